@@ -1,0 +1,69 @@
+// Settings of one endpoint, and the bounds on everything it keeps.
+//
+// Every bound says what happens when it is reached: a named event or a CommandError, never silence.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/protection.hpp"
+#include "engine/units.hpp"
+
+namespace dlcp {
+
+enum class CongestionAlgorithm : std::uint8_t {
+    window,     // a window on ECN and median delay (default)
+    line_rate,  // the papers' minimal rule: line rate, halved when more is lost than is tolerated
+    credit,     // the receiver grants bytes at its own line rate: incast without loss
+};
+
+struct EndpointConfig {
+    std::uint32_t rank = 0;
+    std::uint32_t job = 0;
+
+    // Packet protection. Without a key packets carry no tag: whoever can reach the socket can forge them, so
+    // drivers accept only loopback unless told otherwise.
+    std::optional<JobKeyBytes> job_key;
+    bool encrypt = false;
+    CryptoLibrary crypto_library = CryptoLibrary::fastest;
+
+    // Datagrams. The handshake lowers this to what the path carries.
+    std::uint16_t max_datagram_bytes = 1472;  // 576 .. 9152: UDP payload
+
+    // Spraying.
+    std::uint16_t paths = 8;             // 1..64
+    std::uint16_t run_packets = 16;      // packets of one path in a row; 1 sprays packet by packet
+
+    // Congestion control.
+    CongestionAlgorithm congestion = CongestionAlgorithm::window;
+    // Standing queue that the window tolerates. 1 ms: on hosts with a kernel stack and shared cores scheduling
+    // alone delays packets by this much; a simulator of 100 Gbit/s fabrics sets 0.75 x base RTT (UET's NSCC).
+    Duration target_delay = milliseconds(1);
+    Bytes initial_window{64 * 1024};
+    Bytes max_window{16 * 1024 * 1024};
+    Rate line_rate{0};                   // of this host's link; 0: unknown (no cap); required by line_rate and credit
+    // What this endpoint can buffer before reading, for all peers together: offered to senders as credit.
+    Bytes receive_buffer{2 * 1024 * 1024};
+
+    // Timers.
+    Duration initial_rtt = milliseconds(10);    // until measured
+    Duration min_rto = microseconds(200);       // floor near a data centre's round trip, not TCP's 200 ms
+    Duration max_rto = seconds(1);
+    Duration max_ack_delay = microseconds(500);
+    Duration peer_timeout = seconds(10);        // silence after which a peer with work outstanding is dead
+
+    // Bounds.
+    std::uint32_t max_peers = 4096;              // at the bound: connect fails; an incoming hello is dropped
+    std::uint32_t max_messages_per_peer = 16384; // at the bound: send and receive fail with too_many_messages
+    Bytes max_unexpected{64 * 1024 * 1024};      // payload kept without a receive; at the bound: senders hold
+
+    // DSCP per traffic class (RFC 2474). Default: class selectors, control CS7 … class 0 CS0.
+    std::array<std::uint8_t, 8> dscp = {0, 8, 16, 24, 32, 40, 48, 56};
+
+    // Empty if usable; otherwise a sentence that names the field, its value and the accepted range.
+    std::string validate() const;
+};
+
+}  // namespace dlcp

@@ -1,0 +1,141 @@
+// What control and hello packets carry: frames, each `type (8) flags (8) length (16) body`, big-endian, where
+// length counts the four bytes of its own prefix too. Unknown types are skipped, so that a frame can be added.
+//
+//   ack       largest (64) ack_delay_ns (32) owd_ns (32) credit_bytes (64) ce_packets (32) words (16) 0 (16)
+//             then words × 64: bit i of word w is packet largest - 64*w - i; 1: received. With flag
+//             has_ce the same number of words again: 1: received with ECN congestion experienced.
+//   complete  count (16) 0 (16), then count × message_id (32): all blocks delivered, or the outcome is none
+//             of the sender's business any more
+//   outcome   message_id (32) abandoned_blocks (32) word_offset (32) words (16) 0 (16), then words × 64:
+//             bit i of word w is block 64*(word_offset + w) + i; 1: abandoned. The message is over; the sender
+//             knows all of it once it has seen abandoned_blocks one-bits.
+//   probe     count (16) 0 (16), then count × message_id (32): "these are not over for me and every block was
+//             sent: what do you have?" Count 0 asks for an ack alone.
+//   trimmed   count (16) 0 (16), then count × packet_number (64): a switch cut these; a hint to repair now
+//   hold      count (16) 0 (16), then count × message_id (32): no room for these now; do not send
+//   proceed   count (16) 0 (16), then count × message_id (32): there is room again
+//   refuse    message_id (32) reason (8) 0 (24): the receiver will not take this message
+//   cancel    message_id (32) 0 (32): the sender gave this message up
+//   demand    backlog_bytes (64): total bytes this sender has ever wanted to send in this session
+//   grant     granted_bytes (64): total bytes this sender may ever send in this session
+//   close     reason (8) 0 (24)
+//   padding   any bytes, ignored (path MTU)
+//   hello     own_session (64) echo_session (64) destination_rank (32) max_datagram_bytes (16)
+//             received_datagram_bytes (16) flags (32): only in hello packets, alone or before padding
+//
+// Invariant: `FrameReader` never yields a body shorter than its type needs, and never reads outside the payload.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace dlcp::wire {
+
+enum class FrameType : std::uint8_t {
+    padding = 0,
+    ack = 1,
+    complete = 2,
+    outcome = 3,
+    probe = 4,
+    trimmed = 5,
+    hold = 6,
+    proceed = 7,
+    refuse = 8,
+    cancel = 9,
+    demand = 10,
+    grant = 11,
+    close = 12,
+    hello = 13,
+};
+
+inline constexpr std::size_t frame_prefix_bytes = 4;
+inline constexpr std::uint8_t ack_flag_has_ce = 1;
+
+// One frame of a payload; `body` starts behind the prefix.
+struct Frame {
+    FrameType type = FrameType::padding;
+    std::uint8_t flags = 0;
+    std::span<const std::uint8_t> body;
+};
+
+// Walks the frames of one payload. `next` returns false at the end or at the first malformed frame
+// (`malformed()` tells which); frames before a malformed one have been yielded and stand.
+class FrameReader {
+public:
+    explicit FrameReader(std::span<const std::uint8_t> payload) : rest_(payload) {}
+    bool next(Frame& out);
+    bool malformed() const { return malformed_; }
+
+private:
+    std::span<const std::uint8_t> rest_;
+    bool malformed_ = false;
+};
+
+// Appends frames to a payload of fixed capacity. Every `put_*` returns false, and writes nothing, if the
+// frame does not fit.
+class FrameWriter {
+public:
+    FrameWriter(std::uint8_t* out, std::size_t capacity) : out_(out), capacity_(capacity) {}
+    std::size_t size() const { return size_; }
+    std::size_t room() const { return capacity_ - size_; }
+
+    bool put_ids(FrameType type, std::span<const std::uint32_t> message_ids);  // complete, probe, hold, proceed
+    bool put_packet_numbers(std::span<const std::uint64_t> packet_numbers);    // trimmed
+    bool put_total(FrameType type, std::uint64_t bytes);                       // demand, grant
+    bool put_refuse(std::uint32_t message_id, std::uint8_t reason);
+    bool put_cancel(std::uint32_t message_id);
+    bool put_close(std::uint8_t reason);
+    bool put_padding(std::size_t frame_bytes);  // at least frame_prefix_bytes
+    // Reserves a frame whose body the caller writes itself; nullptr if it does not fit.
+    std::uint8_t* put(FrameType type, std::uint8_t flags, std::size_t body_bytes);
+
+private:
+    std::uint8_t* out_;
+    std::size_t capacity_;
+    std::size_t size_ = 0;
+};
+
+struct Ack {
+    std::uint64_t largest = 0;        // largest packet number received
+    std::uint32_t ack_delay_ns = 0;   // how long the receiver sat on `largest`
+    std::uint32_t owd_ns = 0;         // median of (arrival - timestamp) since the last ack, clocks unsynchronised;
+                                      // 0: no sample
+    std::uint64_t credit_bytes = 0;   // bytes the receiver can buffer from this sender, in flight at once
+    std::uint32_t ce_packets = 0;     // packets ever received with congestion experienced
+    std::uint16_t words = 0;
+    const std::uint8_t* received = nullptr;  // words × 8 bytes, big-endian
+    const std::uint8_t* ce = nullptr;        // the same, or nullptr
+};
+inline constexpr std::size_t ack_body_bytes = 32;
+
+struct Outcome {
+    std::uint32_t message_id = 0;
+    std::uint32_t abandoned_blocks = 0;
+    std::uint32_t word_offset = 0;
+    std::uint16_t words = 0;
+    const std::uint8_t* abandoned = nullptr;
+};
+inline constexpr std::size_t outcome_body_bytes = 16;
+
+struct Hello {
+    std::uint64_t own_session = 0;    // the sender's new session id, never 0
+    std::uint64_t echo_session = 0;   // the receiver's, as last heard; 0: not heard
+    std::uint32_t destination_rank = 0;
+    std::uint16_t max_datagram_bytes = 0;       // what the sender's interface can send and receive
+    std::uint16_t received_datagram_bytes = 0;  // length of the hello this one answers; 0: none
+    std::uint32_t flags = 0;          // bit 0: established at the sender (no answer needed)
+};
+inline constexpr std::size_t hello_body_bytes = 28;
+inline constexpr std::uint32_t hello_flag_established = 1;
+
+// Each reads a frame's body; false if its counts and its length disagree.
+bool read_ack(const Frame& frame, Ack& out);
+bool read_outcome(const Frame& frame, Outcome& out);
+bool read_hello(const Frame& frame, Hello& out);
+// The number of entries in an id or packet-number list; the entries start at body + 4.
+bool read_count(const Frame& frame, std::uint16_t& count);
+
+bool write_hello(FrameWriter& writer, const Hello& hello);
+
+}  // namespace dlcp::wire

@@ -1,0 +1,43 @@
+/* The packet that crosses between the engine and a driver, as plain C, so that a driver can be a plugin.
+ *
+ * Sending: the driver lends `head` (room for DLCP_HEAD_CAPACITY bytes); the engine writes the header there,
+ * points `body` into the caller's own tensor, and writes the authentication tag right behind the header
+ * bytes in `head`. On the wire the datagram is head[0, head_bytes) + body[0, body_bytes) + the tail_bytes
+ * that follow head[head_bytes). Control and encrypted packets carry everything in head: body_bytes is 0.
+ *
+ * Receiving: `head` is the whole UDP payload, head_bytes its length; body and tail are unused. A packet with
+ * DLCP_PACKET_VIRTUAL carries body_bytes of payload that exist as a length only (a simulator's packet).
+ *
+ * The engine keeps no pointer into `head` or `address` after the call that passed them. */
+#ifndef DLCP_ENGINE_PACKET_H
+#define DLCP_ENGINE_PACKET_H
+
+#include <stdint.h>
+
+/* Bytes of room a driver lends per outgoing packet: the largest datagram (jumbo frame, encrypted) + a tag. */
+#define DLCP_HEAD_CAPACITY 9216u
+
+/* Set when `body` is NULL but body_bytes counts: virtual payload, lengths only. */
+#define DLCP_PACKET_VIRTUAL 1u
+
+/* Where a packet goes to or came from. Opaque to the engine, which only stores and compares it: the UDP
+ * driver keeps a sockaddr in it, the in-memory network a host number. Bytes past `length` are zero. */
+typedef struct dlcp_address {
+    uint8_t bytes[28];
+    uint32_t length; /* 0: no address */
+} dlcp_address;
+
+typedef struct dlcp_packet {
+    uint8_t *head;               /* see above */
+    const uint8_t *body;         /* sending: payload in the caller's memory; NULL if virtual or inline */
+    const dlcp_address *address; /* sending: destination; receiving: source, valid during the call */
+    uint32_t head_bytes;
+    uint32_t body_bytes;
+    uint32_t tail_bytes; /* 0 or the length of the authentication tag, stored behind head[head_bytes) */
+    uint16_t path;       /* path id: UDP maps it to a source port; receiving: as the header says */
+    uint8_t tos;         /* DSCP << 2 | ECN (RFC 2474, RFC 3168); written when sending, read when receiving */
+    uint8_t flags;       /* DLCP_PACKET_* */
+    uint64_t cookie;     /* the driver's own: which buffer this is */
+} dlcp_packet;
+
+#endif

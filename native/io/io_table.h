@@ -1,0 +1,95 @@
+/* The table of functions that a driver offers: a C ABI, so that a driver can be a plugin opened with dlopen.
+ *
+ * A driver moves datagrams and reads the clock; it decides nothing. Packets of equal (address, path, tos,
+ * length) arrive from the engine next to each other in runs, so that a driver can merge them (UDP_SEGMENT).
+ * Calls on one dlcp_io come from one thread at a time, except `wake`, which any thread may call.
+ *
+ * Every function that can fail returns a negative errno value and, where it takes `error`, writes a sentence
+ * for a person there: what failed and what to do about it. */
+#ifndef DLCP_IO_IO_TABLE_H
+#define DLCP_IO_IO_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/packet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DLCP_IO_ABI_VERSION 1u
+
+typedef struct dlcp_io dlcp_io; /* one open driver; its layout is the driver's own */
+
+typedef struct dlcp_io_config {
+    const char *bind_host;       /* address or name to bind; NULL: loopback */
+    const char *interface_name;  /* send and receive through this interface only; NULL: any */
+    uint16_t port;               /* UDP port peers send to; 0: any free one */
+    uint16_t paths;              /* source ports to spray over, 1..64 */
+    uint32_t max_datagram_bytes; /* cap on UDP payload; 0: what the interface's MTU allows */
+    uint32_t socket_buffer_bytes; /* asked of the kernel for receiving and for sending; 0: driver's default */
+    uint32_t flags;              /* DLCP_IO_NO_GSO, DLCP_IO_NO_GRO */
+    const char *extra;           /* driver-specific words (EAL arguments, …); NULL: none */
+} dlcp_io_config;
+
+#define DLCP_IO_NO_GSO 1u
+#define DLCP_IO_NO_GRO 2u
+
+typedef struct dlcp_io_capabilities {
+    uint32_t max_datagram_bytes;   /* largest UDP payload that leaves in one piece */
+    uint32_t max_burst_packets;    /* most packets one tx_get, tx_put or rx handles */
+    uint32_t receive_buffer_bytes; /* payload bytes that fit in the receive buffer when nobody reads */
+    uint8_t wants_runs;            /* 1: equal neighbours are much cheaper (segmentation offload) */
+    uint8_t reports_ecn;           /* 1: tos is read back on receive */
+    uint8_t pollable;              /* 1: wait() sleeps; 0: it spins */
+    uint8_t is_loopback;           /* 1: only this host can reach it */
+} dlcp_io_capabilities;
+
+typedef struct dlcp_io_counters {
+    uint64_t tx_packets, tx_bytes, tx_calls; /* bytes: UDP payload */
+    uint64_t rx_packets, rx_bytes, rx_calls;
+    uint64_t tx_dropped_packets;   /* accepted by tx_put, refused by the kernel or NIC: lost locally */
+    uint64_t rx_dropped_datagrams; /* dropped before we read them (SO_RXQ_OVFL: per skb, a lower bound) */
+    uint64_t rx_truncated_packets; /* longer than our buffer: discarded */
+    uint64_t ce_packets;           /* received with ECN congestion experienced */
+} dlcp_io_counters;
+
+typedef struct dlcp_io_table {
+    uint32_t abi_version; /* DLCP_IO_ABI_VERSION */
+    const char *name;     /* "udp", "dpdk", … */
+    int (*open)(const dlcp_io_config *, dlcp_io **out, char *error, size_t error_bytes);
+    void (*capabilities)(dlcp_io *, dlcp_io_capabilities *);
+    /* Text to address: "10.0.0.1:7000", "[::1]:7000", "host:7000". Blocking if a name is looked up. */
+    int (*resolve)(dlcp_io *, const char *text, dlcp_address *out, char *error, size_t error_bytes);
+    /* Address to text. Always ends with NUL. */
+    void (*format)(dlcp_io *, const dlcp_address *, char *text, size_t text_bytes);
+    /* The address that peers send to. */
+    void (*local_address)(dlcp_io *, dlcp_address *out);
+    /* Lends up to n buffers: fills head and cookie. Returns how many (0: try after wait). */
+    int (*tx_get)(dlcp_io *, dlcp_packet *, int n);
+    /* Sends. Takes back every buffer got with tx_get, in the same order; packets with head_bytes 0 are
+     * returned unsent. What the kernel did not take counts as lost locally (tx_dropped_packets). */
+    int (*tx_put)(dlcp_io *, dlcp_packet *, int n);
+    /* Receives without blocking. Returns how many; their buffers stay lent until rx_done. */
+    int (*rx)(dlcp_io *, dlcp_packet *, int n);
+    void (*rx_done)(dlcp_io *, dlcp_packet *, int n);
+    /* Sleeps until a packet is readable, wake() is called, or timeout_ns has passed (<0: no limit). */
+    void (*wait)(dlcp_io *, int64_t timeout_ns);
+    void (*wake)(dlcp_io *);
+    /* Monotonic clock of this driver in nanoseconds (virtual time for a virtual network). */
+    int64_t (*now_ns)(dlcp_io *);
+    void (*counters)(dlcp_io *, dlcp_io_counters *);
+    /* Warnings found when opening, a line each ("" if none): small socket buffers and which sysctl to
+     * raise, missing offloads. Owned by the driver. */
+    const char *(*warnings)(dlcp_io *);
+    void (*close)(dlcp_io *);
+} dlcp_io_table;
+
+/* A plugin exports this one symbol. */
+const dlcp_io_table *dlcp_io_driver(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
