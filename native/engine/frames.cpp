@@ -1,0 +1,196 @@
+// Reading and writing frames. See frames.hpp for the layouts.
+#include "engine/frames.hpp"
+
+#include <cassert>
+#include <cstring>
+
+#include "engine/bytes.hpp"
+
+namespace dlcp::wire {
+namespace {
+
+constexpr std::size_t frame_bytes_max = UINT16_MAX;  // length is 16 bits
+constexpr std::size_t list_head_bytes = 4;           // count (16) 0 (16)
+constexpr std::size_t word_bytes = 8;
+
+// The shortest body of each type, by its number: the fixed part of its layout.
+constexpr std::uint8_t body_bytes_min[] = {
+    0,                    // padding
+    ack_body_bytes,       // ack
+    list_head_bytes,      // complete
+    outcome_body_bytes,   // outcome
+    list_head_bytes,      // probe
+    list_head_bytes,      // trimmed
+    list_head_bytes,      // hold
+    list_head_bytes,      // proceed
+    8,                    // refuse
+    8,                    // cancel
+    8,                    // demand
+    8,                    // grant
+    4,                    // close
+    hello_body_bytes,     // hello
+};
+constexpr std::size_t known_types = sizeof body_bytes_min;
+static_assert(known_types == static_cast<std::size_t>(FrameType::hello) + 1);
+
+}  // namespace
+
+bool FrameReader::next(Frame& out) {
+    while (!rest_.empty()) {
+        if (rest_.size() < frame_prefix_bytes) break;
+        const std::uint8_t type = rest_[0];
+        const std::size_t length = load16(rest_.data() + 2);
+        if (length < frame_prefix_bytes || length > rest_.size()) break;
+        const auto body = rest_.subspan(frame_prefix_bytes, length - frame_prefix_bytes);
+        const bool skip = type == static_cast<std::uint8_t>(FrameType::padding) || type >= known_types;
+        if (!skip && body.size() < body_bytes_min[type]) break;
+        const std::uint8_t flags = rest_[1];
+        rest_ = rest_.subspan(length);
+        if (skip) continue;
+        out = {static_cast<FrameType>(type), flags, body};
+        return true;
+    }
+    malformed_ = malformed_ || !rest_.empty();
+    rest_ = {};
+    return false;
+}
+
+std::uint8_t* FrameWriter::put(FrameType type, std::uint8_t flags, std::size_t body_bytes) {
+    const std::size_t length = frame_prefix_bytes + body_bytes;
+    if (length > room() || length > frame_bytes_max) return nullptr;
+    std::uint8_t* const p = out_ + size_;
+    p[0] = static_cast<std::uint8_t>(type);
+    p[1] = flags;
+    store16(p + 2, static_cast<std::uint16_t>(length));
+    size_ += length;
+    return p + frame_prefix_bytes;
+}
+
+bool FrameWriter::put_ids(FrameType type, std::span<const std::uint32_t> message_ids) {
+    assert(type == FrameType::complete || type == FrameType::probe || type == FrameType::hold ||
+           type == FrameType::proceed);
+    std::uint8_t* p = put(type, 0, list_head_bytes + message_ids.size_bytes());
+    if (p == nullptr) return false;
+    store16(p, static_cast<std::uint16_t>(message_ids.size()));  // fits: the frame's length did
+    store16(p + 2, 0);
+    p += list_head_bytes;
+    for (const std::uint32_t id : message_ids) {
+        store32(p, id);
+        p += sizeof id;
+    }
+    return true;
+}
+
+bool FrameWriter::put_packet_numbers(std::span<const std::uint64_t> packet_numbers) {
+    std::uint8_t* p = put(FrameType::trimmed, 0, list_head_bytes + packet_numbers.size_bytes());
+    if (p == nullptr) return false;
+    store16(p, static_cast<std::uint16_t>(packet_numbers.size()));
+    store16(p + 2, 0);
+    p += list_head_bytes;
+    for (const std::uint64_t number : packet_numbers) {
+        store64(p, number);
+        p += sizeof number;
+    }
+    return true;
+}
+
+bool FrameWriter::put_total(FrameType type, std::uint64_t bytes) {
+    assert(type == FrameType::demand || type == FrameType::grant);
+    std::uint8_t* const p = put(type, 0, 8);
+    if (p == nullptr) return false;
+    store64(p, bytes);
+    return true;
+}
+
+bool FrameWriter::put_refuse(std::uint32_t message_id, std::uint8_t reason) {
+    std::uint8_t* const p = put(FrameType::refuse, 0, 8);
+    if (p == nullptr) return false;
+    store32(p, message_id);
+    store32(p + 4, std::uint32_t{reason} << 24);
+    return true;
+}
+
+bool FrameWriter::put_cancel(std::uint32_t message_id) {
+    std::uint8_t* const p = put(FrameType::cancel, 0, 8);
+    if (p == nullptr) return false;
+    store32(p, message_id);
+    store32(p + 4, 0);
+    return true;
+}
+
+bool FrameWriter::put_close(std::uint8_t reason) {
+    std::uint8_t* const p = put(FrameType::close, 0, 4);
+    if (p == nullptr) return false;
+    store32(p, std::uint32_t{reason} << 24);
+    return true;
+}
+
+bool FrameWriter::put_padding(std::size_t frame_bytes) {
+    if (frame_bytes < frame_prefix_bytes) return false;
+    std::uint8_t* const p = put(FrameType::padding, 0, frame_bytes - frame_prefix_bytes);
+    if (p == nullptr) return false;
+    std::memset(p, 0, frame_bytes - frame_prefix_bytes);
+    return true;
+}
+
+bool read_ack(const Frame& frame, Ack& out) {
+    const std::uint8_t* const p = frame.body.data();
+    if (frame.body.size() < ack_body_bytes) return false;
+    out.words = load16(p + 28);
+    const bool has_ce = (frame.flags & ack_flag_has_ce) != 0;
+    const std::size_t bitmap_bytes = out.words * word_bytes;
+    if (frame.body.size() != ack_body_bytes + bitmap_bytes * (has_ce ? 2 : 1)) return false;
+    out.largest = load64(p);
+    out.ack_delay_ns = load32(p + 8);
+    out.owd_ns = load32(p + 12);
+    out.credit_bytes = load64(p + 16);
+    out.ce_packets = load32(p + 24);
+    out.received = p + ack_body_bytes;
+    out.ce = has_ce ? p + ack_body_bytes + bitmap_bytes : nullptr;
+    return true;
+}
+
+bool read_outcome(const Frame& frame, Outcome& out) {
+    const std::uint8_t* const p = frame.body.data();
+    if (frame.body.size() < outcome_body_bytes) return false;
+    out.words = load16(p + 12);
+    if (frame.body.size() != outcome_body_bytes + out.words * word_bytes) return false;
+    out.message_id = load32(p);
+    out.abandoned_blocks = load32(p + 4);
+    out.word_offset = load32(p + 8);
+    out.abandoned = p + outcome_body_bytes;
+    return true;
+}
+
+bool read_hello(const Frame& frame, Hello& out) {
+    const std::uint8_t* const p = frame.body.data();
+    if (frame.body.size() < hello_body_bytes) return false;
+    out.own_session = load64(p);
+    out.echo_session = load64(p + 8);
+    out.destination_rank = load32(p + 16);
+    out.max_datagram_bytes = load16(p + 20);
+    out.received_datagram_bytes = load16(p + 22);
+    out.flags = load32(p + 24);
+    return true;
+}
+
+bool read_count(const Frame& frame, std::uint16_t& count) {
+    if (frame.body.size() < list_head_bytes) return false;
+    const std::size_t entry_bytes = frame.type == FrameType::trimmed ? sizeof(std::uint64_t) : sizeof(std::uint32_t);
+    count = load16(frame.body.data());
+    return frame.body.size() == list_head_bytes + count * entry_bytes;
+}
+
+bool write_hello(FrameWriter& writer, const Hello& hello) {
+    std::uint8_t* const p = writer.put(FrameType::hello, 0, hello_body_bytes);
+    if (p == nullptr) return false;
+    store64(p, hello.own_session);
+    store64(p + 8, hello.echo_session);
+    store32(p + 16, hello.destination_rank);
+    store16(p + 20, hello.max_datagram_bytes);
+    store16(p + 22, hello.received_datagram_bytes);
+    store32(p + 24, hello.flags);
+    return true;
+}
+
+}  // namespace dlcp::wire
