@@ -59,7 +59,7 @@ struct Frame {
     std::span<const std::uint8_t> body;
 };
 
-// Walks the frames of one payload. `next` returns false at the end or at the first malformed frame
+// Walks the frames of one payload, without padding and unknown types. `next` returns false at the end or at the first malformed frame
 // (`malformed()` tells which); frames before a malformed one have been yielded and stand.
 class FrameReader {
 public:
@@ -129,7 +129,8 @@ struct Hello {
 inline constexpr std::size_t hello_body_bytes = 28;
 inline constexpr std::uint32_t hello_flag_established = 1;
 
-// Each reads a frame's body; false if its counts and its length disagree.
+// Each reads a frame's body; false if its counts and its length disagree. A body without counts may be longer
+// than its layout: what follows is ignored, so that a field can be added.
 bool read_ack(const Frame& frame, Ack& out);
 bool read_outcome(const Frame& frame, Outcome& out);
 bool read_hello(const Frame& frame, Hello& out);

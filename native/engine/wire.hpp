@@ -60,8 +60,8 @@ inline constexpr std::uint8_t control_class = 7;
 // Importance of a critical block; droppable blocks have 0..254.
 inline constexpr std::uint8_t importance_critical = 255;
 
-// A parsed header. For control and hello packets the message fields (tag … deadline) are zero, except that
-// `payload_bytes` counts and that in a control packet `message_id` is the sender's floor: every message of
+// A parsed header. For control and hello packets the message fields (tag … deadline) are sent as zero and not
+// looked at, except that `payload_bytes` counts and that in a control packet `message_id` is the sender's floor: every message of
 // the sender's with a smaller id is over, and what is kept for it may be forgotten.
 struct Header {
     Type type = Type::data;
@@ -94,7 +94,7 @@ enum class ParseError : std::uint8_t {
     too_short,         // fewer than 64 bytes
     bad_version,       // version is not 1
     bad_type,          // type is not data, control or hello
-    bad_flags,         // a reserved bit, or encrypted without authenticated
+    bad_flags,         // a reserved bit, encrypted without authenticated, or trimmed but not data
     bad_class,         // traffic_class > 7, data in class 7, or control/hello outside it
     bad_length,        // datagram length is not header + payload_bytes (+ tag); for trimmed: longer than that
     bad_block,         // data: block_bytes is 0 (with message_bytes > 0), block outside the message, or
@@ -108,12 +108,14 @@ struct Datagram {
     Header header;
     const std::uint8_t* bytes = nullptr;     // the 64 header bytes as received
     const std::uint8_t* payload = nullptr;   // payload_bytes of them; nullptr if trimmed or virtual
-    const std::uint8_t* tag = nullptr;       // nullptr if not authenticated, or trimmed
+    const std::uint8_t* tag = nullptr;       // nullptr if not authenticated, or trimmed; behind the header if virtual
 };
 
 // Reads one datagram. `virtual_payload_bytes`: bytes that count as present behind `datagram` without
-// existing (a simulator's packet); 0 for real ones. Never reads outside `datagram`.
-// A data message of 0 bytes has exactly one block, index 0, payload 0.
+// existing (a simulator's packet); 0 for real ones. Either none of a payload is virtual or all of it, and then
+// `datagram` is header and tag; anything else is bad_length. Never reads outside `datagram`.
+// A data message of 0 bytes has exactly one block, index 0, payload 0; its block_bytes may be anything.
+// `out` is unspecified after an error. Reuse it from packet to packet: clearing one costs as much as a parse.
 ParseError parse(std::span<const std::uint8_t> datagram, std::uint32_t virtual_payload_bytes, Datagram& out);
 
 // Writes the 64 bytes of a header. The caller answers for its truth; nothing is checked.
@@ -125,13 +127,14 @@ constexpr std::uint32_t block_count(std::uint32_t message_bytes, std::uint16_t b
 }
 
 // Deadline as a 16-bit float: value = mantissa (11 bits) << exponent (5 bits), in microseconds; code =
-// exponent << 11 | mantissa. Encoding rounds up to the next representable time (< 0.1 % more); 0 means none;
-// times above 2047 << 31 us clamp.
+// exponent << 11 | mantissa. Encoding rounds up to the next representable time (to whole microseconds below
+// 2048 us, above by less than 0.1 %); 0 means none, and negative times are encoded as it; times above
+// 2047 << 31 us clamp.
 std::uint16_t encode_deadline(Duration deadline);
 Duration decode_deadline(std::uint16_t code);
 
 // Budget as a fraction of 65536, rounded down, so that what is promised is never exceeded.
-// `loss_ratio` in [0, 1).
+// `loss_ratio` in [0, 1); anything else is taken to the nearer end, NaN to 0.
 std::uint16_t encode_budget(double loss_ratio);
 constexpr std::uint32_t budget_bytes(std::uint32_t message_bytes, std::uint16_t budget) {
     return static_cast<std::uint32_t>(std::uint64_t{message_bytes} * budget / 65536);
