@@ -1,0 +1,143 @@
+# One command each: `make test` builds and tests everything, on a fresh machine too. `make help` lists the rest.
+#
+# Everything made here lives in .venv and build; stamp files there keep the second run short.
+PYTHON ?= python3
+VENV ?= .venv
+CLANG_FORMAT ?= clang-format
+CLANG_TIDY ?= clang-tidy
+RUN_CLANG_TIDY ?= run-clang-tidy
+# Fuzzing: runs per target. Soak: how many seeds.
+RUNS ?= 100000
+SEEDS ?= 10000
+# More words for pytest: make test PYTEST_ARGS="-k wire -x".
+PYTEST_ARGS ?=
+# Sanitized tests: make test SANITIZE=address,undefined (or thread); each has its own build folder.
+SANITIZE ?=
+
+JOBS := $(shell nproc 2>/dev/null || echo 2)
+PY := $(VENV)/bin/python
+comma := ,
+NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+
+# Debian packages: without the first group nothing builds, the second adds to it.
+SYSTEM_NEEDED := g++ cmake ninja-build libssl-dev doctest-dev python3-venv python3-dev
+SYSTEM_USEFUL := libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy clang-tools libbpf-dev
+
+CPP_SOURCES := $(shell find native -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
+CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
+PYTHON_SOURCES := $(shell find dlcp sim -name '*.py' 2>/dev/null)
+PYTHON_FOLDERS := $(wildcard dlcp sim bench tests)
+
+.PHONY: help setup native test lint format bench fuzz soak demo clean distclean
+help:
+	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
+	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
+	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
+	@echo "make bench     benchmarks, printed and stored"
+	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
+	@echo "make soak      random networks, many seeds               SEEDS=$(SEEDS)"
+	@echo "make demo      two ranks on this machine"
+	@echo "make clean     remove build; make distclean: .venv too"
+
+# --- setup ----------------------------------------------------------------------------------------------------
+
+# Checked once per change of the list. Only Debian and its kin are known here; elsewhere CMake says what it lacks.
+build/.system: Makefile
+	@mkdir -p build
+	@if ! command -v dpkg-query >/dev/null; then \
+	    echo "not a Debian system: have the equivalents of $(SYSTEM_NEEDED) $(SYSTEM_USEFUL)"; touch $@; exit 0; fi; \
+	missing() { for p in "$$@"; do \
+	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || printf '%s ' $$p; done; }; \
+	needed=$$(missing $(SYSTEM_NEEDED)); useful=$$(missing $(SYSTEM_USEFUL)); \
+	if [ -n "$$needed$$useful" ] && [ "$$(id -u)" = 0 ]; then \
+	    echo "installing: $$needed$$useful"; export DEBIAN_FRONTEND=noninteractive; \
+	    apt-get update -qq || echo "apt-get update failed; trying with the lists that are here"; \
+	    [ -z "$$needed" ] || apt-get install -y -qq --no-install-recommends $$needed >/dev/null || exit 1; \
+	    for p in $$useful; do apt-get install -y -qq --no-install-recommends $$p >/dev/null \
+	        || echo "could not install $$p; what needs it is skipped"; done; \
+	elif [ -n "$$needed$$useful" ]; then \
+	    [ -z "$$useful" ] || echo "useful, but missing: apt-get install $$useful"; \
+	    [ -z "$$needed" ] || { echo "missing: apt-get install $$needed"; exit 1; }; \
+	fi
+	@touch $@
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "dlcp needs Python >= 3.11: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Build requirements first, so that the build needs no isolation and keeps its objects in build/python.
+$(VENV)/.packages: pyproject.toml constraints.txt | build/.system $(PY)
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt scikit-build-core nanobind ninja
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt \
+	    $$($(PY) .ci/requirements.py dependencies test lint)
+	@touch $@
+
+# The editable install knows the names of the Python files, so it is renewed when the list changes.
+build/.python-files: force
+	@mkdir -p build
+	@echo '$(sort $(PYTHON_SOURCES))' | cmp -s - $@ || echo '$(sort $(PYTHON_SOURCES))' > $@
+.PHONY: force
+
+$(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt $(CPP_SOURCES) build/.python-files
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
+	    -C build-dir=build/python -e .
+	@touch $@
+
+setup: $(VENV)/.dlcp
+
+# --- test -----------------------------------------------------------------------------------------------------
+
+native: | build/.system
+	@cmake -S . -B $(NATIVE_BUILD) -G Ninja -DDLCP_BUILD_TESTS=ON -DDLCP_SANITIZE=$(SANITIZE) \
+	    > $(NATIVE_BUILD).log 2>&1 || { cat $(NATIVE_BUILD).log; exit 1; }
+	@cmake --build $(NATIVE_BUILD)
+
+test: setup native
+	DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest $(PYTEST_ARGS)
+
+soak: native
+	$(NATIVE_BUILD)/dlcp_property --seeds $(SEEDS) --jobs $(JOBS)
+
+fuzz: | build/.system
+	@cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DDLCP_BUILD_FUZZ=ON > build/fuzz.log 2>&1 \
+	    || { cat build/fuzz.log; exit 1; }
+	@cmake --build build/fuzz
+	@set -e; for target in $(patsubst tests/fuzz/%.cpp,%,$(wildcard tests/fuzz/fuzz_*.cpp)); do \
+	    echo "== $$target, $(RUNS) runs"; \
+	    mkdir -p build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
+	    build/fuzz/$$target -runs=$(RUNS) -print_final_stats=1 -artifact_prefix=build/fuzz/ \
+	        build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
+	done
+
+# --- look ----------------------------------------------------------------------------------------------------
+
+lint: setup native
+	$(PY) -m ruff check $(PYTHON_FOLDERS)
+	$(PY) -m ruff format --check $(PYTHON_FOLDERS)
+	$(PY) -m mypy
+	$(CLANG_FORMAT) --dry-run --Werror $(CPP_SOURCES) $(CPP_TESTS)
+	$(RUN_CLANG_TIDY) -quiet -p build/python -j $(JOBS) '$(CURDIR)/native/.*\.cpp$$'
+
+format: setup
+	$(PY) -m ruff check --fix $(PYTHON_FOLDERS)
+	$(PY) -m ruff format $(PYTHON_FOLDERS)
+	$(CLANG_FORMAT) -i $(CPP_SOURCES) $(CPP_TESTS)
+
+# --- run -----------------------------------------------------------------------------------------------------
+
+bench: setup
+	@cmake -S . -B build/bench -G Ninja -DDLCP_BUILD_BENCH=ON > build/bench.log 2>&1 \
+	    || { cat build/bench.log; exit 1; }
+	@cmake --build build/bench
+	DLCP_BENCH_BUILD=build/bench $(PY) -m bench $(BENCH_ARGS)
+
+demo: setup
+	$(PY) -m dlcp.transport.ping --demo
+
+clean:
+	rm -rf build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find dlcp sim bench tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,37 @@
+"""What all Python tests share: where things are, and how Hypothesis draws."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Same examples on every machine, so that a red run is red everywhere; `make soak` and DLCP_HYPOTHESIS=random explore.
+settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("DLCP_HYPOTHESIS", "repeatable"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the source tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def native_build() -> Path:
+    """Where the C++ test programs are: DLCP_NATIVE_BUILD, or build/native."""
+    return ROOT / os.environ.get("DLCP_NATIVE_BUILD", "build/native")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what needs root, with the reason shown, when not root."""
+    if os.geteuid() == 0:
+        return
+    for item in items:
+        if item.get_closest_marker("needs_root"):
+            item.add_marker(pytest.mark.skip(reason="needs root"))
