@@ -1,0 +1,89 @@
+// Key derivation, and the choice of library. Packets are sealed in protection_openssl.cpp and
+// protection_ipsec_mb.cpp.
+#include "engine/protection.hpp"
+
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "engine/bytes.hpp"
+#include "engine/protection_library.hpp"
+
+namespace dlcp {
+namespace {
+
+constexpr std::string_view hkdf_salt = "dlcp v1";
+
+bool ipsec_mb_is_there() {
+    static const bool there = make_ipsec_mb_packet_key(PacketKeyBytes{}) != nullptr;
+    return there;
+}
+
+// label || job || low_rank || high_rank || low_session || high_session || source_rank || epoch
+std::string derivation_info(const KeyScope& scope) {
+    std::array<std::uint8_t, 33> numbers;
+    wire::store32(numbers.data(), scope.job);
+    wire::store32(numbers.data() + 4, scope.low_rank);
+    wire::store32(numbers.data() + 8, scope.high_rank);
+    wire::store64(numbers.data() + 12, scope.low_session);
+    wire::store64(numbers.data() + 20, scope.high_session);
+    wire::store32(numbers.data() + 28, scope.source_rank);
+    numbers[32] = scope.epoch;
+    std::string info(scope.label);
+    info.append(reinterpret_cast<const char*>(numbers.data()), numbers.size());
+    return info;
+}
+
+struct FreeKdf {
+    void operator()(EVP_KDF* kdf) const { EVP_KDF_free(kdf); }
+    void operator()(EVP_KDF_CTX* context) const { EVP_KDF_CTX_free(context); }  // cleanses the job key
+};
+
+// Fetched once and kept; the hello path derives a key per hello.
+EVP_KDF* hkdf() {
+    static EVP_KDF* const kdf = EVP_KDF_fetch(nullptr, OSSL_KDF_NAME_HKDF, nullptr);
+    if (kdf == nullptr) throw std::runtime_error("libcrypto has no HKDF");
+    return kdf;
+}
+
+}  // namespace
+
+std::unique_ptr<PacketKey> make_packet_key(const PacketKeyBytes& key, CryptoLibrary library) {
+    switch (library) {
+        case CryptoLibrary::openssl:
+            return make_openssl_packet_key(key);
+        case CryptoLibrary::ipsec_mb:
+            return make_ipsec_mb_packet_key(key);
+        case CryptoLibrary::fastest:
+            break;
+    }
+    return ipsec_mb_is_there() ? make_ipsec_mb_packet_key(key) : make_openssl_packet_key(key);
+}
+
+std::string_view fastest_crypto_library() {
+    return ipsec_mb_is_there() ? "ipsec-mb" : "openssl";
+}
+
+PacketKeyBytes derive_packet_key(const JobKeyBytes& job_key, const KeyScope& scope) {
+    const std::unique_ptr<EVP_KDF_CTX, FreeKdf> context(EVP_KDF_CTX_new(hkdf()));
+    std::string info = derivation_info(scope);
+    std::string digest = "SHA256";
+    // libcrypto only reads these; OSSL_PARAM has no const.
+    OSSL_PARAM parameters[] = {
+        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), digest.size()),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, const_cast<std::uint8_t*>(job_key.data()), job_key.size()),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, const_cast<char*>(hkdf_salt.data()), hkdf_salt.size()),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info.data(), info.size()),
+        OSSL_PARAM_construct_end()};
+    PacketKeyBytes key;
+    if (!context || EVP_KDF_derive(context.get(), key.data(), key.size(), parameters) != 1) {
+        throw std::runtime_error("libcrypto could not derive a packet key");
+    }
+    return key;
+}
+
+}  // namespace dlcp

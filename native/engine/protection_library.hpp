@@ -1,0 +1,57 @@
+// How `make_packet_key` reaches the two libraries behind `PacketKey`. Private to protection*.cpp: everybody
+// else names a `CryptoLibrary`.
+//
+// Both authenticate the header as `AuthenticatedHeader` shows it, so that the rule about the trimmed bit
+// stands once.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "engine/bytes.hpp"
+#include "engine/protection.hpp"
+#include "engine/wire.hpp"
+
+namespace dlcp {
+
+std::unique_ptr<PacketKey> make_openssl_packet_key(const PacketKeyBytes& key);
+// nullptr if the library was not built in, does not load, or does not answer as it should.
+std::unique_ptr<PacketKey> make_ipsec_mb_packet_key(const PacketKeyBytes& key);
+
+using Nonce = std::array<std::uint8_t, 12>;
+
+inline Nonce packet_nonce(std::uint64_t packet_number) {
+    Nonce nonce{};
+    wire::store64(nonce.data() + 4, packet_number);
+    return nonce;
+}
+
+// The 64 bytes that are authenticated: the header with the trimmed bit cleared. Copies only if that bit is
+// set, which it is in no packet being sent and in hardly any received one.
+class AuthenticatedHeader {
+public:
+    explicit AuthenticatedHeader(const std::uint8_t* header) : bytes_(header) {
+        if ((header[flags_offset] & wire::flag::trimmed) != 0) [[unlikely]] {
+            std::memcpy(copy_, header, sizeof copy_);
+            copy_[flags_offset] &= static_cast<std::uint8_t>(~wire::flag::trimmed);
+            bytes_ = copy_;
+        }
+    }
+    AuthenticatedHeader(const AuthenticatedHeader&) = delete;
+    AuthenticatedHeader& operator=(const AuthenticatedHeader&) = delete;
+
+    const std::uint8_t* data() const { return bytes_; }
+    // True if the payload follows in memory, as in a received datagram: then one call covers both.
+    bool continues_in(std::span<const std::uint8_t> payload) const {
+        return bytes_ + wire::header_bytes == payload.data();
+    }
+
+private:
+    static constexpr std::size_t flags_offset = 2;  // wire.hpp, layout
+
+    const std::uint8_t* bytes_;
+    std::uint8_t copy_[wire::header_bytes];
+};
+
+}  // namespace dlcp
