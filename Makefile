@@ -21,11 +21,10 @@ NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 
 # Debian packages: without the first group nothing builds, the second adds to it.
 SYSTEM_NEEDED := g++ cmake ninja-build libssl-dev doctest-dev python3-venv python3-dev
-SYSTEM_USEFUL := libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy clang-tools libbpf-dev
+SYSTEM_USEFUL := libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy libbpf-dev
 
 CPP_SOURCES := $(shell find native -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
-PYTHON_SOURCES := $(shell find dlcp sim -name '*.py' 2>/dev/null)
 PYTHON_FOLDERS := $(wildcard dlcp sim bench tests)
 
 .PHONY: help setup native test lint format bench fuzz soak demo clean distclean
@@ -73,13 +72,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt | build/.system $(PY)
 	    $$($(PY) .ci/requirements.py dependencies test lint)
 	@touch $@
 
-# The editable install knows the names of the Python files, so it is renewed when the list changes.
-build/.python-files: force
-	@mkdir -p build
-	@echo '$(sort $(PYTHON_SOURCES))' | cmp -s - $@ || echo '$(sort $(PYTHON_SOURCES))' > $@
-.PHONY: force
-
-$(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt $(CPP_SOURCES) build/.python-files
+$(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt $(CPP_SOURCES)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
 	    -C build-dir=build/python -e .
 	@touch $@
@@ -126,11 +119,9 @@ format: setup
 
 # --- run -----------------------------------------------------------------------------------------------------
 
+# Builds bench/native in build/bench by itself.
 bench: setup
-	@cmake -S . -B build/bench -G Ninja -DDLCP_BUILD_BENCH=ON > build/bench.log 2>&1 \
-	    || { cat build/bench.log; exit 1; }
-	@cmake --build build/bench
-	DLCP_BENCH_BUILD=build/bench $(PY) -m bench $(BENCH_ARGS)
+	$(PY) -m bench $(BENCH_ARGS)
 
 demo: setup
 	$(PY) -m dlcp.transport.ping --demo

@@ -10,7 +10,7 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Same examples on every machine, so that a red run is red everywhere; `make soak` and DLCP_HYPOTHESIS=random explore.
+# Same examples on every machine, so that a red run is red everywhere; DLCP_HYPOTHESIS=random explores.
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("DLCP_HYPOTHESIS", "repeatable"))

@@ -1,0 +1,270 @@
+"""The arrows between the rooms of ARCHITECTURE.md, read from C++ includes and Python imports.
+
+A room that is not in the tables below fails, so that a new one gets its arrows on purpose. What the check
+cannot see: a name passed to dlopen, and imports of a computed name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# --- C++ ----------------------------------------------------------------------------------------------------
+
+# Which rooms of native/ each room may include, besides itself.
+NATIVE_ARROWS = {
+    "engine": set(),
+    "switch": set(),
+    "io": {"engine", "switch"},
+    "bind": {"io", "engine", "switch"},
+}
+
+# The engine opens no socket, starts no thread, reads no clock, draws no randomness; so it includes neither.
+ENGINE_HEADERS = re.compile(
+    r"""
+      [a-z_]+                          # the C++ library, less what is forbidden below
+    | (stdint|stddef|string|assert)\.h # C headers for the ABI
+    | openssl/\w+\.h | intel-ipsec-mb\.h | dlfcn\.h # the crypto libraries, one of them loaded at run time
+    | (imm|x86|cpu)(intrin|id)\.h | arm_neon\.h
+    """,
+    re.VERBOSE,
+)
+ENGINE_FORBIDDEN_HEADERS = {
+    *("chrono", "ctime"),
+    *("condition_variable", "future", "semaphore", "stop_token", "thread"),
+    "random",
+    *("fstream", "iostream"),
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+
+
+def forbidden_includes(root: Path) -> Iterator[str]:
+    """Every #include under root/native against the arrows, as `file: what is wrong`."""
+    native = root / "native"
+    for file in sorted(native.rglob("*")):
+        if file.suffix not in {".h", ".hpp", ".c", ".cpp", ".inc"}:
+            continue
+        name = file.relative_to(root)
+        room = file.relative_to(native).parts[0]
+        if room not in NATIVE_ARROWS:
+            yield f"{name}: no arrows are written for native/{room}"
+            continue
+        for quoted, bracketed in INCLUDE.findall(file.read_text()):
+            if quoted:
+                used = quoted.split("/")[0]
+                if not (native / quoted).is_file():
+                    yield f'{name}: "{quoted}" is not a file under native/'
+                elif used != room and used not in NATIVE_ARROWS[room]:
+                    yield f"{name}: {room} may not use {quoted}"
+            elif (native / bracketed).is_file():
+                yield f'{name}: <{bracketed}> is ours: write it "{bracketed}"'
+            elif bracketed.startswith(("nanobind/", "Python.h")) and room != "bind":
+                yield f"{name}: only bind knows Python, not {room}: <{bracketed}>"
+            elif room == "engine" and (
+                bracketed in ENGINE_FORBIDDEN_HEADERS or not ENGINE_HEADERS.fullmatch(bracketed)
+            ):
+                yield f"{name}: the engine may not use <{bracketed}>"
+
+
+# --- Python -------------------------------------------------------------------------------------------------
+
+# Rooms by the longest prefix of a module's name, and which rooms each may import, besides itself and the
+# standard library. Third-party packages are rooms too: what is not named here is not allowed.
+PYTHON_ARROWS = {
+    "dlcp": set(),
+    "dlcp._native": set(),
+    "dlcp.transport": {"dlcp", "dlcp._native", "numpy"},
+    "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
+    "dlcp.switch": {"dlcp", "numpy"},
+    "dlcp_sim": {"dlcp", "dlcp._native", "dlcp.transport", "dlcp.switch", "numpy"},
+    "bench": {
+        "dlcp",
+        "dlcp._native",
+        "dlcp.transport",
+        "dlcp.torch",
+        "dlcp.switch",
+        "dlcp_sim",
+        "numpy",
+        "torch",
+    },
+}
+# Allowed too when it is loaded inside a function: optional packages, and the simulator from the command line.
+LAZY_PYTHON_ARROWS = {
+    "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp_sim"},
+    "dlcp.transport": {"scapy"},
+    "bench": {"scapy", "matplotlib"},
+}
+# Where modules lie: folder under the root, and the package that it is.
+PYTHON_FOLDERS = {"dlcp": "dlcp", "sim/dlcp_sim": "dlcp_sim", "bench": "bench"}
+
+
+def room_of(module: str) -> str:
+    """The room of a module: its longest prefix in PYTHON_ARROWS, or its first word."""
+    words = module.split(".")
+    for end in range(len(words), 0, -1):
+        if (prefix := ".".join(words[:end])) in PYTHON_ARROWS:
+            return prefix
+    return words[0]
+
+
+def imported_modules(tree: ast.Module, package: str) -> Iterator[tuple[str, bool]]:
+    """Every module that a file imports, and whether only when a function runs."""
+
+    def visit(node: ast.AST, lazy: bool) -> Iterator[tuple[str, bool]]:
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                # Types cost no import, but an arrow of meaning is an arrow: as lazy ones.
+                for child in ast.iter_child_nodes(node):
+                    yield from visit(child, True)
+                return
+            case ast.Import(names=names):
+                yield from ((alias.name, lazy) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                base = [*base, *(module.split(".") if module else [])]
+                # `from dlcp import transport`: a module or a thing in one; the longer name finds the room.
+                yield from ((".".join([*base, alias.name]), lazy) for alias in names)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(module)), *_],
+            ):
+                yield module, lazy
+        lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, lazy)
+
+    yield from visit(tree, False)
+
+
+def forbidden_imports(root: Path) -> Iterator[str]:
+    """Every import of the Python packages against the arrows, as `file: what is wrong`."""
+    for folder, package in PYTHON_FOLDERS.items():
+        for file in sorted((root / folder).rglob("*.py")):
+            name = file.relative_to(root)
+            parts = [package, *file.relative_to(root / folder).with_suffix("").parts]
+            is_package = parts[-1] == "__init__"
+            if is_package:
+                parts.pop()
+            module = ".".join(parts)
+            room = room_of(module)
+            if room == "dlcp" and len(parts) > 2:
+                yield f"{name}: no arrows are written for {'.'.join(parts[:2])}"
+                continue
+            for used, lazy in imported_modules(
+                ast.parse(file.read_text(), str(file)), module if is_package else ".".join(parts[:-1])
+            ):
+                used_room = room_of(used)
+                if used_room.split(".")[0] in sys.stdlib_module_names or used_room == room:
+                    continue
+                allowed = PYTHON_ARROWS[room] | (LAZY_PYTHON_ARROWS.get(room, set()) if lazy else set())
+                if used_room not in allowed:
+                    yield f"{name}: {room} may not use {used}{'' if lazy else ' when it is imported'}"
+
+
+# --- what holds ---------------------------------------------------------------------------------------------
+
+
+def test_cpp_includes_follow_the_arrows(repository: Path) -> None:
+    assert list((repository / "native" / "engine").glob("*.hpp")), "nothing was checked"
+    assert list(forbidden_includes(repository)) == []
+
+
+def test_python_imports_follow_the_arrows(repository: Path) -> None:
+    assert (repository / "dlcp" / "__init__.py").is_file(), "nothing was checked"
+    assert list(forbidden_imports(repository)) == []
+
+
+@pytest.mark.parametrize("module", ["dlcp", "dlcp.transport", "dlcp.switch", "dlcp_sim"])
+def test_import_loads_no_torch(module: str, repository: Path) -> None:
+    if module == "dlcp.transport" and not (repository / "dlcp" / "transport").is_dir():
+        pytest.skip("dlcp.transport is not written yet")
+    code = f"import sys, {module}; print([m for m in ('torch', 'scapy', 'tests') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[]"
+
+
+# --- the check itself can fail ------------------------------------------------------------------------------
+
+
+def write_tree(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+# A tree with every legal kind of arrow; each case below adds one file that breaks one.
+LEGAL = {
+    "native/engine/wire.hpp": "#pragma once\n#include <cstdint>\n#include <openssl/evp.h>\n",
+    "native/engine/wire.cpp": '#include "engine/wire.hpp"\n',
+    "native/io/udp.hpp": '#include "engine/wire.hpp"\n#include <sys/socket.h>\n#include <thread>\n',
+    "native/bind/module.cpp": '#include <nanobind/nanobind.h>\n#include "io/udp.hpp"\n',
+    "dlcp/__init__.py": "def main():\n    import dlcp_sim\n",
+    "dlcp/transport/__init__.py": "import numpy\nfrom dlcp import _native, __version__\nfrom . import ring\n",
+    "dlcp/transport/ring.py": "import os.path\nfrom dlcp.transport import x\n",
+    "dlcp/transport/scapy_layer.py": "def layer():\n    import scapy.all\n",
+    "dlcp/torch/__init__.py": "import torch\nfrom ..transport import ring\n",
+    "dlcp/switch/__init__.py": "import json\n",
+    "sim/dlcp_sim/__init__.py": "from dlcp.transport import ring\nfrom dlcp import _native\n",
+    "bench/__main__.py": "import torch, dlcp_sim\n",
+}
+
+
+def test_legal_tree_passes(tmp_path: Path) -> None:
+    write_tree(tmp_path, LEGAL)
+    assert [*forbidden_includes(tmp_path), *forbidden_imports(tmp_path)] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("native/engine/a.cpp", '#include "io/udp.hpp"', "engine may not use io/udp.hpp"),
+        ("native/engine/a.cpp", '  #  include "bind/module.cpp"', "engine may not use bind"),
+        ("native/engine/a.cpp", "#include <thread>", "engine may not use <thread>"),
+        ("native/engine/a.cpp", "#include <sys/socket.h>", "engine may not use <sys/socket.h>"),
+        ("native/engine/a.cpp", "#include <Python.h>", "only bind knows Python"),
+        ("native/engine/a.cpp", "#include <engine/wire.hpp>", "is ours"),
+        ("native/engine/a.cpp", '#include "../io/udp.hpp"', "is not a file under native/"),
+        ("native/io/a.cpp", '#include "bind/module.cpp"', "io may not use bind"),
+        ("native/io/a.cpp", "#include <nanobind/nanobind.h>", "only bind knows Python"),
+        ("native/attic/a.cpp", "", "no arrows are written for native/attic"),
+        ("dlcp/__init__.py", "import torch", "dlcp may not use torch when it is imported"),
+        ("dlcp/__init__.py", "import dlcp_sim", "dlcp may not use dlcp_sim when it is imported"),
+        ("dlcp/transport/a.py", "import torch", "dlcp.transport may not use torch"),
+        ("dlcp/transport/a.py", "def f():\n    import torch.nn", "dlcp.transport may not use torch.nn"),
+        ("dlcp/transport/a.py", "from dlcp import switch", "dlcp.transport may not use dlcp.switch"),
+        (
+            "dlcp/transport/a.py",
+            "from ..switch import tables",
+            "dlcp.transport may not use dlcp.switch.tables",
+        ),
+        ("dlcp/transport/a.py", "import dlcp_sim", "dlcp.transport may not use dlcp_sim"),
+        ("dlcp/transport/a.py", "import scapy.all", "may not use scapy.all when it is imported"),
+        ("dlcp/transport/a.py", "import requests", "dlcp.transport may not use requests"),
+        ("dlcp/transport/a.py", "from tests import conftest", "dlcp.transport may not use tests.conftest"),
+        (
+            "dlcp/transport/a.py",
+            "import importlib\nimportlib.import_module('dlcp.torch')",
+            "dlcp.transport may not use dlcp.torch",
+        ),
+        ("dlcp/switch/a.py", "from dlcp.transport import ring", "dlcp.switch may not use dlcp.transport"),
+        ("dlcp/switch/a.py", "import dlcp._native", "dlcp.switch may not use dlcp._native"),
+        ("dlcp/torch/a.py", "from dlcp import _native", "dlcp.torch may not use dlcp._native"),
+        ("dlcp/attic/a.py", "", "no arrows are written for dlcp.attic"),
+        ("sim/dlcp_sim/a.py", "import dlcp.torch", "dlcp_sim may not use dlcp.torch"),
+        ("bench/a.py", "import tests.conftest", "bench may not use tests"),
+    ],
+)
+def test_forbidden_arrow_is_found(tmp_path: Path, file: str, text: str, complaint: str) -> None:
+    write_tree(tmp_path, LEGAL | {file: text + "\n"})
+    found = [*forbidden_includes(tmp_path), *forbidden_imports(tmp_path)]
+    assert len(found) == 1, found
+    assert found[0].startswith(f"{file}: ")
+    assert complaint in found[0]
