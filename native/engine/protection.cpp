@@ -54,19 +54,14 @@ EVP_KDF* hkdf() {
 
 std::unique_ptr<PacketKey> make_packet_key(const PacketKeyBytes& key, CryptoLibrary library) {
     switch (library) {
-        case CryptoLibrary::openssl:
-            return make_openssl_packet_key(key);
-        case CryptoLibrary::ipsec_mb:
-            return make_ipsec_mb_packet_key(key);
-        case CryptoLibrary::fastest:
-            break;
+        case CryptoLibrary::openssl: return make_openssl_packet_key(key);
+        case CryptoLibrary::ipsec_mb: return make_ipsec_mb_packet_key(key);
+        case CryptoLibrary::fastest: break;
     }
     return ipsec_mb_is_there() ? make_ipsec_mb_packet_key(key) : make_openssl_packet_key(key);
 }
 
-std::string_view fastest_crypto_library() {
-    return ipsec_mb_is_there() ? "ipsec-mb" : "openssl";
-}
+std::string_view fastest_crypto_library() { return ipsec_mb_is_there() ? "ipsec-mb" : "openssl"; }
 
 PacketKeyBytes derive_packet_key(const JobKeyBytes& job_key, const KeyScope& scope) {
     const std::unique_ptr<EVP_KDF_CTX, FreeKdf> context(EVP_KDF_CTX_new(hkdf()));
@@ -75,8 +70,10 @@ PacketKeyBytes derive_packet_key(const JobKeyBytes& job_key, const KeyScope& sco
     // libcrypto only reads these; OSSL_PARAM has no const.
     OSSL_PARAM parameters[] = {
         OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), digest.size()),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, const_cast<std::uint8_t*>(job_key.data()), job_key.size()),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, const_cast<char*>(hkdf_salt.data()), hkdf_salt.size()),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, const_cast<std::uint8_t*>(job_key.data()),
+                                          job_key.size()),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, const_cast<char*>(hkdf_salt.data()),
+                                          hkdf_salt.size()),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info.data(), info.size()),
         OSSL_PARAM_construct_end()};
     PacketKeyBytes key;

@@ -1,8 +1,170 @@
-// Packet protection by Intel's libipsec-mb. Not there yet: `fastest` means OpenSSL.
+// Packet protection by Intel's libipsec-mb: 2.7 to 4.5 times as fast as OpenSSL 3.0 where the processor has
+// VAES. Without VAES it is 1.8 times as fast on 1392 bytes, and a tenth slower to authenticate 8896.
+//
+// Loaded at run time, so that a build with it runs where it is absent. Only its direct functions are used: they
+// work on the key and the context given to them and never on a manager, so the function pointers are copied out
+// of one at start and shared by all threads.
+//
+// Rejected, by what they take to authenticate 1392 bytes (Xeon at 2.3 GHz) where this takes 50 ns, or 40 if header
+// and payload are adjacent: the job interface (61 ns a packet, 53 in bursts of 16), and copying header and payload
+// together for one call (58).
 #include "engine/protection_library.hpp"
+
+#ifndef DLCP_HAVE_IPSEC_MB
 
 namespace dlcp {
 
 std::unique_ptr<PacketKey> make_ipsec_mb_packet_key(const PacketKeyBytes&) { return nullptr; }
 
 }  // namespace dlcp
+
+#else
+
+#include <dlfcn.h>
+#include <intel-ipsec-mb.h>
+#include <openssl/crypto.h>
+
+namespace dlcp {
+namespace {
+
+// The soname is upstream's promise that the layouts in the header hold for later versions.
+constexpr const char* library_name = "libIPSec_MB.so.1";
+
+// The functions for this processor, chosen by the library.
+struct Functions {
+    aes_gcm_pre_t expand_key = nullptr;
+    aes_gcm_enc_dec_t encrypt = nullptr;
+    aes_gcm_enc_dec_t decrypt = nullptr;
+    aes_gmac_init_t gmac_init = nullptr;
+    aes_gmac_update_t gmac_update = nullptr;
+    aes_gmac_finalize_t gmac_finalize = nullptr;
+};
+
+class IpsecMbPacketKey final : public PacketKey {
+public:
+    IpsecMbPacketKey(const PacketKeyBytes& key, const Functions& functions) : functions_(functions) {
+        functions_.expand_key(key.data(), &key_);
+    }
+    ~IpsecMbPacketKey() override {
+        OPENSSL_cleanse(&key_, sizeof key_);
+        OPENSSL_cleanse(&context_, sizeof context_);
+    }
+    IpsecMbPacketKey(const IpsecMbPacketKey&) = delete;
+    IpsecMbPacketKey& operator=(const IpsecMbPacketKey&) = delete;
+
+    void authenticate(const std::uint8_t* header, std::uint64_t packet_number,
+                      std::span<const std::uint8_t> payload, std::uint8_t* tag) override {
+        const AuthenticatedHeader associated(header);
+        const Nonce nonce = packet_nonce(packet_number);
+        if (associated.continues_in(payload)) {
+            // One call of GCM without text: 40 ns against 50 ns for the four calls below (1392 bytes).
+            functions_.encrypt(&key_, &context_, nullptr, nullptr, 0, nonce.data(), associated.data(),
+                               wire::header_bytes + payload.size(), tag, wire::tag_bytes);
+            return;
+        }
+        functions_.gmac_init(&key_, &context_, nonce.data(), nonce.size());
+        functions_.gmac_update(&key_, &context_, associated.data(), wire::header_bytes);
+        if (!payload.empty()) functions_.gmac_update(&key_, &context_, payload.data(), payload.size());
+        functions_.gmac_finalize(&key_, &context_, tag, wire::tag_bytes);
+    }
+
+    bool verify(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
+                const std::uint8_t* tag) override {
+        std::uint8_t expected[wire::tag_bytes];
+        authenticate(header, packet_number, payload, expected);
+        return CRYPTO_memcmp(expected, tag, sizeof expected) == 0;
+    }
+
+    void encrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
+                 std::uint8_t* out, std::uint8_t* tag) override {
+        const AuthenticatedHeader associated(header);
+        const Nonce nonce = packet_nonce(packet_number);
+        functions_.encrypt(&key_, &context_, out, payload.data(), payload.size(), nonce.data(), associated.data(),
+                           wire::header_bytes, tag, wire::tag_bytes);
+    }
+
+    bool decrypt(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
+                 std::uint8_t* out, const std::uint8_t* tag) override {
+        const AuthenticatedHeader associated(header);
+        const Nonce nonce = packet_nonce(packet_number);
+        std::uint8_t expected[wire::tag_bytes];
+        functions_.decrypt(&key_, &context_, out, payload.data(), payload.size(), nonce.data(), associated.data(),
+                           wire::header_bytes, expected, wire::tag_bytes);
+        return CRYPTO_memcmp(expected, tag, sizeof expected) == 0;
+    }
+
+private:
+    const Functions& functions_;
+    // 64: the library's assembly wants it, and the header only says so if LINUX is defined.
+    alignas(64) gcm_key_data key_;
+    alignas(64) gcm_context_data context_;
+};
+
+// Whether the library writes what OpenSSL writes. A layout that differs from the header's, or a broken
+// code path for this processor, costs speed then and not the job.
+bool agrees_with_openssl(const Functions& functions) {
+    const PacketKeyBytes key{0x64, 0x6c, 0x63, 0x70};
+    IpsecMbPacketKey ours(key, functions);
+    const std::unique_ptr<PacketKey> theirs = make_openssl_packet_key(key);
+    std::array<std::uint8_t, wire::header_bytes> header;
+    header.fill(0x5a);
+    std::array<std::uint8_t, 1000> payload, our_text, their_text;  // a length that is no multiple of a block
+    payload.fill(0xc3);
+    std::array<std::uint8_t, wire::tag_bytes> our_tag, their_tag;
+    ours.encrypt(header.data(), 1, payload, our_text.data(), our_tag.data());
+    theirs->encrypt(header.data(), 1, payload, their_text.data(), their_tag.data());
+    if (our_text != their_text || our_tag != their_tag) return false;
+    ours.authenticate(header.data(), 2, payload, our_tag.data());
+    return theirs->verify(header.data(), 2, payload, our_tag.data()) &&
+           ours.decrypt(header.data(), 1, their_text, our_text.data(), their_tag.data()) && our_text == payload;
+}
+
+template <class Function>
+Function* symbol(void* library, const char* name) {
+    return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+// Functions of a library that can be trusted to be fast and right, or all null. Stays loaded once loaded.
+Functions load() {
+    void* const library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return {};
+    const auto version = symbol<decltype(imb_get_version)>(library, "imb_get_version");
+    const auto allocate = symbol<decltype(alloc_mb_mgr)>(library, "alloc_mb_mgr");
+    const auto initialise = symbol<decltype(init_mb_mgr_auto)>(library, "init_mb_mgr_auto");
+    const auto release = symbol<decltype(free_mb_mgr)>(library, "free_mb_mgr");
+    if (version == nullptr || allocate == nullptr || initialise == nullptr || release == nullptr ||
+        version() < IMB_VERSION_NUM) {
+        return {};
+    }
+    IMB_MGR* const manager = allocate(0);
+    if (manager == nullptr) return {};
+    initialise(manager, nullptr);
+    Functions functions;
+    // Without these instructions the library emulates them: slower than OpenSSL.
+    constexpr std::uint64_t wanted = IMB_FEATURE_AESNI | IMB_FEATURE_PCLMULQDQ;
+    const bool self_test_failed =
+        (manager->features & IMB_FEATURE_SELF_TEST) != 0 && (manager->features & IMB_FEATURE_SELF_TEST_PASS) == 0;
+    if ((manager->features & wanted) == wanted && !self_test_failed) {
+        functions = {.expand_key = manager->gcm128_pre,
+                     .encrypt = manager->gcm128_enc,
+                     .decrypt = manager->gcm128_dec,
+                     .gmac_init = manager->gmac128_init,
+                     .gmac_update = manager->gmac128_update,
+                     .gmac_finalize = manager->gmac128_finalize};
+    }
+    release(manager);
+    if (functions.expand_key != nullptr && !agrees_with_openssl(functions)) functions = {};
+    return functions;
+}
+
+}  // namespace
+
+std::unique_ptr<PacketKey> make_ipsec_mb_packet_key(const PacketKeyBytes& key) {
+    static const Functions functions = load();
+    if (functions.expand_key == nullptr) return nullptr;
+    return std::make_unique<IpsecMbPacketKey>(key, functions);
+}
+
+}  // namespace dlcp
+
+#endif

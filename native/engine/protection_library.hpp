@@ -6,8 +6,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 
 #include "engine/bytes.hpp"
 #include "engine/protection.hpp"

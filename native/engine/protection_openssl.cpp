@@ -49,10 +49,11 @@ Context make_context(const PacketKeyBytes& key, int encrypt) {
 
 class OpensslPacketKey final : public PacketKey {
 public:
-    explicit OpensslPacketKey(const PacketKeyBytes& key) : seal_(make_context(key, 1)), open_(make_context(key, 0)) {}
+    explicit OpensslPacketKey(const PacketKeyBytes& key)
+        : seal_(make_context(key, 1)), open_(make_context(key, 0)) {}
 
-    void authenticate(const std::uint8_t* header, std::uint64_t packet_number, std::span<const std::uint8_t> payload,
-                      std::uint8_t* tag) override {
+    void authenticate(const std::uint8_t* header, std::uint64_t packet_number,
+                      std::span<const std::uint8_t> payload, std::uint8_t* tag) override {
         const AuthenticatedHeader associated(header);
         const Nonce nonce = packet_nonce(packet_number);
         EVP_CIPHER_CTX* const context = seal_.get();
@@ -64,7 +65,8 @@ public:
         } else {
             require(EVP_EncryptUpdate(context, nullptr, &written, associated.data(), wire::header_bytes));
             if (!payload.empty()) {
-                require(EVP_EncryptUpdate(context, nullptr, &written, payload.data(), static_cast<int>(payload.size())));
+                require(EVP_EncryptUpdate(context, nullptr, &written, payload.data(),
+                                          static_cast<int>(payload.size())));
             }
         }
         finish(tag);
@@ -98,9 +100,9 @@ public:
         EVP_CIPHER_CTX* const context = open_.get();
         int written = 0;
         // libcrypto only reads through this pointer; OSSL_PARAM has no const.
-        OSSL_PARAM expected_tag[] = {
-            {OSSL_CIPHER_PARAM_AEAD_TAG, OSSL_PARAM_OCTET_STRING, const_cast<std::uint8_t*>(tag), wire::tag_bytes, 0},
-            OSSL_PARAM_END};
+        OSSL_PARAM expected_tag[] = {{OSSL_CIPHER_PARAM_AEAD_TAG, OSSL_PARAM_OCTET_STRING,
+                                      const_cast<std::uint8_t*>(tag), wire::tag_bytes, 0},
+                                     OSSL_PARAM_END};
         require(EVP_DecryptInit_ex2(context, nullptr, nullptr, nonce.data(), expected_tag));
         require(EVP_DecryptUpdate(context, nullptr, &written, associated.data(), wire::header_bytes));
         if (!payload.empty()) {
@@ -118,8 +120,8 @@ private:
     void finish(std::uint8_t* tag) {
         int written = 0;
         require(EVP_EncryptFinal_ex(seal_.get(), tag, &written));
-        OSSL_PARAM read_tag[] = {
-            {OSSL_CIPHER_PARAM_AEAD_TAG, OSSL_PARAM_OCTET_STRING, tag, wire::tag_bytes, 0}, OSSL_PARAM_END};
+        OSSL_PARAM read_tag[] = {{OSSL_CIPHER_PARAM_AEAD_TAG, OSSL_PARAM_OCTET_STRING, tag, wire::tag_bytes, 0},
+                                 OSSL_PARAM_END};
         require(EVP_CIPHER_CTX_get_params(seal_.get(), read_tag));
     }
 

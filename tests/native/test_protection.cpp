@@ -185,7 +185,8 @@ Sealed slow_gcm(const PacketKeyBytes& key, const Bytes& nonce, const Bytes& asso
     std::uint32_t count = 1;
     for (std::size_t start = 0; start < text.size(); start += 16) {
         ++count;
-        for (int i = 0; i < 4; ++i) counter[static_cast<std::size_t>(15 - i)] = static_cast<std::uint8_t>(count >> (8 * i));
+        for (int i = 0; i < 4; ++i)
+            counter[static_cast<std::size_t>(15 - i)] = static_cast<std::uint8_t>(count >> (8 * i));
         const Block stream = aes(counter);
         for (std::size_t i = 0; i < 16 && start + i < text.size(); ++i) text[start + i] ^= stream[i];
     }
@@ -205,8 +206,8 @@ Sealed slow_gcm(const PacketKeyBytes& key, const Bytes& nonce, const Bytes& asso
 }
 
 // What a packet's seal should be, from the prose in protection.hpp.
-Sealed slow_packet(const PacketKeyBytes& key, HeaderBytes header, std::uint64_t packet_number, const Bytes& payload,
-                   bool encrypted) {
+Sealed slow_packet(const PacketKeyBytes& key, HeaderBytes header, std::uint64_t packet_number,
+                   const Bytes& payload, bool encrypted) {
     header[2] &= 0x7f;
     Bytes nonce(12);
     for (std::size_t i = 0; i < 8; ++i) nonce[11 - i] = static_cast<std::uint8_t>(packet_number >> (8 * i));
@@ -250,7 +251,9 @@ struct Library {
 
 // Every library that is there; says which one is not.
 std::vector<Library> libraries() {
-    const Library known[] = {{CryptoLibrary::openssl, "openssl"}, {CryptoLibrary::ipsec_mb, "ipsec-mb"}, {CryptoLibrary::fastest, "fastest"}};
+    const Library known[] = {{CryptoLibrary::openssl, "openssl"},
+                             {CryptoLibrary::ipsec_mb, "ipsec-mb"},
+                             {CryptoLibrary::fastest, "fastest"}};
     std::vector<Library> there;
     for (const Library& candidate : known) {
         if (dlcp::make_packet_key(PacketKeyBytes{}, candidate.library) != nullptr) {
@@ -284,22 +287,27 @@ TEST_CASE("protection: slow GCM gives the published vectors") {
         std::string source, key, nonce, associated, plain, text, tag;
     };
     const Vector vectors[] = {
-        {"GCM specification, test case 1", "00000000000000000000000000000000", "000000000000000000000000", "", "", "",
-         "58e2fccefa7e3061367f1d57a4e7455a"},
+        {"GCM specification, test case 1", "00000000000000000000000000000000", "000000000000000000000000", "", "",
+         "", "58e2fccefa7e3061367f1d57a4e7455a"},
         {"GCM specification, test case 2", "00000000000000000000000000000000", "000000000000000000000000", "",
-         "00000000000000000000000000000000", "0388dace60b6a392f328c2b971b2fe78", "ab6e47d42cec13bdf53a67b21257bddf"},
+         "00000000000000000000000000000000", "0388dace60b6a392f328c2b971b2fe78",
+         "ab6e47d42cec13bdf53a67b21257bddf"},
         {"GCM specification, test case 4", "feffe9928665731c6d6a8f9467308308", "cafebabefacedbaddecaf888",
          "feedfacedeadbeeffeedfacedeadbeefabaddad2",
-         "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657"
+         "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5"
+         "aa0de657"
          "ba637b39",
-         "42831ec2217774244b7221b784d0d49ce3aa212f2c02a4e035c17e2329aca12e21d514b25466931c7d8f6a5aac84aa051ba30b396a0aac97"
+         "42831ec2217774244b7221b784d0d49ce3aa212f2c02a4e035c17e2329aca12e21d514b25466931c7d8f6a5aac84aa051ba30b39"
+         "6a0aac97"
          "3d58e091",
          "5bc94fbc3221a5db94fae95ae7121a47"},
-        {"NIST CAVP gcmEncryptExtIV128, AADlen 128 (GMAC)", "77be63708971c4e240d1cb79e8d77feb", "e0e00f19fed7ba0136a797f3",
-         "7a43ec1d9c0a5a78a0b16533a6213cab", "", "", "209fcc8d3675ed938e9c7166709dd946"},
+        {"NIST CAVP gcmEncryptExtIV128, AADlen 128 (GMAC)", "77be63708971c4e240d1cb79e8d77feb",
+         "e0e00f19fed7ba0136a797f3", "7a43ec1d9c0a5a78a0b16533a6213cab", "", "",
+         "209fcc8d3675ed938e9c7166709dd946"},
         {"IEEE 802.1AE, 54-byte packet, authentication only (GMAC)", "ad7a2bd03eac835a6f620fdcb506b345",
          "12153524c0895e81b2c28465",
-         "d609b1f056637a0d46df998d88e5222ab2c2846512153524c0895e8108000f101112131415161718191a1b1c1d1e1f2021222324252627"
+         "d609b1f056637a0d46df998d88e5222ab2c2846512153524c0895e8108000f101112131415161718191a1b1c1d1e1f2021222324"
+         "252627"
          "28292a2b2c2d2e2f30313233340001",
          "", "", "f09478a9b09007d06f46e9b6a1da25dd"},
     };
@@ -316,7 +324,8 @@ TEST_CASE("protection: slow HKDF gives the vectors of RFC 5869, appendix A.1 to 
     CHECK(hex(slow_hkdf(counting(0, 13), Bytes(22, 0x0b), counting(0xf0, 10), 42)) ==
           "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865");
     CHECK(hex(slow_hkdf(counting(0x60, 80), counting(0, 80), counting(0xb0, 80), 82)) ==
-          "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c59045a99cac7827271cb41c65e590e09da3275600c2f09b8"
+          "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c59045a99cac7827271cb41c65e590e09da32756"
+          "00c2f09b8"
           "367793a9aca3db71cc30c58179ec3e87c14c01d5c1f3434f1d87");
     CHECK(hex(slow_hkdf({}, Bytes(22, 0x0b), {}, 42)) ==
           "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8");
@@ -334,7 +343,14 @@ TEST_CASE("protection: derived key is HKDF over the scope as written") {
                                .source_rank = 0x0607,
                                .epoch = 9};
     Bytes info = {'p', 'a', 'c', 'k', 'e', 't'};
-    const Bytes numbers = unhex("01020304" "00000005" "00000607" "1112131415161718" "2122232425262728" "00000607" "09");
+    const Bytes numbers = unhex(
+        "01020304"
+        "00000005"
+        "00000607"
+        "1112131415161718"
+        "2122232425262728"
+        "00000607"
+        "09");
     info.insert(info.end(), numbers.begin(), numbers.end());
     const Bytes salt = {'d', 'l', 'c', 'p', ' ', 'v', '1'};
     const auto key = dlcp::derive_packet_key(job_key, scope);
@@ -389,7 +405,8 @@ TEST_CASE("protection: known packet") {
 
 TEST_CASE("protection: libraries agree with each other and with the slow GCM on 10,000 random packets") {
     const auto there = libraries();
-    constexpr std::size_t lengths[] = {0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 255, 256, 767, 768, 769, 1392, 8896};
+    constexpr std::size_t lengths[] = {0,   1,   15,  16,  17,  63,  64,   65,  127,
+                                       128, 255, 256, 767, 768, 769, 1392, 8896};
     for (std::uint64_t seed = 0; seed < 10'000; ++seed) {
         CAPTURE(seed);
         Random random(seed);
@@ -571,9 +588,11 @@ TEST_CASE("protection: several threads, each with its own key") {
         INFO(library.name);
         std::atomic<int> wrong{0};
         std::vector<std::thread> threads;
+        threads.reserve(4);
         for (int t = 0; t < 4; ++t) {
             threads.emplace_back([&, t] {
-                const auto sealer = dlcp::make_packet_key(PacketKeyBytes{static_cast<std::uint8_t>(t)}, library.library);
+                const auto sealer =
+                    dlcp::make_packet_key(PacketKeyBytes{static_cast<std::uint8_t>(t)}, library.library);
                 const HeaderBytes header{};
                 const Bytes payload(1392, static_cast<std::uint8_t>(t));
                 Tag expected, tag;
@@ -581,7 +600,8 @@ TEST_CASE("protection: several threads, each with its own key") {
                 for (std::uint64_t i = 1; i < 5'000; ++i) {
                     Bytes text(payload.size());
                     sealer->encrypt(header.data(), i, payload, text.data(), tag.data());
-                    if (!sealer->decrypt(header.data(), i, text, text.data(), tag.data()) || text != payload) ++wrong;
+                    if (!sealer->decrypt(header.data(), i, text, text.data(), tag.data()) || text != payload)
+                        ++wrong;
                     sealer->authenticate(header.data(), 0, payload, tag.data());
                     if (tag != expected) ++wrong;
                 }
