@@ -32,9 +32,10 @@ public:
 
 private:
     template <class Integer>
-    void refuse(std::string_view field, const std::string& value, Integer low, Integer high, std::string_view unit) {
-        say(std::string(field) + " is " + value + std::string(unit) + "; accepted: " + std::to_string(low) + " to " +
-            std::to_string(high) + std::string(unit));
+    void refuse(std::string_view field, const std::string& value, Integer low, Integer high,
+                std::string_view unit) {
+        say(std::string(field) + " is " + value + std::string(unit) + "; accepted: " + std::to_string(low) +
+            " to " + std::to_string(high) + std::string(unit));
     }
     std::string text_;
 };

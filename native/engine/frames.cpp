@@ -15,20 +15,20 @@ constexpr std::size_t word_bytes = 8;
 
 // The shortest body of each type, by its number: the fixed part of its layout.
 constexpr std::uint8_t body_bytes_min[] = {
-    0,                    // padding
-    ack_body_bytes,       // ack
-    list_head_bytes,      // complete
-    outcome_body_bytes,   // outcome
-    list_head_bytes,      // probe
-    list_head_bytes,      // trimmed
-    list_head_bytes,      // hold
-    list_head_bytes,      // proceed
-    8,                    // refuse
-    8,                    // cancel
-    8,                    // demand
-    8,                    // grant
-    4,                    // close
-    hello_body_bytes,     // hello
+    0,                   // padding
+    ack_body_bytes,      // ack
+    list_head_bytes,     // complete
+    outcome_body_bytes,  // outcome
+    list_head_bytes,     // probe
+    list_head_bytes,     // trimmed
+    list_head_bytes,     // hold
+    list_head_bytes,     // proceed
+    8,                   // refuse
+    8,                   // cancel
+    8,                   // demand
+    8,                   // grant
+    4,                   // close
+    hello_body_bytes,    // hello
 };
 constexpr std::size_t known_types = sizeof body_bytes_min;
 static_assert(known_types == static_cast<std::size_t>(FrameType::hello) + 1);
@@ -176,7 +176,8 @@ bool read_hello(const Frame& frame, Hello& out) {
 
 bool read_count(const Frame& frame, std::uint16_t& count) {
     if (frame.body.size() < list_head_bytes) return false;
-    const std::size_t entry_bytes = frame.type == FrameType::trimmed ? sizeof(std::uint64_t) : sizeof(std::uint32_t);
+    const std::size_t entry_bytes =
+        frame.type == FrameType::trimmed ? sizeof(std::uint64_t) : sizeof(std::uint32_t);
     count = load16(frame.body.data());
     return frame.body.size() == list_head_bytes + count * entry_bytes;
 }

@@ -16,8 +16,9 @@
 //   proceed   count (16) 0 (16), then count × message_id (32): there is room again
 //   refuse    message_id (32) reason (8) 0 (24): the receiver will not take this message
 //   cancel    message_id (32) 0 (32): the sender gave this message up
-//   demand    backlog_bytes (64): total bytes this sender has ever wanted to send in this session
-//   grant     granted_bytes (64): total bytes this sender may ever send in this session
+//   demand    wanted_bytes (64): total bytes this sender has ever wanted to send in this session, beyond its
+//             unscheduled window
+//   grant     granted_bytes (64): total bytes this sender may ever send beyond that window
 //   close     reason (8) 0 (24)
 //   padding   any bytes, ignored (path MTU)
 //   hello     own_session (64) echo_session (64) destination_rank (32) max_datagram_bytes (16)
@@ -59,8 +60,8 @@ struct Frame {
     std::span<const std::uint8_t> body;
 };
 
-// Walks the frames of one payload, without padding and unknown types. `next` returns false at the end or at the first malformed frame
-// (`malformed()` tells which); frames before a malformed one have been yielded and stand.
+// Walks the frames of one payload, without padding and unknown types. `next` returns false at the end or at the
+// first malformed frame (`malformed()` tells which); frames before a malformed one have been yielded and stand.
 class FrameReader {
 public:
     explicit FrameReader(std::span<const std::uint8_t> payload) : rest_(payload) {}
@@ -97,12 +98,12 @@ private:
 };
 
 struct Ack {
-    std::uint64_t largest = 0;        // largest packet number received
-    std::uint32_t ack_delay_ns = 0;   // how long the receiver sat on `largest`
-    std::uint32_t owd_ns = 0;         // median of (arrival - timestamp) since the last ack, clocks unsynchronised;
-                                      // 0: no sample
-    std::uint64_t credit_bytes = 0;   // bytes the receiver can buffer from this sender, in flight at once
-    std::uint32_t ce_packets = 0;     // packets ever received with congestion experienced
+    std::uint64_t largest = 0;       // largest packet number received
+    std::uint32_t ack_delay_ns = 0;  // how long the receiver sat on `largest`
+    std::uint32_t owd_ns = 0;        // median of (arrival - timestamp) since the last ack, clocks unsynchronised;
+                                     // 0: no sample
+    std::uint64_t credit_bytes = 0;  // bytes the receiver can buffer from this sender, in flight at once
+    std::uint32_t ce_packets = 0;    // packets ever received with congestion experienced
     std::uint16_t words = 0;
     const std::uint8_t* received = nullptr;  // words × 8 bytes, big-endian
     const std::uint8_t* ce = nullptr;        // the same, or nullptr
@@ -119,12 +120,12 @@ struct Outcome {
 inline constexpr std::size_t outcome_body_bytes = 16;
 
 struct Hello {
-    std::uint64_t own_session = 0;    // the sender's new session id, never 0
-    std::uint64_t echo_session = 0;   // the receiver's, as last heard; 0: not heard
+    std::uint64_t own_session = 0;   // the sender's new session id, never 0
+    std::uint64_t echo_session = 0;  // the receiver's, as last heard; 0: not heard
     std::uint32_t destination_rank = 0;
     std::uint16_t max_datagram_bytes = 0;       // what the sender's interface can send and receive
     std::uint16_t received_datagram_bytes = 0;  // length of the hello this one answers; 0: none
-    std::uint32_t flags = 0;          // bit 0: established at the sender (no answer needed)
+    std::uint32_t flags = 0;                    // bit 0: established at the sender (no answer needed)
 };
 inline constexpr std::size_t hello_body_bytes = 28;
 inline constexpr std::uint32_t hello_flag_established = 1;

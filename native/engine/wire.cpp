@@ -15,8 +15,8 @@ namespace {
 namespace at {
 constexpr std::size_t version = 0, type = 1, flags = 2, traffic_class = 3, importance = 4, key_epoch = 5, path = 6,
                       job = 8, source_rank = 12, session = 16, timestamp_ns = 20, packet_number = 24, tag = 32,
-                      message_id = 40, message_bytes = 44, block_index = 48, critical_blocks = 52, block_bytes = 56,
-                      payload_bytes = 58, budget = 60, deadline = 62;
+                      message_id = 40, message_bytes = 44, block_index = 48, critical_blocks = 52,
+                      block_bytes = 56, payload_bytes = 58, budget = 60, deadline = 62;
 static_assert(deadline + 2 == header_bytes);
 }  // namespace at
 
@@ -32,7 +32,8 @@ ParseError check_block(const Header& h) {
     const std::uint64_t held = empty ? 0 : (rest < block ? rest : block);
     if (h.payload_bytes != held) return ParseError::bad_block;
 
-    if (((h.flags & flag::critical) != 0) != (h.importance == importance_critical)) return ParseError::bad_importance;
+    if (((h.flags & flag::critical) != 0) != (h.importance == importance_critical))
+        return ParseError::bad_importance;
     // critical_blocks <= ceil(message / block), multiplied out.
     if (h.critical_blocks != 0 && (h.critical_blocks - std::uint64_t{1}) * block >= message) {
         return ParseError::bad_importance;
@@ -60,7 +61,8 @@ ParseError parse(std::span<const std::uint8_t> datagram, std::uint32_t virtual_p
     const std::uint8_t flags = p[at::flags];
     const bool authenticated = (flags & flag::authenticated) != 0;
     const bool trimmed = (flags & flag::trimmed) != 0;
-    if ((flags & flag::reserved) != 0 || ((flags & flag::encrypted) != 0 && !authenticated) || (trimmed && !data)) {
+    if ((flags & flag::reserved) != 0 || ((flags & flag::encrypted) != 0 && !authenticated) ||
+        (trimmed && !data)) {
         return ParseError::bad_flags;
     }
 
@@ -73,8 +75,7 @@ ParseError parse(std::span<const std::uint8_t> datagram, std::uint32_t virtual_p
     const std::uint64_t length = datagram.size() + std::uint64_t{virtual_payload_bytes};
     if (trimmed ? length > whole : length != whole) return ParseError::bad_length;
     // A virtual payload is a data packet's whole payload: what is there is the header and the tag.
-    if (virtual_payload_bytes != 0 && (!data || virtual_payload_bytes > h.payload_bytes ||
-                                       (!trimmed && virtual_payload_bytes != h.payload_bytes))) {
+    if (virtual_payload_bytes != 0 && (!data || virtual_payload_bytes != h.payload_bytes)) {
         return ParseError::bad_length;
     }
 
@@ -152,7 +153,7 @@ Duration decode_deadline(std::uint16_t code) {
 }
 
 std::uint16_t encode_budget(double loss_ratio) {
-    if (!(loss_ratio > 0.0)) return 0;  // also NaN
+    if (!(loss_ratio > 0.0)) return 0;           // also NaN
     const double scaled = loss_ratio * 65536.0;  // exact: a power of two
     return scaled >= 65535.0 ? std::uint16_t{65535} : static_cast<std::uint16_t>(scaled);
 }

@@ -61,29 +61,29 @@ inline constexpr std::uint8_t control_class = 7;
 inline constexpr std::uint8_t importance_critical = 255;
 
 // A parsed header. For control and hello packets the message fields (tag … deadline) are sent as zero and not
-// looked at, except that `payload_bytes` counts and that in a control packet `message_id` is the sender's floor: every message of
-// the sender's with a smaller id is over, and what is kept for it may be forgotten.
+// looked at, except that `payload_bytes` counts and that in a control packet `message_id` is the sender's floor:
+// every message of the sender's with a smaller id is over, and what is kept for it may be forgotten.
 struct Header {
     Type type = Type::data;
     std::uint8_t flags = 0;
-    std::uint8_t traffic_class = 0;   // 0..6 data (6 first), 7 control
-    std::uint8_t importance = 0;      // 255 critical, 0..254 droppable, higher is kept longer
-    std::uint8_t key_epoch = 0;       // which of the job's key generations signed this
-    std::uint16_t path = 0;           // which of the sender's paths this was sent on
-    std::uint32_t job = 0;            // which job; packets of another are foreign
-    std::uint32_t source_rank = 0;    // who sent it
-    std::uint32_t session = 0;        // low 32 bits of the receiver's session; 0 in a first hello
-    std::uint32_t timestamp_ns = 0;   // sender's clock when sent, low 32 bits
-    std::uint64_t packet_number = 0;  // from 0, +1 per packet in this direction of this session
-    std::uint64_t tag = 0;            // the application's name for the message
-    std::uint32_t message_id = 0;     // from 1, +1 per message in this direction of this session
-    std::uint32_t message_bytes = 0;  // length of the whole message, 0..2^32-1
-    std::uint32_t block_index = 0;    // this block starts at byte block_index * block_bytes
+    std::uint8_t traffic_class = 0;     // 0..6 data (6 first), 7 control
+    std::uint8_t importance = 0;        // 255 critical, 0..254 droppable, higher is kept longer
+    std::uint8_t key_epoch = 0;         // which of the job's key generations signed this
+    std::uint16_t path = 0;             // which of the sender's paths this was sent on
+    std::uint32_t job = 0;              // which job; packets of another are foreign
+    std::uint32_t source_rank = 0;      // who sent it
+    std::uint32_t session = 0;          // low 32 bits of the receiver's session; 0 in a first hello
+    std::uint32_t timestamp_ns = 0;     // sender's clock when sent, low 32 bits
+    std::uint64_t packet_number = 0;    // from 0, +1 per packet in this direction of this session
+    std::uint64_t tag = 0;              // the application's name for the message
+    std::uint32_t message_id = 0;       // from 1, +1 per message in this direction of this session
+    std::uint32_t message_bytes = 0;    // length of the whole message, 0..2^32-1
+    std::uint32_t block_index = 0;      // this block starts at byte block_index * block_bytes
     std::uint32_t critical_blocks = 0;  // how many blocks of this message are critical
-    std::uint16_t block_bytes = 0;    // bytes of every block but the last
-    std::uint16_t payload_bytes = 0;  // bytes of this packet's payload (before any trimming)
-    std::uint16_t budget = 0;         // bytes that may be abandoned: message_bytes * budget / 65536, rounded down
-    std::uint16_t deadline = 0;       // coded time (encode_deadline) from first arrival; 0: none
+    std::uint16_t block_bytes = 0;      // bytes of every block but the last
+    std::uint16_t payload_bytes = 0;    // bytes of this packet's payload (before any trimming)
+    std::uint16_t budget = 0;    // bytes that may be abandoned: message_bytes * budget / 65536, rounded down
+    std::uint16_t deadline = 0;  // coded time (encode_deadline) from first arrival; 0: none
 
     friend bool operator==(const Header&, const Header&) = default;
 };
@@ -91,24 +91,24 @@ struct Header {
 // Why a datagram is not ours. Counted one by one; order is the order of the checks.
 enum class ParseError : std::uint8_t {
     none,
-    too_short,         // fewer than 64 bytes
-    bad_version,       // version is not 1
-    bad_type,          // type is not data, control or hello
-    bad_flags,         // a reserved bit, encrypted without authenticated, or trimmed but not data
-    bad_class,         // traffic_class > 7, data in class 7, or control/hello outside it
-    bad_length,        // datagram length is not header + payload_bytes (+ tag); for trimmed: longer than that
-    bad_block,         // data: block_bytes is 0 (with message_bytes > 0), block outside the message, or
-                       // payload_bytes is not what this block holds
-    bad_importance,    // data: critical flag and importance 255 disagree, critical_blocks > blocks
+    too_short,       // fewer than 64 bytes
+    bad_version,     // version is not 1
+    bad_type,        // type is not data, control or hello
+    bad_flags,       // a reserved bit, encrypted without authenticated, or trimmed but not data
+    bad_class,       // traffic_class > 7, data in class 7, or control/hello outside it
+    bad_length,      // datagram length is not header + payload_bytes (+ tag); for trimmed: longer than that
+    bad_block,       // data: block_bytes is 0 (with message_bytes > 0), block outside the message, or
+                     // payload_bytes is not what this block holds
+    bad_importance,  // data: critical flag and importance 255 disagree, critical_blocks > blocks
 };
 inline constexpr std::size_t parse_error_count = 9;
 
 // The authenticated parts of a datagram that parsed.
 struct Datagram {
     Header header;
-    const std::uint8_t* bytes = nullptr;     // the 64 header bytes as received
-    const std::uint8_t* payload = nullptr;   // payload_bytes of them; nullptr if trimmed or virtual
-    const std::uint8_t* tag = nullptr;       // nullptr if not authenticated, or trimmed; behind the header if virtual
+    const std::uint8_t* bytes = nullptr;    // the 64 header bytes as received
+    const std::uint8_t* payload = nullptr;  // payload_bytes of them; nullptr if trimmed or virtual
+    const std::uint8_t* tag = nullptr;  // nullptr if not authenticated, or trimmed; behind the header if virtual
 };
 
 // Reads one datagram. `virtual_payload_bytes`: bytes that count as present behind `datagram` without
