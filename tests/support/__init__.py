@@ -1,0 +1,1 @@
+"""What Python tests share and the product does not use."""

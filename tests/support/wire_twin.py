@@ -1,0 +1,488 @@
+"""The wire format a second time: slow, obvious, written from the comments of the C++ headers.
+
+It is the oracle for the golden vectors and for tests that draw packets at random. It shares no code with the
+engine and prefers the plainest formulation (ceiling division, lists of integers) over the engine's. It never
+raises on bytes from outside: a datagram is either a `Datagram` or the name of a parse error.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, fields
+from fractions import Fraction
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+VERSION = 1
+HEADER_BYTES = 64
+TAG_BYTES = 16
+
+DATA, CONTROL, HELLO = 1, 2, 3
+TYPE_NAMES = {DATA: "data", CONTROL: "control", HELLO: "hello"}
+
+CRITICAL = 1 << 0
+AUTHENTICATED = 1 << 1
+ENCRYPTED = 1 << 2
+ACK_REQUEST = 1 << 3
+FIRST_PASS_OVER = 1 << 4
+REPAIR = 1 << 5
+RESERVED = 1 << 6
+TRIMMED = 1 << 7
+
+CONTROL_CLASS = 7
+IMPORTANCE_CRITICAL = 255
+
+# In the order of the checks, as wire::ParseError.
+PARSE_ERRORS = (
+    "none",
+    "too_short",
+    "bad_version",
+    "bad_type",
+    "bad_flags",
+    "bad_class",
+    "bad_length",
+    "bad_block",
+    "bad_importance",
+)
+
+
+# --- the header -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Header:
+    """The fields behind the version byte, in wire order, with their widths in `HEADER_FORMAT`."""
+
+    type: int = DATA
+    flags: int = 0
+    traffic_class: int = 0
+    importance: int = 0
+    key_epoch: int = 0
+    path: int = 0
+    job: int = 0
+    source_rank: int = 0
+    session: int = 0
+    timestamp_ns: int = 0
+    packet_number: int = 0
+    tag: int = 0
+    message_id: int = 0
+    message_bytes: int = 0
+    block_index: int = 0
+    critical_blocks: int = 0
+    block_bytes: int = 0
+    payload_bytes: int = 0
+    budget: int = 0
+    deadline: int = 0
+
+
+HEADER_FORMAT = ">BBBBBBH" + "IIII" + "QQ" + "IIII" + "HHHH"
+assert struct.calcsize(HEADER_FORMAT) == HEADER_BYTES
+
+
+@dataclass(frozen=True)
+class Datagram:
+    """A datagram that parsed. `payload` and `tag` are None where the bytes are not there."""
+
+    header: Header
+    header_bytes: bytes
+    payload: bytes | None
+    tag: bytes | None
+
+
+def write(header: Header) -> bytes:
+    """The 64 bytes of a header; nothing is checked but that each value fits its field."""
+    return struct.pack(HEADER_FORMAT, VERSION, *(getattr(header, f.name) for f in fields(Header)))
+
+
+def block_count(message_bytes: int, block_bytes: int) -> int:
+    """How many blocks a message has: at least one."""
+    return 1 if message_bytes == 0 else -(-message_bytes // block_bytes)
+
+
+def parse(datagram: bytes, virtual_payload_bytes: int = 0) -> Datagram | str:
+    """The parsed datagram, or the name of the first rule it breaks."""
+    if len(datagram) < HEADER_BYTES:
+        return "too_short"
+    version, *values = struct.unpack(HEADER_FORMAT, datagram[:HEADER_BYTES])
+    h = Header(*values)
+    is_data = h.type == DATA
+
+    if version != VERSION:
+        return "bad_version"
+    if h.type not in TYPE_NAMES:
+        return "bad_type"
+    if h.flags & RESERVED or (h.flags & ENCRYPTED and not h.flags & AUTHENTICATED):
+        return "bad_flags"
+    if h.flags & TRIMMED and not is_data:
+        return "bad_flags"
+    if h.traffic_class not in (range(7) if is_data else [CONTROL_CLASS]):
+        return "bad_class"
+
+    tag_bytes = TAG_BYTES if h.flags & AUTHENTICATED else 0
+    whole = HEADER_BYTES + h.payload_bytes + tag_bytes
+    length = len(datagram) + virtual_payload_bytes
+    if length > whole or (length < whole and not h.flags & TRIMMED):
+        return "bad_length"
+    if virtual_payload_bytes and (not is_data or virtual_payload_bytes != h.payload_bytes):
+        return "bad_length"
+
+    if is_data:
+        if h.message_bytes > 0 and h.block_bytes == 0:
+            return "bad_block"
+        if h.block_index >= block_count(h.message_bytes, h.block_bytes):
+            return "bad_block"
+        start = h.block_index * h.block_bytes
+        if h.payload_bytes != min(h.block_bytes, h.message_bytes - start):
+            return "bad_block"
+        if bool(h.flags & CRITICAL) != (h.importance == IMPORTANCE_CRITICAL):
+            return "bad_importance"
+        if h.critical_blocks > block_count(h.message_bytes, h.block_bytes):
+            return "bad_importance"
+
+    trimmed = bool(h.flags & TRIMMED)
+    payload = tag = None
+    if not trimmed and not virtual_payload_bytes:
+        payload = datagram[HEADER_BYTES : HEADER_BYTES + h.payload_bytes]
+    if not trimmed and tag_bytes:
+        tag = datagram[-TAG_BYTES:]
+    return Datagram(h, datagram[:HEADER_BYTES], payload, tag)
+
+
+# --- codes ------------------------------------------------------------------------------------------------
+
+
+def decode_deadline(code: int) -> int:
+    """Nanoseconds that a deadline code stands for."""
+    exponent, mantissa = code >> 11, code & 0x7FF
+    return (mantissa << exponent) * 1000
+
+
+def encode_deadline(deadline_ns: int) -> int:
+    """The code of the soonest time that is not before `deadline_ns`; the last code if there is none."""
+    if deadline_ns <= 0:
+        return 0
+    for exponent in range(32):
+        mantissa = -(-deadline_ns // (1000 << exponent))
+        if mantissa < 2048:
+            return exponent << 11 | mantissa
+    return 0xFFFF
+
+
+def encode_budget(loss_ratio: float) -> int:
+    """`loss_ratio` in 65536ths, rounded down; outside [0, 1) the nearer end, NaN 0."""
+    if math.isnan(loss_ratio) or loss_ratio < 0:
+        return 0
+    if loss_ratio >= 1:
+        return 65535
+    return math.floor(Fraction(loss_ratio) * 65536)
+
+
+def budget_bytes(message_bytes: int, budget: int) -> int:
+    """Bytes that may be abandoned, rounded down."""
+    return message_bytes * budget // 65536
+
+
+# --- frames -----------------------------------------------------------------------------------------------
+
+FRAME_TYPES = (
+    "padding",
+    "ack",
+    "complete",
+    "outcome",
+    "probe",
+    "trimmed",
+    "hold",
+    "proceed",
+    "refuse",
+    "cancel",
+    "demand",
+    "grant",
+    "close",
+    "hello",
+)
+ID_LISTS = ("complete", "probe", "hold", "proceed")
+TOTALS = ("demand", "grant")
+ACK_HAS_CE = 1
+
+# Bytes of the part of each body that is always there.
+FIXED_BODY_BYTES = {
+    "ack": 32,
+    "complete": 4,
+    "outcome": 16,
+    "probe": 4,
+    "trimmed": 4,
+    "hold": 4,
+    "proceed": 4,
+    "refuse": 8,
+    "cancel": 8,
+    "demand": 8,
+    "grant": 8,
+    "close": 4,
+    "hello": 28,
+}
+
+
+@dataclass(frozen=True)
+class Ack:
+    """What arrived: bit i of word w is packet `largest` - 64·w - i."""
+
+    largest: int
+    ack_delay_ns: int
+    owd_ns: int
+    credit_bytes: int
+    ce_packets: int
+    received: tuple[int, ...] = ()
+    ce: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Ids:
+    """complete, probe, hold or proceed."""
+
+    type: str
+    message_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """Packets that a switch cut."""
+
+    packet_numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Which blocks were abandoned: bit i of word w is block 64·(word_offset + w) + i."""
+
+    message_id: int
+    abandoned_blocks: int
+    word_offset: int
+    abandoned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The receiver will not take this message."""
+
+    message_id: int
+    reason: int
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """The sender gave this message up."""
+
+    message_id: int
+
+
+@dataclass(frozen=True)
+class Total:
+    """demand or grant: bytes since the session began."""
+
+    type: str
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """The peer leaves."""
+
+    reason: int
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Session set-up."""
+
+    own_session: int
+    echo_session: int
+    destination_rank: int
+    max_datagram_bytes: int
+    received_datagram_bytes: int
+    flags: int = 0
+
+
+@dataclass(frozen=True)
+class Miscounted:
+    """A frame whose counts and length disagree: the reader yields it, its own read function refuses it."""
+
+    type: str
+
+
+Frame = Ack | Ids | Trimmed | Outcome | Refuse | Cancel | Total | Close | Hello | Miscounted
+
+
+def raw_frame(type_number: int, flags: int, body: bytes) -> bytes:
+    """Prefix and body."""
+    return struct.pack(">BBH", type_number, flags, 4 + len(body)) + body
+
+
+def frame_type(frame: Frame) -> str:
+    """The word for a frame's type."""
+    if isinstance(frame, Ids | Total | Miscounted):
+        return frame.type
+    return type(frame).__name__.lower()
+
+
+def write_frame(frame: Frame) -> bytes:
+    """The bytes of one frame."""
+    flags = 0
+    match frame:
+        case Ack(largest, delay, owd, credit, ce_packets, received, ce):
+            body = struct.pack(">QIIQIHH", largest, delay, owd, credit, ce_packets, len(received), 0)
+            body += struct.pack(f">{len(received)}Q", *received)
+            if ce is not None:
+                flags = ACK_HAS_CE
+                body += struct.pack(f">{len(ce)}Q", *ce)
+        case Ids(_, ids):
+            body = struct.pack(f">HH{len(ids)}I", len(ids), 0, *ids)
+        case Trimmed(numbers):
+            body = struct.pack(f">HH{len(numbers)}Q", len(numbers), 0, *numbers)
+        case Outcome(message_id, blocks, offset, words):
+            body = struct.pack(f">IIIHH{len(words)}Q", message_id, blocks, offset, len(words), 0, *words)
+        case Refuse(message_id, reason):
+            body = struct.pack(">IB3x", message_id, reason)
+        case Cancel(message_id):
+            body = struct.pack(">II", message_id, 0)
+        case Total(_, total):
+            body = struct.pack(">Q", total)
+        case Close(reason):
+            body = struct.pack(">B3x", reason)
+        case Hello(own, echo, rank, most, received_bytes, hello_flags):
+            body = struct.pack(">QQIHHI", own, echo, rank, most, received_bytes, hello_flags)
+        case Miscounted():
+            raise ValueError("a miscounted frame has no bytes of its own")
+    return raw_frame(FRAME_TYPES.index(frame_type(frame)), flags, body)
+
+
+def padding(frame_bytes: int) -> bytes:
+    """A padding frame of that many bytes, prefix included."""
+    return raw_frame(0, 0, bytes(frame_bytes - 4))
+
+
+def _read_body(name: str, flags: int, body: bytes) -> Frame:
+    fixed, rest = body[: FIXED_BODY_BYTES[name]], body[FIXED_BODY_BYTES[name] :]
+
+    def entries(code: str, count: int, data: bytes) -> tuple[int, ...] | None:
+        width = struct.calcsize(">" + code)
+        return struct.unpack(f">{count}{code}", data) if len(data) == count * width else None
+
+    if name == "ack":
+        largest, delay, owd, credit, ce_packets, words, _ = struct.unpack(">QIIQIHH", fixed)
+        bitmaps = entries("Q", words * (2 if flags & ACK_HAS_CE else 1), rest)
+        if bitmaps is None:
+            return Miscounted(name)
+        ce = bitmaps[words:] if flags & ACK_HAS_CE else None
+        return Ack(largest, delay, owd, credit, ce_packets, bitmaps[:words], ce)
+    if name == "outcome":
+        message_id, blocks, offset, words, _ = struct.unpack(">IIIHH", fixed)
+        bitmap = entries("Q", words, rest)
+        return Miscounted(name) if bitmap is None else Outcome(message_id, blocks, offset, bitmap)
+    if name in ID_LISTS:
+        ids = entries("I", struct.unpack(">HH", fixed)[0], rest)
+        return Miscounted(name) if ids is None else Ids(name, ids)
+    if name == "trimmed":
+        numbers = entries("Q", struct.unpack(">HH", fixed)[0], rest)
+        return Miscounted(name) if numbers is None else Trimmed(numbers)
+    if name == "refuse":
+        return Refuse(*struct.unpack(">IB3x", fixed))
+    if name == "cancel":
+        return Cancel(*struct.unpack(">I4x", fixed))
+    if name in TOTALS:
+        return Total(name, *struct.unpack(">Q", fixed))
+    if name == "close":
+        return Close(*struct.unpack(">B3x", fixed))
+    assert name == "hello"
+    return Hello(*struct.unpack(">QQIHHI", fixed))
+
+
+def parse_frames(payload: bytes) -> tuple[list[Frame], bool]:
+    """The frames before the first malformed one, without padding and unknown types; True if there was one."""
+    found: list[Frame] = []
+    while payload:
+        if len(payload) < 4:
+            return found, True
+        type_number, flags, length = struct.unpack(">BBH", payload[:4])
+        if not 4 <= length <= len(payload):
+            return found, True
+        body, payload = payload[4:length], payload[length:]
+        if type_number == 0 or type_number >= len(FRAME_TYPES):
+            continue
+        name = FRAME_TYPES[type_number]
+        if len(body) < FIXED_BODY_BYTES[name]:
+            return found, True
+        found.append(_read_body(name, flags, body))
+    return found, False
+
+
+# --- packet protection --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeyScope:
+    """What one packet key is for; see protection.hpp."""
+
+    label: str
+    job: int = 0
+    low_rank: int = 0
+    high_rank: int = 0
+    low_session: int = 0
+    high_session: int = 0
+    source_rank: int = 0
+    epoch: int = 0
+
+
+def derive_packet_key(job_key: bytes, scope: KeyScope) -> bytes:
+    """HKDF-SHA256 (RFC 5869): the 16-byte key of one direction of one session and epoch."""
+    info = scope.label.encode("ascii") + struct.pack(
+        ">IIIQQIB",
+        scope.job,
+        scope.low_rank,
+        scope.high_rank,
+        scope.low_session,
+        scope.high_session,
+        scope.source_rank,
+        scope.epoch,
+    )
+    return HKDF(hashes.SHA256(), length=16, salt=b"dlcp v1", info=info).derive(job_key)
+
+
+def _nonce(packet_number: int) -> bytes:
+    return bytes(4) + packet_number.to_bytes(8, "big")
+
+
+def _authenticated_header(header: bytes) -> bytes:
+    return header[:2] + bytes([header[2] & ~TRIMMED]) + header[3:]
+
+
+def seal(key: bytes, header: Header, payload: bytes) -> bytes:
+    """The whole datagram, protected as the header's flags say."""
+    if not header.flags & AUTHENTICATED:
+        return write(header) + payload
+    head, nonce = _authenticated_header(write(header)), _nonce(header.packet_number)
+    if header.flags & ENCRYPTED:
+        return write(header) + AESGCM(key).encrypt(nonce, payload, head)
+    return write(header) + payload + AESGCM(key).encrypt(nonce, b"", head + payload)
+
+
+def unseal(key: bytes, datagram: Datagram) -> bytes | None:
+    """The payload if the tag is right, else None."""
+    if datagram.payload is None or datagram.tag is None:
+        return None
+    head, nonce = _authenticated_header(datagram.header_bytes), _nonce(datagram.header.packet_number)
+    try:
+        if datagram.header.flags & ENCRYPTED:
+            return AESGCM(key).decrypt(nonce, datagram.payload + datagram.tag, head)
+        AESGCM(key).decrypt(nonce, datagram.tag, head + datagram.payload)
+    except InvalidTag:
+        return None
+    return datagram.payload
+
+
+def trim(datagram: bytes) -> bytes:
+    """What a switch leaves of a datagram that it trims: the header, marked."""
+    return datagram[:2] + bytes([datagram[2] | TRIMMED]) + datagram[3:HEADER_BYTES]
