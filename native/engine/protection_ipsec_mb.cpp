@@ -24,11 +24,10 @@ std::unique_ptr<PacketKey> make_ipsec_mb_packet_key(const PacketKeyBytes&) { ret
 #include <intel-ipsec-mb.h>
 #include <openssl/crypto.h>
 
+#include <string>
+
 namespace dlcp {
 namespace {
-
-// The soname is upstream's promise that the layouts in the header hold for later versions.
-constexpr const char* library_name = "libIPSec_MB.so.1";
 
 // The functions for this processor, chosen by the library.
 struct Functions {
@@ -100,8 +99,8 @@ private:
     alignas(64) gcm_context_data context_;
 };
 
-// Whether the library writes what OpenSSL writes. A layout that differs from the header's, or a broken
-// code path for this processor, costs speed then and not the job.
+// Whether the library writes what OpenSSL writes: a broken code path for this processor then costs speed and
+// not the job.
 bool agrees_with_openssl(const Functions& functions) {
     const PacketKeyBytes key{0x64, 0x6c, 0x63, 0x70};
     IpsecMbPacketKey ours(key, functions);
@@ -126,14 +125,17 @@ Function* symbol(void* library, const char* name) {
 
 // Functions of a library that can be trusted to be fast and right, or all null. Stays loaded once loaded.
 Functions load() {
-    void* const library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+    const std::string name = "libIPSec_MB.so." + std::to_string(IMB_VERSION_NUM >> 16);
+    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return {};
     const auto version = symbol<decltype(imb_get_version)>(library, "imb_get_version");
     const auto allocate = symbol<decltype(alloc_mb_mgr)>(library, "alloc_mb_mgr");
     const auto initialise = symbol<decltype(init_mb_mgr_auto)>(library, "init_mb_mgr_auto");
     const auto release = symbol<decltype(free_mb_mgr)>(library, "free_mb_mgr");
+    // The soname alone does not promise the header's layouts: gcm_key_data grew from 1008 to 1264 bytes between
+    // 1.3 and 1.4, so a later library would write past ours. Only patch releases may differ.
     if (version == nullptr || allocate == nullptr || initialise == nullptr || release == nullptr ||
-        version() < IMB_VERSION_NUM) {
+        version() >> 8 != IMB_VERSION_NUM >> 8) {
         return {};
     }
     IMB_MGR* const manager = allocate(0);
