@@ -27,7 +27,9 @@ CPP_SOURCES := $(shell find native -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 PYTHON_FOLDERS := $(wildcard dlcp sim bench tests)
 
-.PHONY: help setup native test lint format bench fuzz soak demo clean distclean
+SHELL := /bin/bash
+.PHONY: help setup native test lint lint-ruff lint-types lint-format lint-tidy format
+.PHONY: bench fuzz soak demo clean distclean
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
@@ -105,12 +107,26 @@ fuzz: | build/.system
 
 # --- look ----------------------------------------------------------------------------------------------------
 
-lint: setup native
+# Every tool has its say, also when one before it found something.
+lint: setup
+	@$(MAKE) --no-print-directory --keep-going lint-ruff lint-types lint-format lint-tidy
+
+lint-ruff:
 	$(PY) -m ruff check $(PYTHON_FOLDERS)
 	$(PY) -m ruff format --check $(PYTHON_FOLDERS)
+
+lint-types:
 	$(PY) -m mypy
-	$(CLANG_FORMAT) --dry-run --Werror $(CPP_SOURCES) $(CPP_TESTS)
-	$(RUN_CLANG_TIDY) -quiet -p build/python -j $(JOBS) '$(CURDIR)/native/.*\.cpp$$'
+
+lint-format:
+	@bad=0; for file in $(CPP_SOURCES) $(CPP_TESTS); do \
+	    $(CLANG_FORMAT) --dry-run --Werror $$file 2>/dev/null || { echo "not as clang-format writes it: $$file"; bad=1; }; \
+	done; exit $$bad
+
+# Reads the commands of the build of the Python module, which compiles all of native/.
+lint-tidy:
+	$(RUN_CLANG_TIDY) -quiet -clang-tidy-binary $(CLANG_TIDY) -p build/python -j $(JOBS) '$(CURDIR)/native/.*\.cpp$$' \
+	    2>/dev/null | grep -v -e ' -header-filter=' -e '^$$' ; exit $${PIPESTATUS[0]}
 
 format: setup
 	$(PY) -m ruff check --fix $(PYTHON_FOLDERS)
