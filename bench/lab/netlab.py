@@ -1,0 +1,367 @@
+"""Network namespaces joined by virtual Ethernet, with a rate and with loss.
+
+    with Lab(hosts=2, rate_bps=10**9, loss=Loss(ratio=0.01)) as lab:
+        process = lab.start(0, ["iperf3", "-s"])
+
+Two hosts are joined directly, and each shapes what it sends. More hang on a bridge in a namespace of its
+own, the hub, whose ports are shaped too: a port's queue is where an incast meets. Host i is 10.77.0.(i + 1)
+on `eth-lab`.
+
+Loss is random, per packet, on arrival. Segmentation is switched off on every interface, so that what is lost
+is one packet and never a 64 KB super-packet of TCP's or UDP_SEGMENT's. The algorithm of TCP is a property of
+the route, as the sysctl is refused in namespaces; without it a host that defaults to BBR would measure BBR.
+
+Invariant: leaving the context ends the processes that `start` began and removes the namespaces, whatever
+happened; what a killed run left is removed by the next one. Needs root, iproute2, ethtool and clang with
+libbpf's headers: `missing()` says what is not there. It deliberately has no delay: this is for kernels
+without netem.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+INTERFACE = "eth-lab"
+_LOSS_SOURCE = Path(__file__).with_name("loss.bpf.c")
+_NAME = re.compile(r"dlcp-(\d+)-\d+-(\d+|hub)")
+_serial = itertools.count()
+
+# 8 ms of queue at 1 Gbit/s, as in a switch with a deep port buffer; the burst is what a hardware interface
+# takes from its ring at once.
+QUEUE_BYTES = 1_000_000
+BURST_BYTES = 64 * 1024
+
+
+class LabError(RuntimeError):
+    """A command that builds the lab failed; the message holds the command and its words."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What share of arriving packets is dropped, in [0, 1], at every host."""
+
+    ratio: float = 0.0
+    bad_path: int | None = None  # a dlcp path id that loses `bad_path_ratio` instead
+    bad_path_ratio: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("ratio", "bad_path_ratio"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} is {getattr(self, name)}; accepted: 0 to 1")
+
+    def __bool__(self) -> bool:
+        return self.ratio > 0 or (self.bad_path is not None and self.bad_path_ratio > 0)
+
+    def defines(self) -> list[str]:
+        words = [f"-DLOSS_PPM={round(self.ratio * 1e6)}"]
+        if self.bad_path is not None:
+            words += [
+                f"-DBAD_PATH={self.bad_path}",
+                f"-DBAD_PATH_LOSS_PPM={round(self.bad_path_ratio * 1e6)}",
+            ]
+        return words
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Packets that one host's loss program has seen since `set_loss`."""
+
+    packets: int
+    dropped: int
+
+    @property
+    def loss_ratio(self) -> float:
+        return self.dropped / self.packets if self.packets else 0.0
+
+
+def missing() -> str | None:
+    """Why no lab can be made here, or None."""
+    if os.geteuid() != 0:
+        return "the network lab needs root"
+    for tool, package in (("ip", "iproute2"), ("tc", "iproute2"), ("ethtool", "ethtool"), ("clang", "clang")):
+        if shutil.which(tool) is None:
+            return f"the network lab needs {tool} (Debian: {package})"
+    if not Path("/usr/include/bpf/bpf_helpers.h").exists():
+        return "the network lab needs bpf/bpf_helpers.h (Debian: libbpf-dev)"
+    probe = f"dlcp-{os.getpid()}-{next(_serial)}-0"
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", probe], capture_output=True)
+    return f"no network namespaces here: {made.stderr.strip()}" if made.returncode else None
+
+
+class Lab:
+    """A network of `hosts` hosts, from `with` to its end.
+
+    rate_bps: what each interface carries; None: as fast as the processor. mtu in bytes. congestion: TCP's.
+    offload: leave segmentation on (only without loss).
+    Raises LabError if a step fails, and ValueError for settings that contradict each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: int = 2,
+        rate_bps: int | None = None,
+        queue_bytes: int = QUEUE_BYTES,
+        loss: Loss = Loss(),
+        mtu: int = 1500,
+        congestion: str = "cubic",
+        offload: bool = False,
+    ) -> None:
+        if not 2 <= hosts <= 64:
+            raise ValueError(f"hosts is {hosts}; accepted: 2 to 64")
+        if offload and loss:
+            raise ValueError("with offload one drop would be a super-packet; take loss or offload")
+        self.hosts = hosts
+        self.rate_bps = rate_bps
+        self.queue_bytes = queue_bytes
+        self.mtu = mtu
+        self.congestion = congestion
+        self.offload = offload
+        self.addresses = [f"10.77.0.{i + 1}" for i in range(hosts)]
+        self._loss = loss
+        self._prefix = f"dlcp-{os.getpid()}-{next(_serial)}"
+        self._started: list[subprocess.Popen[str]] = []
+        self._scratch = contextlib.ExitStack()
+
+    def __enter__(self) -> Lab:
+        _remove_orphans()
+        self._directory = Path(self._scratch.enter_context(tempfile.TemporaryDirectory(prefix="dlcp-lab-")))
+        try:
+            self._build()
+            self.set_loss(self._loss)
+        except BaseException:
+            self._tear_down()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tear_down()
+
+    # What runs in it.
+
+    def command(self, host: int, words: Sequence[str | os.PathLike[str]]) -> list[str]:
+        """The command line that runs `words` on that host."""
+        return ["ip", "netns", "exec", self._namespace(host), *map(str, words)]
+
+    def start(
+        self, host: int, words: Sequence[str | os.PathLike[str]], **popen: object
+    ) -> subprocess.Popen[str]:
+        """A process on that host, with text pipes for output and errors; ended with the lab at the latest."""
+        options: dict[str, object] = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            **popen,
+        }
+        process = subprocess.Popen(self.command(host, words), **options)  # type: ignore[call-overload]
+        self._started.append(process)
+        return process
+
+    # What is wrong with it.
+
+    def set_loss(self, loss: Loss) -> None:
+        """Changes the loss of the running network, and counts arrivals from zero."""
+        if loss:
+            program = self._directory / "loss.o"
+            # clang's BPF target does not search the host's architecture directory, where Debian keeps asm/.
+            _run(
+                "clang",
+                "-O2",
+                "-g",
+                "-target",
+                "bpf",
+                f"-I/usr/include/{os.uname().machine}-linux-gnu",
+                *loss.defines(),
+                "-c",
+                _LOSS_SOURCE,
+                "-o",
+                program,
+            )
+        for host in range(self.hosts):
+            tc = ["tc", "-n", self._namespace(host)]
+            subprocess.run([*tc, "qdisc", "del", "dev", INTERFACE, "clsact"], capture_output=True)
+            if loss:
+                _run(*tc, "qdisc", "add", "dev", INTERFACE, "clsact")
+                _run(
+                    *tc,
+                    "filter",
+                    "add",
+                    "dev",
+                    INTERFACE,
+                    "ingress",
+                    "bpf",
+                    "da",
+                    "obj",
+                    program,
+                    "sec",
+                    "tc",
+                )
+        self._loss = loss
+
+    def arrivals(self, host: int) -> Arrivals:
+        """What that host's loss program saw; zeros without loss."""
+        for qdisc in self._qdiscs(self._namespace(host), INTERFACE):
+            if qdisc["kind"] == "clsact":
+                # `packets` counts what the hook was given, dropped ones included.
+                return Arrivals(qdisc["packets"], qdisc["drops"])
+        return Arrivals(0, 0)
+
+    def queue_drops(self) -> int:
+        """Packets that overflowed a shaped queue anywhere in the network."""
+        ports = [(self._namespace(i), INTERFACE) for i in range(self.hosts)]
+        if self.hosts > 2:
+            ports += [(self._namespace("hub"), f"port{i}") for i in range(self.hosts)]
+        return sum(q["drops"] for port in ports for q in self._qdiscs(*port) if q["kind"] == "tbf")
+
+    # How it is made.
+
+    def _namespace(self, host: int | str) -> str:
+        return f"{self._prefix}-{host}"
+
+    def _qdiscs(self, namespace: str, interface: str) -> list[dict]:
+        return json.loads(_run("tc", "-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface) or "[]")
+
+    def _build(self) -> None:
+        for host in range(self.hosts):
+            _run("ip", "netns", "add", self._namespace(host))
+            _run("ip", "-n", self._namespace(host), "link", "set", "lo", "up")
+        if self.hosts == 2:
+            _run(
+                "ip",
+                "-n",
+                self._namespace(0),
+                "link",
+                "add",
+                INTERFACE,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                INTERFACE,
+                "netns",
+                self._namespace(1),
+            )
+        else:
+            self._build_hub()
+        for host, address in enumerate(self.addresses):
+            namespace = self._namespace(host)
+            # No IPv6: its announcements would be packets that nobody in the measurement sent.
+            _run("ip", "-n", namespace, "link", "set", INTERFACE, "mtu", self.mtu, "addrgenmode", "none")
+            _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", INTERFACE)
+            _run("ip", "-n", namespace, "link", "set", INTERFACE, "up")
+            self._finish_interface(namespace, INTERFACE)
+            _run(
+                "ip",
+                "-n",
+                namespace,
+                "route",
+                "replace",
+                "10.77.0.0/24",
+                "dev",
+                INTERFACE,
+                "src",
+                address,
+                "congctl",
+                self.congestion,
+            )
+
+    def _build_hub(self) -> None:
+        hub = self._namespace("hub")
+        _run("ip", "netns", "add", hub)
+        _run("ip", "-n", hub, "link", "add", "hub", "type", "bridge")
+        _run("ip", "-n", hub, "link", "set", "hub", "mtu", self.mtu, "addrgenmode", "none")
+        _run("ip", "-n", hub, "link", "set", "hub", "up")
+        for host in range(self.hosts):
+            port = f"port{host}"
+            _run(
+                "ip",
+                "-n",
+                self._namespace(host),
+                "link",
+                "add",
+                INTERFACE,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                port,
+                "netns",
+                hub,
+            )
+            _run(
+                "ip", "-n", hub, "link", "set", port, "mtu", self.mtu, "addrgenmode", "none", "master", "hub"
+            )
+            _run("ip", "-n", hub, "link", "set", port, "up")
+            self._finish_interface(hub, port)
+
+    def _finish_interface(self, namespace: str, interface: str) -> None:
+        if not self.offload:
+            ethtool = ["ip", "netns", "exec", namespace, "ethtool", "-K", interface]
+            _run(*ethtool, "tso", "off", "gso", "off", "gro", "off")
+            # Not every kernel lets this one be changed; where it does not, `gso off` covers it.
+            subprocess.run([*ethtool, "tx-udp-segmentation", "off"], capture_output=True)
+        if self.rate_bps is not None:
+            _run(
+                "tc",
+                "-n",
+                namespace,
+                "qdisc",
+                "add",
+                "dev",
+                interface,
+                "root",
+                "tbf",
+                "rate",
+                f"{self.rate_bps}bit",
+                "burst",
+                BURST_BYTES,
+                "limit",
+                self.queue_bytes,
+            )
+
+    def _tear_down(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+        for process in self._started:
+            process.wait()
+            for pipe in (process.stdout, process.stderr, process.stdin):
+                if pipe is not None:
+                    pipe.close()
+        for host in (*range(self.hosts), "hub"):
+            # One that was never made is not an error here.
+            subprocess.run(["ip", "netns", "del", self._namespace(host)], capture_output=True)
+        self._scratch.close()
+
+
+def namespaces() -> Iterator[tuple[str, int]]:
+    """Name and owning process id of every lab namespace on this machine."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    for line in listed.splitlines():
+        if line and (match := _NAME.fullmatch(line.split()[0])):
+            yield match[0], int(match[1])
+
+
+def _remove_orphans() -> None:
+    for name, owner in list(namespaces()):
+        if not Path(f"/proc/{owner}").exists():
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def _run(*words: object) -> str:
+    line = [str(word) for word in words]
+    done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode:
+        raise LabError(f"{' '.join(line)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout

@@ -1,0 +1,91 @@
+"""Messages across a lab: one receiver and its senders, over dlcp or over TCP, timed the same way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench import programs
+from bench.lab import Lab
+
+PORT = 7400
+_SENDER_ONLY = {"rank", "messages", "seconds", "mode", "loss_ratio", "critical_share", "deadline_us"}
+
+# What one full datagram of 1472 bytes costs a 1500-byte Ethernet: 64 bytes of dlcp, 8 of UDP, 20 of IP, 14 of
+# Ethernet as the queueing disciplines count it.
+OVERHEAD_BYTES = 64 + 8 + 20 + 14
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What the two ends report: one receiver, and a report per sender in the order given."""
+
+    receiver: dict
+    senders: list[dict]
+
+    @property
+    def sender(self) -> dict:
+        return self.senders[0]
+
+    @property
+    def times_ms(self) -> list[float]:
+        return [time for sender in self.senders for time in sender["times_ms"]]
+
+    @property
+    def goodput_bps(self) -> float:
+        return sum(8 * s["messages"] * s["message_bytes"] / s["elapsed_s"] for s in self.senders)
+
+
+def exchange(
+    lab: Lab,
+    program: str,
+    *,
+    receiver: int = 0,
+    senders: Sequence[int] = (1,),
+    seconds: float = 3,
+    **options: object,
+) -> Exchange:
+    """What comes of running `program` (lab_peer or tcp_peer) on the named hosts for `seconds`.
+
+    Every sender sends to the one receiver. Raises ProgramError with the words of the end that failed.
+    """
+    common = {"host": lab.addresses[receiver], "port": PORT, **options}
+    receiving = lab.start(
+        receiver,
+        programs.words(
+            program, {"role": "receive", **{k: v for k, v in common.items() if k not in _SENDER_ONLY}}
+        ),
+    )
+    assert receiving.stdout is not None
+    if not receiving.stdout.readline():
+        raise programs.ProgramError(f"{program} does not receive: {_last_words(receiving)}")
+    sending = []
+    for rank, host in enumerate(senders, start=1):
+        ranked = {"rank": rank} if program == "lab_peer" else {}
+        sending.append(
+            lab.start(host, programs.words(program, {"role": "send", "seconds": seconds, **ranked, **common}))
+        )
+    answers = [_answer(program, process, seconds) for process in sending]
+    receiving.terminate()
+    return Exchange(_answer(program, receiving, 0), answers)
+
+
+def _answer(program: str, process: subprocess.Popen[str], seconds: float) -> dict:
+    try:
+        output, errors = process.communicate(timeout=seconds + 60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise programs.ProgramError(
+            f"{program} did not end within {seconds + 60:g} s: {_last_words(process)}"
+        ) from None
+    if process.returncode:
+        raise programs.ProgramError(f"{program} ended with {process.returncode}: {errors.strip()}")
+    return json.loads(output.splitlines()[-1])
+
+
+def _last_words(process: subprocess.Popen[str]) -> str:
+    process.kill()
+    output, errors = process.communicate()
+    return errors.strip() or output.strip() or "no words"

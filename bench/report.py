@@ -1,0 +1,106 @@
+"""How a benchmark says what it found: figures with their spread, and bars that are met or not."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that `percent` per cent of them do not exceed (nearest rank); nan of nothing."""
+    if not values:
+        return math.nan
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Median of a quantity over repetitions, and its extremes."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Figure:
+        return cls(statistics.median(values), min(values), max(values))
+
+    def show(self, digits: int = 3) -> str:
+        def number(value: float) -> str:
+            return f"{value:,.{digits}f}"
+
+        if self.low == self.high:
+            return number(self.median)
+        return f"{number(self.median)} ({number(self.low)}–{number(self.high)})"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A ratio that is required, and the one that was found."""
+
+    what: str
+    at_least: float | None
+    at_most: float | None
+    figure: Figure
+
+    @property
+    def met(self) -> bool:
+        above = self.at_least is None or self.figure.median >= self.at_least
+        return above and (self.at_most is None or self.figure.median <= self.at_most)
+
+    def show(self) -> str:
+        required = f">= {self.at_least:g}" if self.at_least is not None else f"<= {self.at_most:g}"
+        judgement = "met" if self.met else "NOT MET"
+        return f"{self.what}: required {required}, found {self.figure.show()} → {judgement}"
+
+
+@dataclass
+class Table:
+    """Rows of one kind; every cell is text by the time it is here."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+
+    def add(self, *cells: str | Figure | float) -> None:
+        self.rows.append(
+            [
+                cell if isinstance(cell, str) else cell.show() if isinstance(cell, Figure) else f"{cell:,.3f}"
+                for cell in cells
+            ]
+        )
+
+    def show(self) -> str:
+        lines = [list(self.columns), *self.rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+
+        def row(cells: Sequence[str]) -> str:
+            # The first column is a name, the rest are numbers.
+            first, *rest = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+            return "  ".join([cells[0].ljust(len(first)), *rest]).rstrip()
+
+        return "\n".join([self.title, *(row(line) for line in lines)])
+
+
+@dataclass
+class Report:
+    """What one benchmark found."""
+
+    name: str
+    settings: dict[str, object]
+    tables: list[Table] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def show(self) -> str:
+        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items())
+        parts = [f"== {self.name} ==  {settings}", *(table.show() for table in self.tables)]
+        parts += ["\n".join([*self.notes, *(bar.show() for bar in self.bars)])]
+        return "\n\n".join(part for part in parts if part)
+
+    def to_json(self) -> dict[str, object]:
+        bars = [{**asdict(bar), "met": bar.met} for bar in self.bars]
+        return {**asdict(self), "bars": bars}

@@ -1,0 +1,96 @@
+"""The network lab itself: it loses what it is told to, keeps the rate, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.lab import Lab, LabError, Loss, missing
+from bench.lab.netlab import namespaces
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.skipif((reason := missing()) is not None, reason=reason or ""),
+]
+
+# Sends as many datagrams as asked, the first bytes those of a dlcp header on path 0, 1, 0, 1, …
+SEND = """
+import socket, sys
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(int(sys.argv[2])):
+    out.sendto(bytes([1, 1, 0, 0, 0, 0, 0, i % 2]) + bytes(92), (sys.argv[1], 9))
+"""
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with Lab() as made:
+        yield made
+
+
+def send(lab: Lab, packets: int) -> None:
+    process = lab.start(0, [sys.executable, "-c", SEND, lab.addresses[1], str(packets)])
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+
+
+def test_loss_is_what_was_asked(lab: Lab) -> None:
+    lab.set_loss(Loss(0.1))
+    send(lab, 10_000)
+    seen = lab.arrivals(1)
+    assert seen.packets >= 10_000
+    assert 0.08 < seen.loss_ratio < 0.12  # six standard deviations
+
+
+def test_loss_of_one_path_spares_the_others(lab: Lab) -> None:
+    lab.set_loss(Loss(bad_path=1, bad_path_ratio=1.0))
+    send(lab, 1_000)
+    assert lab.arrivals(1).dropped == 500
+
+
+def test_loss_can_be_taken_back(lab: Lab) -> None:
+    lab.set_loss(Loss(0.5))
+    lab.set_loss(Loss())
+    send(lab, 100)
+    assert lab.arrivals(1).dropped == 0
+
+
+def test_hosts_on_a_hub_reach_each_other() -> None:
+    with Lab(hosts=4, rate_bps=10**8) as lab:
+        for other in lab.addresses[1:]:
+            process = lab.start(0, ["ping", "-c", "1", "-W", "2", other])
+            assert process.wait(timeout=10) == 0
+        assert lab.queue_drops() == 0
+
+
+def start_and_fail() -> None:
+    with Lab(hosts=3) as lab:
+        lab.start(0, ["sleep", "60"])
+        raise KeyError(lab._started[0].pid)
+
+
+def test_leaving_removes_namespaces_and_processes() -> None:
+    before = set(namespaces())
+    with pytest.raises(KeyError) as raised:
+        start_and_fail()
+    assert not Path(f"/proc/{raised.value.args[0]}").exists()
+    assert set(namespaces()) == before
+
+
+def test_a_lab_that_cannot_be_built_leaves_nothing() -> None:
+    before = set(namespaces())
+    with pytest.raises(LabError, match="congctl"), Lab(congestion="no_such_algorithm"):
+        pass
+    assert set(namespaces()) == before
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="hosts is 1"):
+        Lab(hosts=1)
+    with pytest.raises(ValueError, match="ratio is 2"):
+        Loss(2)
+    with pytest.raises(ValueError, match="offload"):
+        Lab(loss=Loss(0.1), offload=True)
