@@ -52,6 +52,8 @@ struct EndpointConfig {
     Duration min_rto = microseconds(200);       // floor near a data centre's round trip, not TCP's 200 ms
     Duration max_rto = seconds(1);
     Duration max_ack_delay = microseconds(500);
+    // How late a driver may call back after next_deadline(): pacing allows this much of its rate at once.
+    Duration timer_granularity = microseconds(100);
     Duration peer_timeout = seconds(10);        // silence after which a peer with work outstanding is dead
 
     // Bounds.

@@ -1,0 +1,373 @@
+// Packets in: which session, is it authentic, where does its block go, and is the message over.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/endpoint_impl.hpp"
+
+namespace dlcp {
+
+namespace {
+
+constexpr std::uint8_t ecn_mask = 3;
+constexpr std::uint8_t congestion_experienced = 3;
+
+// Packets after which an acknowledgement is sent even if none was asked for (the request may have been lost).
+constexpr std::uint32_t ack_after_packets = 128;
+
+// Trimmed packets remembered for one control packet; more than that in one batch are found by other means.
+constexpr std::size_t most_trimmed = 64;
+
+}  // namespace
+
+void Endpoint::Impl::touch(Peer& peer) {
+    if (peer.touched) return;
+    peer.touched = true;
+    touched_.push_back(peer.index);
+}
+
+bool Endpoint::Impl::authentic(Peer& peer, const wire::Datagram& d) {
+    const bool tagged = d.tag != nullptr;
+    if (tagged != peer.keys.present()) {
+        ++counters_.unauthenticated;
+        return false;
+    }
+    if (!tagged) return true;
+    PacketKey* key = peer.keys.receive(config_, d.header.key_epoch);
+    bool good = false;
+    if (key != nullptr) {
+        const std::span<const std::uint8_t> payload{d.payload, d.payload ? std::size_t{d.header.payload_bytes} : 0};
+        if (d.header.flags & wire::flag::encrypted) {
+            // In place, in the driver's buffer: the caller's memory sees only what proved authentic.
+            good = key->decrypt(d.bytes, d.header.packet_number, payload, const_cast<std::uint8_t*>(d.payload), d.tag);
+        } else {
+            good = key->verify(d.bytes, d.header.packet_number, payload, d.tag);
+        }
+    }
+    if (!good) {
+        ++counters_.bad_tag;
+        return false;
+    }
+    peer.keys.proven(d.header.key_epoch);
+    return true;
+}
+
+void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packets) {
+    now_ = now;
+    touched_.clear();
+    wire::Datagram d;
+    for (std::size_t i = 0; i < packets.size(); ++i) {
+        const dlcp_packet& packet = packets[i];
+        if (i + 1 < packets.size()) __builtin_prefetch(packets[i + 1].head);
+        const std::uint32_t virtual_bytes = packet.flags & DLCP_PACKET_VIRTUAL ? packet.body_bytes : 0;
+        const wire::ParseError error = wire::parse({packet.head, packet.head_bytes}, virtual_bytes, d);
+        if (error != wire::ParseError::none) {
+            ++counters_.malformed[static_cast<std::size_t>(error)];
+            continue;
+        }
+        const wire::Header& h = d.header;
+        if (h.job != config_.job) {
+            ++counters_.foreign_job;
+            continue;
+        }
+        if (h.type == wire::Type::hello) {
+            handle_hello(now, packet, d);
+            continue;
+        }
+        const std::uint32_t index = h.session & 0xffff;
+        Peer* peer = index < peers_.size() ? peers_[index].get() : nullptr;
+        if (peer == nullptr || h.source_rank != peer->rank || peer->state == Peer::State::gone) {
+            ++counters_.stale_session;
+            continue;
+        }
+        if (h.session != static_cast<std::uint32_t>(peer->own_session)) {
+            if (peer->candidate_own == 0 || h.session != static_cast<std::uint32_t>(peer->candidate_own) ||
+                h.flags & wire::flag::trimmed || !open_with_candidate(now, *peer, d)) {
+                ++counters_.stale_session;
+                continue;
+            }
+        }
+        if (peer->state != Peer::State::established) {
+            // The peer knows our session: if the packet is authentic, so is the session.
+            if (peer->state != Peer::State::connecting || peer->peer_session == 0 || h.flags & wire::flag::trimmed) {
+                ++counters_.stale_session;
+                continue;
+            }
+            SessionKeys keys(config_, {config_.rank, peer->rank, peer->own_session, peer->peer_session}, h.key_epoch);
+            if ((d.tag != nullptr) != keys.present() || h.flags & wire::flag::encrypted ||
+                (keys.present() && !keys.receive(config_, h.key_epoch)
+                                        ->verify(d.bytes, h.packet_number,
+                                                 {d.payload, d.payload ? std::size_t{h.payload_bytes} : 0}, d.tag))) {
+                ++counters_.bad_tag;
+                continue;
+            }
+            establish(now, *peer, peer->heard_hello_bytes);
+        }
+        if (h.flags & wire::flag::trimmed) {
+            // Not authentic: it may hasten a repair of a packet that was not seen, nothing else.
+            ++counters_.trimmed_packets_received;
+            if (peer->window.fresh(h.packet_number) && peer->trimmed_numbers.size() < most_trimmed &&
+                !peer->window.empty() && h.packet_number < peer->window.largest() + PacketWindow::width) {
+                peer->trimmed_numbers.push_back(h.packet_number);
+                queue_control(*peer);
+            }
+            continue;
+        }
+        if (!peer->window.fresh(h.packet_number)) {
+            ++counters_.replayed;
+            continue;
+        }
+        if (!authentic(*peer, d)) continue;
+        peer->last_heard = now;
+        peer->keepalive_tries = 0;
+        touch(*peer);
+        const bool ce = (packet.tos & ecn_mask) == congestion_experienced;
+        if (h.type == wire::Type::data) {
+            if (!handle_data(now, *peer, d)) continue;  // not taken: not acknowledged
+            ++counters_.data_packets_received;
+            counters_.data_bytes_received += h.payload_bytes;
+            ++peer->unacked_packets;
+        } else {
+            ++counters_.control_packets_received;
+        }
+        if (ce) {
+            ++peer->ce_received;
+            ++counters_.ce_packets_received;
+        }
+        if (peer->window.empty() || h.packet_number > peer->window.largest()) peer->largest_arrived_at = now;
+        peer->window.insert(h.packet_number, ce);
+        if (h.flags & wire::flag::ack_request) peer->ack_now = true;
+        if (h.type == wire::Type::control) handle_control(now, *peer, d);
+    }
+
+    for (std::uint32_t index : touched_) {
+        Peer& peer = *peers_[index];
+        peer.touched = false;
+        if (peer.state != Peer::State::established) continue;
+        if (peer.ack_now || peer.unacked_packets >= ack_after_packets) {
+            peer.ack_now = true;
+            queue_control(peer);
+        } else if (peer.unacked_packets > 0 && peer.ack_at == time_never) {
+            peer.ack_at = now + config_.max_ack_delay;
+        }
+        if (peer.waiting) update_liveness(now, peer);
+        arm(peer);
+    }
+}
+
+// Makes room for a message whose first packet this is. UINT32_MAX: it cannot be taken now.
+std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Header& h) {
+    std::uint32_t slot = take_posted(peer.index, h.tag);
+    if (slot != UINT32_MAX) {
+        IncomingMessage& m = incoming_[slot];
+        if (m.wanted_peer == UINT32_MAX) peer.posted.push_back(incoming_, slot);
+        m.set_message(peer.index, h);
+    } else {
+        if (unexpected_ + Bytes{h.message_bytes} > config_.max_unexpected) return UINT32_MAX;
+        slot = incoming_.take();
+        IncomingMessage& m = incoming_[slot];
+        m.reset();
+        m.set_message(peer.index, h);
+        unexpected_ += Bytes{h.message_bytes};
+        peer.posted.push_back(incoming_, slot);
+        add_unexpected(slot);
+    }
+    IncomingMessage& m = incoming_[slot];
+    if (m.deadline != 0) m.deadline_at = now + wire::decode_deadline(m.deadline);
+    IncomingEntry& entry = peer.incoming[h.message_id];
+    entry.state = IncomingEntry::State::active;
+    entry.slot = slot;
+    if (m.posted && m.message_bytes > m.capacity_bytes) finish_incoming(now, slot, CommandError::receive_too_small);
+    return slot;
+}
+
+// Takes one block. False if there was no room for it, so that it is not acknowledged.
+bool Endpoint::Impl::handle_data(Time now, Peer& peer, const wire::Datagram& d) {
+    const wire::Header& h = d.header;
+    const std::uint32_t delay_ns = static_cast<std::uint32_t>(now.value) - h.timestamp_ns;
+    peer.arrival_delays.sample(now, delay_ns, std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
+    peer.last_data_at = now;
+
+    if (h.message_id == 0) {
+        ++counters_.inconsistent;
+        return true;
+    }
+    if (h.message_id < peer.incoming.base()) {
+        ++counters_.late_blocks;
+        return true;
+    }
+    if (h.message_id - peer.incoming.base() >= 2 * config_.max_messages_per_peer) {
+        ++counters_.held_packets;
+        push_event({EventKind::bound_reached, CommandError::too_many_messages, {peer.index}, {}, h.tag,
+                    static_cast<std::uint32_t>(Bound::messages), {0}});
+        return false;
+    }
+    peer.incoming.extend(h.message_id);
+    IncomingEntry& entry = peer.incoming[h.message_id];
+    if (entry.state == IncomingEntry::State::held) {
+        // Sent before it heard; there may be room by now.
+        if (unexpected_ + Bytes{h.message_bytes} <= config_.max_unexpected || chains_.find(posted_scope, h.tag)) {
+            entry = IncomingEntry{};
+            --peer.held;
+        }
+    }
+    if (entry.state == IncomingEntry::State::unknown && open_message(now, peer, h) == UINT32_MAX) {
+        entry.state = IncomingEntry::State::held;
+        ++peer.held;
+        answer(peer, h.message_id);
+        push_event({EventKind::bound_reached, CommandError::none, {peer.index}, {}, h.tag,
+                    static_cast<std::uint32_t>(Bound::unexpected_bytes), {0}});
+    }
+    if (entry.state == IncomingEntry::State::held) {
+        ++counters_.held_packets;
+        return false;
+    }
+    if (entry.state != IncomingEntry::State::active) {
+        ++counters_.late_blocks;
+        answer(peer, h.message_id);
+        return true;
+    }
+
+    IncomingMessage& m = incoming_[entry.slot];
+    if (!m.agrees(h)) {
+        ++counters_.inconsistent;
+        return true;
+    }
+    if (m.received.insert(h.block_index)) {
+        ++m.received_blocks;
+        m.received_bytes += h.payload_bytes;
+        if (h.flags & wire::flag::critical) ++m.received_critical;
+        counters_.data_bytes_placed += h.payload_bytes;
+        if (d.payload != nullptr && h.payload_bytes > 0) {
+            if (!m.posted && !m.staging) m.staging.reset(new std::uint8_t[m.message_bytes]);
+            if (std::uint8_t* target = m.target())
+                std::memcpy(target + std::size_t{h.block_index} * m.block_bytes, d.payload, h.payload_bytes);
+        }
+    } else {
+        ++counters_.duplicate_blocks;
+    }
+    if (h.flags & wire::flag::first_pass_over) note_first_pass_over(now, m, delay_ns);
+    if (m.complete())
+        finish_incoming(now, entry.slot, CommandError::none);
+    else if (m.tolerant())
+        end_if_possible(now, entry.slot);
+    return true;
+}
+
+// The sender says that it had sent every block when it sent a packet that took `delay_ns`: what was sent before it is
+// here or lost once the slowest of the recent packets would have come.
+void Endpoint::Impl::note_first_pass_over(Time now, IncomingMessage& m, std::uint32_t delay_ns) {
+    m.first_pass_over = true;
+    m.settled_at = std::min(m.settled_at, now + peers_[m.peer]->arrival_delays.straggler_margin(delay_ns));
+}
+
+// Ends a message that may end with blocks missing, or sets the time to look again.
+void Endpoint::Impl::end_if_possible(Time now, std::uint32_t slot) {
+    IncomingMessage& m = incoming_[slot];
+    Time look_again = time_never;
+    if (m.critical_complete()) {
+        if (now >= m.deadline_at) return finish_incoming(now, slot, CommandError::none);
+        look_again = m.deadline_at;
+        if (m.first_pass_over && m.within_budget()) {
+            if (now >= m.settled_at) return finish_incoming(now, slot, CommandError::none);
+            look_again = std::min(look_again, m.settled_at);
+        }
+    } else if (now < m.deadline_at) {
+        look_again = m.deadline_at;
+    }
+    if (message_timers_.at(slot) != look_again) message_timers_.set(slot, look_again);
+}
+
+// Ends an incoming message or receive: tells the application if it asked, and the sender if it sent.
+void Endpoint::Impl::finish_incoming(Time now, std::uint32_t slot, CommandError error) {
+    IncomingMessage& m = incoming_[slot];
+    message_timers_.set(slot, time_never);
+    m.over = true;
+    m.error = error;
+    const std::uint32_t owner = m.arrived ? m.peer : m.wanted_peer;
+    if (owner != UINT32_MAX) peers_[owner]->posted.remove(incoming_, slot);
+    if (!m.arrived) unpost(slot);
+
+    if (m.arrived) {
+        Peer& peer = *peers_[m.peer];
+        const bool tracked = peer.incoming.contains(m.wire_id) && peer.incoming[m.wire_id].slot == slot;
+        IncomingEntry* entry = tracked ? &peer.incoming[m.wire_id] : nullptr;
+        if (error == CommandError::none) {
+            m.abandoned_blocks = m.blocks - m.received_blocks;
+            m.abandoned_bytes = m.missing_bytes();
+            m.received.invert();
+            counters_.abandoned_blocks += m.abandoned_blocks;
+            counters_.abandoned_bytes += m.abandoned_bytes;
+            if (entry) entry->state = m.abandoned_blocks > 0 ? IncomingEntry::State::abandoned : IncomingEntry::State::delivered;
+        } else if (entry) {
+            // Our side gave up, or the sender did: tell it, or confirm.
+            entry->state = error == CommandError::peer_cancelled ? IncomingEntry::State::delivered
+                                                                 : IncomingEntry::State::refused;
+            entry->reason = error == CommandError::receive_too_small
+                                ? static_cast<std::uint8_t>(CommandError::refused)
+                                : static_cast<std::uint8_t>(CommandError::peer_cancelled);
+        }
+        if (entry) {
+            if (entry->state != IncomingEntry::State::abandoned) {
+                entry->slot = UINT32_MAX;
+                m.confirmed = true;
+            }
+            if (peer.state == Peer::State::established) answer(peer, m.wire_id);
+        } else {
+            m.confirmed = true;
+        }
+        if (!m.posted && error != CommandError::none) {
+            // Nobody will ever ask for half a message.
+            remove_unexpected(slot);
+            unexpected_ -= Bytes{m.message_bytes};
+            m.staging.reset();
+            m.released = true;
+            proceed_held(peer);
+        }
+    }
+    if (m.posted) {
+        if (error == CommandError::none)
+            ++counters_.messages_received;
+        else
+            ++counters_.messages_failed;
+        push_event({error == CommandError::none ? EventKind::receive_finished : EventKind::receive_failed, error,
+                    {owner}, incoming_id(slot), m.tag, 0, now - m.since});
+    }
+    if (owner != UINT32_MAX) update_liveness(now, *peers_[owner]);
+    forget_incoming(slot);
+}
+
+// Gives the slot back once neither the application nor the sender needs it.
+void Endpoint::Impl::forget_incoming(std::uint32_t slot) {
+    IncomingMessage& m = incoming_[slot];
+    if (!m.over || !m.released || (m.arrived && !m.confirmed)) return;
+    incoming_.give_back(slot);
+}
+
+// Everything below `floor` is over for the sender: what was kept to tell it may go.
+void Endpoint::Impl::advance_floor(Time now, Peer& peer, std::uint32_t floor) {
+    if (floor <= peer.incoming.base()) return;
+    for (std::uint32_t id = peer.incoming.base(); id != floor && id != peer.incoming.end(); ++id) {
+        IncomingEntry& entry = peer.incoming[id];
+        if (entry.state == IncomingEntry::State::held) --peer.held;
+        if (entry.state == IncomingEntry::State::active) finish_incoming(now, entry.slot, CommandError::peer_cancelled);
+        if (entry.slot == UINT32_MAX) continue;
+        const std::uint32_t slot = entry.slot;
+        entry.slot = UINT32_MAX;
+        incoming_[slot].confirmed = true;
+        forget_incoming(slot);
+    }
+    peer.incoming.advance(floor);
+}
+
+// How much this peer may have in flight to us: the receive buffer shared by those that sent lately, so that together
+// they cannot overflow it.
+Bytes Endpoint::Impl::credit_for(Time now, Peer& peer) {
+    std::erase_if(senders_, [&](std::uint32_t index) {
+        const Peer& other = *peers_[index];
+        return now - other.last_data_at > std::max(other.rtt.smoothed() * 8, milliseconds(10));
+    });
+    if (std::find(senders_.begin(), senders_.end(), peer.index) == senders_.end()) senders_.push_back(peer.index);
+    return std::max(config_.receive_buffer / senders_.size(), Bytes{2 * std::uint64_t{peer.datagram_bytes}});
+}
+
+}  // namespace dlcp

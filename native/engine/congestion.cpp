@@ -1,0 +1,186 @@
+#include "engine/congestion.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace dlcp {
+
+namespace {
+
+// A window on ECN marks and median delay, in the line of UET's NSCC and Swift (transport-level: one window per peer,
+// shared by all paths).
+//
+// Per round trip: marked share F moves an average a (DCTCP, RFC 8257 section 3.3, g = 1/16) and the window shrinks by
+// a/2; else a median queueing delay above the target shrinks it by 0.8 x the relative excess, at most by half (Swift,
+// SIGCOMM'20 section 3.3); else it grows by eight packets, and by up to a quarter of itself the further the delay is
+// below target, so that a free link is found within a few round trips while equal flows still converge through the
+// constant term. The median of a round is used, not the last sample: with spraying the last sample is one path's
+// (MSwift, arXiv 2509.07907).
+//
+// Loss alone is not congestion here: up to 2 % a round is ignored (random loss on Ethernet, and losses that the path
+// set answers by leaving a path); above, the window shrinks by the lost share, which keeps a shallow-buffered network
+// without marks from collapse.
+class WindowControl final : public CongestionControl {
+public:
+    WindowControl(const EndpointConfig& config, std::uint16_t datagram_bytes)
+        : target_(config.target_delay),
+          datagram_(datagram_bytes),
+          window_(static_cast<std::int64_t>(config.initial_window.value)),
+          max_window_(static_cast<std::int64_t>(config.max_window.value)),
+          line_rate_(config.line_rate) {}
+
+    void on_ack(const AckSample& s) override {
+        round_acked_ += static_cast<std::int64_t>(s.acked.value);
+        round_lost_ += static_cast<std::int64_t>(s.lost.value);
+        round_packets_ += s.acked_packets;
+        round_ce_ += s.ce_packets;
+        if (s.queue_delay.value >= 0 && samples_ < delays_.size()) delays_[samples_++] = s.queue_delay;
+        limited_ |= static_cast<std::int64_t>(s.in_flight.value) * 2 > window_;
+
+        if (slow_start_) {
+            if (limited_) window_ += static_cast<std::int64_t>(s.acked.value);
+            if (s.ce_packets > 0) slow_start_ = false;
+        }
+        if (s.round_over) end_round();
+        clamp();
+    }
+
+    void on_timeout(std::uint32_t timeouts) override {
+        // One unanswered probe may be the probe's own loss; after two the network has changed.
+        if (timeouts == 2) {
+            window_ /= 2;
+            slow_start_ = true;
+            clamp();
+        }
+    }
+
+    Bytes window(const Flight&) const override { return {static_cast<std::uint64_t>(window_)}; }
+
+    Rate pacing_rate(Duration rtt) const override {
+        if (rtt.value <= 0) return line_rate_;
+        // 1.25: a little above window/rtt, so that pacing never is what limits; 2 while searching.
+        const Rate rate = rate_of({static_cast<std::uint64_t>(slow_start_ ? window_ * 2 : window_ + window_ / 4)}, rtt);
+        return line_rate_.value_bps != 0 ? std::min(rate, line_rate_) : rate;
+    }
+
+private:
+    void end_round() {
+        Duration delay{-1};
+        if (samples_ > 0) {
+            auto middle = delays_.begin() + static_cast<std::ptrdiff_t>(samples_ / 2);
+            std::nth_element(delays_.begin(), middle, delays_.begin() + static_cast<std::ptrdiff_t>(samples_));
+            delay = *middle;
+        }
+        // Averages in 2^-16.
+        const std::int64_t marked = round_packets_ > 0 ? (std::int64_t{round_ce_} << 16) / round_packets_ : 0;
+        mark_average_ += (marked - mark_average_) / 16;
+        const std::int64_t total = round_acked_ + round_lost_;
+        const std::int64_t lost = total > 0 ? (round_lost_ << 16) / total : 0;
+        // Few packets make no share: three of a hundred may be chance, three of four too.
+        const bool lossy = lost > loss_ignored && round_lost_ > 4 * std::int64_t{datagram_};
+
+        if (round_ce_ > 0) {
+            mark_average_ = std::max(mark_average_, marked / 16);
+            window_ -= window_ * mark_average_ / (2 << 16);
+            slow_start_ = false;
+        } else if (delay > target_) {
+            const std::int64_t excess = (delay - target_).value;
+            window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / delay.value);
+            slow_start_ = false;
+        } else if (lossy) {
+            window_ -= std::min(window_ / 2, (window_ * lost) >> 16);
+            slow_start_ = false;
+        } else if (limited_ && !slow_start_) {
+            const std::int64_t room = delay.value < 0 ? 0 : (target_ - delay).value;
+            window_ += 8 * std::int64_t{datagram_};
+            if (target_.value > 0) window_ += window_ / 4 * room / target_.value;
+        }
+        round_acked_ = round_lost_ = 0;
+        round_packets_ = round_ce_ = 0;
+        samples_ = 0;
+        limited_ = false;
+    }
+    void clamp() { window_ = std::clamp(window_, 2 * std::int64_t{datagram_}, max_window_); }
+
+    static constexpr std::int64_t loss_ignored = (1 << 16) / 50;
+
+    Duration target_;
+    std::uint16_t datagram_;
+    std::int64_t window_;
+    std::int64_t max_window_;
+    Rate line_rate_;
+    bool slow_start_ = true;
+    bool limited_ = false;             // the window, not the application, limited this round
+    std::int64_t mark_average_ = 0;
+    std::int64_t round_acked_ = 0;
+    std::int64_t round_lost_ = 0;
+    std::uint32_t round_packets_ = 0;
+    std::uint32_t round_ce_ = 0;
+    std::size_t samples_ = 0;
+    std::array<Duration, 32> delays_{};
+};
+
+// The papers' minimal rule: start at line rate and tolerate loss; halve the rate when a round loses more than 10 %
+// (MLT evaluates at p = 10 %), else add a twentieth of line rate per round. The window only bounds memory.
+class LineRateControl final : public CongestionControl {
+public:
+    explicit LineRateControl(const EndpointConfig& config)
+        : line_rate_(config.line_rate), rate_(config.line_rate), window_(config.max_window) {}
+
+    void on_ack(const AckSample& s) override {
+        acked_ += s.acked;
+        lost_ += s.lost;
+        if (!s.round_over) return;
+        if (lost_.value * 10 > (acked_ + lost_).value)
+            rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / 64);
+        else
+            rate_.value_bps = std::min(rate_.value_bps + line_rate_.value_bps / 20, line_rate_.value_bps);
+        acked_ = lost_ = Bytes{0};
+    }
+    void on_timeout(std::uint32_t timeouts) override {
+        if (timeouts >= 2) rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / 64);
+    }
+    Bytes window(const Flight&) const override { return window_; }
+    Rate pacing_rate(Duration) const override { return rate_; }
+
+private:
+    Rate line_rate_;
+    Rate rate_;
+    Bytes window_;
+    Bytes acked_{0};
+    Bytes lost_{0};
+};
+
+// Receiver credit: what has been granted and not yet sent may leave, after one unscheduled initial window per session
+// (EQDS, NSDI'22; UET's RCCC). The receiver grants at its own line rate
+// (grant_scheduler.hpp), so the window is the grant.
+class CreditControl final : public CongestionControl {
+public:
+    explicit CreditControl(const EndpointConfig& config)
+        : unscheduled_(config.initial_window), line_rate_(config.line_rate) {}
+
+    void on_ack(const AckSample&) override {}
+    void on_timeout(std::uint32_t) override {}
+    Bytes window(const Flight& flight) const override {
+        const Bytes allowed = unscheduled_ + flight.granted;
+        return flight.in_flight + (allowed - std::min(allowed, flight.sent));
+    }
+    Rate pacing_rate(Duration) const override { return line_rate_; }
+
+private:
+    Bytes unscheduled_;
+    Rate line_rate_;
+};
+
+}  // namespace
+
+std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config, std::uint16_t datagram_bytes) {
+    switch (config.congestion) {
+        case CongestionAlgorithm::line_rate: return std::make_unique<LineRateControl>(config);
+        case CongestionAlgorithm::credit: return std::make_unique<CreditControl>(config);
+        case CongestionAlgorithm::window: break;
+    }
+    return std::make_unique<WindowControl>(config, datagram_bytes);
+}
+
+}  // namespace dlcp

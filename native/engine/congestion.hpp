@@ -1,0 +1,48 @@
+// Congestion control behind one small interface; state per peer, kept across messages.
+//
+// An algorithm sees what one acknowledgement brought and answers how much may be in flight and how fast it leaves.
+// It knows no messages, paths or clocks. The receiver's credit is applied by the caller on top.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/config.hpp"
+#include "engine/units.hpp"
+
+namespace dlcp {
+
+struct AckSample {
+    Time now{0};
+    Bytes acked{0};               // newly acknowledged, datagram bytes
+    Bytes lost{0};                // newly declared lost
+    std::uint32_t acked_packets = 0;
+    std::uint32_t ce_packets = 0;  // newly acknowledged with congestion experienced
+    Bytes in_flight{0};           // before this acknowledgement
+    Duration rtt{0};              // smoothed
+    Duration queue_delay{-1};     // median one-way delay above its minimum; negative: no sample
+    bool round_over = false;      // a packet sent after the last round's end was acknowledged
+};
+
+// What is under way to one peer.
+struct Flight {
+    Bytes in_flight{0};
+    Bytes sent{0};     // total in this session
+    Bytes granted{0};  // total the receiver has granted in this session
+};
+
+class CongestionControl {
+public:
+    virtual ~CongestionControl() = default;
+    virtual void on_ack(const AckSample& sample) = 0;
+    // A probe went unanswered for `timeouts` probe timeouts in a row.
+    virtual void on_timeout(std::uint32_t timeouts) = 0;
+    // Most bytes in flight.
+    virtual Bytes window(const Flight& flight) const = 0;
+    // Zero: unpaced.
+    virtual Rate pacing_rate(Duration smoothed_rtt) const = 0;
+};
+
+std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config, std::uint16_t datagram_bytes);
+
+}  // namespace dlcp

@@ -1,0 +1,123 @@
+#include "engine/outgoing_message.hpp"
+
+namespace dlcp {
+
+void OutgoingMessage::cut(std::uint16_t block_bytes) {
+    block_bytes_ = block_bytes;
+    blocks_ = wire::block_count(message_bytes, block_bytes);
+    critical_blocks_ = blocks_;
+    if (!importance_.empty())
+        critical_blocks_ = static_cast<std::uint32_t>(
+            std::count(importance_.begin(), importance_.end(), wire::importance_critical));
+    first_pass_left_ = blocks_;
+    critical_left_ = critical_blocks_;
+    cursor_ = critical_left_ > 0 ? next_with(true, 0) : next_with(false, 0);
+    acked_.reset(blocks_);
+    lost_critical_.reset(critical_blocks_ > 0 ? blocks_ : 0);
+    lost_droppable_.reset(critical_blocks_ < blocks_ ? blocks_ : 0);
+    abandoned_.reset(critical_blocks_ < blocks_ ? blocks_ : 0);
+}
+
+void OutgoingMessage::reset(std::uint16_t block_bytes, std::span<const std::uint8_t> importance) {
+    importance_.assign(importance.begin(), importance.end());
+    lost_critical_blocks_ = lost_droppable_bytes_ = abandoned_known_ = 0;
+    repair_order_.clear();
+    repair_order_stale_ = false;
+    cut(block_bytes);
+}
+
+void OutgoingMessage::recut(std::uint16_t block_bytes) {
+    if (block_bytes == block_bytes_) return;
+    if (!importance_.empty() && message_bytes > 0) {
+        std::vector<std::uint8_t> cut_anew(wire::block_count(message_bytes, block_bytes), 0);
+        for (std::uint32_t i = 0; i < cut_anew.size(); ++i) {
+            const std::uint64_t first = std::uint64_t{i} * block_bytes;
+            const std::uint64_t last = std::min<std::uint64_t>(first + block_bytes, message_bytes) - 1;
+            for (std::uint64_t old = first / block_bytes_; old <= last / block_bytes_; ++old)
+                cut_anew[i] = std::max(cut_anew[i], importance_[old]);
+        }
+        importance_.swap(cut_anew);
+    }
+    cut(block_bytes);
+}
+
+std::uint32_t OutgoingMessage::next_with(bool critical, std::uint32_t from) const {
+    if (importance_.empty()) return from;
+    while (from < blocks_ && (importance_[from] == wire::importance_critical) != critical) ++from;
+    return from;
+}
+
+OutgoingMessage::Next OutgoingMessage::peek() {
+    if (lost_critical_blocks_ > 0) return {lost_critical_.find(0), true, true};
+    if (first_pass_left_ > 0) return {cursor_, critical_left_ > 0, false};
+    if (repair_order_stale_) {
+        repair_order_stale_ = false;
+        repair_order_.clear();
+        for (std::uint32_t b = lost_droppable_.find(0); b != Bitmap::none; b = lost_droppable_.find(b + 1))
+            repair_order_.push_back(b);
+        std::sort(repair_order_.begin(), repair_order_.end(), [this](std::uint32_t a, std::uint32_t b) {
+            return importance_[a] != importance_[b] ? importance_[a] < importance_[b] : a > b;
+        });
+    }
+    return {repair_order_.back(), false, true};
+}
+
+void OutgoingMessage::take(const Next& next) {
+    if (next.repair) {
+        if (next.critical) {
+            lost_critical_.clear(next.block);
+            --lost_critical_blocks_;
+        } else {
+            repair_order_.pop_back();
+            lost_droppable_.clear(next.block);
+            lost_droppable_bytes_ -= payload_bytes(next.block);
+        }
+        return;
+    }
+    --first_pass_left_;
+    if (next.critical) --critical_left_;
+    if (next.critical && critical_left_ == 0)
+        cursor_ = first_pass_left_ > 0 ? next_with(false, 0) : 0;
+    else
+        cursor_ = next_with(next.critical, cursor_ + 1);
+}
+
+void OutgoingMessage::on_acked(std::uint32_t block) {
+    if (!acked_.insert(block)) return;
+    if (critical(block)) {
+        if (lost_critical_.test(block)) {
+            lost_critical_.clear(block);
+            --lost_critical_blocks_;
+        }
+    } else if (lost_droppable_.test(block)) {
+        lost_droppable_.clear(block);
+        lost_droppable_bytes_ -= payload_bytes(block);
+        repair_order_stale_ = true;
+    }
+}
+
+void OutgoingMessage::on_lost(std::uint32_t block) {
+    if (acked_.test(block)) return;
+    if (critical(block)) {
+        if (lost_critical_.insert(block)) ++lost_critical_blocks_;
+    } else if (lost_droppable_.insert(block)) {
+        lost_droppable_bytes_ += payload_bytes(block);
+        repair_order_stale_ = true;
+    }
+}
+
+bool OutgoingMessage::abandons_critical() const {
+    for (std::uint32_t b = abandoned_.find(0); b != Bitmap::none; b = abandoned_.find(b + 1))
+        if (critical(b)) return true;
+    return false;
+}
+
+std::uint32_t OutgoingMessage::bytes_of(const Bitmap& blocks) const {
+    if (blocks.size() == 0) return 0;
+    const std::uint32_t n = blocks.count();
+    if (n == 0) return 0;
+    const bool last = blocks.test(blocks_ - 1);
+    return (n - last) * block_bytes_ + (last ? payload_bytes(blocks_ - 1) : 0);
+}
+
+}  // namespace dlcp

@@ -1,0 +1,135 @@
+// One message on its way out: what has been sent, what is lost, and which block leaves next.
+//
+// Order of blocks: lost critical ones, then the first pass (critical blocks, then droppable ones, so that the tail
+// of a message is always droppable), then lost droppable ones, most important first, while more of them are missing
+// than the budget allows. Invariant: a block that is acknowledged is in no lost set.
+// It does not decide when the message is over: the receiver does.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/bitmap.hpp"
+#include "engine/event.hpp"
+#include "engine/intrusive_list.hpp"
+#include "engine/units.hpp"
+#include "engine/wire.hpp"
+
+namespace dlcp {
+
+class OutgoingMessage {
+public:
+    enum class State : std::uint8_t {
+        waiting,     // for the session, or for an earlier message of the same tag
+        sending,     // in a send queue, or all sent and not known to be over
+        held,        // the receiver has no room: nothing is sent until it says so
+        cancelling,  // given up; waiting for the receiver to have heard
+        over,        // final event told; kept for outcome() until release
+    };
+
+    // Set by the endpoint when the command comes; fixed afterwards.
+    std::uint32_t peer = 0;
+    std::uint64_t tag = 0;
+    const std::uint8_t* payload = nullptr;  // nullptr: virtual (or no bytes)
+    std::uint32_t message_bytes = 0;
+    std::uint8_t traffic_class = 0;
+    Delivery delivery = Delivery::reliable;
+    std::uint16_t budget = 0;    // coded
+    std::uint16_t deadline = 0;  // coded
+    Time since{0};
+
+    // Changed by the endpoint as the message lives.
+    State state = State::waiting;
+    std::uint32_t wire_id = 0;  // 0: nothing sent yet
+    CommandError error = CommandError::none;
+    bool released = false;   // while cancelling: the application is done with it
+    std::uint32_t retransmitted_bytes = 0;
+    std::uint32_t next_same_tag = UINT32_MAX;  // slot of the message that waits for this one
+    Link queue_link;    // in its peer's queue of its class
+    Link started_link;  // in its peer's list of started messages, by wire id
+    Link all_link;      // in its peer's list of all messages that are not over
+
+    bool over() const { return state == State::over; }
+    // The application has had its final event.
+    bool told() const { return state == State::over || state == State::cancelling; }
+    std::uint16_t block_bytes() const { return block_bytes_; }
+    std::uint32_t blocks() const { return blocks_; }
+    std::uint32_t critical_blocks() const { return critical_blocks_; }
+    bool first_pass_over() const { return first_pass_left_ == 0; }
+    std::uint32_t payload_bytes(std::uint32_t block) const {
+        return block + 1 < blocks_ ? block_bytes_ : message_bytes - block * std::uint32_t{block_bytes_};
+    }
+    std::uint8_t importance(std::uint32_t block) const {
+        return importance_.empty() ? wire::importance_critical : importance_[block];
+    }
+    bool critical(std::uint32_t block) const { return importance(block) == wire::importance_critical; }
+
+    // Starts a new life with this block size. `importance` empty: all critical.
+    void reset(std::uint16_t block_bytes, std::span<const std::uint8_t> importance);
+    // Cuts into other blocks, before anything was sent: a new block is as important as the most important old one
+    // that it overlaps.
+    void recut(std::uint16_t block_bytes);
+
+    bool has_block_to_send() const {
+        return lost_critical_blocks_ > 0 || first_pass_left_ > 0 || droppable_repair_due();
+    }
+    // Bytes of payload that would be sent now if nothing limited it.
+    std::uint64_t backlog_bytes() const {
+        std::uint64_t blocks = std::uint64_t{lost_critical_blocks_} + first_pass_left_;
+        return blocks * block_bytes_ + (droppable_repair_due() ? lost_droppable_bytes_ - budget_bytes() : 0);
+    }
+    struct Next {
+        std::uint32_t block;
+        bool critical;
+        bool repair;
+    };
+    // The block to send next, without taking it. Only if has_block_to_send().
+    Next peek();
+    // Takes the block that peek() named.
+    void take(const Next& next);
+
+    void on_acked(std::uint32_t block);
+    // One transmission of this block was lost. Nothing happens if it is acknowledged or counted as lost already.
+    void on_lost(std::uint32_t block);
+
+    // The receiver's word on what it abandoned, in pieces. True once all `total` blocks are known.
+    void merge_abandoned(std::uint32_t word_index, std::uint64_t word) {
+        abandoned_known_ += abandoned_.merge_word(word_index, word);
+    }
+    std::uint32_t abandoned_known() const { return abandoned_known_; }
+    const Bitmap& abandoned() const { return abandoned_; }
+    bool abandons_critical() const;
+    std::uint32_t budget_bytes() const { return wire::budget_bytes(message_bytes, budget); }
+    std::uint32_t bytes_of(const Bitmap& blocks) const;
+
+private:
+    bool droppable_repair_due() const {
+        return first_pass_left_ == 0 && lost_droppable_bytes_ > 0 && lost_droppable_bytes_ > budget_bytes();
+    }
+    void cut(std::uint16_t block_bytes);
+    std::uint32_t next_with(bool critical, std::uint32_t from) const;
+
+    std::uint16_t block_bytes_ = 0;
+    std::uint32_t blocks_ = 0;
+    std::uint32_t critical_blocks_ = 0;
+    std::vector<std::uint8_t> importance_;  // per block; empty: all critical
+
+    std::uint32_t first_pass_left_ = 0;     // blocks not sent yet
+    std::uint32_t critical_left_ = 0;       // of these, critical ones
+    std::uint32_t cursor_ = 0;              // next block of the half of the first pass that is under way
+
+    Bitmap acked_;
+    Bitmap lost_critical_;
+    Bitmap lost_droppable_;
+    std::uint32_t lost_critical_blocks_ = 0;
+    std::uint32_t lost_droppable_bytes_ = 0;
+    std::vector<std::uint32_t> repair_order_;  // lost droppable blocks, most important last
+    bool repair_order_stale_ = false;
+
+    Bitmap abandoned_;
+    std::uint32_t abandoned_known_ = 0;
+};
+
+}  // namespace dlcp

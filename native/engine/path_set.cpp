@@ -1,0 +1,161 @@
+#include "engine/path_set.hpp"
+
+#include <algorithm>
+
+namespace dlcp {
+
+namespace {
+
+// Weight of one packet in the recent shares: a memory of about 64 packets, so that a path losing a tenth is known
+// after a few runs and one unlucky packet is forgotten soon.
+constexpr std::uint32_t memory_shift = 6;
+
+// A path is down when it loses this much more than the median path does: 8 %, between the 1 % of an ordinary
+// lossy link and the 30 % of a broken one.
+constexpr std::uint32_t down_excess = (1u << 20) / 12;
+
+// Losses in a row, nothing acknowledged between them, that a path at 1 % loss meets once in 10^16 packets.
+constexpr std::uint32_t dead_run = 8;
+
+// Trials that must arrive in a row before a path is used again. A path that still drops 30 % passes one time in
+// three hundred.
+constexpr std::uint32_t revival_run = 16;
+
+constexpr Duration longest_trial_interval = seconds(2);
+
+void drift(std::uint32_t& share, bool event, std::uint32_t one) {
+    if (event)
+        share += (one - share) >> memory_shift;
+    else
+        share -= share >> memory_shift;
+}
+
+}  // namespace
+
+void PathSet::reset(std::uint16_t paths) {
+    paths_.assign(paths, Path{});
+    control_turn_ = 0;
+}
+
+PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
+    if (paths_.size() == 1) return {0, false};
+    std::int32_t total = 0;
+    std::uint16_t best = 0;
+    bool found = false;
+    for (std::uint16_t i = 0; i < paths_.size(); ++i) {
+        Path& path = paths_[i];
+        if (!path.up) {
+            if (now < path.trial_at) continue;
+            path.trial_interval = std::min(path.trial_interval * 2, longest_trial_interval);
+            path.trial_at = now + std::max(path.trial_interval, round_trip);
+            return {i, true};
+        }
+        path.turn += path.weight;
+        total += path.weight;
+        if (!found || path.turn > paths_[best].turn) {
+            best = i;
+            found = true;
+        }
+    }
+    paths_[best].turn -= total;
+    return {best, false};
+}
+
+std::uint16_t PathSet::next_up() {
+    for (std::size_t tries = 0; tries < paths_.size(); ++tries) {
+        control_turn_ = static_cast<std::uint16_t>((control_turn_ + 1) % paths_.size());
+        if (paths_[control_turn_].up) break;
+    }
+    return control_turn_;
+}
+
+void PathSet::on_acked(std::uint16_t index, bool ce) {
+    Path& path = paths_[index];
+    ++path.acked;
+    ++path.acked_in_a_row;
+    path.lost_in_a_row = 0;
+    path.ce += ce;
+    drift(path.loss, false, one);
+    drift(path.marks, ce, one);
+}
+
+void PathSet::on_lost(std::uint16_t index) {
+    Path& path = paths_[index];
+    ++path.lost;
+    ++path.lost_in_a_row;
+    path.acked_in_a_row = 0;
+    drift(path.loss, true, one);
+}
+
+void PathSet::on_rtt(std::uint16_t index, Duration rtt) {
+    Duration& smoothed = paths_[index].rtt;
+    smoothed = smoothed == Duration{0} ? rtt : (smoothed * 7 + rtt) / 8;
+}
+
+std::uint32_t PathSet::ups() const {
+    return static_cast<std::uint32_t>(std::count_if(paths_.begin(), paths_.end(), [](auto& p) { return p.up; }));
+}
+
+void PathSet::take_down(std::uint16_t index, Time now, Duration round_trip, std::vector<Change>& changes) {
+    Path& path = paths_[index];
+    path.up = false;
+    path.acked_in_a_row = 0;
+    path.trial_interval = round_trip;
+    path.trial_at = now + round_trip;
+    changes.push_back({index, false});
+}
+
+void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes) {
+    if (paths_.size() == 1) return;
+    // Medians of the paths that are up: what is normal on this network. A fixed array: at most 64 paths.
+    std::uint32_t losses[64];
+    Duration delays[64];
+    std::size_t n = 0;
+    std::size_t timed = 0;
+    for (const Path& path : paths_) {
+        if (!path.up) continue;
+        losses[n++] = path.loss;
+        if (path.rtt > Duration{0}) delays[timed++] = path.rtt;
+    }
+    std::nth_element(losses, losses + n / 2, losses + n);
+    const std::uint32_t normal_loss = losses[n / 2];
+    Duration normal_delay{0};
+    if (timed > 0) {
+        std::nth_element(delays, delays + timed / 2, delays + timed);
+        normal_delay = delays[timed / 2];
+    }
+
+    for (std::uint16_t i = 0; i < paths_.size(); ++i) {
+        Path& path = paths_[i];
+        if (!path.up) {
+            if (path.acked_in_a_row < revival_run) continue;
+            path.up = true;
+            path.loss = normal_loss;
+            path.turn = 0;
+            changes.push_back({i, true});
+        }
+        const std::uint32_t excess = path.loss > normal_loss ? path.loss - normal_loss : 0;
+        if (ups() > 1 && (excess > down_excess || (path.lost_in_a_row >= dead_run && excess > 0))) {
+            take_down(i, now, round_trip, changes);
+            continue;
+        }
+        // Full weight at normal loss, none at the excess where the path goes down; halved by full marking; less in
+        // proportion to a round trip above the median.
+        std::int64_t weight = full_weight - std::int64_t{full_weight} * excess / down_excess;
+        weight -= weight * path.marks / (2 * one);
+        if (normal_delay > Duration{0} && path.rtt > normal_delay)
+            weight = weight * normal_delay.value / path.rtt.value;
+        path.weight = static_cast<std::int32_t>(std::max<std::int64_t>(weight, full_weight / 64));
+    }
+}
+
+std::size_t PathSet::statistics(std::span<PathStatistics> out) const {
+    for (std::size_t i = 0; i < paths_.size() && i < out.size(); ++i) {
+        const Path& path = paths_[i];
+        out[i] = {static_cast<std::uint16_t>(i), path.sent, path.acked, path.lost, path.ce,
+                  static_cast<double>(path.loss) / one, path.rtt, path.up};
+    }
+    return paths_.size();
+}
+
+}  // namespace dlcp

@@ -1,0 +1,73 @@
+// Which path the next run takes, and how well each path does.
+//
+// Smooth weighted round robin over the paths that are up. A path's weight falls with its recent loss, marks and
+// delay compared with the other paths; a path that loses far more than the rest, or answers nothing while others do,
+// is down: it carries only a single packet now and then, at doubling intervals, until those arrive again.
+// Invariant: at least one path is up.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/counters.hpp"
+#include "engine/units.hpp"
+
+namespace dlcp {
+
+class PathSet {
+public:
+    struct Choice {
+        std::uint16_t path = 0;
+        bool single = false;  // a trial of a path that is down: send one packet, not a run
+    };
+    // A path that went down or came up, to be told to the application.
+    struct Change {
+        std::uint16_t path;
+        bool up;
+    };
+
+    void reset(std::uint16_t paths);
+
+    // The path for the next run. `round_trip` paces the trials of paths that are down.
+    Choice choose(Time now, Duration round_trip);
+    // The next path that is up, in turn: for control packets, so that a bad path never swallows all of them.
+    std::uint16_t next_up();
+
+    void on_sent(std::uint16_t path) { ++paths_[path].sent; }
+    void on_acked(std::uint16_t path, bool ce);
+    void on_lost(std::uint16_t path);
+    void on_rtt(std::uint16_t path, Duration rtt);
+    // Judges the paths anew; call once per acknowledgement. Changes are appended to `changes`.
+    void update(Time now, Duration round_trip, std::vector<Change>& changes);
+
+    std::size_t statistics(std::span<PathStatistics> out) const;
+
+private:
+    struct Path {
+        std::uint64_t sent = 0;
+        std::uint64_t acked = 0;
+        std::uint64_t lost = 0;
+        std::uint64_t ce = 0;
+        std::uint32_t loss = 0;         // recent share, in 2^-20
+        std::uint32_t marks = 0;        // recent share, in 2^-20
+        std::uint32_t lost_in_a_row = 0;
+        std::uint32_t acked_in_a_row = 0;
+        Duration rtt{0};
+        std::int32_t weight = full_weight;
+        std::int32_t turn = 0;
+        bool up = true;
+        Time trial_at{0};               // down: when to try it again
+        Duration trial_interval{0};
+    };
+    static constexpr std::int32_t full_weight = 1024;
+    static constexpr std::uint32_t one = 1u << 20;
+
+    void take_down(std::uint16_t index, Time now, Duration round_trip, std::vector<Change>& changes);
+    std::uint32_t ups() const;
+
+    std::vector<Path> paths_;
+    std::uint16_t control_turn_ = 0;
+};
+
+}  // namespace dlcp

@@ -1,0 +1,236 @@
+// Acknowledgements, losses and timeouts: what became of each packet, and when to ask.
+//
+// A packet is lost when a later packet of its lane (path and class) has been acknowledged by more than the lane's
+// tolerance, when it is overdue while later packets have been acknowledged, or when a trimmed notice names it. If
+// nothing is heard at all, a probe asks (RFC 9002's probe timeout, on RFC 6298's estimate). A lost packet is watched
+// for a while: its late acknowledgement widens the tolerance.
+#include <algorithm>
+
+#include "engine/bytes.hpp"
+#include "engine/endpoint_impl.hpp"
+
+namespace dlcp {
+
+namespace {
+
+// The tolerance doubles per spurious loss, up to a fraction of the window.
+constexpr std::uint64_t most_lane_tolerance = PacketWindow::width / 8;
+
+// Probe timeouts double, up to 2^6 of the first (and max_rto).
+constexpr std::uint32_t most_backoff = 6;
+
+// How often a silent peer is asked before it counts as gone.
+constexpr std::int64_t keepalive_probes = 5;
+
+}  // namespace
+
+Duration Endpoint::Impl::probe_timeout(const Peer& peer) const {
+    const Duration base = peer.rtt.timeout(config_.min_rto) + config_.max_ack_delay;
+    return std::min(base * (1LL << std::min(peer.timeouts, most_backoff)), config_.max_rto);
+}
+
+void Endpoint::Impl::declare_lost(Peer& peer, std::uint64_t number) {
+    SentPacket& p = peer.sent[number];
+    p.lost = true;
+    peer.paths.on_lost(p.path);
+    if (p.message_slot == SentPacket::no_message) return;
+    peer.in_flight -= Bytes{p.bytes};
+    ++counters_.lost_packets;
+    if (!outgoing_.in_use(p.message_slot, p.message_generation)) return;
+    OutgoingMessage& m = outgoing_[p.message_slot];
+    if (m.state != OutgoingMessage::State::sending && m.state != OutgoingMessage::State::held) return;
+    m.on_lost(p.block);
+    // Older than what waits: to the front.
+    if (m.state == OutgoingMessage::State::sending && m.has_block_to_send()) enqueue(p.message_slot, true);
+}
+
+void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
+    if (ack.largest >= peer.sent.next() || ack.words == 0) {
+        ++counters_.inconsistent;  // acknowledges what was never sent
+        return;
+    }
+    AckSample sample;
+    sample.now = now;
+    sample.in_flight = peer.in_flight;
+    bool progress = false;
+    bool rtt_due = false;
+    const std::uint64_t covered = std::uint64_t{ack.words} * 64;
+    const std::uint64_t first = ack.largest + 1 >= covered ? ack.largest + 1 - covered : 0;
+    std::uint64_t newest_sent = 0;
+    for (std::uint64_t n = peer.sent.find(first); n <= ack.largest; n = peer.sent.find(n + 1)) {
+        const std::uint64_t back = ack.largest - n;
+        if (!(wire::load64(ack.received + back / 64 * 8) >> (back % 64) & 1)) continue;
+        const bool ce = ack.ce != nullptr && (wire::load64(ack.ce + back / 64 * 8) >> (back % 64) & 1);
+        SentPacket& p = peer.sent[n];
+        peer.sent.resolve(n);
+        progress = true;
+        newest_sent = n;
+        if (n == ack.largest) {
+            rtt_due = true;
+            peer.paths.on_rtt(p.path, now - p.sent_at - nanoseconds(ack.ack_delay_ns));
+        }
+        if (rtt_due && n == ack.largest) peer.rtt.sample(now - p.sent_at - nanoseconds(ack.ack_delay_ns));
+        std::uint64_t& lane = peer.lane_acked[std::size_t{p.path} * wire::traffic_classes + p.traffic_class];
+        lane = std::max(lane, n + 1);
+        peer.paths.on_acked(p.path, ce);
+        if (p.lost) {
+            ++counters_.spurious_losses;
+            peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
+        }
+        if (p.message_slot == SentPacket::no_message) continue;
+        if (!p.lost) peer.in_flight -= Bytes{p.bytes};
+        ++counters_.acked_packets;
+        ++sample.acked_packets;
+        sample.acked += Bytes{p.bytes};
+        sample.ce_packets += ce;
+        if (outgoing_.in_use(p.message_slot, p.message_generation)) {
+            OutgoingMessage& m = outgoing_[p.message_slot];
+            if (!m.told()) m.on_acked(p.block);
+        }
+    }
+    peer.credit = Bytes{ack.credit_bytes};
+    if (progress) {
+        peer.largest_acked = std::max(peer.largest_acked, newest_sent + 1);
+        peer.timeouts = 0;
+        peer.last_progress = now;
+        if (newest_sent >= peer.round_end) {
+            sample.round_over = true;
+            peer.round_end = peer.sent.next();
+        }
+    }
+    sample.queue_delay = peer.queue_delay.update(now, ack.owd_ns);
+    const std::uint64_t lost_before = counters_.lost_packets;
+    const Bytes flight_before = peer.in_flight;
+    detect_losses(now, peer);
+    if (counters_.lost_packets != lost_before) sample.lost = flight_before - peer.in_flight;
+    sample.rtt = peer.rtt.smoothed();
+    peer.congestion->on_ack(sample);
+    // A burst is one run, or what the timer's granularity makes of the rate.
+    peer.pacer.set(peer.congestion->pacing_rate(peer.rtt.smoothed()),
+                   Bytes{std::uint64_t{peer.datagram_bytes} * config_.run_packets * 2}, config_.timer_granularity);
+    if (progress) {
+        path_changes_.clear();
+        peer.paths.update(now, peer.rtt.smoothed(), path_changes_);
+        for (const PathSet::Change& change : path_changes_)
+            push_event({change.up ? EventKind::path_up : EventKind::path_down, CommandError::none, {peer.index}, {}, 0,
+                        change.path, {0}});
+    }
+    refresh(peer);
+    update_liveness(now, peer);
+}
+
+void Endpoint::Impl::detect_losses(Time now, Peer& peer) {
+    peer.loss_at = time_never;
+    if (peer.largest_acked == 0) return;
+    const Duration overdue = peer.rtt.timeout(config_.min_rto);
+    for (std::uint64_t n = peer.sent.find(0); n + 1 < peer.largest_acked; n = peer.sent.find(n + 1)) {
+        SentPacket& p = peer.sent[n];
+        if (p.lost) continue;
+        const std::uint64_t lane = peer.lane_acked[std::size_t{p.path} * wire::traffic_classes + p.traffic_class];
+        if (lane > n + peer.lane_tolerance || now - p.sent_at >= overdue)
+            declare_lost(peer, n);
+        else
+            peer.loss_at = std::min(peer.loss_at, p.sent_at + overdue);
+    }
+    peer.sent.trim();
+}
+
+// Is an answer owed, by when, and since when? Call after anything that changes what is under way.
+void Endpoint::Impl::update_liveness(Time now, Peer& peer) {
+    const bool sending = peer.state == Peer::State::established && (!peer.started.empty() || !peer.sent.idle());
+    const bool wants = sending || !peer.posted.empty() || !peer.outgoing.empty() || peer.state == Peer::State::connecting;
+    if (wants && !peer.waiting) peer.waiting_since = now;
+    peer.waiting = wants;
+    if (peer.state != Peer::State::established) {
+        peer.probe_at = peer.keepalive_at = time_never;
+        if (peer.state == Peer::State::connecting)
+            peer.keepalive_at = std::max(peer.last_heard, peer.waiting_since) + config_.peer_timeout;
+    } else {
+        peer.probe_at = sending ? std::max(peer.last_progress, peer.waiting_since) + probe_timeout(peer) : time_never;
+        // Receives alone send nothing: ask now and then whether the peer is there at all.
+        peer.keepalive_at = wants ? std::max(peer.last_heard, peer.waiting_since) +
+                                        config_.peer_timeout / keepalive_probes * std::min<std::int64_t>(peer.keepalive_tries + 1, keepalive_probes)
+                                  : time_never;
+
+        // Credit: say how much is wanted beyond what was said.
+        if (config_.congestion == CongestionAlgorithm::credit && sending) {
+            std::uint64_t wanted = peer.sent_total.value;
+            for (const SendQueue& queue : peer.queues)
+                for (std::uint32_t m = queue.front(); m != Link::none; m = SendQueue::next(outgoing_, m))
+                    wanted += outgoing_[m].backlog_bytes() * 17 / 16;  // headers and tags
+            wanted -= std::min(wanted, config_.initial_window.value);
+            if (wanted > peer.backlog_told) {
+                peer.backlog_told = wanted;
+                peer.demand_due = true;
+                queue_control(peer);
+            }
+        }
+    }
+    arm(peer);
+}
+
+void Endpoint::Impl::arm(Peer& peer) {
+    const Time next = std::min({peer.hello_at, peer.probe_at, peer.loss_at, peer.pace_at, peer.ack_at, peer.keepalive_at});
+    // Later is found when the earlier time comes: most timers are pushed back before they fire.
+    if (next < peer_timers_.at(peer.index)) peer_timers_.set(peer.index, next);
+}
+
+void Endpoint::Impl::fire(Time now, Peer& peer) {
+    peer_timers_.set(peer.index, time_never);
+    const Time last_sign = std::max(peer.last_heard, peer.waiting_since);
+    if (peer.waiting && now - last_sign >= config_.peer_timeout) {
+        peer_down(now, peer, CommandError::peer_timeout);
+        return;
+    }
+    if (peer.hello_at <= now) queue_control(peer);
+    if (peer.ack_at <= now) {
+        peer.ack_at = time_never;
+        peer.ack_now = true;
+        queue_control(peer);
+    }
+    if (peer.loss_at <= now) {
+        detect_losses(now, peer);
+        refresh(peer);
+    }
+    if (peer.pace_at <= now) {
+        peer.pace_at = time_never;
+        refresh(peer);
+    }
+    if (peer.probe_at <= now) {
+        ++peer.timeouts;
+        peer.probe_due = true;
+        peer.last_progress = now;
+        peer.congestion->on_timeout(peer.timeouts);
+        queue_control(peer);
+        update_liveness(now, peer);
+    }
+    if (peer.keepalive_at <= now && peer.state == Peer::State::established) {
+        ++peer.keepalive_tries;
+        peer.probe_due = true;
+        queue_control(peer);
+        update_liveness(now, peer);
+    }
+    arm(peer);
+}
+
+void Endpoint::Impl::handle_timer(Time now) {
+    now_ = now;
+    while (peer_timers_.next() <= now) fire(now, *peers_[peer_timers_.top()]);
+    while (message_timers_.next() <= now) {
+        const std::uint32_t slot = message_timers_.top();
+        message_timers_.set(slot, time_never);
+        end_if_possible(now, slot);
+    }
+    while (grants_.next() <= now) {
+        const std::uint32_t index = grants_.grant(now);
+        if (index == GrantScheduler::none) break;
+        peers_[index]->grant_due = true;
+        queue_control(*peers_[index]);
+    }
+}
+
+Time Endpoint::Impl::next_deadline() const {
+    return std::min({peer_timers_.next(), message_timers_.next(), grants_.next()});
+}
+
+}  // namespace dlcp

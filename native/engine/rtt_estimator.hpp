@@ -1,0 +1,44 @@
+// Smoothed round-trip time, its deviation and its minimum (RFC 6298 section 2, with RFC 9002's 4 x deviation).
+#pragma once
+
+#include <algorithm>
+
+#include "engine/units.hpp"
+
+namespace dlcp {
+
+class RttEstimator {
+public:
+    explicit RttEstimator(Duration initial = milliseconds(10)) : smoothed_(initial), deviation_(initial / 2) {}
+
+    void sample(Duration rtt) {
+        rtt = std::max(rtt, nanoseconds(1));
+        latest_ = rtt;
+        if (!measured_) {
+            measured_ = true;
+            smoothed_ = rtt;
+            deviation_ = rtt / 2;
+            min_ = rtt;
+            return;
+        }
+        min_ = std::min(min_, rtt);
+        const Duration error = rtt < smoothed_ ? smoothed_ - rtt : rtt - smoothed_;
+        deviation_ = (deviation_ * 3 + error) / 4;
+        smoothed_ = (smoothed_ * 7 + rtt) / 8;
+    }
+    bool measured() const { return measured_; }
+    Duration smoothed() const { return smoothed_; }
+    Duration min() const { return measured_ ? min_ : smoothed_; }
+    Duration latest() const { return measured_ ? latest_ : smoothed_; }
+    // How long to wait for an answer before it counts as overdue. `floor` keeps timer granularity out of it.
+    Duration timeout(Duration floor) const { return std::max(smoothed_ + deviation_ * 4, floor); }
+
+private:
+    Duration smoothed_;
+    Duration deviation_;
+    Duration min_{0};
+    Duration latest_{0};
+    bool measured_ = false;
+};
+
+}  // namespace dlcp

@@ -1,0 +1,113 @@
+// The sender's memory of transmissions: what each packet number carried, until it is resolved.
+//
+// A packet is *tracked* from sending until it is acknowledged, or, once declared lost, until it falls too far behind
+// for a late acknowledgement to matter. Invariant: every tracked number lies in [oldest, next) and next - oldest
+// never exceeds PacketWindow::width, so that an acknowledgement can always name it.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "engine/packet_window.hpp"
+#include "engine/units.hpp"
+
+namespace dlcp {
+
+struct SentPacket {
+    static constexpr std::uint32_t no_message = UINT32_MAX;  // control that asks for an acknowledgement
+
+    Time sent_at{0};
+    std::uint32_t message_slot = no_message;
+    std::uint32_t message_generation = 0;
+    std::uint32_t block = 0;
+    std::uint16_t bytes = 0;  // datagram, 0 for control: it does not count as in flight
+    std::uint16_t path = 0;
+    std::uint8_t traffic_class = 0;
+    bool lost = false;
+};
+
+class SentRing {
+public:
+    SentRing() : entries_(initial), tracked_(initial / 64) {}
+
+    void reset() {
+        std::fill(tracked_.begin(), tracked_.end(), 0);
+        next_ = oldest_ = 0;
+    }
+    std::uint64_t next() const { return next_; }
+    std::uint64_t oldest() const { return oldest_; }
+    bool idle() const { return oldest_ == next_; }
+    // No room: the oldest unresolved packet is a whole window behind.
+    bool full() const { return next_ - oldest_ >= PacketWindow::width; }
+
+    // Takes the next packet number. An untracked one (a pure acknowledgement) needs no entry.
+    std::uint64_t skip() {
+        if (next_ - oldest_ >= entries_.size()) grow();
+        const std::uint64_t number = next_++;
+        if (oldest_ == number) oldest_ = next_;
+        return number;
+    }
+    std::uint64_t push(const SentPacket& packet) {
+        if (next_ - oldest_ >= entries_.size()) grow();
+        const std::uint64_t number = next_++;
+        entries_[number % entries_.size()] = packet;
+        tracked_[number / 64 % tracked_.size()] |= std::uint64_t{1} << (number % 64);
+        return number;
+    }
+    bool tracked(std::uint64_t number) const {
+        return number >= oldest_ && number < next_ &&
+               (tracked_[number / 64 % tracked_.size()] >> (number % 64) & 1);
+    }
+    SentPacket& operator[](std::uint64_t number) { return entries_[number % entries_.size()]; }
+    const SentPacket& operator[](std::uint64_t number) const { return entries_[number % entries_.size()]; }
+    void resolve(std::uint64_t number) {
+        tracked_[number / 64 % tracked_.size()] &= ~(std::uint64_t{1} << (number % 64));
+    }
+    // First tracked number at or after `from`; next() if there is none.
+    std::uint64_t find(std::uint64_t from) const {
+        if (from < oldest_) from = oldest_;
+        while (from < next_) {
+            const std::uint64_t word = tracked_[from / 64 % tracked_.size()] >> (from % 64);
+            if (word != 0) {
+                from += static_cast<std::uint64_t>(std::countr_zero(word));
+                return from < next_ ? from : next_;
+            }
+            from = (from / 64 + 1) * 64;
+        }
+        return next_;
+    }
+    // Moves `oldest` past resolved packets, and past lost ones too far behind for a late acknowledgement to matter.
+    void trim() {
+        oldest_ = find(oldest_);
+        while (oldest_ < next_ && entries_[oldest_ % entries_.size()].lost && next_ - oldest_ > late_width) {
+            resolve(oldest_);
+            oldest_ = find(oldest_);
+        }
+    }
+
+private:
+    static constexpr std::size_t initial = 128;
+    // Packets after which a lost one is no longer watched for: a quarter of the window.
+    static constexpr std::uint64_t late_width = PacketWindow::width / 4;
+
+    void grow() {
+        const std::size_t size = entries_.size();
+        std::vector<SentPacket> entries(size * 2);
+        std::vector<std::uint64_t> tracked(size * 2 / 64, 0);
+        for (std::uint64_t n = find(oldest_); n < next_; n = find(n + 1)) {
+            entries[n % entries.size()] = entries_[n % size];
+            tracked[n / 64 % tracked.size()] |= std::uint64_t{1} << (n % 64);
+        }
+        entries_.swap(entries);
+        tracked_.swap(tracked);
+    }
+
+    std::vector<SentPacket> entries_;
+    std::vector<std::uint64_t> tracked_;
+    std::uint64_t next_ = 0;
+    std::uint64_t oldest_ = 0;
+};
+
+}  // namespace dlcp
