@@ -50,7 +50,7 @@ typedef struct dlcp_io_counters {
     uint64_t tx_packets, tx_bytes, tx_calls; /* bytes: UDP payload */
     uint64_t rx_packets, rx_bytes, rx_calls;
     uint64_t tx_dropped_packets;   /* accepted by tx_put, refused by the kernel or NIC: lost locally */
-    uint64_t rx_dropped_datagrams; /* dropped before we read them (SO_RXQ_OVFL: per skb, a lower bound) */
+    uint64_t rx_dropped_datagrams; /* dropped before we read them; a merged super-packet counts as one */
     uint64_t rx_truncated_packets; /* longer than our buffer: discarded */
     uint64_t ce_packets;           /* received with ECN congestion experienced */
 } dlcp_io_counters;
@@ -69,7 +69,8 @@ typedef struct dlcp_io_table {
     /* Lends up to n buffers: fills head and cookie. Returns how many (0: try after wait). */
     int (*tx_get)(dlcp_io *, dlcp_packet *, int n);
     /* Sends. Takes back every buffer got with tx_get, in the same order; packets with head_bytes 0 are
-     * returned unsent. What the kernel did not take counts as lost locally (tx_dropped_packets). */
+     * returned unsent. What the kernel did not take counts as lost locally (tx_dropped_packets). Returns how
+     * many it took. */
     int (*tx_put)(dlcp_io *, dlcp_packet *, int n);
     /* Receives without blocking. Returns how many; their buffers stay lent until rx_done. */
     int (*rx)(dlcp_io *, dlcp_packet *, int n);
