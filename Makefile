@@ -69,14 +69,14 @@ $(PY):
 
 # Build requirements first, so that the build needs no isolation and keeps its objects in build/python.
 $(VENV)/.packages: pyproject.toml constraints.txt | build/.system $(PY)
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt scikit-build-core nanobind ninja
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt scikit-build-core nanobind
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt \
 	    $$($(PY) .ci/requirements.py dependencies test lint)
 	@touch $@
 
 $(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt $(CPP_SOURCES)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
-	    -C build-dir=build/python -e .
+	    --config-settings=build-dir=build/python -e .
 	@touch $@
 
 setup: $(VENV)/.dlcp
