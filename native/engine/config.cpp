@@ -72,7 +72,7 @@ std::string EndpointConfig::validate() const {
     complaint.in_range("max_ack_delay", max_ack_delay, nanoseconds(0), seconds(1));
     complaint.in_range("peer_timeout", peer_timeout, min_rto, seconds(24 * 3600));
 
-    complaint.in_range("max_peers", max_peers, 1, std::uint64_t{1} << 20);
+    complaint.in_range("max_peers", max_peers, 1, 65535);
     complaint.in_range("max_messages_per_peer", max_messages_per_peer, 1, std::uint64_t{1} << 20);
     complaint.in_range("max_unexpected", max_unexpected, Bytes{0}, tebibyte);
 

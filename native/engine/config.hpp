@@ -57,7 +57,7 @@ struct EndpointConfig {
     Duration peer_timeout = seconds(10);        // silence after which a peer with work outstanding is dead
 
     // Bounds.
-    std::uint32_t max_peers = 4096;              // at the bound: connect fails; an incoming hello is dropped
+    std::uint32_t max_peers = 4096;              // 1..65535 (a session names its peer in 16 bits); at the bound: connect fails; an incoming hello is dropped
     std::uint32_t max_messages_per_peer = 16384; // at the bound: send and receive fail with too_many_messages
     Bytes max_unexpected{64 * 1024 * 1024};      // payload kept without a receive; at the bound: senders hold
 

@@ -39,7 +39,7 @@ void Endpoint::Impl::queue_control(Peer& peer) {
 
 bool Endpoint::Impl::owes_control(const Peer& peer) const {
     if (peer.answer_hello || peer.answer_candidate) return true;
-    if (peer.state == Peer::State::connecting) return peer.hello_at <= now_;
+    if (peer.state == Peer::State::connecting) return peer.hello_due;
     if (peer.state != Peer::State::established) return false;
     return peer.ack_now || peer.probe_due || peer.grant_due || peer.demand_due || peer.close_due ||
            !peer.complete_ids.empty() || !peer.outcome_ids.empty() || !peer.refuse_ids.empty() ||
@@ -105,7 +105,8 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
         return true;
     }
     if (peer.state == Peer::State::connecting) {
-        if (peer.hello_at > now) return false;
+        if (!peer.hello_due) return false;
+        peer.hello_due = false;
         write_hello(now, peer, false, slot);
         peer.hello_sent_at = now;
         const std::uint32_t backoff = std::min<std::uint32_t>(peer.hello_attempts++, 10);
@@ -233,6 +234,7 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
         record.traffic_class = wire::control_class;
         h.packet_number = peer.sent.push(record);
         peer.paths.on_sent(h.path);
+        ++peer.awaiting;
     } else {
         h.packet_number = peer.sent.skip();
     }

@@ -79,6 +79,7 @@ CommandError Endpoint::Impl::disconnect(Time now, PeerId id) {
         peer->close_due = true;
         queue_control(*peer);
     }
+    peer->hello_due = false;
     peer->hello_at = time_never;
     if (peer->state == Peer::State::connecting) peer->state = Peer::State::idle;
     arm(*peer);
@@ -401,6 +402,7 @@ void Endpoint::Impl::peer_down(Time now, Peer& peer, CommandError error) {
     peer.peer_session = 0;
     peer.candidate_own = peer.candidate_peer = 0;
     peer.hello_number = 0;
+    peer.hello_due = false;
     peer.hello_at = peer.probe_at = peer.loss_at = peer.pace_at = peer.ack_at = time_never;
     update_liveness(now, peer);
     arm(peer);

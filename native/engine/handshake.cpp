@@ -52,7 +52,8 @@ std::uint16_t Endpoint::Impl::hello_size(const Peer& peer) const {
 void Endpoint::Impl::start_handshake(Time now, Peer& peer) {
     peer.state = Peer::State::connecting;
     peer.hello_attempts = 0;
-    peer.hello_at = now;
+    peer.hello_due = true;
+    peer.hello_at = time_never;
     peer.last_heard = now;
     peer.datagram_bytes = config_.max_datagram_bytes;
     peer.block_bytes = own_block_bytes();
@@ -68,6 +69,7 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
         config_, {config_.rank, peer.rank, peer.own_session, peer.peer_session}, key_epoch_);
     peer.datagram_bytes = std::clamp<std::uint16_t>(datagram_bytes, ipv4_minimum_datagram, config_.max_datagram_bytes);
     peer.block_bytes = block_bytes_for(peer.datagram_bytes);
+    peer.hello_due = false;
     peer.hello_at = time_never;
     peer.last_heard = now;
     peer.last_progress = now;
@@ -79,6 +81,7 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
     peer.paths.reset(config_.paths);
     peer.congestion = make_congestion_control(config_, peer.datagram_bytes);
     peer.pacer.reset();
+    peer.awaiting = 0;
     peer.in_flight = peer.sent_total = peer.granted = Bytes{0};
     peer.credit = config_.initial_window;
     peer.round_end = 0;

@@ -12,8 +12,13 @@ std::string Endpoint::Impl::check_invariants() const {
     for (const auto& owner : peers_) {
         const Peer& peer = *owner;
         std::uint64_t in_flight = 0;
+        std::uint32_t awaiting = 0;
         for (std::uint64_t n = peer.sent.find(0); n != peer.sent.next(); n = peer.sent.find(n + 1))
-            if (!peer.sent[n].lost) in_flight += peer.sent[n].bytes;
+            if (!peer.sent[n].lost) {
+                in_flight += peer.sent[n].bytes;
+                ++awaiting;
+            }
+        if (peer.state == Peer::State::established && awaiting != peer.awaiting) return say(peer, "awaiting miscounted");
         if (peer.state == Peer::State::established && in_flight != peer.in_flight.value)
             return say(peer, "in flight " + std::to_string(peer.in_flight.value) + ", tracked " + std::to_string(in_flight));
         if (peer.sent.next() - peer.sent.oldest() > PacketWindow::width + 1)

@@ -69,7 +69,8 @@ struct Peer {
     std::uint64_t hello_number = 0;        // packet number of the next hello under own_session
     std::uint64_t candidate_hello_number = 0;
     std::uint32_t hello_attempts = 0;
-    Time hello_at = time_never;            // when to say hello (again)
+    Time hello_at = time_never;            // when to say hello again
+    bool hello_due = false;                // say hello in the next packet
     Time hello_sent_at{0};
     bool answer_hello = false;             // owe the peer a hello
     bool answer_candidate = false;         // … about the candidate session
@@ -95,6 +96,7 @@ struct Peer {
     PathSet paths;
     std::unique_ptr<CongestionControl> congestion;
     Pacer pacer;
+    std::uint32_t awaiting = 0;            // tracked packets not declared lost
     Bytes in_flight{0};                    // datagram bytes of tracked data packets not declared lost
     Bytes sent_total{0};
     Bytes granted{0};

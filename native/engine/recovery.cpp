@@ -32,6 +32,7 @@ Duration Endpoint::Impl::probe_timeout(const Peer& peer) const {
 void Endpoint::Impl::declare_lost(Peer& peer, std::uint64_t number) {
     SentPacket& p = peer.sent[number];
     p.lost = true;
+    --peer.awaiting;
     peer.paths.on_lost(p.path);
     if (p.message_slot == SentPacket::no_message) return;
     peer.in_flight -= Bytes{p.bytes};
@@ -73,7 +74,9 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         std::uint64_t& lane = peer.lane_acked[std::size_t{p.path} * wire::traffic_classes + p.traffic_class];
         lane = std::max(lane, n + 1);
         peer.paths.on_acked(p.path, ce);
-        if (p.lost) {
+        if (!p.lost) {
+            --peer.awaiting;
+        } else {
             ++counters_.spurious_losses;
             peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
         }
@@ -137,7 +140,7 @@ void Endpoint::Impl::detect_losses(Time now, Peer& peer) {
 
 // Is an answer owed, by when, and since when? Call after anything that changes what is under way.
 void Endpoint::Impl::update_liveness(Time now, Peer& peer) {
-    const bool sending = peer.state == Peer::State::established && (!peer.started.empty() || !peer.sent.idle());
+    const bool sending = peer.state == Peer::State::established && (!peer.started.empty() || peer.awaiting > 0);
     const bool wants = sending || !peer.posted.empty() || !peer.outgoing.empty() || peer.state == Peer::State::connecting;
     if (wants && !peer.waiting) peer.waiting_since = now;
     peer.waiting = wants;
@@ -149,7 +152,8 @@ void Endpoint::Impl::update_liveness(Time now, Peer& peer) {
         peer.probe_at = sending ? std::max(peer.last_progress, peer.waiting_since) + probe_timeout(peer) : time_never;
         // Receives alone send nothing: ask now and then whether the peer is there at all.
         peer.keepalive_at = wants ? std::max(peer.last_heard, peer.waiting_since) +
-                                        config_.peer_timeout / keepalive_probes * std::min<std::int64_t>(peer.keepalive_tries + 1, keepalive_probes)
+                                        config_.peer_timeout * std::min<std::int64_t>(peer.keepalive_tries + 1, keepalive_probes) /
+                                            keepalive_probes
                                   : time_never;
 
         // Credit: say how much is wanted beyond what was said.
@@ -182,7 +186,11 @@ void Endpoint::Impl::fire(Time now, Peer& peer) {
         peer_down(now, peer, CommandError::peer_timeout);
         return;
     }
-    if (peer.hello_at <= now) queue_control(peer);
+    if (peer.hello_at <= now) {
+        peer.hello_at = time_never;
+        peer.hello_due = peer.state == Peer::State::connecting;
+        queue_control(peer);
+    }
     if (peer.ack_at <= now) {
         peer.ack_at = time_never;
         peer.ack_now = true;

@@ -149,6 +149,7 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
         record.path = peer.run_path;
         record.traffic_class = traffic_class;
         h.packet_number = peer.sent.push(record);
+        ++peer.awaiting;
 
         dlcp_packet& packet = slots[n];
         wire::write(h, packet.head);
@@ -212,8 +213,10 @@ std::size_t Endpoint::Impl::poll_transmit(Time now, std::span<dlcp_packet> slots
     std::size_t n = 0;
     while (n < slots.size() && !control_queue_.empty()) {
         Peer& peer = *peers_[control_queue_.front()];
-        if (write_control(now, peer, slots[n])) ++n;
-        if (owes_control(peer)) continue;  // more than one packet holds
+        if (write_control(now, peer, slots[n])) {
+            ++n;
+            if (owes_control(peer)) continue;  // more than one packet holds
+        }
         control_queue_.pop();
         peer.control_queued = false;
     }
