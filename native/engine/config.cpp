@@ -48,6 +48,9 @@ std::string EndpointConfig::validate() const {
     if (encrypt && !job_key) complaint.say("encrypt is true without a job_key; accepted: false, or set job_key");
     complaint.in_range("crypto_library", static_cast<std::uint64_t>(crypto_library), 0,
                        static_cast<std::uint64_t>(CryptoLibrary::ipsec_mb));
+    if (crypto_library == CryptoLibrary::ipsec_mb && make_packet_key({}, crypto_library) == nullptr) {
+        complaint.say("crypto_library is ipsec_mb, which is not there; accepted: fastest, openssl");
+    }
 
     complaint.in_range("max_datagram_bytes", max_datagram_bytes, 576, 9152);
     complaint.in_range("paths", paths, 1, 64);
@@ -70,6 +73,7 @@ std::string EndpointConfig::validate() const {
     complaint.in_range("max_rto", max_rto, nanoseconds(1), seconds(3600));
     complaint.in_range("min_rto", min_rto, nanoseconds(1), max_rto);
     complaint.in_range("max_ack_delay", max_ack_delay, nanoseconds(0), seconds(1));
+    complaint.in_range("timer_granularity", timer_granularity, nanoseconds(0), seconds(1));
     complaint.in_range("peer_timeout", peer_timeout, min_rto, seconds(24 * 3600));
 
     complaint.in_range("max_peers", max_peers, 1, 65535);

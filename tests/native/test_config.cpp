@@ -51,8 +51,12 @@ TEST_CASE("config: edges of the ranges") {
     CHECK_FALSE(accepted([](auto& c) { c.initial_rtt = nanoseconds(0); }));
     CHECK(accepted([](auto& c) { c.min_rto = c.max_rto; }));
     CHECK(accepted([](auto& c) { c.max_ack_delay = nanoseconds(0); }));
+    CHECK(accepted([](auto& c) { c.timer_granularity = nanoseconds(0); }));
+    CHECK_FALSE(accepted([](auto& c) { c.timer_granularity = seconds(2); }));
     CHECK_FALSE(accepted([](auto& c) { c.peer_timeout = c.min_rto - nanoseconds(1); }));
     CHECK_FALSE(accepted([](auto& c) { c.max_peers = 0; }));
+    CHECK(accepted([](auto& c) { c.max_peers = 65535; }));
+    CHECK_FALSE(accepted([](auto& c) { c.max_peers = 65536; }));
     CHECK_FALSE(accepted([](auto& c) { c.max_messages_per_peer = 0; }));
     CHECK(accepted([](auto& c) { c.max_unexpected = Bytes{0}; }));
     CHECK(accepted([](auto& c) { c.dscp[7] = 63; }));
@@ -66,6 +70,13 @@ TEST_CASE("config: encryption needs a key") {
               c.encrypt = true;
               c.job_key = JobKeyBytes{};
           }) == "");
+}
+
+TEST_CASE("config: a crypto library that is not there is refused") {
+    CHECK(complaint([](auto& c) { c.crypto_library = CryptoLibrary::openssl; }) == "");
+    const std::string text = complaint([](auto& c) { c.crypto_library = CryptoLibrary::ipsec_mb; });
+    const bool is_there = make_packet_key({}, CryptoLibrary::ipsec_mb) != nullptr;
+    CHECK(text == (is_there ? "" : "crypto_library is ipsec_mb, which is not there; accepted: fastest, openssl"));
 }
 
 TEST_CASE("config: line_rate and credit need a line rate") {
