@@ -122,7 +122,8 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         touch(*peer);
         const bool ce = (packet.tos & ecn_mask) == congestion_experienced;
         if (h.type == wire::Type::data) {
-            if (!handle_data(now, *peer, d)) continue;  // not taken: not acknowledged
+            const Time arrived = packet.arrival_ns != 0 ? std::min(Time{packet.arrival_ns}, now) : now;
+            if (!handle_data(now, arrived, *peer, d)) continue;  // not taken: not acknowledged
             ++counters_.data_packets_received;
             counters_.data_bytes_received += h.payload_bytes;
             ++peer->unacked_packets;
@@ -181,9 +182,9 @@ std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Hea
 }
 
 // Takes one block. False if there was no room for it, so that it is not acknowledged.
-bool Endpoint::Impl::handle_data(Time now, Peer& peer, const wire::Datagram& d) {
+bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire::Datagram& d) {
     const wire::Header& h = d.header;
-    const std::uint32_t delay_ns = static_cast<std::uint32_t>(now.value) - h.timestamp_ns;
+    const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - h.timestamp_ns;
     peer.arrival_delays.sample(now, delay_ns, std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
     peer.last_data_at = now;
 

@@ -91,7 +91,7 @@ private:
 
     // arrival.cpp
     bool authentic(Peer& peer, const wire::Datagram& datagram);
-    bool handle_data(Time now, Peer& peer, const wire::Datagram& datagram);
+    bool handle_data(Time now, Time arrived, Peer& peer, const wire::Datagram& datagram);
     std::uint32_t open_message(Time now, Peer& peer, const wire::Header& header);
     void note_first_pass_over(Time now, IncomingMessage& message, std::uint32_t delay_ns);
     void end_if_possible(Time now, std::uint32_t slot);

@@ -37,6 +37,8 @@ typedef struct dlcp_packet {
     uint16_t path;       /* path id: UDP maps it to a source port; receiving: as the header says */
     uint8_t tos;         /* DSCP << 2 | ECN (RFC 2474, RFC 3168); written when sending, read when receiving */
     uint8_t flags;       /* DLCP_PACKET_* */
+    int64_t arrival_ns;  /* receiving: when it reached this host, on the driver's clock; 0: unknown, "now" is taken.
+                            Earlier than the call by what it waited in the host: that is no network's queue */
     uint64_t cookie;     /* the driver's own: which buffer this is */
 } dlcp_packet;
 
