@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "dice.hpp"
+#include "support/native/dice.hpp"
 #include "engine/endpoint.hpp"
 #include "engine/wire.hpp"
 #include "io/virtual_network.hpp"
