@@ -54,7 +54,7 @@ def test_case(case: str) -> None:
 
 @pytest.mark.timeout(600)
 def test_properties_over_seeds() -> None:
-    seeds = os.environ.get("DLCP_SEEDS", "200")
+    seeds = os.environ.get("DLCP_TEST_SEEDS", "200")
     command = [program("dlcp_property", "property"), "--seeds", seeds, "--jobs", str(os.cpu_count() or 1)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"{result.stdout[-8000:]}\n{result.stderr[-8000:]}"
