@@ -11,7 +11,6 @@ from bench import programs
 from bench.lab import Lab
 
 PORT = 7400
-_SENDER_ONLY = {"rank", "messages", "seconds", "mode", "loss_ratio", "critical_share", "deadline_us"}
 
 # What one full datagram of 1472 bytes costs a 1500-byte Ethernet: 64 bytes of dlcp, 8 of UDP, 20 of IP, 14 of
 # Ethernet as the queueing disciplines count it.
@@ -51,37 +50,37 @@ def exchange(
 
     Every sender sends to the one receiver. Raises ProgramError with the words of the end that failed.
     """
-    common = {"host": lab.addresses[receiver], "port": PORT, **options}
-    receiving = lab.start(
-        receiver,
-        programs.words(
-            program, {"role": "receive", **{k: v for k, v in common.items() if k not in _SENDER_ONLY}}
-        ),
-    )
-    assert receiving.stdout is not None
-    if not receiving.stdout.readline():
-        raise programs.ProgramError(f"{program} does not receive: {_last_words(receiving)}")
-    sending = []
-    for rank, host in enumerate(senders, start=1):
-        ranked = {"rank": rank} if program == "lab_peer" else {}
-        sending.append(
-            lab.start(host, programs.words(program, {"role": "send", "seconds": seconds, **ranked, **common}))
-        )
-    answers = [_answer(program, process, seconds) for process in sending]
-    receiving.terminate()
-    return Exchange(_answer(program, receiving, 0), answers)
+
+    def start(host: int, role: str, **own: object) -> subprocess.Popen[str]:
+        addresses = {"bind": lab.addresses[host], "host": lab.addresses[receiver], "port": PORT}
+        return lab.start(host, programs.words(program, {"role": role, **addresses, **own, **options}))
+
+    processes = [start(receiver, "receive")]
+    try:
+        assert processes[0].stdout is not None
+        if not processes[0].stdout.readline():
+            raise programs.ProgramError(f"{program} does not receive: {_last_words(processes[0])}")
+        for rank, host in enumerate(senders, start=1):
+            own = {"rank": rank} if program == "lab_peer" else {}
+            processes.append(start(host, "send", seconds=seconds, **own))
+        answers = [_answer(process, seconds) for process in processes[1:]]
+        processes[0].terminate()
+        return Exchange(_answer(processes[0], 0), answers)
+    finally:
+        for process in processes:
+            process.kill()
 
 
-def _answer(program: str, process: subprocess.Popen[str], seconds: float) -> dict:
+def _answer(process: subprocess.Popen[str], seconds: float) -> dict:
+    line = " ".join(map(str, process.args[4:]))  # without `ip netns exec NAMESPACE`
     try:
         output, errors = process.communicate(timeout=seconds + 60)
     except subprocess.TimeoutExpired:
-        process.kill()
         raise programs.ProgramError(
-            f"{program} did not end within {seconds + 60:g} s: {_last_words(process)}"
+            f"{line} did not end within {seconds + 60:g} s: {_last_words(process)}"
         ) from None
     if process.returncode:
-        raise programs.ProgramError(f"{program} ended with {process.returncode}: {errors.strip()}")
+        raise programs.ProgramError(f"{line} ended with {process.returncode}: {errors.strip()}")
     return json.loads(output.splitlines()[-1])
 
 

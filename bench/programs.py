@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,7 +22,7 @@ def build() -> None:
     if shutil.which("cmake") is None:
         raise ProgramError("the benchmarks need cmake (Debian: cmake, ninja-build)")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    _check(
+    run(
         [
             "cmake",
             "-S",
@@ -32,7 +34,7 @@ def build() -> None:
             "-DDLCP_BUILD_BENCH=ON",
         ]
     )
-    _check(["cmake", "--build", str(BUILD), "--parallel"])
+    run(["cmake", "--build", str(BUILD), "--parallel"])
 
 
 def path(name: str) -> Path:
@@ -53,12 +55,13 @@ def words(name: str, options: dict[str, object]) -> list[str]:
 
 def ask(name: str, **options: object) -> dict:
     """Runs a program to its end; its answer."""
-    return json.loads(_check(words(name, options), timeout_s=600).splitlines()[-1])
+    return json.loads(run(words(name, options), timeout_s=600).splitlines()[-1])
 
 
-def _check(line: list[str], timeout_s: float | None = None) -> str:
+def run(line: Sequence[str | os.PathLike[str]], timeout_s: float | None = None) -> str:
+    """What a command printed. Raises ProgramError if it failed."""
     done = subprocess.run(line, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
-        raise ProgramError(f"{' '.join(line)} ended with {done.returncode}:\n{last}")
+        raise ProgramError(f"{' '.join(map(str, line))} ended with {done.returncode}:\n{last}")
     return done.stdout

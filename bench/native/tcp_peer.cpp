@@ -25,12 +25,12 @@ namespace {
 
 using namespace dlcp::bench;
 
-sockaddr_in address_of(const Arguments& arguments) {
+sockaddr_in address_of(const Arguments& arguments, const char* which) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(arguments.integer("port")));
-    if (inet_pton(AF_INET, arguments.text("host").c_str(), &address.sin_addr) != 1)
-        die("--host is not an IPv4 address: " + arguments.text("host"));
+    if (inet_pton(AF_INET, arguments.text(which).c_str(), &address.sin_addr) != 1)
+        die(std::string("--") + which + " is not an IPv4 address: " + arguments.text(which));
     return address;
 }
 
@@ -76,7 +76,7 @@ int receive(const Arguments& arguments) {
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     int on = 1;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const sockaddr_in address = address_of(arguments);
+    const sockaddr_in address = address_of(arguments, "bind");
     if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) || listen(listener, 64))
         die(std::string("listen: ") + std::strerror(errno));
     Json().add("ready", 1).print();
@@ -106,7 +106,7 @@ int send(const Arguments& arguments) {
     std::vector<char> payload(bytes, 'x');
 
     const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    const sockaddr_in address = address_of(arguments);
+    const sockaddr_in address = address_of(arguments, "host");
     if (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address))
         die(std::string("connect: ") + std::strerror(errno));
     send_at_once(socket);
@@ -159,8 +159,9 @@ int send(const Arguments& arguments) {
 int main(int argc, char** argv) {
     const Arguments arguments(argc, argv,
                               {{"role", "receive"},
-                               {"host", "127.0.0.1"},  // receive: address to bind; send: the receiver's
-                               {"port", "7400"},
+                               {"bind", "127.0.0.1"},  // receive: own address
+                               {"host", "127.0.0.1"},  // send: the receiver's
+                               {"port", "7400"},       // the receiver's
                                {"bytes", "4194304"},
                                {"messages", "1000000000"},
                                {"seconds", "5"},  // no message starts later

@@ -1,0 +1,80 @@
+"""python -m bench [NAME…] [--quick] [--json FILE]: builds, runs and judges the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import signal
+import sys
+from pathlib import Path
+
+from bench import lab, programs
+
+MODULES = {
+    "engine": "engine",
+    "in_flight": "in_flight",
+    "loopback": "loopback",
+    "lab": "loss",
+    "incast": "incast",
+    "bad_path": "bad_path",
+}
+
+
+def main() -> int:
+    modules = {name: importlib.import_module(f"bench.{module}") for name, module in MODULES.items()}
+    summaries = "\n".join(f"  {name:10} {module.SUMMARY}" for name, module in modules.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=f"Benchmarks:\n{summaries}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which; default: all")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer and shorter repetitions: a look, not a figure"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found here")
+    parser.add_argument("--build-only", action="store_true")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in MODULES]:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(MODULES)}")
+
+    # A terminated run must leave by the same way as an interrupted one, past the end of its `with`.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        programs.build()
+        return 0 if arguments.build_only else _run_all(modules, arguments)
+    except (programs.ProgramError, lab.LabError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _run_all(modules: dict, arguments: argparse.Namespace) -> int:
+    print(
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, Linux {platform.release()}"
+        + (", --quick" if arguments.quick else "")
+    )
+    reports = []
+    why_not = lab.missing()
+    for name in arguments.names or MODULES:
+        if modules[name].NEEDS_LAB and why_not:
+            print(f"\n== {name} ==  skipped: {why_not}")
+            continue
+        report = modules[name].run(quick=arguments.quick)
+        reports.append(report)
+        print(f"\n{report.show()}", flush=True)
+    if arguments.json:
+        machine = {"processors": os.cpu_count(), "linux": platform.release(), "load": os.getloadavg()}
+        arguments.json.write_text(
+            json.dumps(
+                {"machine": machine, "quick": arguments.quick, "reports": [r.to_json() for r in reports]},
+                indent=1,
+            )
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

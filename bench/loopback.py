@@ -1,0 +1,98 @@
+"""How much of the bare socket's speed is left with the protocol over it: loopback, 1472-byte datagrams.
+
+The bare sender and receiver (udp_limit, `bare_window`) keep a window as the protocol does and lose nothing.
+They send one buffer again and again, and receive into another, so both stay in the cache. `hot` messages do
+as well; `cold` ones are read from and placed into as much memory as a gradient takes, as always.
+"""
+
+from __future__ import annotations
+
+import json
+
+from bench import programs
+from bench.report import Bar, Figure, Report, Table
+
+SUMMARY = "packets per CPU second on loopback beside bare GSO/GRO, authentication off and on"
+NEEDS_LAB = False
+HOT = {"bytes": 128 << 10, "outstanding": 4}
+COLD = {"bytes": 4 << 20, "outstanding": 4}
+CASES: dict[str, dict[str, object]] = {
+    "hot, 1 path": {**HOT, "paths": 1},
+    "hot, 8 paths": {**HOT, "paths": 8},
+    "hot, 1 path, authenticated": {**HOT, "paths": 1, "authenticate": 1},
+    "cold, 1 path": {**COLD, "paths": 1},
+    "cold, 8 paths": {**COLD, "paths": 8},
+    "cold, 1 path, authenticated": {**COLD, "paths": 1, "authenticate": 1},
+    "cold, 8 paths, authenticated": {**COLD, "paths": 8, "authenticate": 1},
+    "cold, 8 paths, encrypted": {**COLD, "paths": 8, "encrypt": 1},
+}
+# Name, options; what does not run the engine.
+LIMITS = {
+    "bare, unlimited": ("bare_open", 1),
+    "bare, windowed": ("bare_window", 1),
+    "driver alone, 1 path": ("driver_window", 1),
+    "driver alone, 8 paths": ("driver_window", 8),
+}
+BARE = "bare, windowed"
+# Part of the bare rate, by whether packets carry a tag; on one path, as the bare sender has.
+JUDGED = (
+    ("4 MiB messages, authentication off", "cold, 1 path", 0.6),
+    ("4 MiB messages, authentication on", "cold, 1 path, authenticated", 0.5),
+)
+
+
+def _limit(variant: str, paths: int, seconds: float) -> tuple[float, float]:
+    answer = json.loads(
+        programs.run(
+            [programs.path("udp_limit"), "--only", variant, "--paths", str(paths), "--seconds", str(seconds)]
+        ).splitlines()[-1]
+    )
+    return answer["sender_packets_per_cpu_second"], answer["receiver_packets_per_cpu_second"]
+
+
+def _engine(options: dict[str, object], seconds: float) -> dict:
+    return programs.ask("engine_loopback", seconds=seconds, **options)
+
+
+def run(*, quick: bool) -> Report:
+    repeats, seconds = (2, 1) if quick else (5, 2)
+    limits: dict[str, list[tuple[float, float]]] = {name: [] for name in LIMITS}
+    engines: dict[str, list[dict]] = {name: [] for name in CASES}
+    for _ in range(repeats):
+        for name, (variant, paths) in LIMITS.items():
+            limits[name].append(_limit(variant, paths, seconds))
+        for name, options in CASES.items():
+            engines[name].append(_engine(options, seconds))
+
+    rates = dict(limits)
+    for name, answers in engines.items():
+        rates[name] = [
+            (1e3 * a["sender"][0]["kpps_per_cpu_s"], 1e3 * a["receiver"][0]["kpps_per_cpu_s"])
+            for a in answers
+        ]
+
+    def part(name: str, side: int) -> Figure:
+        return Figure.of([own[side] / bare[side] for own, bare in zip(rates[name], rates[BARE], strict=True)])
+
+    table = Table(
+        "thousand packets per CPU second, and that as a part of bare windowed: median (lowest–highest)",
+        ["", "sender", "receiver", "sender part", "receiver part", "Gbit/s", "lost"],
+    )
+    for name, found in rates.items():
+        answers = engines.get(name)
+        table.add(
+            name,
+            Figure.of([tx / 1e3 for tx, _ in found]).show(0),
+            Figure.of([rx / 1e3 for _, rx in found]).show(0),
+            part(name, 0).show(2),
+            part(name, 1).show(2),
+            Figure.of([a["receiver"][0]["goodput_bps"] / 1e9 for a in answers]).show(1) if answers else "",
+            str(sum(a["sender"][0]["lost_packets"] for a in answers)) if answers else "",
+        )
+    bars = [
+        Bar(f"{side}, {what}", at_least, None, part(name, index))
+        for what, name, at_least in JUDGED
+        for index, side in enumerate(("sender", "receiver"))
+    ]
+    crypto = engines["cold, 1 path, authenticated"][0]["crypto"]
+    return Report("loopback", {"repeats": repeats, "seconds each": seconds, "crypto": crypto}, [table], bars)

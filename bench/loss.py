@@ -1,0 +1,103 @@
+"""Completion times and goodput of messages across a link that loses packets, beside TCP on the same link."""
+
+from __future__ import annotations
+
+from bench.lab import Lab, Loss
+from bench.peers import Exchange, exchange
+from bench.report import Bar, Figure, Report, Table, percentile
+
+SUMMARY = "1 Gbit/s, 1 % loss: p50 and p99 of 4 MB messages, goodput, TCP cubic beside"
+NEEDS_LAB = True
+RATE_BPS = 10**9
+LOSS_RATIO = 0.01
+MESSAGE_BYTES = 4 << 20
+BUDGET = 0.02
+TAIL_RELIABLE, TAIL_BOUNDED, GOODPUT_KEPT = 2.0, 1.3, 0.95
+
+# Name, loss on the link, program, options.
+CASES = (
+    ("TCP cubic, no loss", 0.0, "tcp_peer", {}),
+    ("TCP cubic, 1 %", LOSS_RATIO, "tcp_peer", {}),
+    ("reliable, no loss", 0.0, "lab_peer", {}),
+    ("reliable, 1 %", LOSS_RATIO, "lab_peer", {}),
+    ("bounded 2 %, no loss", 0.0, "lab_peer", {"mode": "bounded", "loss_ratio": BUDGET}),
+    ("bounded 2 %, 1 %", LOSS_RATIO, "lab_peer", {"mode": "bounded", "loss_ratio": BUDGET}),
+)
+
+
+def run(*, quick: bool) -> Report:
+    repeats, times_s, goodput_s = (2, 3, 2) if quick else (5, 6, 3)
+    single: dict[str, list[Exchange]] = {case[0]: [] for case in CASES}
+    stream: dict[str, list[Exchange]] = {case[0]: [] for case in CASES}
+    seen_loss: list[float] = []
+    with Lab(rate_bps=RATE_BPS) as lab:
+        for _ in range(repeats):
+            for name, loss_ratio, program, options in CASES:
+                lab.set_loss(Loss(loss_ratio))
+                single[name].append(exchange(lab, program, bytes=MESSAGE_BYTES, seconds=times_s, **options))
+                stream[name].append(
+                    exchange(lab, program, bytes=MESSAGE_BYTES, seconds=goodput_s, outstanding=4, **options)
+                )
+                if loss_ratio:
+                    seen_loss.append(lab.arrivals(0).loss_ratio)
+
+    def tails(name: str) -> Figure:
+        return Figure.of([percentile(e.times_ms, 99) / percentile(e.times_ms, 50) for e in single[name]])
+
+    table = Table(
+        "one message at a time; goodput and processor time with 4 under way: median (lowest–highest)",
+        [
+            "",
+            "messages",
+            "p50 ms",
+            "p99 ms",
+            "longest ms",
+            "p99/p50",
+            "goodput Mbit/s",
+            "CPU s/GB tx",
+            "CPU s/GB rx",
+        ],
+    )
+    for name, *_ in CASES:
+
+        def cost(end: str, name: str = name) -> str:
+            return Figure.of(
+                [
+                    getattr(e, end)["cpu_s"] / (e.sender["messages"] * MESSAGE_BYTES / 1e9)
+                    for e in stream[name]
+                ]
+            ).show(2)
+
+        table.add(
+            name,
+            str(sum(len(e.times_ms) for e in single[name])),
+            Figure.of([percentile(e.times_ms, 50) for e in single[name]]).show(1),
+            Figure.of([percentile(e.times_ms, 99) for e in single[name]]).show(1),
+            f"{max(max(e.times_ms) for e in single[name]):.1f}",
+            tails(name).show(2),
+            Figure.of([e.goodput_bps / 1e6 for e in stream[name]]).show(0),
+            cost("sender"),
+            cost("receiver"),
+        )
+
+    kept = Figure.of(
+        [
+            lossy.goodput_bps / clean.goodput_bps
+            for lossy, clean in zip(stream["reliable, 1 %"], stream["reliable, no loss"], strict=True)
+        ]
+    )
+    bounded = (*single["bounded 2 %, 1 %"], *stream["bounded 2 %, 1 %"])
+    abandoned = sum(e.receiver["abandoned_bytes"] for e in bounded)
+    total = sum(e.sender["messages"] * MESSAGE_BYTES for e in bounded)
+    bars = [
+        Bar("reliable at 1 % loss, p99 / p50", None, TAIL_RELIABLE, tails("reliable, 1 %")),
+        Bar("bounded 2 % at 1 % loss, p99 / p50", None, TAIL_BOUNDED, tails("bounded 2 %, 1 %")),
+        Bar("reliable, goodput at 1 % loss / without", GOODPUT_KEPT, None, kept),
+    ]
+    notes = [
+        f"link lost {Figure.of(seen_loss).show(4)} of packets; bounded messages went without "
+        f"{abandoned / total:.4f} of their bytes",
+        f"TCP was {'/'.join(sorted({e.sender['congestion'] for e in single['TCP cubic, 1 %']}))}; "
+        f"its p99 / p50 at 1 % loss: {tails('TCP cubic, 1 %').show(2)}",
+    ]
+    return Report("lab", {"repeats": repeats, "rate": "1 Gbit/s", "message": "4 MiB"}, [table], bars, notes)
