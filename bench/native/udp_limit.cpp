@@ -1,18 +1,22 @@
 // What UDP on loopback can do at most: packets per second of CPU time, sender and receiver apart.
 //
-//   bare      UDP_SEGMENT and UDP_GRO with no driver and no protocol: the limit
-//   driver    the same traffic through the UDP driver's table, header and payload apart, without an engine
-//   …_open    the sender never waits; what the receiver cannot take is dropped and not counted as received
-//   …_window  the receiver returns credit over a second socket pair, so that nothing is dropped
+//   bare             UDP_SEGMENT and UDP_GRO with no driver and no protocol: the limit
+//   driver           the same traffic through the UDP driver's table, header, payload and tag apart, without an engine
+//   driver_sends     driver to bare receiver: the sender's own cost, with a receiver that keeps up
+//   driver_receives  bare sender to driver: the receiver's own cost, kept busy
+//   …_open           the sender never waits; what the receiver cannot take is dropped and not counted as received
+//   …_window         the receiver returns credit over a second socket pair, so that nothing is dropped
 //
 // CPU time is each thread's own (CLOCK_THREAD_CPUTIME_ID), so the figure holds on a busy machine; on loopback the
-// sender's includes the kernel's way up to the receiving socket. One line of JSON per variant.
+// sender's includes the kernel's way up to the receiving socket. All senders read the same amount of memory in turn.
+// One line of JSON per variant.
 //
-//   udp_limit [--seconds S] [--packet-bytes N] [--window-bytes N] [--run N] [--paths N] [--tos-changes]
+//   udp_limit [--seconds S] [--packet-bytes N] [--window-bytes N] [--run N] [--paths N] [--tos-changes] [--touch]
 //             [--only NAME] [--capacity]
 //
-// --run N: packets in a row of one path (driver variants). --capacity: instead, how much payload a receive buffer
-// of a given size holds when nobody reads, the measurement behind payload_capacity_bytes() in udp_socket.cpp.
+// --run N: packets in a row of one path (driver sends). --touch: the receiver reads every byte, as an engine that
+// copies it would. --capacity: instead, how much payload a receive buffer of a given size holds when nobody reads,
+// the measurement behind payload_capacity_bytes() in udp_socket.cpp.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -28,6 +32,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,6 +48,7 @@ struct Settings {
     std::uint32_t run_packets = 16;
     std::uint16_t paths = 1;
     bool tos_changes = false;  // every run of another TOS than the one before
+    bool touch = false;        // the receiver reads what it receives
     std::string only;
     bool capacity = false;
 };
@@ -135,27 +141,21 @@ public:
         given_ = received_packets;
         [[maybe_unused]] const ssize_t sent = send(receiver_, &received_packets, sizeof received_packets, 0);
     }
-    // Blocks up to 10 ms if there is nothing new.
-    std::uint64_t take() {
-        std::uint64_t received_packets = 0;
-        while (recv(sender_, &received_packets, sizeof received_packets, MSG_DONTWAIT) == sizeof received_packets) {
-            taken_ = received_packets;
-            return taken_;
+    // Waits until `sent` packets may be on their way in all. False: nothing moved for a second.
+    bool wait_for(std::uint64_t sent_packets, std::uint64_t window_packets) {
+        for (int idle = 0; idle < 100;) {
+            const std::uint64_t before = taken_;
+            std::uint64_t received_packets;
+            while (recv(sender_, &received_packets, sizeof received_packets, MSG_DONTWAIT) > 0) {
+                taken_ = received_packets;
+            }
+            if (sent_packets <= taken_ + window_packets) return true;
+            idle = taken_ == before ? idle + 1 : 0;
+            pollfd readable = {sender_, POLLIN, 0};
+            poll(&readable, 1, 10);
         }
-        pollfd readable = {sender_, POLLIN, 0};
-        poll(&readable, 1, 10);
-        return taken_;
+        return false;
     }
-    bool fresh() {
-        std::uint64_t received_packets = 0;
-        bool any = false;
-        while (recv(sender_, &received_packets, sizeof received_packets, MSG_DONTWAIT) == sizeof received_packets) {
-            taken_ = received_packets;
-            any = true;
-        }
-        return any;
-    }
-    std::uint64_t taken() const { return taken_; }
 
 private:
     int sender_ = -1;
@@ -164,179 +164,256 @@ private:
     std::uint64_t taken_ = 0;
 };
 
-// Waits until another burst fits the window. False: nothing moved for a second (a packet was lost after all).
-bool wait_for_credit(CreditPair& credit, std::uint64_t sent_packets, std::uint64_t burst_packets,
-                     std::uint64_t window_packets) {
-    for (int idle = 0; sent_packets + burst_packets > credit.taken() + window_packets;) {
-        const std::uint64_t before = credit.taken();
-        credit.take();
-        idle = credit.taken() == before ? idle + 1 : 0;
-        if (idle > 100) return false;
+// --- the two ends, bare and through the driver ---------------------------------------------------------------
+
+constexpr int burst_packets = 256;  // packets whose payload lies side by side and is sent in turn
+
+void touch(const Settings& settings, const std::uint8_t* bytes, std::size_t count) {
+    if (!settings.touch) return;
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i + 8 <= count; i += 8) {
+        std::uint64_t word;
+        memcpy(&word, bytes + i, sizeof word);
+        sum += word;
     }
-    return true;
+    asm volatile("" : : "r"(sum));
 }
 
-// --- the limit -----------------------------------------------------------------------------------------------
+class Sender {
+public:
+    virtual ~Sender() = default;
+    virtual std::uint32_t burst() const = 0;          // packets per send_burst()
+    virtual std::uint64_t send_burst() = 0;           // packets the kernel took
+    virtual std::uint64_t calls() const = 0;
+};
 
-void run_bare(const Settings& settings, bool windowed) {
-    const std::uint32_t segments = std::max(1u, std::min(64u, 65000u / settings.packet_bytes));
-    const std::uint32_t super_bytes = segments * settings.packet_bytes;
-    constexpr int messages = 4;
-    sockaddr_in sender_address;
-    sockaddr_in receiver_address;
-    const int sender_socket = loopback_socket(sender_address);
-    const int receiver_socket = loopback_socket(receiver_address);
-    set_receive_buffer(receiver_socket, socket_buffer_bytes);
-    set_option(receiver_socket, IPPROTO_UDP, UDP_GRO, 1);
-    set_option(sender_socket, IPPROTO_UDP, UDP_SEGMENT, static_cast<int>(settings.packet_bytes));
-    if (connect(sender_socket, reinterpret_cast<sockaddr*>(&receiver_address), sizeof receiver_address) != 0) {
-        die("cannot connect");
-    }
+class Receiver {
+public:
+    virtual ~Receiver() = default;
+    virtual dlcp_address address() const = 0;
+    virtual std::uint64_t receive() = 0;              // packets; 0: none there
+    virtual void wait() = 0;
+    virtual std::uint64_t calls() const = 0;
+};
 
-    CreditPair credit;
-    std::atomic<bool> stop{false};
-    Result sender;
-    Result receiver;
-    const double start = clock_seconds(CLOCK_MONOTONIC);
-
-    std::thread receiving([&] {
-        std::vector<std::uint8_t> memory(static_cast<std::size_t>(messages) * 65600);
-        mmsghdr headers[messages];
-        iovec vectors[messages];
-        memset(headers, 0, sizeof headers);
+class BareSender : public Sender {
+public:
+    BareSender(const Settings& settings, const dlcp_address& to)
+        : segments_(std::max(1u, std::min(64u, 65000u / settings.packet_bytes))),
+          super_bytes_(segments_ * settings.packet_bytes),
+          memory_(std::max<std::size_t>(messages, burst_packets / segments_) * super_bytes_, 1) {
+        sockaddr_in own;
+        socket_ = loopback_socket(own);
+        set_option(socket_, IPPROTO_UDP, UDP_SEGMENT, static_cast<int>(settings.packet_bytes));
+        if (connect(socket_, reinterpret_cast<const sockaddr*>(to.bytes), to.length) != 0) die("cannot connect");
+        memset(headers_, 0, sizeof headers_);
         for (int i = 0; i < messages; ++i) {
-            vectors[i] = {&memory[static_cast<std::size_t>(i) * 65600], 65536};
-            headers[i].msg_hdr.msg_iov = &vectors[i];
-            headers[i].msg_hdr.msg_iovlen = 1;
+            headers_[i].msg_hdr.msg_iov = &vectors_[i];
+            headers_[i].msg_hdr.msg_iovlen = 1;
         }
-        const double cpu_start = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
-        while (!stop.load(std::memory_order_relaxed)) {
-            const int read = recvmmsg(receiver_socket, headers, messages, MSG_DONTWAIT, nullptr);
-            if (read <= 0) {
-                pollfd readable = {receiver_socket, POLLIN, 0};
-                poll(&readable, 1, 10);
-                continue;
-            }
-            ++receiver.calls;
-            for (int i = 0; i < read; ++i) receiver.packets += headers[i].msg_len / settings.packet_bytes;
-            if (windowed) credit.give(receiver.packets);
+    }
+    ~BareSender() override { close(socket_); }
+    std::uint32_t burst() const override { return segments_ * messages; }
+    std::uint64_t send_burst() override {
+        for (iovec& vector : vectors_) {
+            vector = {&memory_[next_], super_bytes_};
+            next_ = (next_ + super_bytes_) % memory_.size();
         }
-        receiver.cpu_seconds = clock_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu_start;
-    });
-    std::thread sending([&] {
-        std::vector<std::uint8_t> memory(super_bytes, 1);
-        mmsghdr headers[messages];
-        iovec vector = {memory.data(), super_bytes};
-        memset(headers, 0, sizeof headers);
-        for (mmsghdr& header : headers) {
-            header.msg_hdr.msg_iov = &vector;
-            header.msg_hdr.msg_iovlen = 1;
-        }
-        const std::uint64_t window_packets = settings.window_bytes / settings.packet_bytes;
-        const double cpu_start = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
-        while (clock_seconds(CLOCK_MONOTONIC) - start < settings.seconds) {
-            if (windowed) {
-                credit.fresh();
-                if (!wait_for_credit(credit, sender.packets, std::uint64_t{segments} * messages, window_packets)) break;
-            }
-            const int sent = sendmmsg(sender_socket, headers, messages, 0);
-            if (sent <= 0) die(std::string("sendmmsg: ") + strerror(errno));
-            ++sender.calls;
-            sender.packets += static_cast<std::uint64_t>(sent) * segments;
-        }
-        sender.cpu_seconds = clock_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu_start;
-    });
-    sending.join();
-    const double seconds = clock_seconds(CLOCK_MONOTONIC) - start;
-    stop = true;
-    receiving.join();
-    close(sender_socket);
-    close(receiver_socket);
-    report(settings, windowed ? "bare_window" : "bare_open", sender, receiver, seconds);
-}
+        const int sent = sendmmsg(socket_, headers_, messages, 0);
+        if (sent <= 0) die(std::string("sendmmsg: ") + strerror(errno));
+        ++calls_;
+        return static_cast<std::uint64_t>(sent) * segments_;
+    }
+    std::uint64_t calls() const override { return calls_; }
 
-// --- the same through the driver -----------------------------------------------------------------------------
+private:
+    static constexpr int messages = 4;
+    std::uint32_t segments_;
+    std::uint32_t super_bytes_;
+    std::vector<std::uint8_t> memory_;
+    std::size_t next_ = 0;
+    int socket_ = -1;
+    mmsghdr headers_[messages];
+    iovec vectors_[messages];
+    std::uint64_t calls_ = 0;
+};
 
-dlcp_io* open_driver(const Settings& settings) {
+class BareReceiver : public Receiver {
+public:
+    explicit BareReceiver(const Settings& settings) : settings_(settings) {
+        socket_ = loopback_socket(address_);
+        set_receive_buffer(socket_, socket_buffer_bytes);
+        set_option(socket_, IPPROTO_UDP, UDP_GRO, 1);
+        memset(headers_, 0, sizeof headers_);
+        for (int i = 0; i < messages; ++i) {
+            vectors_[i] = {&memory_[static_cast<std::size_t>(i) * stride_bytes], 65536};
+            headers_[i].msg_hdr.msg_iov = &vectors_[i];
+            headers_[i].msg_hdr.msg_iovlen = 1;
+        }
+    }
+    ~BareReceiver() override { close(socket_); }
+    dlcp_address address() const override {
+        dlcp_address out = {};
+        memcpy(out.bytes, &address_, sizeof address_);
+        out.length = sizeof address_;
+        return out;
+    }
+    std::uint64_t receive() override {
+        const int read = recvmmsg(socket_, headers_, messages, MSG_DONTWAIT, nullptr);
+        ++calls_;
+        std::uint64_t packets = 0;
+        for (int i = 0; i < read; ++i) {
+            packets += headers_[i].msg_len / settings_.packet_bytes;
+            touch(settings_, static_cast<const std::uint8_t*>(vectors_[i].iov_base), headers_[i].msg_len);
+        }
+        return packets;
+    }
+    void wait() override {
+        pollfd readable = {socket_, POLLIN, 0};
+        poll(&readable, 1, 10);
+    }
+    std::uint64_t calls() const override { return calls_; }
+
+private:
+    static constexpr int messages = 4;
+    static constexpr std::size_t stride_bytes = 65536 + 64;
+    const Settings& settings_;
+    sockaddr_in address_;
+    int socket_ = -1;
+    std::vector<std::uint8_t> memory_ = std::vector<std::uint8_t>(messages * stride_bytes);
+    mmsghdr headers_[messages];
+    iovec vectors_[messages];
+    std::uint64_t calls_ = 0;
+};
+
+const dlcp_io_table& udp = *dlcp_udp_driver();
+
+dlcp_io* open_driver(std::uint16_t paths) {
     dlcp_io_config config = {};
-    config.paths = settings.paths;
+    config.paths = paths;
     config.socket_buffer_bytes = socket_buffer_bytes;
     dlcp_io* io = nullptr;
     char error[512];
-    if (dlcp_udp_driver()->open(&config, &io, error, sizeof error) != 0) die(error);
+    if (udp.open(&config, &io, error, sizeof error) != 0) die(error);
     return io;
 }
 
-void run_driver(const Settings& settings, bool windowed) {
-    const dlcp_io_table& table = *dlcp_udp_driver();
-    dlcp_io* sender_io = open_driver(settings);
-    dlcp_io* receiver_io = open_driver(settings);
-    dlcp_address destination;
-    table.local_address(receiver_io, &destination);
+class DriverSender : public Sender {
+public:
+    DriverSender(const Settings& settings, const dlcp_address& to)
+        : settings_(settings),
+          to_(to),
+          io_(open_driver(settings.paths)),
+          body_bytes_(settings.packet_bytes - header_bytes - tail_bytes),
+          tensor_(static_cast<std::size_t>(burst_packets) * body_bytes_, 1) {}
+    ~DriverSender() override { udp.close(io_); }
+    std::uint32_t burst() const override { return burst_packets; }
+    std::uint64_t send_burst() override {
+        dlcp_packet packets[burst_packets];
+        const int count = udp.tx_get(io_, packets, burst_packets);
+        for (int i = 0; i < count; ++i) {
+            if (i % static_cast<int>(settings_.run_packets) == 0) ++run_;
+            dlcp_packet& packet = packets[i];
+            memset(packet.head, i, header_bytes + tail_bytes);  // an engine writes header and tag here
+            packet.head_bytes = header_bytes;
+            packet.body = tensor_.data() + static_cast<std::size_t>(i) * body_bytes_;
+            packet.body_bytes = body_bytes_;
+            packet.tail_bytes = tail_bytes;
+            packet.address = &to_;
+            packet.path = static_cast<std::uint16_t>(run_ % settings_.paths);
+            packet.tos = settings_.tos_changes && run_ % 2 != 0 ? 0 : 2;
+        }
+        return static_cast<std::uint64_t>(udp.tx_put(io_, packets, count));
+    }
+    std::uint64_t calls() const override {
+        dlcp_io_counters counters;
+        udp.counters(io_, &counters);
+        return counters.tx_calls;
+    }
+
+private:
+    const Settings& settings_;
+    dlcp_address to_;
+    dlcp_io* io_;
+    std::uint32_t body_bytes_;
+    std::vector<std::uint8_t> tensor_;
+    std::uint64_t run_ = 0;
+};
+
+class DriverReceiver : public Receiver {
+public:
+    explicit DriverReceiver(const Settings& settings) : settings_(settings), io_(open_driver(settings.paths)) {}
+    ~DriverReceiver() override { udp.close(io_); }
+    dlcp_address address() const override {
+        dlcp_address out;
+        udp.local_address(io_, &out);
+        return out;
+    }
+    std::uint64_t receive() override {
+        dlcp_packet packets[burst_packets];
+        const int count = udp.rx(io_, packets, burst_packets);
+        for (int i = 0; i < count; ++i) touch(settings_, packets[i].head, packets[i].head_bytes);
+        udp.rx_done(io_, packets, count);
+        return static_cast<std::uint64_t>(count);
+    }
+    void wait() override { udp.wait(io_, 10'000'000); }
+    std::uint64_t calls() const override {
+        dlcp_io_counters counters;
+        udp.counters(io_, &counters);
+        return counters.rx_calls;
+    }
+
+private:
+    const Settings& settings_;
+    dlcp_io* io_;
+};
+
+void run(const Settings& settings, const char* variant, bool driver_sends, bool driver_receives, bool windowed) {
+    std::unique_ptr<Receiver> to;
+    if (driver_receives) to = std::make_unique<DriverReceiver>(settings);
+    else to = std::make_unique<BareReceiver>(settings);
+    std::unique_ptr<Sender> from;
+    if (driver_sends) from = std::make_unique<DriverSender>(settings, to->address());
+    else from = std::make_unique<BareSender>(settings, to->address());
+
     CreditPair credit;
     std::atomic<bool> stop{false};
     Result sender;
     Result receiver;
-    constexpr int burst = 256;
     const double start = clock_seconds(CLOCK_MONOTONIC);
 
     std::thread receiving([&] {
-        dlcp_packet packets[burst];
         const double cpu_start = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
         while (!stop.load(std::memory_order_relaxed)) {
-            const int count = table.rx(receiver_io, packets, burst);
-            if (count == 0) {
-                table.wait(receiver_io, 10'000'000);
+            const std::uint64_t packets = to->receive();
+            if (packets == 0) {
+                to->wait();
                 continue;
             }
-            receiver.packets += static_cast<std::uint64_t>(count);
-            table.rx_done(receiver_io, packets, count);
+            receiver.packets += packets;
             if (windowed) credit.give(receiver.packets);
         }
         receiver.cpu_seconds = clock_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu_start;
     });
     std::thread sending([&] {
-        const std::uint32_t body_bytes = settings.packet_bytes - header_bytes - tail_bytes;
-        std::vector<std::uint8_t> tensor(static_cast<std::size_t>(burst) * body_bytes, 1);
-        dlcp_packet packets[burst];
-        std::uint64_t run = 0;
         const std::uint64_t window_packets = settings.window_bytes / settings.packet_bytes;
         const double cpu_start = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
         while (clock_seconds(CLOCK_MONOTONIC) - start < settings.seconds) {
-            if (windowed) {
-                credit.fresh();
-                if (!wait_for_credit(credit, sender.packets, burst, window_packets)) break;
+            if (windowed && !credit.wait_for(sender.packets + from->burst(), window_packets)) {
+                fprintf(stderr, "udp_limit: no credit for a second: a packet was lost\n");
+                break;
             }
-            const int count = table.tx_get(sender_io, packets, burst);
-            for (int i = 0; i < count; ++i) {
-                if (i % static_cast<int>(settings.run_packets) == 0) ++run;
-                dlcp_packet& packet = packets[i];
-                memset(packet.head, i, header_bytes + tail_bytes);  // an engine writes header and tag here
-                packet.head_bytes = header_bytes;
-                packet.body = tensor.data() + static_cast<std::size_t>(i) * body_bytes;
-                packet.body_bytes = body_bytes;
-                packet.tail_bytes = tail_bytes;
-                packet.address = &destination;
-                packet.path = static_cast<std::uint16_t>(run % settings.paths);
-                packet.tos = settings.tos_changes && run % 2 != 0 ? 0 : 2;
-            }
-            sender.packets += static_cast<std::uint64_t>(table.tx_put(sender_io, packets, count));
+            sender.packets += from->send_burst();
         }
         sender.cpu_seconds = clock_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu_start;
     });
     sending.join();
     const double seconds = clock_seconds(CLOCK_MONOTONIC) - start;
     stop = true;
-    table.wake(receiver_io);
     receiving.join();
-    dlcp_io_counters counters;
-    table.counters(sender_io, &counters);
-    sender.calls = counters.tx_calls;
-    table.counters(receiver_io, &counters);
-    receiver.calls = counters.rx_calls;
-    table.close(sender_io);
-    table.close(receiver_io);
-    report(settings, windowed ? "driver_window" : "driver_open", sender, receiver, seconds);
+    sender.calls = from->calls();
+    receiver.calls = to->calls();
+    report(settings, variant, sender, receiver, seconds);
 }
 
 // --- what a receive buffer holds -----------------------------------------------------------------------------
@@ -376,6 +453,8 @@ Settings parse(int argc, char** argv) {
         const std::string name = argv[i];
         if (name == "--tos-changes") {
             settings.tos_changes = true;
+        } else if (name == "--touch") {
+            settings.touch = true;
         } else if (name == "--capacity") {
             settings.capacity = true;
         } else if (i + 1 == argc) {
@@ -416,10 +495,21 @@ int main(int argc, char** argv) {
         }
         return 0;
     }
-    const auto wanted = [&](const char* name) { return settings.only.empty() || settings.only == name; };
-    if (wanted("bare_open")) run_bare(settings, false);
-    if (wanted("bare_window")) run_bare(settings, true);
-    if (wanted("driver_open")) run_driver(settings, false);
-    if (wanted("driver_window")) run_driver(settings, true);
+    struct Variant {
+        const char* name;
+        bool driver_sends, driver_receives, windowed;
+    };
+    const Variant variants[] = {
+        {"bare_open", false, false, false},
+        {"bare_window", false, false, true},
+        {"driver_open", true, true, false},
+        {"driver_window", true, true, true},
+        {"driver_sends_window", true, false, true},
+        {"driver_receives_window", false, true, true},
+    };
+    for (const Variant& variant : variants) {
+        if (!settings.only.empty() && settings.only != variant.name) continue;
+        run(settings, variant.name, variant.driver_sends, variant.driver_receives, variant.windowed);
+    }
     return 0;
 }

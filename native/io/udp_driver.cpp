@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include <algorithm>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "io/udp_address.hpp"
+#include "io/udp_clock.hpp"
 #include "io/udp_error.hpp"
 #include "io/udp_poller.hpp"
 #include "io/udp_receive.hpp"
@@ -276,11 +276,7 @@ void wake(dlcp_io* io) {
     if (io != nullptr) driver_of(io)->poller.wake();
 }
 
-int64_t now_ns(dlcp_io*) {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
+int64_t now_ns(dlcp_io*) { return monotonic_ns(); }
 
 void counters(dlcp_io* io, dlcp_io_counters* out) {
     if (out == nullptr) return;

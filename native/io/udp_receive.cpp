@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "io/udp_clock.hpp"
+
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
@@ -15,6 +17,9 @@
 namespace dlcp::udp {
 
 namespace {
+
+// Packets wait in a socket for milliseconds, or while their process is stopped; not longer than this.
+constexpr std::int64_t stamp_age_ns_max = 10'000'000'000;
 
 constexpr std::uint8_t ecn_mask = 3;
 constexpr std::uint8_t ecn_ce = 3;  // congestion experienced, RFC 3168 section 5
@@ -85,16 +90,17 @@ bool Receiver::read_from(std::uint32_t socket) {
     // Take all filled buffers off the stack before looking at any: a discarded one goes back on it.
     std::array<std::uint8_t, buffers_max> filled;
     for (int i = 0; i < read; ++i) filled[i] = free_[--free_count_];
+    const ClockPair now = read_clock_pair();
     std::uint64_t bytes = 0;
     for (int i = 0; i < read; ++i) {
-        arrive(filled[i], headers_[i]);
+        arrive(filled[i], headers_[i], now);
         bytes += headers_[i].msg_len;
     }
     message_bytes_ = (message_bytes_ * 7 + static_cast<std::uint32_t>(bytes / static_cast<unsigned>(read))) / 8;
     return static_cast<std::uint32_t>(read) == wanted;
 }
 
-void Receiver::arrive(std::uint32_t index, const mmsghdr& header) {
+void Receiver::arrive(std::uint32_t index, const mmsghdr& header, const ClockPair& now) {
     Buffer& buffer = buffers_[index];
     buffer.data_bytes = header.msg_len;
     buffer.segment_bytes = header.msg_len;
@@ -102,6 +108,7 @@ void Receiver::arrive(std::uint32_t index, const mmsghdr& header) {
     buffer.lent = 0;
     buffer.unpacked = false;
     buffer.tos = 0;
+    buffer.arrival_ns = 0;
     buffer.source.length = header.msg_hdr.msg_namelen;
     msghdr& message = const_cast<msghdr&>(header.msg_hdr);  // CMSG_NXTHDR takes no const
     for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {
@@ -115,6 +122,12 @@ void Receiver::arrive(std::uint32_t index, const mmsghdr& header) {
             int segment_bytes;
             memcpy(&segment_bytes, CMSG_DATA(control), sizeof segment_bytes);
             if (segment_bytes > 0) buffer.segment_bytes = static_cast<std::uint32_t>(segment_bytes);
+        } else if (control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_TIMESTAMPNS) {
+            timespec stamp;
+            memcpy(&stamp, CMSG_DATA(control), sizeof stamp);
+            // An age outside the range means that the wall clock was set meanwhile: then "unknown" is the truth.
+            const std::int64_t age_ns = now.wall_ns - to_ns(stamp);
+            if (age_ns >= 0 && age_ns <= stamp_age_ns_max) buffer.arrival_ns = now.monotonic_ns - age_ns;
         }
     }
     const bool truncated = (header.msg_hdr.msg_flags & MSG_TRUNC) != 0;  // never a super-packet: those fit
@@ -149,6 +162,7 @@ int Receiver::unpack(dlcp_packet* packets, int count) {
                                  .path = 0,
                                  .tos = buffer.tos,
                                  .flags = 0,
+                                 .arrival_ns = buffer.arrival_ns,
                                  .cookie = index};
             ++handed_out;
             counters_.rx_bytes += bytes;

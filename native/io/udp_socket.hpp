@@ -1,6 +1,6 @@
 // One bound UDP socket with the options the driver relies on, and what the kernel granted.
 //
-// Invariant: an open Socket never fragments (DF is set), reports TOS on receive, and never shares its port:
+// Invariant: an open Socket never fragments (DF is set), reports TOS and arrival time, and never shares its port:
 // SO_REUSEADDR is not set, because with UDP it lets two programs bind one port and splits their packets.
 #pragma once
 

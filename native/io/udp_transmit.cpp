@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "io/udp_clock.hpp"
+
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
 #endif
@@ -23,20 +25,15 @@ bool same_address(const dlcp_address* a, const dlcp_address* b) {
     return a == b || (a->length == b->length && memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0);
 }
 
-// Errors with which a kernel or device refuses a super-packet (net/ipv4/udp.c, udp_send_skb: EINVAL too long for
-// the MTU before Linux 6.10 and EMSGSIZE since, EIO no checksum offload or IPsec). Its packets may still go singly.
+// Errors with which a kernel or device refuses a super-packet (net/ipv4/udp.c, udp_send_skb: EINVAL or, in newer
+// kernels, EMSGSIZE for segments longer than the MTU; EINVAL for a socket without checksums; EIO for a device
+// without checksum offload, or IPsec). Its packets may still go singly.
 bool refuses_segmentation(int number) {
     return number == EINVAL || number == EIO || number == EMSGSIZE || number == EOPNOTSUPP || number == ENOPROTOOPT;
 }
 
 bool out_of_room(int number) {
     return number == EAGAIN || number == EWOULDBLOCK || number == ENOBUFS || number == ENOMEM;
-}
-
-std::int64_t monotonic_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
 }
 
 template <class Value>
@@ -61,7 +58,7 @@ int Transmitter::get(dlcp_packet* packets, int count) {
     const std::uint32_t lend = std::min(static_cast<std::uint32_t>(count), burst_packets_max - lent_);
     for (std::uint32_t i = 0; i < lend; ++i) {
         packets[i] = {};
-        packets[i].head = memory_.slot(next_slot_);
+        packets[i].head = head_of(next_slot_);
         packets[i].cookie = next_slot_;
         next_slot_ = (next_slot_ + 1) % burst_packets_max;
     }
@@ -107,38 +104,59 @@ void Transmitter::append(const dlcp_packet& packet, std::uint32_t bytes) {
     if (path != path_ || packets_used_ == burst_packets_max) flush();
     path_ = path;
 
-    if (messages_used_ == 0 || !extends(messages_[messages_used_ - 1], packet, bytes)) {
-        messages_[messages_used_++] = {.address = packet.address,
-                                       .first_packet = packets_used_,
-                                       .packets = 0,
-                                       .first_iovec = iovecs_used_,
-                                       .segment_bytes = bytes,
-                                       .total_bytes = 0,
-                                       .tos = packet.tos,
-                                       .closed = false};
+    if (messages_used_ == 0 || !extends(messages_[messages_used_ - 1], packet, bytes)) start_message(packet, bytes);
+    std::uint8_t* head = packet.head;
+    std::uint32_t head_bytes = packet.head_bytes;
+    if (last_ != nullptr) {
+        const std::uint32_t tail_bytes = last_->tail_bytes;
+        if (tail_bytes <= headroom_bytes && head == head_of(packet.cookie)) {
+            head -= tail_bytes;
+            head_bytes += tail_bytes;
+            memcpy(head, last_->head + last_->head_bytes, tail_bytes);
+        } else {
+            add_iovec(last_->head + last_->head_bytes, tail_bytes);
+        }
+        last_ = nullptr;
     }
-    Message& message = messages_[messages_used_ - 1];
-    const std::uint32_t iovecs_before = iovecs_used_;
     if (packet.body_bytes == 0) {
-        iovecs_[iovecs_used_++] = {packet.head, packet.head_bytes + packet.tail_bytes};
+        add_iovec(head, head_bytes + packet.tail_bytes);
     } else {
-        iovecs_[iovecs_used_++] = {packet.head, packet.head_bytes};
-        iovecs_[iovecs_used_++] = {const_cast<std::uint8_t*>(packet.body), packet.body_bytes};
-        if (packet.tail_bytes > 0) iovecs_[iovecs_used_++] = {packet.head + packet.head_bytes, packet.tail_bytes};
+        add_iovec(head, head_bytes);
+        add_iovec(packet.body, packet.body_bytes);
+        if (packet.tail_bytes > 0) last_ = &packet;
     }
-    iovecs_of_packet_[packets_used_++] = static_cast<std::uint8_t>(iovecs_used_ - iovecs_before);
+    packets_[packets_used_++] = &packet;
+    Message& message = messages_[messages_used_ - 1];
     ++message.packets;
     message.total_bytes += bytes;
     message.closed = bytes < message.segment_bytes || message.packets == segments_max;
 }
 
-void Transmitter::fill_header(mmsghdr& header, Control& control, const Message& message, std::uint32_t first_iovec,
-                              std::uint32_t iovecs, bool segmented) const {
+void Transmitter::start_message(const dlcp_packet& packet, std::uint32_t bytes) {
+    finish_message();
+    messages_[messages_used_++] = {.address = packet.address,
+                                   .first_packet = packets_used_,
+                                   .packets = 0,
+                                   .first_iovec = iovecs_used_,
+                                   .segment_bytes = bytes,
+                                   .total_bytes = 0,
+                                   .tos = packet.tos,
+                                   .closed = false};
+}
+
+void Transmitter::finish_message() {
+    if (last_ == nullptr) return;
+    add_iovec(last_->head + last_->head_bytes, last_->tail_bytes);
+    last_ = nullptr;
+}
+
+void Transmitter::fill_header(mmsghdr& header, Control& control, const Message& message, iovec* iovecs,
+                              std::uint32_t count, bool segmented) const {
     header = {};
     header.msg_hdr.msg_name = const_cast<std::uint8_t*>(message.address->bytes);
     header.msg_hdr.msg_namelen = message.address->length;
-    header.msg_hdr.msg_iov = const_cast<iovec*>(&iovecs_[first_iovec]);
-    header.msg_hdr.msg_iovlen = iovecs;
+    header.msg_hdr.msg_iov = iovecs;
+    header.msg_hdr.msg_iovlen = count;
     std::size_t used = 0;
     if (message.tos != socket_default_tos) {
         used += family_ == AF_INET6 ? put_control(&control.bytes[used], IPPROTO_IPV6, IPV6_TCLASS, int{message.tos})
@@ -154,10 +172,12 @@ void Transmitter::fill_header(mmsghdr& header, Control& control, const Message& 
 
 void Transmitter::flush() {
     if (messages_used_ == 0) return;
+    finish_message();
     for (std::uint32_t i = 0; i < messages_used_; ++i) {
+        const Message& message = messages_[i];
         const std::uint32_t end = i + 1 < messages_used_ ? messages_[i + 1].first_iovec : iovecs_used_;
-        fill_header(headers_[i], controls_[i], messages_[i], messages_[i].first_iovec, end - messages_[i].first_iovec,
-                    messages_[i].packets > 1);
+        fill_header(headers_[i], controls_[i], message, &iovecs_[message.first_iovec], end - message.first_iovec,
+                    message.packets > 1);
     }
     sent_packets_ += send(headers_.data(), messages_used_, messages_.data());
     messages_used_ = packets_used_ = iovecs_used_ = 0;
@@ -208,11 +228,12 @@ std::uint32_t Transmitter::send(mmsghdr* headers, std::uint32_t count, const Mes
 }
 
 std::uint32_t Transmitter::send_one_by_one(const Message& message) {
-    std::uint32_t iovec_index = message.first_iovec;
     for (std::uint32_t i = 0; i < message.packets; ++i) {
-        const std::uint32_t iovecs = iovecs_of_packet_[message.first_packet + i];
-        fill_header(single_headers_[i], single_controls_[i], message, iovec_index, iovecs, false);
-        iovec_index += iovecs;
+        const dlcp_packet& packet = *packets_[message.first_packet + i];
+        single_iovecs_[i] = {{{packet.head, packet.head_bytes},
+                              {const_cast<std::uint8_t*>(packet.body), packet.body_bytes},
+                              {packet.head + packet.head_bytes, packet.tail_bytes}}};
+        fill_header(single_headers_[i], single_controls_[i], message, single_iovecs_[i].data(), 3, false);
     }
     const std::uint32_t sent = send(single_headers_.data(), message.packets, nullptr);
     // The same packets pass without segmentation: so that was what the kernel refused, and will refuse again.

@@ -97,6 +97,26 @@ private:
     dlcp_io* io_ = nullptr;
 };
 
+// The driver's own socket, found by its address: the only way to make this kernel refuse something.
+int descriptor_of(const Io& io) {
+    const dlcp_address address = io.address();
+    for (int descriptor = 0; descriptor < 4096; ++descriptor) {
+        sockaddr_in6 own = {};
+        socklen_t length = sizeof own;
+        int type = 0;
+        socklen_t type_length = sizeof type;
+        if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &type_length) == 0 && type == SOCK_DGRAM &&
+            getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+            length == address.length && memcmp(&own, address.bytes, length) == 0) {
+            return descriptor;
+        }
+    }
+    return -1;
+}
+
+constexpr int udp_no_check6_tx = 101;  // linux/udp.h, which does not go with netinet/udp.h
+constexpr int udp_no_check6_rx = 102;
+
 // What a test sends: header and tag in the driver's buffer, payload in the test's own memory.
 struct Outgoing {
     std::string head = "h";
@@ -216,6 +236,25 @@ TEST_CASE("udp: runs with body and tail arrive whole, in order, with every kind 
             CHECK(received.rx_dropped_datagrams == 0);
         }
     }
+}
+
+TEST_CASE("udp: a packet's arrival time is when it came, not when it was read") {
+    const Io sender;
+    const Io receiver;
+    send(sender, receiver.address(), {{.head = "the first of a socket may be stamped late"}});
+    receive_all(receiver);
+    const std::int64_t before_ns = udp.now_ns(sender);
+    send(sender, receiver.address(), make_run(1, 20, 1000, 0, 0));
+    const std::int64_t after_ns = udp.now_ns(sender);
+    udp.wait(sender, 2'000'000);  // nothing comes: time passes
+    dlcp_packet packets[20];
+    REQUIRE(udp.rx(receiver, packets, 20) == 20);
+    const std::int64_t tolerance_ns = 100'000;  // the kernel's stamp is wall-clock time, translated when read
+    for (const dlcp_packet& packet : packets) {
+        CHECK(packet.arrival_ns >= before_ns - tolerance_ns);
+        CHECK(packet.arrival_ns <= after_ns + tolerance_ns);
+    }
+    udp.rx_done(receiver, packets, 20);
 }
 
 TEST_CASE("udp: an echo goes back to where the packet came from") {
@@ -408,6 +447,36 @@ TEST_CASE("udp: what the kernel refuses is counted, and what follows is not touc
     CHECK(sender.capabilities().wants_runs == 1);
     CHECK(send(sender, receiver.address(), {good}) == 1);
     CHECK(receive_all(sender).empty());
+}
+
+TEST_CASE("udp: where super-packets are refused, their packets go one by one, and so do later ones") {
+    for (const char* host : {"127.0.0.1", "::1"}) {
+        if (std::string(host) == "::1" && !has_ipv6()) continue;
+        CAPTURE(host);
+        const Io sender(host);
+        const Io receiver(host);
+        // A socket without UDP checksums cannot segment: the kernel refuses as it does on a device that cannot.
+        const int on = 1;
+        if (std::string(host) == "::1") {
+            REQUIRE(setsockopt(descriptor_of(sender), IPPROTO_UDP, udp_no_check6_tx, &on, sizeof on) == 0);
+            REQUIRE(setsockopt(descriptor_of(receiver), IPPROTO_UDP, udp_no_check6_rx, &on, sizeof on) == 0);
+        } else {
+            REQUIRE(setsockopt(descriptor_of(sender), SOL_SOCKET, SO_NO_CHECK, &on, sizeof on) == 0);
+        }
+        CHECK(sender.capabilities().wants_runs == 1);
+        std::vector<Outgoing> outgoing = make_run(1, 30, 1200, 0, 2);
+        append(outgoing, make_run(2, 30, 900, 0, 0));
+        CHECK(send(sender, receiver.address(), outgoing) == 60);
+        CHECK(sender.capabilities().wants_runs == 0);
+        check_arrived(outgoing, receive_all(receiver));
+
+        const std::uint64_t calls = sender.counters().tx_calls;
+        CHECK(send(sender, receiver.address(), outgoing) == 60);
+        CHECK(sender.counters().tx_calls == calls + 1);  // nothing refused any more
+        CHECK(sender.counters().tx_packets == 120);
+        CHECK(sender.counters().tx_dropped_packets == 0);
+        check_arrived(outgoing, receive_all(receiver));
+    }
 }
 
 TEST_CASE("udp: packets that cannot be sent are counted, never read from nowhere") {
