@@ -1,0 +1,117 @@
+#include "io/host_error.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace dlcp {
+namespace {
+
+HostErrorKind kind_of_open_error(int error) {
+    switch (error) {
+        case EADDRINUSE: return HostErrorKind::port_in_use;
+        case ENODEV:
+        case ENXIO: return HostErrorKind::interface;
+        case EACCES:
+        case EPERM: return HostErrorKind::permission;
+        case EINVAL:
+        case EADDRNOTAVAIL:
+        case EAFNOSUPPORT:
+        case EHOSTUNREACH:
+        case ENETUNREACH:
+        case ENOENT: return HostErrorKind::address;
+        default: return HostErrorKind::system;
+    }
+}
+
+std::string short_text(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", value);
+    return text;
+}
+
+}  // namespace
+
+const char* name(HostErrorKind kind) {
+    switch (kind) {
+        case HostErrorKind::settings: return "settings";
+        case HostErrorKind::address: return "address";
+        case HostErrorKind::port_in_use: return "port_in_use";
+        case HostErrorKind::interface: return "interface";
+        case HostErrorKind::permission: return "permission";
+        case HostErrorKind::driver: return "driver";
+        case HostErrorKind::unauthenticated: return "unauthenticated";
+        case HostErrorKind::system: return "system";
+        case HostErrorKind::closed: return "closed";
+        case HostErrorKind::forked: return "forked";
+        case HostErrorKind::unknown_peer: return "unknown_peer";
+        case HostErrorKind::not_established: return "not_established";
+        case HostErrorKind::duplicate_rank: return "duplicate_rank";
+        case HostErrorKind::message_too_long: return "message_too_long";
+        case HostErrorKind::traffic_class: return "traffic_class";
+        case HostErrorKind::loss_ratio: return "loss_ratio";
+        case HostErrorKind::deadline: return "deadline";
+        case HostErrorKind::importance: return "importance";
+        case HostErrorKind::too_many: return "too_many";
+        case HostErrorKind::no_key: return "no_key";
+    }
+    return "?";
+}
+
+HostError refusal(CommandError error, const RefusedCommand& command, const EndpointConfig& config) {
+    const std::string peer = command.rank == UINT32_MAX ? "any rank" : "rank " + std::to_string(command.rank);
+    switch (error) {
+        case CommandError::unknown_peer:
+            return {HostErrorKind::unknown_peer, peer + " is not a peer; call connect(rank, address) first"};
+        case CommandError::bad_class: return {HostErrorKind::traffic_class, "the traffic class is outside 0 to 6"};
+        case CommandError::bad_loss_ratio:
+            return {HostErrorKind::loss_ratio,
+                    "loss ratio is " + short_text(command.loss_ratio) +
+                        "; accepted: 0 to less than 1, the fraction of a message's bytes "
+                        "that may be abandoned"};
+        case CommandError::bad_deadline:
+            return {HostErrorKind::deadline, "deadline is " +
+                                                 short_text(static_cast<double>(command.deadline.value) * 1e-9) +
+                                                 " s; accepted: more than 0, and only with delivery 'deadline'"};
+        case CommandError::duplicate_rank:
+            return {HostErrorKind::duplicate_rank,
+                    peer +
+                        " is a peer already, at another address; disconnect it first, or give each peer a rank of "
+                        "its own"};
+        case CommandError::own_rank:
+            return {HostErrorKind::duplicate_rank,
+                    peer + " is this endpoint's own rank; give each endpoint a rank of its own"};
+        case CommandError::too_many_peers:
+            return {HostErrorKind::too_many,
+                    "there are " + std::to_string(config.max_peers) + " peers already; raise max_peers"};
+        case CommandError::too_many_messages:
+            return {HostErrorKind::too_many, std::to_string(config.max_messages_per_peer) + " messages with " +
+                                                 peer +
+                                                 " are under way already; wait for some, or raise "
+                                                 "max_messages_per_peer"};
+        case CommandError::no_key:
+            return {HostErrorKind::no_key,
+                    "there is no job key whose epoch could be advanced; open the endpoint with a key"};
+        case CommandError::closed: return closed_refusal(config.rank);
+        default: return {HostErrorKind::system, "the engine refused the command: " + std::string(name(error))};
+    }
+}
+
+HostError open_refusal(int error, const char* sentence, const std::string& driver, const std::string& bind_host,
+                       std::uint16_t port) {
+    return {kind_of_open_error(error),
+            "driver '" + driver + "' cannot open " + (bind_host.empty() ? "loopback" : bind_host) + " port " +
+                std::to_string(port) + ": " + (sentence[0] != '\0' ? sentence : std::strerror(error))};
+}
+
+HostError closed_refusal(std::uint32_t own_rank) {
+    return {HostErrorKind::closed,
+            "this endpoint (rank " + std::to_string(own_rank) + ") is closed; open another"};
+}
+
+HostError forked_refusal() {
+    return {HostErrorKind::forked,
+            "this endpoint was opened before a fork and belongs to the parent process; open another here"};
+}
+
+}  // namespace dlcp
