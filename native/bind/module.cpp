@@ -1,0 +1,16 @@
+// The module `dlcp._native`: the host and the pure functions of the wire format, as thin as they can be. What a
+// person sees (defaults, units in seconds, typed errors, NumPy masks) is made in dlcp/transport.
+#include "bind/bind.hpp"
+
+NB_MODULE(_native, m) {
+    using namespace dlcp::bind;
+    m.doc() = "The protocol engine and its drivers. Use dlcp.transport instead.";
+    // Endpoints that are still open when the interpreter ends are closed by dlcp.transport; what they own goes with
+    // the process, which is no leak worth a message on the user's terminal.
+    nb::set_leak_warnings(false);
+    bind_errors(m);
+    bind_options(m);
+    bind_host(m);
+    bind_wire(m);
+    bind_protection(m);
+}

@@ -1,0 +1,56 @@
+// Packet protection's pure functions, for tests against another implementation and for tools.
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "bind/bind.hpp"
+#include "engine/protection.hpp"
+#include "engine/wire.hpp"
+
+namespace dlcp::bind {
+namespace {
+
+template <std::size_t size>
+std::array<std::uint8_t, size> exactly(nb::bytes bytes, const char* what) {
+    if (bytes.size() != size)
+        throw nb::value_error((std::string(what) + " has " + std::to_string(bytes.size()) +
+                               " bytes; accepted: " + std::to_string(size))
+                                  .c_str());
+    std::array<std::uint8_t, size> out{};
+    std::copy_n(static_cast<const std::uint8_t*>(bytes.data()), size, out.begin());
+    return out;
+}
+
+nb::bytes authenticate(nb::bytes key, nb::bytes header, std::uint64_t packet_number, nb::bytes payload) {
+    const auto packet_key = make_packet_key(exactly<packet_key_bytes>(key, "key"), CryptoLibrary::fastest);
+    const auto header_bytes = exactly<wire::header_bytes>(header, "header");
+    std::array<std::uint8_t, wire::tag_bytes> tag{};
+    packet_key->authenticate(header_bytes.data(), packet_number,
+                             {static_cast<const std::uint8_t*>(payload.data()), payload.size()}, tag.data());
+    return nb::bytes(tag.data(), tag.size());
+}
+
+}  // namespace
+
+void bind_protection(nb::module_& m) {
+    m.def("fastest_crypto_library", [] { return std::string(fastest_crypto_library()); });
+    m.def(
+        "derive_packet_key",
+        [](nb::bytes job_key, const std::string& label, std::uint32_t job, std::uint32_t low_rank,
+           std::uint32_t high_rank, std::uint64_t low_session, std::uint64_t high_session,
+           std::uint32_t source_rank, std::uint8_t epoch) {
+            const auto key = derive_packet_key(
+                exactly<job_key_bytes>(job_key, "job key"),
+                {label, job, low_rank, high_rank, low_session, high_session, source_rank, epoch});
+            return nb::bytes(key.data(), key.size());
+        },
+        nb::arg("job_key"), nb::kw_only(), nb::arg("label"), nb::arg("job"), nb::arg("low_rank"),
+        nb::arg("high_rank"), nb::arg("low_session"), nb::arg("high_session"), nb::arg("source_rank"),
+        nb::arg("epoch"));
+    m.def("authenticate", &authenticate, nb::arg("key"), nb::arg("header"), nb::arg("packet_number"),
+          nb::arg("payload"), "The 16-byte tag over a header and a payload.");
+}
+
+}  // namespace dlcp::bind
