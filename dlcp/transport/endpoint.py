@@ -1,0 +1,542 @@
+"""An endpoint: messages between ranks, over NumPy arrays and other memory of the CPU.
+
+Any thread may use an endpoint. A blocking call drives the protocol itself, so that a small message waits for no
+other thread; otherwise a thread of the endpoint's own does, which never holds the interpreter's lock. Ctrl-C ends a
+blocking call: the message is given up before KeyboardInterrupt goes on.
+
+Memory given to a message is not copied: it must not change (send) or be read (receive) before the message is over,
+and is kept alive until then.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import weakref
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dlcp import _native, errors
+from dlcp.transport.settings import Settings
+from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
+from dlcp.transport.transfer import Dispatcher, Outcome, TransferFuture
+
+logger = logging.getLogger("dlcp")
+
+# What the host refuses, by its kinds (native/io/host_error.hpp).
+_native.register_errors(
+    {
+        "settings": errors.SettingsError,
+        "address": errors.AddressError,
+        "port_in_use": errors.PortInUseError,
+        "interface": errors.InterfaceError,
+        "permission": errors.ResourceError,
+        "driver": errors.DriverError,
+        "unauthenticated": errors.AuthenticationError,
+        "system": errors.ResourceError,
+        "closed": errors.ClosedError,
+        "forked": errors.ForkError,
+        "unknown_peer": errors.UnknownPeerError,
+        "not_established": errors.NotEstablishedError,
+        "duplicate_rank": errors.DuplicateRankError,
+        "message_too_long": errors.MessageTooLongError,
+        "traffic_class": errors.TrafficClassError,
+        "loss_ratio": errors.BudgetError,
+        "deadline": errors.DeadlineError,
+        "importance": errors.ShapeError,
+        "too_many": errors.LimitError,
+        "no_key": errors.KeyEpochError,
+        "buffer": errors.ShapeError,
+    }
+)
+
+_DELIVERIES = {
+    "reliable": _native.Delivery.reliable,
+    "bounded": _native.Delivery.bounded,
+    "deadline": _native.Delivery.deadline,
+}
+IMPORTANCE_CRITICAL = _native.IMPORTANCE_CRITICAL
+# Of every block of a lossy message whose sender says nothing about importance: droppable, in the middle.
+IMPORTANCE_DEFAULT = 127
+_NS_PER_S = 1_000_000_000
+_warned: set[str] = set()
+
+
+class SupportsDLPack(Protocol):
+    """Memory that is lent by DLPack, as CPU tensors of torch are."""
+
+    def __dlpack__(self) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+# NumPy has many more; so has DLPack: torch tensors of the CPU.
+Memory = npt.NDArray[Any] | bytes | bytearray | memoryview | SupportsDLPack
+Importance = int | npt.NDArray[np.uint8]
+
+
+class Endpoint:
+    """One rank's end of all its conversations. Open until close(), the end of a `with` block, or of the process.
+
+    `rank`: this endpoint's name among its peers, unique in the job, 0 to 2^32 - 1.
+    `settings`: None reads arguments, environment and file (Settings.load); `changes` are settings by name and come
+    first. Blocks for a name lookup at most.
+
+    Raises SettingsError, AddressError, PortInUseError, InterfaceError, DriverError, ResourceError, and
+    AuthenticationError: no key, and other hosts could reach the address.
+    """
+
+    def __init__(self, rank: int, *, settings: Settings | None = None, **changes: Any) -> None:
+        _unsigned("rank", rank, 32)
+        settings = Settings.load(**changes) if settings is None else settings.replace(**changes)
+        self._rank = rank
+        self._settings = settings
+        self._host = _native.Host(_options(rank, settings))
+        self._dispatcher = Dispatcher(self._host, rank)
+        # Also at the interpreter's end, when no thread of ours may be left inside.
+        self._finalizer = weakref.finalize(self, _close, self._host, self._dispatcher)
+        for line in self.warnings:
+            if line not in _warned:
+                _warned.add(line)
+                logger.warning("%s", line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Endpoint rank {self._rank} at {self.address}{', closed' if self.closed else ''}>"
+
+    # ---- what it is ----
+
+    @property
+    def rank(self) -> int:
+        """This endpoint's rank."""
+        return self._rank
+
+    @property
+    def settings(self) -> Settings:
+        """The settings it was opened with."""
+        return self._settings
+
+    @property
+    def address(self) -> str:
+        """Where peers send to: what they give to connect()."""
+        return self._host.local_address
+
+    @property
+    def max_datagram_bytes(self) -> int:
+        """Largest UDP payload that this side sends; a peer's path may carry less."""
+        return self._host.max_datagram_bytes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was found when opening and should be better, a sentence each. Also logged, once per process."""
+        lines = [line for line in self._host.warnings.splitlines() if line]
+        if (
+            self._settings.key is None
+            and self._settings.key_file is None
+            and self._settings.allow_unauthenticated
+        ):
+            lines.append(
+                f"no job key: whoever can send to {self.address} can forge what peers receive; set key_file"
+            )
+        return tuple(lines)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, or belongs to the process that forked this one."""
+        return self._host.closed
+
+    # ---- peers ----
+
+    def connect(self, rank: int, address: str, *, wait: bool = True, timeout_s: float | None = None) -> None:
+        """Names a peer and shakes hands with it. Both sides may; one is enough.
+
+        `address`: "host:port", "a.b.c.d:port" or "[v6]:port". Blocks until the peer has answered, at most `timeout_s`
+        (None: connect_timeout_s), or with `wait=False` for a name lookup only: then messages wait for the handshake.
+        The same rank and address again is fine.
+
+        Raises AddressError; DuplicateRankError: a rank of this endpoint's or at another address; LimitError;
+        PeerTimeoutError: no answer; ClosedError, ForkError.
+        """
+        _unsigned("rank", rank, 32)
+        if not isinstance(address, str):
+            raise errors.AddressError(f"address is {address!r}; accepted: a text like 127.0.0.1:7000")
+        timeout_s = self._settings.connect_timeout_s if timeout_s is None else timeout_s
+        before = self._strangers() if wait else {}
+        is_new = self._host.connect(rank, address)
+        if not wait or self._host.wait_established(rank, timeout_s):
+            return
+        hints = [
+            reason
+            for counter, reason in _STRANGER_HINTS.items()
+            if self._strangers()[counter] > before[counter]
+        ]
+        if is_new:
+            self._host.disconnect(rank)
+        raise errors.PeerTimeoutError(
+            f"rank {rank} at {address} did not answer within {timeout_s:g} s; see that it is started as rank {rank},"
+            f" that the address is right and UDP to it is not filtered{''.join('; ' + hint for hint in hints)}"
+        )
+
+    def wait_for_peer(self, rank: int, *, timeout_s: float | None = None) -> None:
+        """Blocks until the handshake with a rank is over, whoever began it; at most `timeout_s` (None: no limit).
+
+        Raises PeerTimeoutError, ClosedError, ForkError.
+        """
+        _unsigned("rank", rank, 32)
+        if not self._host.wait_established(rank, timeout_s):
+            raise errors.PeerTimeoutError(
+                f"rank {rank} did not come within {timeout_s:g} s; see that it is started and connects to"
+                f" {self.address}"
+            )
+
+    def disconnect(self, rank: int) -> None:
+        """Tells the peer goodbye and fails every message with it. Raises UnknownPeerError."""
+        _unsigned("rank", rank, 32)
+        self._host.disconnect(rank)
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Ranks of all peers, in the order met."""
+        return tuple(self._host.peers())
+
+    def peer_address(self, rank: int) -> str:
+        """Where a peer is. Raises UnknownPeerError."""
+        _unsigned("rank", rank, 32)
+        return self._host.peer_address(rank)
+
+    def block_bytes(self, rank: int) -> int:
+        """Payload bytes of a full block to a peer; fixed once the handshake is over. Raises UnknownPeerError."""
+        _unsigned("rank", rank, 32)
+        return self._host.block_bytes(rank)
+
+    def block_count(self, rank: int, message_bytes: int) -> int:
+        """How many blocks a message to a peer has, so how long `importance` is. Raises UnknownPeerError."""
+        _unsigned("message_bytes", message_bytes, 32)
+        return _native.block_count(message_bytes, self.block_bytes(rank))
+
+    # ---- messages ----
+
+    def isend(
+        self,
+        rank: int,
+        data: Memory,
+        *,
+        tag: int = 0,
+        traffic_class: int = 0,
+        delivery: str = "reliable",
+        loss_ratio: float = 0.0,
+        deadline_s: float | None = None,
+        importance: Importance | None = None,
+    ) -> TransferFuture:
+        """Starts to send one message; does not block. It pairs with the peer's receive of the same tag, in order.
+
+        `data`: C-contiguous CPU memory of numbers, any shape and dtype, under 4 GiB: NumPy array, bytes, CPU tensor.
+        `tag`: 0 to 2^64 - 1. `traffic_class`: 0 to 6, 6 leaves first.
+        `delivery`: "reliable": all of it arrives. "bounded": droppable blocks may be abandoned, up to `loss_ratio`,
+        in [0, 1), of the bytes. "deadline": bounded, and `deadline_s` after the receiver's first packet it ends with
+        what is there, except that critical blocks are awaited.
+        `importance`: uint8, shape (block_count,): 255 is critical and never abandoned, below that the lower go first;
+        one number for all blocks; None: 255 for a reliable message, IMPORTANCE_DEFAULT otherwise.
+
+        Raises ShapeError, MessageTooLongError, TrafficClassError, BudgetError, DeadlineError, UnknownPeerError,
+        NotEstablishedError: importance before the handshake is over; LimitError, ClosedError, ForkError.
+        """
+        transfer = self._start_send(
+            rank, data, tag, traffic_class, delivery, loss_ratio, deadline_s, importance, wait_follows=False
+        )
+        return TransferFuture(self._host, transfer, self._dispatcher, "send to", rank, tag)
+
+    def send(
+        self,
+        rank: int,
+        data: Memory,
+        *,
+        tag: int = 0,
+        traffic_class: int = 0,
+        delivery: str = "reliable",
+        loss_ratio: float = 0.0,
+        deadline_s: float | None = None,
+        importance: Importance | None = None,
+        timeout_s: float | None = None,
+    ) -> Outcome:
+        """Sends one message and blocks until the peer has it; the arguments are isend's.
+
+        `timeout_s`: then the message is given up (None: no limit but the peer's silence, peer_timeout_s).
+        Raises what isend raises, TransferTimeoutError, and the message's own TransferError.
+        """
+        transfer = self._start_send(
+            rank, data, tag, traffic_class, delivery, loss_ratio, deadline_s, importance, wait_follows=True
+        )
+        return self._finish(
+            TransferFuture(self._host, transfer, self._dispatcher, "send to", rank, tag), timeout_s
+        )
+
+    def ireceive(self, rank: int | None, buffer: Memory, *, tag: int = 0) -> TransferFuture:
+        """Starts to receive one message into `buffer`; does not block.
+
+        `rank`: from whom; None: from whoever sends a message of this tag first. `buffer`: C-contiguous writable CPU
+        memory of numbers, at least as long as the message, under 4 GiB. What the sender and the network abandoned keeps
+        its old content; after a failure so does whatever had not arrived.
+
+        Raises ShapeError, MessageTooLongError, UnknownPeerError, LimitError, ClosedError, ForkError.
+        """
+        transfer = self._start_receive(rank, buffer, tag, wait_follows=False)
+        return TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag)
+
+    def receive(
+        self, rank: int | None, buffer: Memory, *, tag: int = 0, timeout_s: float | None = None
+    ) -> Outcome:
+        """Receives one message and blocks until it is there; the arguments are ireceive's.
+
+        `timeout_s`: then the message is given up (None: no limit). A receive alone does not notice a silent peer.
+        Raises what ireceive raises, TransferTimeoutError, and the message's own TransferError.
+        """
+        transfer = self._start_receive(rank, buffer, tag, wait_follows=True)
+        return self._finish(
+            TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag), timeout_s
+        )
+
+    def progress(self, timeout_s: float = 0.0) -> bool:
+        """Drives the protocol from this thread for at most `timeout_s`; 0 does what is due and does not block.
+
+        Never needed: the endpoint has a thread. True if a message became over. Raises ClosedError, ForkError.
+        """
+        return self._host.progress(timeout_s)
+
+    # ---- what happened ----
+
+    def stats(self) -> EndpointStatistics:
+        """Everything counted so far; the last values once closed. Raises ForkError."""
+        return EndpointStatistics.from_native(self._host.statistics())
+
+    def peer_stats(self, rank: int) -> PeerStatistics:
+        """The state of the way to one peer. Raises UnknownPeerError."""
+        _unsigned("rank", rank, 32)
+        return PeerStatistics(**self._host.peer_statistics(rank))
+
+    def path_stats(self, rank: int) -> tuple[PathStatistics, ...]:
+        """The paths to one peer. Raises UnknownPeerError."""
+        _unsigned("rank", rank, 32)
+        return tuple(PathStatistics(**path) for path in self._host.path_statistics(rank))
+
+    def drain_log(self) -> tuple[LogEntry, ...]:
+        """What happened to peers, paths and bounds since the last call; the oldest go beyond 1024 entries."""
+        return tuple(LogEntry(*entry) for entry in self._host.drain_log())
+
+    def advance_key_epoch(self) -> None:
+        """Signs with the next generation of the session keys from now on. Raises KeyEpochError: no job key."""
+        self._host.advance_key_epoch()
+
+    def close(self) -> None:
+        """Tells the peers goodbye and fails what is under way with TransferClosedError. Again: nothing.
+
+        Blocks until other threads have left their calls and callbacks have run. A peer that still waits for an answer
+        sees PeerClosedError, so let both sides finish first.
+        """
+        self._finalizer()
+
+    # ---- helpers ----
+
+    def _start_send(
+        self,
+        rank: int,
+        data: Memory,
+        tag: int,
+        traffic_class: int,
+        delivery: str,
+        loss_ratio: float,
+        deadline_s: float | None,
+        importance: Importance | None,
+        *,
+        wait_follows: bool,
+    ) -> _native.Transfer:
+        _unsigned("rank", rank, 32)
+        _unsigned("tag", tag, 64)
+        if not _is_integer(traffic_class) or not 0 <= traffic_class <= 6:
+            raise errors.TrafficClassError(
+                f"traffic_class is {traffic_class!r}; accepted: 0 to 6, 6 leaves first"
+            )
+        if delivery not in _DELIVERIES:
+            raise errors.ArgumentError(
+                f"delivery is {delivery!r}; accepted: {', '.join(map(repr, _DELIVERIES))}"
+            )
+        _check_loss(delivery, loss_ratio)
+        _check_deadline(delivery, deadline_s)
+        memory = _memory(data, "data", writable=False)
+        return self._host.send(
+            rank,
+            memory,
+            tag,
+            traffic_class,
+            _DELIVERIES[delivery],
+            loss_ratio,
+            0.0 if deadline_s is None else deadline_s,
+            _scores(delivery, importance),
+            wait_follows,
+        )
+
+    def _start_receive(
+        self, rank: int | None, buffer: Memory, tag: int, *, wait_follows: bool
+    ) -> _native.Transfer:
+        if rank is not None:
+            _unsigned("rank", rank, 32)
+        _unsigned("tag", tag, 64)
+        return self._host.receive(_memory(buffer, "buffer", writable=True), rank, tag, wait_follows)
+
+    def _finish(self, future: TransferFuture, timeout_s: float | None) -> Outcome:
+        """The result of a blocking call. Whatever ends it early ends the message first, so the memory is free."""
+        try:
+            return future.result(timeout_s)
+        except errors.TransferTimeoutError:
+            if self._host.cancel(future._transfer):
+                self._host.wait(future._transfer, None)
+            if future._transfer.over and future._transfer.error is None:
+                return future.outcome  # it ended in the meantime
+            error = errors.TransferTimeoutError(
+                f"{future._name()} was not over after {timeout_s:g} s and was given up"
+            )
+            error.outcome = future.outcome
+            raise error from None
+        except KeyboardInterrupt:
+            if self._host.cancel(future._transfer):
+                self._host.wait(future._transfer, 1.0)
+            raise
+
+    def _strangers(self) -> dict[str, int]:
+        engine = self.stats().engine
+        return {counter: getattr(engine, counter) for counter in _STRANGER_HINTS}
+
+
+# Counters that rise while a handshake fails, and what that means.
+_STRANGER_HINTS = {
+    "bad_tag": "packets with a wrong tag came meanwhile: the job keys differ",
+    "unauthenticated": "packets came with a tag and without a key here, or the reverse: give both sides the same key",
+    "foreign_job": "packets of another job came meanwhile: the job numbers differ",
+}
+
+
+def _close(host: _native.Host, dispatcher: Dispatcher) -> None:
+    host.close()
+    dispatcher.join()
+
+
+def _options(rank: int, settings: Settings) -> _native.HostOptions:
+    """The native host's options: its units, 0 and "" for what is to be found out."""
+    options = _native.HostOptions()
+    options.rank = rank
+    options.driver = settings.driver
+    options.driver_extra = settings.driver_extra
+    options.bind_host = settings.bind_host or ""
+    options.port = settings.port
+    options.interface_name = settings.interface or ""
+    options.job = settings.job
+    key = settings.job_key()
+    if key is not None:
+        options.set_job_key(key)
+    options.encrypt = settings.encrypt
+    options.crypto_library = getattr(_native.CryptoLibrary, settings.crypto_library)
+    options.allow_unauthenticated = settings.allow_unauthenticated
+    options.max_datagram_bytes = settings.max_datagram_bytes or 0
+    options.socket_buffer_bytes = settings.socket_buffer_bytes or 0
+    options.receive_buffer_bytes = settings.receive_buffer_bytes or 0
+    options.segmentation_offload = settings.segmentation_offload
+    options.receive_offload = settings.receive_offload
+    options.paths = settings.paths
+    options.run_packets = settings.run_packets
+    options.dscp = list(settings.dscp)
+    options.congestion = getattr(_native.CongestionAlgorithm, settings.congestion)
+    options.line_rate_bps = settings.line_rate_bps
+    options.target_delay_ns = _ns(settings.target_delay_s)
+    options.initial_window_bytes = settings.initial_window_bytes
+    options.max_window_bytes = settings.max_window_bytes
+    options.peer_timeout_ns = _ns(settings.peer_timeout_s)
+    options.initial_rtt_ns = _ns(settings.initial_rtt_s)
+    options.min_rto_ns = _ns(settings.min_rto_s)
+    options.max_rto_ns = _ns(settings.max_rto_s)
+    options.max_ack_delay_ns = _ns(settings.max_ack_delay_s)
+    options.timer_granularity_ns = _ns(settings.timer_granularity_s)
+    options.linger_ns = _ns(settings.linger_s)
+    options.max_peers = settings.max_peers
+    options.max_messages_per_peer = settings.max_messages_per_peer
+    options.max_unexpected_bytes = settings.max_unexpected_bytes
+    return options
+
+
+def _ns(seconds: float) -> int:
+    return max(1, round(seconds * _NS_PER_S)) if seconds > 0 else 0
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _unsigned(name: str, value: object, bits: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not 0 <= value < 1 << bits:
+        raise errors.ArgumentError(f"{name} is {value!r}; accepted: an integer from 0 to {(1 << bits) - 1}")
+
+
+def _check_loss(delivery: str, loss_ratio: float) -> None:
+    if not isinstance(loss_ratio, int | float | np.floating) or not 0.0 <= loss_ratio < 1.0:
+        raise errors.BudgetError(
+            f"loss_ratio is {loss_ratio!r}; accepted: 0 to less than 1, the fraction of bytes that may be abandoned"
+        )
+    if delivery == "reliable" and loss_ratio != 0.0:
+        raise errors.BudgetError(
+            f"loss_ratio is {loss_ratio!r} with delivery 'reliable', which loses nothing; use 'bounded' or 'deadline'"
+        )
+
+
+def _check_deadline(delivery: str, deadline_s: float | None) -> None:
+    if delivery != "deadline":
+        if deadline_s is not None:
+            raise errors.DeadlineError(
+                f"deadline_s is {deadline_s!r} with delivery {delivery!r}; leave it out or use delivery 'deadline'"
+            )
+        return
+    if not isinstance(deadline_s, int | float | np.floating) or not (
+        math.isfinite(deadline_s) and deadline_s > 0
+    ):
+        raise errors.DeadlineError(f"deadline_s is {deadline_s!r}; accepted: more than 0 seconds")
+
+
+def _scores(delivery: str, importance: Importance | None) -> Importance:
+    """Importance of all blocks, or of each."""
+    if importance is None:
+        return IMPORTANCE_CRITICAL if delivery == "reliable" else IMPORTANCE_DEFAULT
+    if isinstance(importance, np.ndarray):
+        if importance.dtype == np.uint8 and importance.ndim == 1:
+            return np.ascontiguousarray(importance)
+        shown = f"{importance.dtype} of shape {importance.shape}"
+    else:
+        if _is_integer(importance) and 0 <= importance <= IMPORTANCE_CRITICAL:
+            return int(importance)
+        shown = repr(importance)
+    raise errors.ShapeError(
+        f"importance is {shown}; accepted: a number from 0 to 255, or an array of uint8 of shape (block_count,)"
+    )
+
+
+def _memory(memory: Memory, name: str, *, writable: bool) -> Memory:
+    """Memory as the native host takes it; arrays are looked at here, where the sentence can name their shape."""
+    if not isinstance(memory, np.ndarray):
+        return memory
+    if memory.dtype.hasobject:
+        raise errors.ShapeError(f"{name} has dtype {memory.dtype}, Python objects; accepted: numbers")
+    if not memory.flags.c_contiguous:
+        raise errors.ShapeError(
+            f"{name} of shape {memory.shape} and strides {memory.strides} is not C-contiguous; send"
+            " numpy.ascontiguousarray of it, or receive into a contiguous array and copy"
+        )
+    if writable and not memory.flags.writeable:
+        raise errors.ShapeError(f"{name} of shape {memory.shape} is read-only; accepted: a writable array")
+    # The buffer protocol has no word for dates and for types of other packages; their bytes will do.
+    return memory if memory.dtype.kind in "biufc" else memory.reshape(-1).view(np.uint8)

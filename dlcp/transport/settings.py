@@ -1,0 +1,330 @@
+"""Settings of an endpoint: what they are called, what they may be, and where they come from.
+
+A value comes from the first of: an argument, the environment (`DLCP_` and the field's name in capitals), the
+`[transport]` table of the TOML file that `DLCP_CONFIG` names, the default. Units are in the names. An unknown name
+is an error that names the nearest known one, in all three places. None stands for "found out when opening"; in the
+environment and in TOML it is written `auto`.
+
+What these fields do is the engine's and the driver's; here is only what a person may write.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from dlcp.errors import SettingsError
+
+# Variables of other parts of dlcp and of its tests; every other DLCP_* must be a setting.
+OTHER_VARIABLES = re.compile(r"DLCP_(CONFIG|(TEST|BENCH|TORCH|SWITCH|SIM|HYPOTHESIS|NATIVE)(_.*|$))")
+# Tables that the file may have besides [transport], for other parts of dlcp.
+OTHER_TABLES = {"torch", "switch", "sim"}
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What one field may be: how to read it from text, a check, and the accepted values in words."""
+
+    read: Callable[[str], Any]
+    accepts: Callable[[Any], bool]
+    words: str
+
+
+def _number(kind: type[int] | type[float], low: float, high: float, *, above: bool = False) -> _Rule:
+    types = (int,) if kind is int else (int, float)
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, types):
+            return False
+        return bool(low < value <= high if above else low <= value <= high)
+
+    unit = "an integer" if kind is int else "a number"
+    words = (
+        f"{unit} above {low:g} up to {high:g}"
+        if above
+        else f"{unit} from {low:,} to {high:,}".replace(",", " ")
+    )
+    return _Rule(kind, accepts, words)
+
+
+def _text(words: str = "a text") -> _Rule:
+    return _Rule(str, lambda value: isinstance(value, str) and "\0" not in value, words)
+
+
+def _choice(*names: str) -> _Rule:
+    return _Rule(str, lambda value: value in names, "one of " + ", ".join(names))
+
+
+def _read_bool(text: str) -> bool:
+    return {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }[text.lower()]
+
+
+_BOOL = _Rule(
+    _read_bool, lambda value: isinstance(value, bool), "true or false (in the environment also 1 or 0)"
+)
+
+
+def _is_dscp(value: Any) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 8
+        and all(isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 63 for code in value)
+    )
+
+
+_DSCP = _Rule(
+    lambda text: tuple(int(word) for word in text.split(",")),
+    _is_dscp,
+    "8 integers from 0 to 63, one per traffic class",
+)
+_KEY = _Rule(
+    bytes.fromhex, lambda value: isinstance(value, bytes) and len(value) == KEY_BYTES, f"{KEY_BYTES} bytes"
+)
+
+
+def _setting(default: Any, rule: _Rule, *, auto: bool = False, secret: bool = False) -> Any:
+    return field(default=default, repr=not secret, metadata={"rule": rule, "auto": auto})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every setting of an endpoint, checked. Make one with `Settings(...)` or `Settings.load(...)`.
+
+    Raises SettingsError: a value outside its range, named with the range.
+    """
+
+    # ---- where ----
+    driver: str = _setting("udp", _text("udp, the name of a plugin, or its path"))
+    driver_extra: str = _setting("", _text("words for the driver"))
+    bind_host: str | None = _setting(None, _text("an address or a name of this host"), auto=True)
+    """None: loopback, or the interface's own address if `interface` is set."""
+    port: int = _setting(0, _number(int, 0, 65535))
+    """UDP port that peers send to; 0: any free one."""
+    interface: str | None = _setting(None, _text("the name of a network interface"), auto=True)
+    """Send and receive through this interface only."""
+    job: int = _setting(0, _number(int, 0, 2**32 - 1))
+    """Packets of another job are counted and dropped."""
+
+    # ---- packet protection ----
+    key: bytes | None = _setting(None, _KEY, auto=True, secret=True)
+    """The job key. Not read from the environment or TOML, where it would be seen: use key_file."""
+    key_file: str | None = _setting(None, _text("the path of a file"), auto=True)
+    """A file with the job key: 32 bytes, or 64 hexadecimal digits."""
+    encrypt: bool = _setting(False, _BOOL)
+    crypto_library: str = _setting("fastest", _choice("fastest", "openssl", "ipsec_mb"))
+    allow_unauthenticated: bool = _setting(False, _BOOL)
+    """Accept, without a key, an address that other hosts can reach."""
+
+    # ---- datagrams and buffers ----
+    max_datagram_bytes: int | None = _setting(None, _number(int, 576, 9152), auto=True)
+    """Largest UDP payload; None: what the interface carries in one piece. The handshake lowers it to the path."""
+    socket_buffer_bytes: int | None = _setting(None, _number(int, 4096, 2**31 - 1), auto=True)
+    """Asked of the kernel, for receiving and for sending."""
+    receive_buffer_bytes: int | None = _setting(None, _number(int, 65536, 2**40), auto=True)
+    """Offered to all senders together as credit; None: what the sockets hold."""
+    segmentation_offload: bool = _setting(True, _BOOL)
+    receive_offload: bool = _setting(True, _BOOL)
+
+    # ---- spraying ----
+    paths: int = _setting(8, _number(int, 1, 64))
+    run_packets: int = _setting(16, _number(int, 1, 1024))
+    """Packets of one path in a row; 1 sprays packet by packet."""
+    dscp: tuple[int, ...] = _setting((0, 8, 16, 24, 32, 40, 48, 56), _DSCP)
+    """DSCP per traffic class, control last."""
+
+    # ---- congestion control ----
+    congestion: str = _setting("window", _choice("window", "line_rate", "credit"))
+    line_rate_bps: int = _setting(0, _number(int, 0, 10**13))
+    """Of this host's link; 0: unknown. Congestion control `line_rate` and `credit` need it."""
+    target_delay_s: float = _setting(1e-3, _number(float, 0, 10, above=True))
+    initial_window_bytes: int = _setting(64 * 1024, _number(int, 576, 2**40))
+    max_window_bytes: int = _setting(16 * 1024 * 1024, _number(int, 576, 2**40))
+
+    # ---- timers ----
+    connect_timeout_s: float = _setting(30.0, _number(float, 0, 1e9, above=True))
+    """How long connect() waits for the handshake unless told otherwise."""
+    peer_timeout_s: float = _setting(10.0, _number(float, 0, 86400, above=True))
+    """Silence after which a peer with work outstanding is dead."""
+    initial_rtt_s: float = _setting(10e-3, _number(float, 0, 10, above=True))
+    min_rto_s: float = _setting(200e-6, _number(float, 0, 3600, above=True))
+    max_rto_s: float = _setting(1.0, _number(float, 0, 3600, above=True))
+    max_ack_delay_s: float = _setting(500e-6, _number(float, 0, 1))
+    timer_granularity_s: float = _setting(100e-6, _number(float, 0, 1))
+    """How late this host's timers may be: pacing allows this much of its rate at once."""
+    linger_s: float = _setting(100e-6, _number(float, 0, 1))
+    """After a blocking call the I/O thread stays away for this long, so that the next one finds the way free."""
+
+    # ---- bounds ----
+    max_peers: int = _setting(4096, _number(int, 1, 65535))
+    max_messages_per_peer: int = _setting(16384, _number(int, 1, 2**20))
+    max_unexpected_bytes: int = _setting(64 * 1024 * 1024, _number(int, 0, 2**40))
+    """Payload kept for messages that nobody has asked for yet; beyond it senders hold."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            _check(item.name, getattr(self, item.name), f"setting {item.name}")
+        if self.key is not None and self.key_file is not None:
+            raise SettingsError("key and key_file are both set; give one of them")
+        if self.encrypt and self.key is None and self.key_file is None:
+            raise SettingsError("encrypt is set, but there is no job key; set key_file")
+        if self.congestion != "window" and self.line_rate_bps == 0:
+            raise SettingsError(
+                f"congestion is {self.congestion!r} and line_rate_bps is 0; set it to the rate of this host's link"
+            )
+        if self.max_rto_s < self.min_rto_s:
+            raise SettingsError(
+                f"max_rto_s is {self.max_rto_s:g}, less than min_rto_s, {self.min_rto_s:g}; accepted: at least that"
+            )
+
+    @classmethod
+    def load(cls, *, environ: Mapping[str, str] | None = None, **arguments: Any) -> Self:
+        """Settings from arguments, the environment, the TOML file and the defaults, in this order.
+
+        `environ`: in place of os.environ. Reads the file that DLCP_CONFIG names, if set.
+        Raises SettingsError: an unknown name, a malformed value, a file that cannot be read.
+        """
+        environ = os.environ if environ is None else environ
+        for name in arguments:
+            _known(name, "argument")
+        values: dict[str, Any] = {}
+        if environ.get("DLCP_CONFIG"):
+            values |= _from_file(Path(environ["DLCP_CONFIG"]))
+        values |= _from_environment(environ)
+        values |= arguments
+        # A key given as an argument takes the place of a file named elsewhere, and the reverse.
+        if arguments.get("key") is not None and "key_file" not in arguments:
+            values.pop("key_file", None)
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some settings changed. Raises SettingsError."""
+        for name in changes:
+            _known(name, "argument")
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return type(self)(**(values | changes))
+
+    def job_key(self) -> bytes | None:
+        """The 32 bytes of the job key, read from key_file if that is set; None: no key.
+
+        Raises SettingsError: the file cannot be read, or holds something else.
+        """
+        return self.key if self.key_file is None else read_key_file(Path(self.key_file))
+
+
+def read_key_file(path: Path) -> bytes:
+    """The 32 bytes of a job key: the file holds them, or 64 hexadecimal digits.
+
+    Raises SettingsError: it cannot be read, or holds something else.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(
+            f"key file {path}: {error.strerror}; write 32 random bytes there: head -c 32 /dev/urandom > {path}"
+        ) from error
+    if len(content) == KEY_BYTES:
+        return content
+    try:
+        key = bytes.fromhex(content.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise SettingsError(
+            f"key file {path} has {len(content)} bytes; accepted: exactly {KEY_BYTES} bytes, or {2 * KEY_BYTES} "
+            "hexadecimal digits"
+        )
+    return key
+
+
+def _rules() -> dict[str, tuple[_Rule, bool]]:
+    return {item.name: (item.metadata["rule"], item.metadata["auto"]) for item in fields(Settings)}
+
+
+def _known(name: str, where: str, shown: str | None = None, *, prefix: str = "") -> None:
+    """Raises SettingsError if there is no such setting."""
+    names = list(_rules())
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    raise SettingsError(f"unknown {where} {shown or name!r}; did you mean {prefix}{_shown(near[0], prefix)}?")
+
+
+def _shown(name: str, prefix: str) -> str:
+    return name.upper() if prefix else name
+
+
+def _check(name: str, value: Any, where: str) -> None:
+    """Raises SettingsError if the setting may not have this value."""
+    rule, auto = _rules()[name]
+    if value is None and auto:
+        return
+    if not rule.accepts(value):
+        shown = "a secret" if name == "key" else repr(value)
+        raise SettingsError(f"{where} is {shown}; accepted: {rule.words}{', or auto' if auto else ''}")
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if not variable.startswith("DLCP_") or OTHER_VARIABLES.fullmatch(variable):
+            continue
+        name = variable.removeprefix("DLCP_").lower()
+        _known(name, "environment variable", variable, prefix="DLCP_")
+        if name == "key":
+            raise SettingsError("DLCP_KEY is not read: an environment is seen by others; use DLCP_KEY_FILE")
+        rule, auto = _rules()[name]
+        value: Any = None
+        if not (auto and text.strip().lower() in {"", "auto"}):
+            try:
+                value = rule.read(text.strip())
+            except (ValueError, KeyError):
+                value = text
+        _check(name, value, f"environment variable {variable}")
+        values[name] = value
+    return values
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise SettingsError(f"DLCP_CONFIG names {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    for table in content:
+        if table != "transport" and table not in OTHER_TABLES:
+            known = sorted({"transport", *OTHER_TABLES})
+            near = difflib.get_close_matches(table, known, n=1, cutoff=0.0)
+            raise SettingsError(f"{path}: unknown table or key {table!r}; did you mean [{near[0]}]?")
+    table = content.get("transport", {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: transport is {table!r}; accepted: a table [transport]")
+    values: dict[str, Any] = {}
+    for name, given in table.items():
+        _known(name, f"key in [transport] of {path}:")
+        if name == "key":
+            raise SettingsError(f"{path}: key is not read from a file that others may read; use key_file")
+        auto = _rules()[name][1]
+        value = tuple(given) if isinstance(given, list) else given
+        if auto and value == "auto":
+            value = None
+        _check(name, value, f"{path}: {name}")
+        values[name] = value
+    return values

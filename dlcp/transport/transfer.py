@@ -1,0 +1,255 @@
+"""One message under way, as a future, and what became of it.
+
+A future is done when the message's final event has come; until then the endpoint holds on to the memory. Callbacks
+run one after the other on a thread of the endpoint's own, started when the first is added, so that a callback may
+wait for other messages and neither packets nor the interpreter's end wait for a callback.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dlcp import errors
+
+if TYPE_CHECKING:
+    from dlcp import _native
+
+logger = logging.getLogger("dlcp")
+
+_NO_WORDS = np.zeros(0, np.uint64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one message ended. Bytes are of payload; blocks are what one packet carries."""
+
+    rank: int | None
+    """The peer; None: a receive from anyone that nobody answered."""
+    tag: int
+    message_bytes: int
+    block_bytes: int
+    """Of every block but the last."""
+    blocks: int
+    delivered_bytes: int
+    abandoned_bytes: int
+    abandoned_blocks: int
+    retransmitted_bytes: int
+    """Known to the sender only."""
+    waited_s: float
+    """From the call to the end of the message."""
+    _words: npt.NDArray[np.uint64] = field(repr=False, compare=False)
+
+    @property
+    def abandoned(self) -> npt.NDArray[np.bool_]:
+        """One bool per block, shape (blocks,): True where the block was abandoned.
+
+        The receive buffer keeps there what it held before.
+        """
+        mask = np.zeros(self.blocks, np.bool_)
+        if self.abandoned_blocks:
+            bits = np.unpackbits(
+                self._words.astype("<u8").view(np.uint8), bitorder="little", count=self.blocks
+            )
+            mask[: len(bits)] = bits
+        return mask
+
+    def abandoned_ranges(self) -> npt.NDArray[np.int64]:
+        """Abandoned bytes as (begin, end) pairs, shape (n, 2); neighbouring blocks are one pair."""
+        edges = np.flatnonzero(np.diff(self.abandoned.astype(np.int8), prepend=0, append=0)).astype(np.int64)
+        return np.minimum(edges.reshape(-1, 2) * self.block_bytes, self.message_bytes)
+
+
+class TransferFuture:
+    """The future of one message, like concurrent.futures.Future. Made by Endpoint.isend and Endpoint.ireceive."""
+
+    __slots__ = ("_action", "_callbacks", "_dispatcher", "_host", "_rank", "_tag", "_transfer", "__weakref__")
+
+    def __init__(
+        self,
+        host: _native.Host,
+        transfer: _native.Transfer,
+        dispatcher: Dispatcher,
+        action: str,
+        rank: int | None,
+        tag: int,
+    ) -> None:
+        self._host = host
+        self._transfer = transfer
+        self._dispatcher = dispatcher
+        self._action = action
+        self._rank = rank
+        self._tag = tag
+        self._callbacks: list[Callable[[TransferFuture], object]] = []
+
+    def __repr__(self) -> str:
+        state = "under way" if not self.done() else self._transfer.error or "finished"
+        return f"<TransferFuture: {self._name()}, {state}>"
+
+    def done(self) -> bool:
+        """Whether the message is over. Does not block."""
+        return self._transfer.over
+
+    def cancelled(self) -> bool:
+        """Whether this side gave the message up."""
+        return self.done() and self._transfer.error == "cancelled"
+
+    def cancel(self) -> bool:
+        """Asks to give the message up; False if it is over already. It is done soon after, not at once."""
+        return self._host.cancel(self._transfer)
+
+    def result(self, timeout: float | None = None) -> Outcome:
+        """The outcome; blocks until the message is over.
+
+        `timeout`: seconds. Raises TransferTimeoutError when it has passed (the message goes on), and the message's own
+        TransferError if it failed.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self.outcome
+
+    def exception(self, timeout: float | None = None) -> errors.TransferError | None:
+        """What the message failed of, or None; blocks until it is over.
+
+        `timeout`: seconds. Raises TransferTimeoutError when it has passed.
+        """
+        if not self._host.wait(self._transfer, timeout):
+            raise errors.TransferTimeoutError(
+                f"{self._name()} is not over after {timeout:g} s; it goes on: call result() again or cancel()"
+            )
+        name = self._transfer.error
+        if name is None:
+            return None
+        outcome = self.outcome
+        error = _failure(name, self._name(), outcome)
+        error.outcome = outcome
+        return error
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the message, whether it failed or not. Raises DlcpError if it is not over yet."""
+        if not self.done():
+            raise errors.DlcpError(f"{self._name()} is not over; wait for result() first")
+        transfer = self._transfer
+        message, block, blocks, delivered, abandoned, abandoned_blocks, retransmitted = transfer.outcome
+        return Outcome(
+            rank=transfer.rank,
+            tag=self._tag,
+            message_bytes=message,
+            block_bytes=block,
+            blocks=blocks,
+            delivered_bytes=delivered,
+            abandoned_bytes=abandoned,
+            abandoned_blocks=abandoned_blocks,
+            retransmitted_bytes=retransmitted,
+            waited_s=transfer.waited_s,
+            _words=transfer.abandoned_words if abandoned_blocks else _NO_WORDS,
+        )
+
+    def add_done_callback(self, callback: Callable[[TransferFuture], object]) -> None:
+        """Has `callback(self)` called once the message is over: at once, by this thread, if it is already.
+
+        Otherwise on the endpoint's callback thread, in the order in which messages end. What it raises is logged.
+        """
+        self._dispatcher.add(self, callback)
+
+    def _name(self) -> str:
+        whom = "any rank" if self._rank is None else f"rank {self._rank}"
+        return f"{self._action} {whom}, tag {self._tag}"
+
+
+class Dispatcher:
+    """Calls the callbacks of one endpoint's futures, on a thread that starts with the first of them."""
+
+    def __init__(self, host: _native.Host, rank: int) -> None:
+        self._host = host
+        self._rank = rank
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, TransferFuture] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, future: TransferFuture, callback: Callable[[TransferFuture], object]) -> None:
+        """Has the callback called when the future is done, or calls it now."""
+        with self._lock:
+            if future._callbacks and not future.done():
+                future._callbacks.append(callback)
+                return
+            watch = next(self._ids)
+            self._waiting[watch] = future
+            future._callbacks.append(callback)
+            if self._host.watch(future._transfer, watch):
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._run, name=f"dlcp-callbacks-{self._rank}", daemon=True
+                    )
+                    self._thread.start()
+                return
+            del self._waiting[watch]
+            future._callbacks.remove(callback)
+        _call(callback, future)
+
+    def join(self) -> None:
+        """Waits until the callbacks of a closed host have run, unless called by one of them."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        # Nothing more comes once the host is closed, and then there is no waiting either.
+        while watches := self._host.next_finished(None):
+            for watch in watches:
+                with self._lock:
+                    future = self._waiting.pop(watch)
+                    callbacks, future._callbacks = future._callbacks, []
+                for callback in callbacks:
+                    _call(callback, future)
+
+
+def _call(callback: Callable[[TransferFuture], object], future: TransferFuture) -> None:
+    try:
+        callback(future)
+    except Exception:
+        logger.exception("callback of %r", future)
+
+
+def _failure(name: str, what: str, outcome: Outcome) -> errors.TransferError:
+    """The exception for an error of the engine, by its name."""
+    waited = f"after {outcome.waited_s:.3g} s"
+    match name:
+        case "peer_timeout":
+            return errors.PeerTimeoutError(
+                f"{what}: the peer went silent {waited}; see whether its process runs and the network reaches it"
+                " (peer_timeout_s is how long to wait)"
+            )
+        case "peer_restarted":
+            return errors.PeerRestartedError(
+                f"{what}: the peer came back as another process {waited}; what was under way is lost: start over"
+            )
+        case "peer_closed":
+            return errors.PeerClosedError(f"{what}: the peer closed its endpoint {waited}")
+        case "cancelled":
+            return errors.TransferCancelledError(f"{what}: given up by this side {waited}")
+        case "peer_cancelled":
+            return errors.PeerCancelledError(f"{what}: given up by the peer {waited}")
+        case "receive_too_small":
+            return errors.ReceiveTooSmallError(
+                f"{what}: the message of {outcome.message_bytes} bytes is longer than the receive buffer; give"
+                " a buffer of at least the message's length"
+            )
+        case "refused":
+            return errors.RefusedError(
+                f"{what}: the peer refused {outcome.message_bytes} bytes, its receive buffer is smaller; let both sides"
+                " agree on the length"
+            )
+        case "closed":
+            return errors.TransferClosedError(f"{what}: this endpoint was closed {waited}")
+        case _:
+            return errors.TransferError(f"{what}: {name} {waited}")
