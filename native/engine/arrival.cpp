@@ -198,8 +198,12 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
     }
     if (h.message_id - peer.incoming.base() >= 2 * config_.max_messages_per_peer) {
         ++counters_.held_packets;
-        push_event({EventKind::bound_reached, CommandError::too_many_messages, {peer.index}, {}, h.tag,
-                    static_cast<std::uint32_t>(Bound::messages), {0}});
+        if (std::find(peer.hold_ids.begin(), peer.hold_ids.end(), h.message_id) == peer.hold_ids.end()) {
+            peer.hold_ids.push_back(h.message_id);
+            queue_control(peer);
+            push_event({EventKind::bound_reached, CommandError::too_many_messages, {peer.index}, {}, h.tag,
+                        static_cast<std::uint32_t>(Bound::messages), {0}});
+        }
         return false;
     }
     peer.incoming.extend(h.message_id);

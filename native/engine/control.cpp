@@ -140,6 +140,9 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
         if (known) peer.incoming[id].answer_queued = false;
         peer.refuse_ids.pop_back();
     }
+    if (peer.probe_due)  // what is being cancelled is asked for by saying so again
+        for (std::uint32_t m = peer.started.front(); m != Link::none; m = StartedList::next(outgoing_, m))
+            if (outgoing_[m].state == OutgoingMessage::State::cancelling) peer.cancel_ids.push_back(outgoing_[m].wire_id);
     bool asks = false;  // wants an acknowledgement: enters the sent ring
     while (!peer.cancel_ids.empty()) {
         if (!writer.put_cancel(peer.cancel_ids.back())) break;
@@ -192,9 +195,8 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
         const std::size_t most = fitting<std::uint32_t>(writer.room(), probe_ids);
         for (std::uint32_t m = peer.started.front(); m != Link::none && n < most; m = StartedList::next(outgoing_, m)) {
             const OutgoingMessage& message = outgoing_[m];
-            if (message.state == OutgoingMessage::State::cancelling)
-                peer.cancel_ids.push_back(message.wire_id);
-            else if (message.first_pass_over() || message.state == OutgoingMessage::State::held)
+            if (message.state == OutgoingMessage::State::cancelling) continue;
+            if (message.first_pass_over() || message.state == OutgoingMessage::State::held)
                 ids[n++] = message.wire_id;
         }
         if (writer.put_ids(wire::FrameType::probe, {ids.data(), n})) {
@@ -213,7 +215,7 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
                                         (asks ? wire::flag::ack_request : 0));
     h.traffic_class = wire::control_class;
     h.key_epoch = peer.keys.send_epoch();
-    h.path = peer.paths.next_up();
+    h.path = peer.timeouts > 1 || peer.keepalive_tries > 1 ? peer.paths.any(random_.next()) : peer.paths.any_up(random_.next());
     h.job = config_.job;
     h.source_rank = config_.rank;
     h.session = static_cast<std::uint32_t>(peer.peer_session);
@@ -234,7 +236,6 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
         record.traffic_class = wire::control_class;
         h.packet_number = peer.sent.push(record);
         peer.paths.on_sent(h.path);
-        ++peer.awaiting;
     } else {
         h.packet_number = peer.sent.skip();
     }
@@ -328,12 +329,23 @@ void Endpoint::Impl::handle_control(Time now, Peer& peer, const wire::Datagram& 
             }
             case wire::FrameType::probe:
                 peer.ack_now = peer.ack_full = true;
+                peer.grant_due = grants_.granted(peer.index).value > 0;  // the last one may have been lost
                 queue_control(peer);
                 for (std::size_t i = 0; has_count && i < count; ++i) {
                     const std::uint32_t id = id_at(i);
-                    if (!peer.incoming.contains(id)) continue;
+                    if (id < peer.incoming.base()) continue;
+                    if (id - peer.incoming.base() >= 2 * config_.max_messages_per_peer) {
+                        peer.hold_ids.push_back(id);
+                        continue;
+                    }
+                    if (!peer.incoming.contains(id) || peer.incoming[id].state == IncomingEntry::State::unknown) {
+                        // Nothing of it came, or it was told to hold and the word to proceed was lost.
+                        peer.proceed_ids.push_back(id);
+                        continue;
+                    }
                     IncomingEntry& entry = peer.incoming[id];
                     if (entry.state == IncomingEntry::State::active) {
+                        peer.proceed_ids.push_back(id);  // in case an old word to hold was the last it heard
                         IncomingMessage& m = incoming_[entry.slot];
                         note_first_pass_over(now, m, delay_ns);
                         if (m.tolerant()) end_if_possible(now, entry.slot);
@@ -384,10 +396,12 @@ void Endpoint::Impl::handle_control(Time now, Peer& peer, const wire::Datagram& 
                 break;
             }
             case wire::FrameType::demand:
-                if (config_.congestion == CongestionAlgorithm::credit)
+                // Whoever asks is granted, whatever this side itself sends by.
+                if (frame.body.size() >= 8)
                     grants_.want(now, peer.index, Bytes{wire::load64(frame.body.data())});
                 break;
             case wire::FrameType::grant:
+                if (frame.body.size() < 8) break;
                 peer.granted = std::max(peer.granted, Bytes{wire::load64(frame.body.data())});
                 refresh(peer);
                 break;

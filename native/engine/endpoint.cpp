@@ -116,7 +116,7 @@ CommandResult<MessageId> Endpoint::Impl::send(Time now, const SendCommand& c) {
     m.retransmitted_bytes = 0;
     m.released = false;
     m.next_same_tag = UINT32_MAX;
-    m.reset(peer->block_bytes, reliable ? std::span<const std::uint8_t>{} : c.importance);
+    m.reset(peer->block_bytes, c.importance);
     peer->outgoing.push_back(outgoing_, slot);
 
     // Messages of one tag go one after the other, so that they pair with receives in order.
@@ -208,12 +208,12 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
 CommandError Endpoint::Impl::cancel(Time now, MessageId id) {
     if (id.slot != UINT32_MAX && id.slot & incoming_bit) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
-        if (!incoming_.in_use(slot, id.generation)) return CommandError::unknown_message;
+        if (!known_incoming(slot, id.generation)) return CommandError::unknown_message;
         if (incoming_[slot].over) return CommandError::message_over;
         finish_incoming(now, slot, CommandError::cancelled);
         return CommandError::none;
     }
-    if (!outgoing_.in_use(id.slot, id.generation)) return CommandError::unknown_message;
+    if (!known_outgoing(id.slot, id.generation)) return CommandError::unknown_message;
     OutgoingMessage& m = outgoing_[id.slot];
     if (m.told()) return CommandError::message_over;
     Peer& peer = *peers_[m.peer];
@@ -236,19 +236,17 @@ CommandError Endpoint::Impl::cancel(Time now, MessageId id) {
 CommandError Endpoint::Impl::release(MessageId id) {
     if (id.slot != UINT32_MAX && id.slot & incoming_bit) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
-        if (!incoming_.in_use(slot, id.generation)) return CommandError::unknown_message;
+        if (!known_incoming(slot, id.generation)) return CommandError::unknown_message;
         IncomingMessage& m = incoming_[slot];
         if (!m.over) return CommandError::message_not_over;
-        if (m.released) return CommandError::unknown_message;
         m.released = true;
         forget_incoming(slot);
         return CommandError::none;
     }
-    if (!outgoing_.in_use(id.slot, id.generation)) return CommandError::unknown_message;
+    if (!known_outgoing(id.slot, id.generation)) return CommandError::unknown_message;
     OutgoingMessage& m = outgoing_[id.slot];
     if (m.state == OutgoingMessage::State::cancelling) {
         // Told as failed already; the slot goes when the receiver has heard.
-        if (m.released) return CommandError::unknown_message;
         m.released = true;
         return CommandError::none;
     }
@@ -261,7 +259,7 @@ CommandResult<MessageOutcome> Endpoint::Impl::outcome(MessageId id) const {
     MessageOutcome out;
     if (id.slot != UINT32_MAX && id.slot & incoming_bit) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
-        if (!incoming_.in_use(slot, id.generation)) return {{}, CommandError::unknown_message};
+        if (!known_incoming(slot, id.generation)) return {{}, CommandError::unknown_message};
         const IncomingMessage& m = incoming_[slot];
         if (!m.over) return {{}, CommandError::message_not_over};
         out.message_bytes = m.message_bytes;
@@ -273,7 +271,7 @@ CommandResult<MessageOutcome> Endpoint::Impl::outcome(MessageId id) const {
         if (m.abandoned_blocks > 0) out.abandoned = m.received.words();
         return {out, CommandError::none};
     }
-    if (!outgoing_.in_use(id.slot, id.generation)) return {{}, CommandError::unknown_message};
+    if (!known_outgoing(id.slot, id.generation)) return {{}, CommandError::unknown_message};
     const OutgoingMessage& m = outgoing_[id.slot];
     if (!m.told()) return {{}, CommandError::message_not_over};
     out.message_bytes = m.message_bytes;

@@ -69,6 +69,13 @@ private:
     void enqueue(std::uint32_t slot, bool front);
     void fail_all(Time now, Peer& peer, CommandError error);
     void peer_down(Time now, Peer& peer, CommandError error);
+    // What the application may still name: not released, though the slot may live on until the other side knows.
+    bool known_outgoing(std::uint32_t slot, std::uint32_t generation) const {
+        return outgoing_.in_use(slot, generation) && !outgoing_[slot].released;
+    }
+    bool known_incoming(std::uint32_t slot, std::uint32_t generation) const {
+        return incoming_.in_use(slot, generation) && !incoming_[slot].released;
+    }
     MessageId outgoing_id(std::uint32_t slot) const { return {slot, outgoing_.generation(slot)}; }
     MessageId incoming_id(std::uint32_t slot) const { return {slot | incoming_bit, incoming_.generation(slot)}; }
 

@@ -193,6 +193,7 @@ void Endpoint::Impl::handle_hello(Time now, const dlcp_packet& packet, const wir
         peer.hello_at = now + config_.initial_rtt * 2;
         peer.last_heard = now;
         peer.rtt = RttEstimator(config_.initial_rtt);
+        update_liveness(now, peer);
     }
     const std::uint64_t length = wire::header_bytes + d.header.payload_bytes + (d.tag ? wire::tag_bytes : 0);
     peer.heard_hello_bytes = static_cast<std::uint16_t>(std::min<std::uint64_t>(length, UINT16_MAX));
@@ -251,7 +252,7 @@ std::size_t Endpoint::Impl::write_hello(Time now, Peer& peer, bool candidate, dl
     h.session = static_cast<std::uint32_t>(theirs);
     h.timestamp_ns = static_cast<std::uint32_t>(now.value);
     h.packet_number = candidate ? peer.candidate_hello_number++ : peer.hello_number++;
-    h.path = peer.state == Peer::State::established ? peer.paths.next_up()
+    h.path = peer.state == Peer::State::established ? peer.paths.any_up(random_.next())
                                                     : static_cast<std::uint16_t>(peer.hello_attempts % config_.paths);
     const std::size_t room = size - wire::header_bytes - (keyed ? wire::tag_bytes : 0);
     wire::FrameWriter writer(slot.head + wire::header_bytes, room);

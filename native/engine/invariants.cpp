@@ -16,7 +16,7 @@ std::string Endpoint::Impl::check_invariants() const {
         for (std::uint64_t n = peer.sent.find(0); n != peer.sent.next(); n = peer.sent.find(n + 1))
             if (!peer.sent[n].lost) {
                 in_flight += peer.sent[n].bytes;
-                ++awaiting;
+                awaiting += peer.sent[n].message_slot != SentPacket::no_message;
             }
         if (peer.state == Peer::State::established && awaiting != peer.awaiting) return say(peer, "awaiting miscounted");
         if (peer.state == Peer::State::established && in_flight != peer.in_flight.value)

@@ -20,7 +20,7 @@ void OutgoingMessage::cut(std::uint16_t block_bytes) {
 
 void OutgoingMessage::reset(std::uint16_t block_bytes, std::span<const std::uint8_t> importance) {
     importance_.assign(importance.begin(), importance.end());
-    lost_critical_blocks_ = lost_droppable_bytes_ = abandoned_known_ = 0;
+    lost_critical_blocks_ = lost_droppable_blocks_ = lost_droppable_bytes_ = acked_blocks_ = abandoned_known_ = 0;
     repair_order_.clear();
     repair_order_stale_ = false;
     cut(block_bytes);
@@ -70,6 +70,7 @@ void OutgoingMessage::take(const Next& next) {
         } else {
             repair_order_.pop_back();
             lost_droppable_.clear(next.block);
+            --lost_droppable_blocks_;
             lost_droppable_bytes_ -= payload_bytes(next.block);
         }
         return;
@@ -84,6 +85,7 @@ void OutgoingMessage::take(const Next& next) {
 
 void OutgoingMessage::on_acked(std::uint32_t block) {
     if (!acked_.insert(block)) return;
+    ++acked_blocks_;
     if (critical(block)) {
         if (lost_critical_.test(block)) {
             lost_critical_.clear(block);
@@ -91,6 +93,7 @@ void OutgoingMessage::on_acked(std::uint32_t block) {
         }
     } else if (lost_droppable_.test(block)) {
         lost_droppable_.clear(block);
+        --lost_droppable_blocks_;
         lost_droppable_bytes_ -= payload_bytes(block);
         repair_order_stale_ = true;
     }
@@ -101,6 +104,7 @@ void OutgoingMessage::on_lost(std::uint32_t block) {
     if (critical(block)) {
         if (lost_critical_.insert(block)) ++lost_critical_blocks_;
     } else if (lost_droppable_.insert(block)) {
+        ++lost_droppable_blocks_;
         lost_droppable_bytes_ += payload_bytes(block);
         repair_order_stale_ = true;
     }

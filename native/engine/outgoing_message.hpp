@@ -78,7 +78,7 @@ public:
     // Bytes of payload that would be sent now if nothing limited it.
     std::uint64_t backlog_bytes() const {
         std::uint64_t blocks = std::uint64_t{lost_critical_blocks_} + first_pass_left_;
-        return blocks * block_bytes_ + (droppable_repair_due() ? lost_droppable_bytes_ - budget_bytes() : 0);
+        return blocks * block_bytes_ + (droppable_repair_due() ? std::max(lost_droppable_bytes_, budget_bytes()) - budget_bytes() : 0);
     }
     struct Next {
         std::uint32_t block;
@@ -106,7 +106,10 @@ public:
 
 private:
     bool droppable_repair_due() const {
-        return first_pass_left_ == 0 && lost_droppable_bytes_ > 0 && lost_droppable_bytes_ > budget_bytes();
+        if (first_pass_left_ > 0 || lost_droppable_blocks_ == 0) return false;
+        // A receiver that has heard of no block at all cannot end the message: one must get through.
+        const bool unheard = acked_blocks_ == 0 && lost_droppable_blocks_ + lost_critical_blocks_ == blocks_;
+        return unheard || lost_droppable_bytes_ > budget_bytes();
     }
     void cut(std::uint16_t block_bytes);
     std::uint32_t next_with(bool critical, std::uint32_t from) const;
@@ -124,7 +127,9 @@ private:
     Bitmap lost_critical_;
     Bitmap lost_droppable_;
     std::uint32_t lost_critical_blocks_ = 0;
+    std::uint32_t lost_droppable_blocks_ = 0;
     std::uint32_t lost_droppable_bytes_ = 0;
+    std::uint32_t acked_blocks_ = 0;
     std::vector<std::uint32_t> repair_order_;  // lost droppable blocks, most important last
     bool repair_order_stale_ = false;
 

@@ -1,6 +1,7 @@
 #include "engine/path_set.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace dlcp {
 
@@ -34,7 +35,6 @@ void drift(std::uint32_t& share, bool event, std::uint32_t one) {
 
 void PathSet::reset(std::uint16_t paths) {
     paths_.assign(paths, Path{});
-    control_turn_ = 0;
 }
 
 PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
@@ -61,12 +61,10 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
     return {best, false};
 }
 
-std::uint16_t PathSet::next_up() {
-    for (std::size_t tries = 0; tries < paths_.size(); ++tries) {
-        control_turn_ = static_cast<std::uint16_t>((control_turn_ + 1) % paths_.size());
-        if (paths_[control_turn_].up) break;
-    }
-    return control_turn_;
+std::uint16_t PathSet::any_up(std::uint64_t chance) const {
+    std::size_t i = chance % paths_.size();
+    while (!paths_[i].up) i = (i + 1) % paths_.size();
+    return static_cast<std::uint16_t>(i);
 }
 
 void PathSet::on_acked(std::uint16_t index, bool ce) {
@@ -108,21 +106,37 @@ void PathSet::take_down(std::uint16_t index, Time now, Duration round_trip, std:
 void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes) {
     if (paths_.size() == 1) return;
     // Medians of the paths that are up: what is normal on this network. A fixed array: at most 64 paths.
-    std::uint32_t losses[64];
-    Duration delays[64];
-    std::size_t n = 0;
-    std::size_t timed = 0;
+    std::array<std::uint32_t, 64> losses{};
+    std::array<Duration, 64> delays{};
+    std::ptrdiff_t n = 0;
+    std::ptrdiff_t timed = 0;
     for (const Path& path : paths_) {
         if (!path.up) continue;
-        losses[n++] = path.loss;
-        if (path.rtt > Duration{0}) delays[timed++] = path.rtt;
+        losses[static_cast<std::size_t>(n++)] = path.loss;
+        if (path.rtt > Duration{0}) delays[static_cast<std::size_t>(timed++)] = path.rtt;
     }
-    std::nth_element(losses, losses + n / 2, losses + n);
-    const std::uint32_t normal_loss = losses[n / 2];
+    std::nth_element(losses.begin(), losses.begin() + n / 2, losses.begin() + n);
+    const std::uint32_t normal_loss = losses[static_cast<std::size_t>(n / 2)];
     Duration normal_delay{0};
     if (timed > 0) {
-        std::nth_element(delays, delays + timed / 2, delays + timed);
-        normal_delay = delays[timed / 2];
+        std::nth_element(delays.begin(), delays.begin() + timed / 2, delays.begin() + timed);
+        normal_delay = delays[static_cast<std::size_t>(timed / 2)];
+    }
+
+    if (ups() == 1) {
+        // The last one is dead: the others were judged too hard, or the network has changed.
+        const auto last = std::find_if(paths_.begin(), paths_.end(), [](auto& p) { return p.up; });
+        if (last->lost_in_a_row >= dead_run) {
+            for (std::uint16_t i = 0; i < paths_.size(); ++i) {
+                Path& path = paths_[i];
+                if (path.up) continue;
+                path.up = true;
+                path.loss = path.lost_in_a_row = 0;
+                path.turn = 0;
+                changes.push_back({i, true});
+            }
+            take_down(static_cast<std::uint16_t>(last - paths_.begin()), now, round_trip, changes);
+        }
     }
 
     for (std::uint16_t i = 0; i < paths_.size(); ++i) {

@@ -31,8 +31,11 @@ public:
 
     // The path for the next run. `round_trip` paces the trials of paths that are down.
     Choice choose(Time now, Duration round_trip);
-    // The next path that is up, in turn: for control packets, so that a bad path never swallows all of them.
-    std::uint16_t next_up();
+    // Some path that is up: for control packets. By chance, not in turn, so that no rhythm of them always meets the
+    // same bad path.
+    std::uint16_t any_up(std::uint64_t chance) const;
+    // Any path at all: when nothing is answered, the one that is up may be the bad one.
+    std::uint16_t any(std::uint64_t chance) const { return static_cast<std::uint16_t>(chance % paths_.size()); }
 
     void on_sent(std::uint16_t path) { ++paths_[path].sent; }
     void on_acked(std::uint16_t path, bool ce);
@@ -67,7 +70,6 @@ private:
     std::uint32_t ups() const;
 
     std::vector<Path> paths_;
-    std::uint16_t control_turn_ = 0;
 };
 
 }  // namespace dlcp

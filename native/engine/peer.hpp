@@ -96,7 +96,7 @@ struct Peer {
     PathSet paths;
     std::unique_ptr<CongestionControl> congestion;
     Pacer pacer;
-    std::uint32_t awaiting = 0;            // tracked packets not declared lost
+    std::uint32_t awaiting = 0;            // tracked data packets not declared lost
     Bytes in_flight{0};                    // datagram bytes of tracked data packets not declared lost
     Bytes sent_total{0};
     Bytes granted{0};

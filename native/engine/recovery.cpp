@@ -19,8 +19,10 @@ constexpr std::uint64_t most_lane_tolerance = PacketWindow::width / 8;
 // Probe timeouts double, up to 2^6 of the first (and max_rto).
 constexpr std::uint32_t most_backoff = 6;
 
-// How often a silent peer is asked before it counts as gone.
-constexpr std::int64_t keepalive_probes = 5;
+// A peer that owes us a message is asked whether it is there after a fifth of its timeout in silence, and from then on
+// every fortieth: 32 questions, so that heavy loss alone does not end it.
+constexpr std::int64_t keepalive_parts = 40;
+constexpr std::int64_t keepalive_silence = keepalive_parts / 5;
 
 }  // namespace
 
@@ -32,9 +34,9 @@ Duration Endpoint::Impl::probe_timeout(const Peer& peer) const {
 void Endpoint::Impl::declare_lost(Peer& peer, std::uint64_t number) {
     SentPacket& p = peer.sent[number];
     p.lost = true;
-    --peer.awaiting;
     peer.paths.on_lost(p.path);
     if (p.message_slot == SentPacket::no_message) return;
+    --peer.awaiting;
     peer.in_flight -= Bytes{p.bytes};
     ++counters_.lost_packets;
     if (!outgoing_.in_use(p.message_slot, p.message_generation)) return;
@@ -74,14 +76,15 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         std::uint64_t& lane = peer.lane_acked[std::size_t{p.path} * wire::traffic_classes + p.traffic_class];
         lane = std::max(lane, n + 1);
         peer.paths.on_acked(p.path, ce);
-        if (!p.lost) {
-            --peer.awaiting;
-        } else {
+        if (p.lost) {
             ++counters_.spurious_losses;
             peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
         }
         if (p.message_slot == SentPacket::no_message) continue;
-        if (!p.lost) peer.in_flight -= Bytes{p.bytes};
+        if (!p.lost) {
+            peer.in_flight -= Bytes{p.bytes};
+            --peer.awaiting;
+        }
         ++counters_.acked_packets;
         ++sample.acked_packets;
         sample.acked += Bytes{p.bytes};
@@ -151,10 +154,12 @@ void Endpoint::Impl::update_liveness(Time now, Peer& peer) {
     } else {
         peer.probe_at = sending ? std::max(peer.last_progress, peer.waiting_since) + probe_timeout(peer) : time_never;
         // Receives alone send nothing: ask now and then whether the peer is there at all.
-        peer.keepalive_at = wants ? std::max(peer.last_heard, peer.waiting_since) +
-                                        config_.peer_timeout * std::min<std::int64_t>(peer.keepalive_tries + 1, keepalive_probes) /
-                                            keepalive_probes
-                                  : time_never;
+        peer.keepalive_at =
+            wants ? std::max(peer.last_heard, peer.waiting_since) +
+                        config_.peer_timeout *
+                            std::min<std::int64_t>(keepalive_silence + peer.keepalive_tries, keepalive_parts) /
+                            keepalive_parts
+                  : time_never;
 
         // Credit: say how much is wanted beyond what was said.
         if (config_.congestion == CongestionAlgorithm::credit && sending) {
@@ -207,6 +212,7 @@ void Endpoint::Impl::fire(Time now, Peer& peer) {
     if (peer.probe_at <= now) {
         ++peer.timeouts;
         peer.probe_due = true;
+        peer.demand_due = peer.backlog_told > 0;  // the last one may have been lost
         peer.last_progress = now;
         peer.congestion->on_timeout(peer.timeouts);
         queue_control(peer);

@@ -2,6 +2,7 @@
 //
 // The receiver follows the sender: a packet of the next epoch is tried with that epoch's key, which is kept once
 // the packet proves authentic; the key before stays for packets that were on their way (as QUIC, RFC 9001 section 6).
+// The first epoch of a session is whatever the peer's first authentic packet says.
 // Invariant: a key is never used for packet numbers that it has sealed before: numbers go on counting over epochs.
 #pragma once
 
@@ -23,10 +24,8 @@ public:
 
     SessionKeys() = default;
     SessionKeys(const EndpointConfig& config, const Scope& scope, std::uint8_t send_epoch)
-        : scope_(scope), send_epoch_(send_epoch), receive_epoch_(send_epoch) {
-        if (!config.job_key) return;
-        send_ = make(config, scope.own_rank, send_epoch);
-        receive_ = make(config, scope.peer_rank, send_epoch);
+        : scope_(scope), send_epoch_(send_epoch) {
+        if (config.job_key) send_ = make(config, scope.own_rank, send_epoch);
     }
 
     bool present() const { return send_ != nullptr; }
@@ -42,7 +41,7 @@ public:
     // The key for a packet of this epoch; nullptr if the epoch is out of reach. A candidate is remembered, not
     // adopted: call `proven` once a packet opened with it.
     PacketKey* receive(const EndpointConfig& config, std::uint8_t epoch) {
-        if (epoch == receive_epoch_) return receive_.get();
+        if (receive_ && epoch == receive_epoch_) return receive_.get();
         if (epoch == static_cast<std::uint8_t>(receive_epoch_ - 1) && previous_) return previous_.get();
         if (!reachable(epoch)) return nullptr;
         if (!candidate_ || candidate_epoch_ != epoch) {
@@ -52,7 +51,7 @@ public:
         return candidate_.get();
     }
     void proven(std::uint8_t epoch) {
-        if (!candidate_ || epoch != candidate_epoch_ || epoch == receive_epoch_) return;
+        if (!candidate_ || epoch != candidate_epoch_) return;
         previous_ = std::move(receive_);
         receive_ = std::move(candidate_);
         // Only the immediate predecessor is looked for again; after a leap the old key just ages out.
@@ -65,7 +64,7 @@ private:
     static constexpr std::uint8_t reach = 8;
 
     bool reachable(std::uint8_t epoch) const {
-        return static_cast<std::uint8_t>(epoch - receive_epoch_) <= reach;
+        return !receive_ || static_cast<std::uint8_t>(epoch - receive_epoch_) <= reach;
     }
     std::unique_ptr<PacketKey> make(const EndpointConfig& config, std::uint32_t source, std::uint8_t epoch) const {
         const bool own_low = scope_.own_rank < scope_.peer_rank;
