@@ -90,6 +90,7 @@ struct SendRecord : Record {
     SendPlan plan;
     std::uint32_t serial = 0;
     std::uint16_t block_bytes = 0;  // when sent
+    bool established = false;       // when sent: block_bytes is final
     std::vector<std::uint8_t> importance;
     std::int32_t receive = -1;  // its counterpart, once known
     bool ambiguous = false;     // the counterpart might be another one with the same tag and bytes
