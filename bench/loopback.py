@@ -14,7 +14,7 @@ from bench.report import Bar, Figure, Report, Table
 
 SUMMARY = "packets per CPU second on loopback beside bare GSO/GRO, authentication off and on"
 NEEDS_LAB = False
-HOT = {"bytes": 128 << 10, "outstanding": 4}
+HOT = {"bytes": 256 << 10, "outstanding": 2}
 COLD = {"bytes": 4 << 20, "outstanding": 4}
 CASES: dict[str, dict[str, object]] = {
     "hot, 1 path": {**HOT, "paths": 1},

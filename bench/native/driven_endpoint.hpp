@@ -116,10 +116,10 @@ private:
 };
 
 // The settings that every program of this folder takes by the same names; see `endpoint_config`.
-#define DLCP_BENCH_ENDPOINT_ARGUMENTS                                                            \
-    {"paths", "8"}, {"run-packets", "16"}, {"datagram-bytes", "1472"}, {"congestion", "window"}, \
-        {"line-rate", "0"}, {"authenticate", "0"}, {                                             \
-        "encrypt", "0"                                                                           \
+#define DLCP_BENCH_ENDPOINT_ARGUMENTS                                                                         \
+    {"paths", "8"}, {"run-packets", "16"}, {"datagram-bytes", "1472"}, {"congestion", "window"},              \
+        {"line-rate", "0"}, {"max-window", "16777216"}, {"target-delay-us", "1000"}, {"authenticate", "0"}, { \
+        "encrypt", "0"                                                                                        \
     }
 
 inline EndpointConfig endpoint_config(const Arguments& arguments, std::uint32_t rank) {
@@ -129,6 +129,8 @@ inline EndpointConfig endpoint_config(const Arguments& arguments, std::uint32_t 
     config.paths = static_cast<std::uint16_t>(arguments.integer("paths"));
     config.run_packets = static_cast<std::uint16_t>(arguments.integer("run-packets"));
     config.max_datagram_bytes = static_cast<std::uint16_t>(arguments.integer("datagram-bytes"));
+    config.max_window = Bytes{static_cast<std::uint64_t>(arguments.integer("max-window"))};
+    config.target_delay = microseconds(arguments.integer("target-delay-us"));
     config.line_rate = Rate{static_cast<std::uint64_t>(arguments.integer("line-rate"))};
     config.encrypt = arguments.on("encrypt");
     if (arguments.on("authenticate") || config.encrypt) config.job_key = JobKeyBytes{0x2b, 0x7e, 0x15, 0x16};
