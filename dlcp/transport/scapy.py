@@ -479,7 +479,7 @@ class DLCPHello(DLCPFrame):
         IntField("destination_rank", 0),
         ShortField("max_datagram_bytes", 0),
         ShortField("received_datagram_bytes", 0),
-        FlagsField("hello_flags", 0, 32, ["established"]),
+        FlagsField("hello_flags", 0, 32, ["established", "answer"]),
         _more(28),
     ]
 

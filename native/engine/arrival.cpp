@@ -79,28 +79,11 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
             ++counters_.stale_session;
             continue;
         }
-        if (h.session != static_cast<std::uint32_t>(peer->own_session)) {
-            if (peer->candidate_own == 0 || h.session != static_cast<std::uint32_t>(peer->candidate_own) ||
-                h.flags & wire::flag::trimmed || !open_with_candidate(now, *peer, d)) {
-                ++counters_.stale_session;
-                continue;
-            }
-        }
-        if (peer->state != Peer::State::established) {
-            // The peer knows our session: if the packet is authentic, so is the session.
-            if (peer->state != Peer::State::connecting || peer->peer_session == 0 || h.flags & wire::flag::trimmed) {
-                ++counters_.stale_session;
-                continue;
-            }
-            SessionKeys keys(config_, {config_.rank, peer->rank, peer->own_session, peer->peer_session}, h.key_epoch);
-            if ((d.tag != nullptr) != keys.present() || h.flags & wire::flag::encrypted ||
-                (keys.present() && !keys.receive(config_, h.key_epoch)
-                                        ->verify(d.bytes, h.packet_number,
-                                                 {d.payload, d.payload ? std::size_t{h.payload_bytes} : 0}, d.tag))) {
-                ++counters_.bad_tag;
-                continue;
-            }
-            establish(now, *peer, peer->heard_hello_bytes);
+        const bool current =
+            peer->state == Peer::State::established && h.session == static_cast<std::uint32_t>(peer->own_session);
+        if (!current && !establish_by(now, *peer, d)) {
+            ++counters_.stale_session;
+            continue;
         }
         if (h.flags & wire::flag::trimmed) {
             // Not authentic: it may hasten a repair of a packet that was not seen, nothing else.

@@ -85,7 +85,8 @@ private:
     void establish(Time now, Peer& peer, std::uint16_t datagram_bytes);
     void adopt_candidate(Time now, Peer& peer);
     void handle_hello(Time now, const dlcp_packet& packet, const wire::Datagram& datagram);
-    bool open_with_candidate(Time now, Peer& peer, const wire::Datagram& datagram);
+    bool proves(SessionKeys& keys, const wire::Datagram& datagram);
+    bool establish_by(Time now, Peer& peer, const wire::Datagram& datagram);
     std::size_t write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot);
     std::uint16_t hello_size(const Peer& peer) const;
 
@@ -156,6 +157,7 @@ private:
     GrantScheduler grants_;
     std::vector<PathSet::Change> path_changes_;
     std::vector<std::uint32_t> touched_;
+    std::vector<std::uint8_t> scratch_;        // for decrypting a packet that may be forged
 
     friend class Endpoint;
 };

@@ -125,10 +125,11 @@ struct Hello {
     std::uint32_t destination_rank = 0;
     std::uint16_t max_datagram_bytes = 0;       // what the sender's interface can send and receive
     std::uint16_t received_datagram_bytes = 0;  // length of the hello this one answers; 0: none
-    std::uint32_t flags = 0;                    // bit 0: established at the sender (no answer needed)
+    std::uint32_t flags = 0;                    // hello_flag_*
 };
 inline constexpr std::size_t hello_body_bytes = 28;
-inline constexpr std::uint32_t hello_flag_established = 1;
+inline constexpr std::uint32_t hello_flag_established = 1;  // the sender's session is up
+inline constexpr std::uint32_t hello_flag_answer = 2;       // not to be answered unless it establishes the receiver
 
 // Each reads a frame's body; false if its counts and its length disagree. A body without counts may be longer
 // than its layout: what follows is ignored, so that a field can be added.

@@ -4,6 +4,8 @@
 // packet shows that the peer has this side's current id. A hello with an id that is not the established one starts a
 // candidate session under a fresh own id, adopted only when the peer proves that it has heard that one; so a replayed
 // hello makes an answer and nothing else. Hellos are padded to the size they propose; each retry proposes less.
+// Whoever is connecting drives the exchange with its timer; answers are not answered, but for the one that establishes
+// a side, so that no two sides can keep each other talking.
 #include <algorithm>
 #include <cstring>
 
@@ -128,18 +130,34 @@ void Endpoint::Impl::adopt_candidate(Time now, Peer& peer) {
     establish(now, peer, std::min(peer.heard_hello_bytes, config_.max_datagram_bytes));
 }
 
-// A packet of the candidate session arrived before the hello that should have come first: if it is authentic it
-// proves as much.
-bool Endpoint::Impl::open_with_candidate(Time now, Peer& peer, const wire::Datagram& d) {
-    if (config_.job_key) {
-        SessionKeys keys(config_, {config_.rank, peer.rank, peer.candidate_own, peer.candidate_peer}, d.header.key_epoch);
-        PacketKey* key = keys.receive(config_, d.header.key_epoch);
-        if (d.tag == nullptr || d.header.flags & wire::flag::encrypted ||
-            !key->verify(d.bytes, d.header.packet_number,
-                         {d.payload, d.payload ? std::size_t{d.header.payload_bytes} : 0}, d.tag))
-            return false;
+// Is this packet authentic under keys that are not in use yet? Decrypts aside, so that it can be opened again after.
+bool Endpoint::Impl::proves(SessionKeys& keys, const wire::Datagram& d) {
+    if ((d.tag != nullptr) != keys.present()) return false;
+    if (!keys.present()) return true;
+    PacketKey* key = keys.receive(config_, d.header.key_epoch);
+    const std::span<const std::uint8_t> payload{d.payload, d.payload ? std::size_t{d.header.payload_bytes} : 0};
+    if (d.header.flags & wire::flag::encrypted) {
+        scratch_.resize(std::max(scratch_.size(), payload.size()));
+        return key->decrypt(d.bytes, d.header.packet_number, payload, scratch_.data(), d.tag);
     }
-    adopt_candidate(now, peer);
+    return key->verify(d.bytes, d.header.packet_number, payload, d.tag);
+}
+
+// A packet arrived ahead of the hello that should have established its session: if it is authentic it proves as much.
+bool Endpoint::Impl::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
+    const bool candidate = peer.candidate_own != 0 && d.header.session == static_cast<std::uint32_t>(peer.candidate_own);
+    const bool own = peer.state == Peer::State::connecting && peer.peer_session != 0 &&
+                     d.header.session == static_cast<std::uint32_t>(peer.own_session);
+    if ((!candidate && !own) || d.header.flags & wire::flag::trimmed) return false;
+    SessionKeys keys(config_,
+                     {config_.rank, peer.rank, candidate ? peer.candidate_own : peer.own_session,
+                      candidate ? peer.candidate_peer : peer.peer_session},
+                     key_epoch_);
+    if (!proves(keys, d)) return false;
+    if (candidate)
+        adopt_candidate(now, peer);
+    else
+        establish(now, peer, peer.heard_hello_bytes);
     return true;
 }
 
@@ -197,7 +215,7 @@ void Endpoint::Impl::handle_hello(Time now, const dlcp_packet& packet, const wir
     }
     const std::uint64_t length = wire::header_bytes + d.header.payload_bytes + (d.tag ? wire::tag_bytes : 0);
     peer.heard_hello_bytes = static_cast<std::uint16_t>(std::min<std::uint64_t>(length, UINT16_MAX));
-    const bool wants_answer = !(hello.flags & wire::hello_flag_established);
+    const bool asks = !(hello.flags & wire::hello_flag_answer);
     // What both ends and the path carry: our hello's size if the peer says it came through, else what came here.
     const auto path_bytes = [&] {
         std::uint16_t bytes = hello.received_datagram_bytes != 0 ? hello.received_datagram_bytes : peer.heard_hello_bytes;
@@ -207,13 +225,13 @@ void Endpoint::Impl::handle_hello(Time now, const dlcp_packet& packet, const wir
     if (peer.state == Peer::State::established) {
         if (hello.own_session == peer.peer_session) {
             if (hello.echo_session == peer.own_session) peer.last_heard = now;
-            peer.answer_hello |= wants_answer;
+            peer.answer_hello |= asks;
         } else if (peer.candidate_own != 0 && hello.own_session == peer.candidate_peer &&
                    hello.echo_session == peer.candidate_own) {
             peer.address = *packet.address;
             adopt_candidate(now, peer);
-            peer.answer_hello = wants_answer;
-        } else {
+            peer.answer_hello = !(hello.flags & wire::hello_flag_established);
+        } else if (asks) {
             if (hello.own_session != peer.candidate_peer) {
                 peer.candidate_peer = hello.own_session;
                 peer.candidate_own = new_session(peer);
@@ -227,8 +245,9 @@ void Endpoint::Impl::handle_hello(Time now, const dlcp_packet& packet, const wir
             if (peer.hello_attempts == 1) peer.rtt.sample(now - peer.hello_sent_at);
             peer.address = *packet.address;
             establish(now, peer, path_bytes());
+            peer.answer_hello |= !(hello.flags & wire::hello_flag_established);
         }
-        peer.answer_hello |= wants_answer || peer.state != Peer::State::established;
+        peer.answer_hello |= asks;
     }
     if (peer.answer_hello || peer.answer_candidate) queue_control(peer);
     arm(peer);
@@ -262,7 +281,8 @@ std::size_t Endpoint::Impl::write_hello(Time now, Peer& peer, bool candidate, dl
     hello.destination_rank = peer.rank;
     hello.max_datagram_bytes = config_.max_datagram_bytes;
     hello.received_datagram_bytes = peer.heard_hello_bytes;
-    hello.flags = !candidate && peer.state == Peer::State::established ? wire::hello_flag_established : 0;
+    hello.flags = (!candidate && peer.state == Peer::State::established ? wire::hello_flag_established : 0) |
+                  (candidate || peer.answer_hello ? wire::hello_flag_answer : 0);
     wire::write_hello(writer, hello);
     if (writer.room() >= wire::frame_prefix_bytes) writer.put_padding(writer.room());
     h.payload_bytes = static_cast<std::uint16_t>(writer.size());
