@@ -12,10 +12,11 @@
 // One line of JSON per variant.
 //
 //   udp_limit [--seconds S] [--packet-bytes N] [--window-bytes N] [--run N] [--paths N] [--tos-changes] [--touch]
-//             [--only NAME] [--capacity]
+//             [--only NAME] [--memory-bytes N] [--capacity]
 //
 // --run N: packets in a row of one path (driver sends). --touch: the receiver reads every byte, as an engine that
-// copies it would. --capacity: instead, how much payload a receive buffer of a given size holds when nobody reads,
+// copies it would. --memory-bytes N: bare senders read, and bare receivers fill, N bytes in turn, as an application that
+// sends a gradient from its memory into another's does; 0 (the default): as little as fits the cache. --capacity: instead, how much payload a receive buffer of a given size holds when nobody reads,
 // the measurement behind payload_capacity_bytes() in udp_socket.cpp.
 #include <arpa/inet.h>
 #include <errno.h>
@@ -49,6 +50,7 @@ struct Settings {
     std::uint16_t paths = 1;
     bool tos_changes = false;  // every run of another TOS than the one before
     bool touch = false;        // the receiver reads what it receives
+    std::uint64_t memory_bytes = 0;
     std::string only;
     bool capacity = false;
 };
@@ -201,7 +203,9 @@ public:
     BareSender(const Settings& settings, const dlcp_address& to)
         : segments_(std::max(1u, std::min(64u, 65000u / settings.packet_bytes))),
           super_bytes_(segments_ * settings.packet_bytes),
-          memory_(std::max<std::size_t>(messages, burst_packets / segments_) * super_bytes_, 1) {
+          memory_(std::max<std::size_t>({messages, burst_packets / segments_, settings.memory_bytes / super_bytes_}) *
+                      super_bytes_,
+                  1) {
         sockaddr_in own;
         socket_ = loopback_socket(own);
         set_option(socket_, IPPROTO_UDP, UDP_SEGMENT, static_cast<int>(settings.packet_bytes));
@@ -240,13 +244,15 @@ private:
 
 class BareReceiver : public Receiver {
 public:
-    explicit BareReceiver(const Settings& settings) : settings_(settings) {
+    explicit BareReceiver(const Settings& settings)
+        : settings_(settings),
+          places_(std::max<std::size_t>(messages, settings.memory_bytes / stride_bytes)),
+          memory_(places_ * stride_bytes) {
         socket_ = loopback_socket(address_);
         set_receive_buffer(socket_, socket_buffer_bytes);
         set_option(socket_, IPPROTO_UDP, UDP_GRO, 1);
         memset(headers_, 0, sizeof headers_);
         for (int i = 0; i < messages; ++i) {
-            vectors_[i] = {&memory_[static_cast<std::size_t>(i) * stride_bytes], 65536};
             headers_[i].msg_hdr.msg_iov = &vectors_[i];
             headers_[i].msg_hdr.msg_iovlen = 1;
         }
@@ -259,10 +265,13 @@ public:
         return out;
     }
     std::uint64_t receive() override {
+        for (int i = 0; i < messages; ++i)
+            vectors_[i] = {&memory_[(next_ + static_cast<std::size_t>(i)) % places_ * stride_bytes], 65536};
         const int read = recvmmsg(socket_, headers_, messages, MSG_DONTWAIT, nullptr);
         ++calls_;
         std::uint64_t packets = 0;
         for (int i = 0; i < read; ++i) {
+            ++next_;
             packets += headers_[i].msg_len / settings_.packet_bytes;
             touch(settings_, static_cast<const std::uint8_t*>(vectors_[i].iov_base), headers_[i].msg_len);
         }
@@ -280,7 +289,9 @@ private:
     const Settings& settings_;
     sockaddr_in address_;
     int socket_ = -1;
-    std::vector<std::uint8_t> memory_ = std::vector<std::uint8_t>(messages * stride_bytes);
+    std::size_t places_;
+    std::size_t next_ = 0;
+    std::vector<std::uint8_t> memory_;
     mmsghdr headers_[messages];
     iovec vectors_[messages];
     std::uint64_t calls_ = 0;
@@ -465,6 +476,8 @@ Settings parse(int argc, char** argv) {
             settings.packet_bytes = static_cast<std::uint32_t>(atoi(argv[++i]));
         } else if (name == "--window-bytes") {
             settings.window_bytes = static_cast<std::uint64_t>(atoll(argv[++i]));
+        } else if (name == "--memory-bytes") {
+            settings.memory_bytes = static_cast<std::uint64_t>(atoll(argv[++i]));
         } else if (name == "--run") {
             settings.run_packets = static_cast<std::uint32_t>(atoi(argv[++i]));
         } else if (name == "--paths") {
