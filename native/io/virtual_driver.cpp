@@ -31,6 +31,7 @@ public:
     mutable std::mutex mutex;
     VirtualNetwork network;
     std::uint32_t expected_hosts;
+    std::uint32_t took_part = 0;  // hosts that ever waited
     std::vector<dlcp_io*> open;  // by port
     dlcp_io* working = nullptr;
     std::thread::id worker;  // who works for `working`
@@ -190,7 +191,7 @@ void rx_done(dlcp_io* io, dlcp_packet* packets, int n) {
 void wait(dlcp_io* io, std::int64_t timeout_ns) {
     VirtualFabric::Impl& fabric = *io->fabric;
     std::unique_lock lock(fabric.mutex);
-    io->takes_part = true;
+    if (!std::exchange(io->takes_part, true)) ++fabric.took_part;
     io->deadline = timeout_ns < 0 ? time_never : fabric.network.now() + nanoseconds(timeout_ns);
     const bool worked = fabric.working == io || (fabric.working != nullptr && fabric.worker == std::this_thread::get_id());
     if (worked) fabric.working = nullptr;
@@ -236,7 +237,6 @@ void close(dlcp_io* io) {
 
 void VirtualFabric::Impl::pass_on() {
     if (working != nullptr) return;
-    const auto takes_part = [](const dlcp_io* io) { return io->takes_part; };
     for (;;) {
         Time next = network.next_event();
         bool anyone = false;
@@ -253,7 +253,7 @@ void VirtualFabric::Impl::pass_on() {
             next = std::min(next, io->deadline);
         }
         if (!anyone || next == time_never) return;
-        if (std::count_if(open.begin(), open.end(), takes_part) < static_cast<std::ptrdiff_t>(expected_hosts)) return;
+        if (took_part < expected_hosts) return;
         network.advance(next);
     }
 }

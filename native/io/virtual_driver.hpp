@@ -25,7 +25,7 @@ namespace dlcp {
 class VirtualFabric {
 public:
     // `name` must be free; it is until the fabric is destroyed, which must come after its drivers are closed. Time
-    // does not move before `expected_hosts` take part.
+    // does not move before `expected_hosts` have taken part.
     VirtualFabric(std::string name, std::uint64_t seed, std::uint32_t expected_hosts = 0);
     ~VirtualFabric();
     VirtualFabric(const VirtualFabric&) = delete;
