@@ -5,6 +5,7 @@
 
 #include "io/host_error.hpp"
 #include "io/udp_driver.hpp"
+#include "io/virtual_driver.hpp"
 
 namespace dlcp {
 namespace {
@@ -42,6 +43,7 @@ const dlcp_io_table& find_driver(const std::string& name) {
         return HostError(HostErrorKind::driver, "driver '" + name + "': " + what);
     };
     if (name == "udp") return *dlcp_udp_driver();
+    if (name == "virtual") return *dlcp_virtual_driver();
     if (name.find('/') == std::string::npos && !is_plain_name(name))
         throw fail("a driver is 'udp', the name of a plugin (lower-case letters, digits, _) or the path of one");
     void* handle = open_library(name);

@@ -1,4 +1,4 @@
-// Finds a driver by name: "udp" is built in, any other name is a plugin.
+// Finds a driver by name: "udp" and "virtual" are built in, any other name is a plugin.
 //
 // A plugin is a shared library that exports `dlcp_io_driver` (io_table.h). It is loaded only when asked for and
 // never unloaded, since its threads and exit handlers may outlive a host.
@@ -10,7 +10,7 @@
 
 namespace dlcp {
 
-// The table of driver `name`. A name with a slash is the path of a plugin; another name but "udp" stands for
+// The table of driver `name`. A name with a slash is the path of a plugin; any other that is not built in stands for
 // libdlcp_io_<name>.so, looked for beside this library and then where the dynamic linker looks. Throws HostError
 // (driver): not found, not a plugin, or of another ABI version.
 const dlcp_io_table& find_driver(const std::string& name);

@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <list>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -18,34 +16,16 @@
 #include <utility>
 
 #include "engine/wire.hpp"
-#include "io/driver_bursts.hpp"
 #include "io/driver_registry.hpp"
+#include "io/driving_role.hpp"
+#include "io/engine_pump.hpp"
 #include "io/fork_guard.hpp"
+#include "io/real_time.hpp"
 
 namespace dlcp {
 namespace {
 
 using Lock = std::unique_lock<std::mutex>;
-// Timeouts of callers are in real time, also where the driver's clock is virtual.
-using RealClock = std::chrono::steady_clock;
-using RealTime = RealClock::time_point;
-constexpr RealTime real_never = RealTime::max();
-
-RealTime real_deadline(Duration timeout) {
-    if (timeout.value < 0) return real_never;
-    const RealTime now = RealClock::now();
-    const auto room = std::chrono::duration_cast<std::chrono::nanoseconds>(real_never - now).count();
-    return timeout.value >= room ? real_never : now + std::chrono::nanoseconds(timeout.value);
-}
-
-void sleep_until(std::condition_variable& condition, Lock& lock, RealTime until) {
-    if (until == real_never) {
-        condition.wait(lock);
-    } else {
-        condition.wait_until(lock, until);
-    }
-}
-
 std::uint64_t entropy() {
     std::uint64_t seed = 0;
     auto* bytes = reinterpret_cast<std::uint8_t*>(&seed);
@@ -61,10 +41,6 @@ std::uint64_t entropy() {
     return seed;
 }
 
-bool is_in(const std::vector<std::uint32_t>& ranks, std::uint32_t rank) {
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
 // A MessageId as one number, to look it up.
 std::uint64_t key_of(MessageId message) { return std::uint64_t{message.generation} << 32 | message.slot; }
 
@@ -72,7 +48,7 @@ std::uint64_t key_of(MessageId message) { return std::uint64_t{message.generatio
 
 class Host::Impl {
 public:
-    explicit Impl(const HostOptions& options) : options_(options) {}
+    explicit Impl(const HostOptions& options) : options_(options), role_(pump_, options.linger) {}
 
     // ---- opening and closing ----
 
@@ -101,10 +77,10 @@ public:
             table_->local_address(io_, &local);
             local_address_ = format(local);
             warnings_ = table_->warnings(io_);
-            bursts_.open(*table_, io_, capabilities_.max_burst_packets);
-            last_now_ = Time{table_->now_ns(io_)};
+            pump_.open(*table_, io_, capabilities_.max_burst_packets);
             engine_ =
-                std::make_unique<Endpoint>(config, options_.seed != 0 ? options_.seed : entropy(), last_now_);
+                std::make_unique<Endpoint>(config, options_.seed != 0 ? options_.seed : entropy(), pump_.now());
+            pump_.set_engine(*engine_);
             if (options_.io_thread) start_thread();
         } catch (...) {
             table_->close(io_);
@@ -122,18 +98,16 @@ public:
             return;
         }
         closing_ = true;
-        take_role(lock);
-        engine_->close(now());
-        // Bounded: the goodbyes to max_peers peers, and what was queued behind them, fit in far fewer steps.
-        for (int step_count = 0; step_count < 64; ++step_count)
-            if (step(lock)) break;
+        role_.take(lock);
+        engine_->close(pump_.now());
+        // Bounded: the goodbyes to max_peers peers, and what was queued behind them, fit in far fewer rounds.
+        for (int rounds = 0; rounds < 64; ++rounds)
+            if (round(lock)) break;
         fail_the_rest(lock);
         stop_ = true;
-        driving_ = false;
-        for (Waiter* waiter : waiters_) waiter->condition.notify_one();
-        role_condition_.notify_all();
+        role_.leave();
+        role_.notify_all();
         finished_condition_.notify_all();
-        io_condition_.notify_all();
         changed_.wait(lock, [&] { return inside_ == 0; });
         lock.unlock();
         if (thread_.joinable()) thread_.join();
@@ -151,24 +125,22 @@ public:
         const Inside inside(*this);
         char error[512] = "";
         dlcp_address address{};
-        take_role(lock);
+        role_.take(lock);
         lock.unlock();
         const int result = table_->resolve(io_, text.c_str(), &address, error, sizeof error);
         lock.lock();
-        leave_role();
+        role_.leave();
         check_usable();
-        if (result < 0)
-            throw HostError(HostErrorKind::address, "address '" + text + "' of rank " + std::to_string(rank) +
-                                                        ": " +
-                                                        (error[0] != '\0' ? error : std::strerror(-result)) +
-                                                        "; write host:port, a.b.c.d:port or [v6]:port");
-        const auto connected = engine_->connect(now(), rank, address);
+        if (result < 0) throw address_refusal(-result, error, text, rank);
+        const auto known = peers_.find(rank);
+        const bool is_new = known == peers_.end() || !known->second.here;
+        const bool came_by_itself = !is_new && !known->second.named;
+        const auto connected = engine_->connect(pump_.now(), rank, address);
         // A peer that came by itself may have sent from another of its ports; it stays where it answered.
-        const bool came_by_itself = connected.error == CommandError::duplicate_rank && !is_in(named_, rank);
-        if (!connected && !came_by_itself) throw refusal(connected.error, {.rank = rank}, options_.engine);
-        const bool is_new = !is_in(ranks_, rank);
-        if (!is_in(named_, rank)) named_.push_back(rank);
-        note_rank(rank);
+        if (!connected && !(came_by_itself && connected.error == CommandError::duplicate_rank))
+            throw refusal(connected.error, {.rank = rank}, options_.engine);
+        if (is_new) note_peer(rank, connected.value);
+        peers_[rank].named = true;
         kick(lock);
         return is_new;
     }
@@ -177,10 +149,10 @@ public:
         Lock lock = enter();
         const Inside inside(*this);
         const PeerId peer = peer_of(rank);
-        if (const auto error = engine_->disconnect(now(), peer); error != CommandError::none)
+        if (const auto error = engine_->disconnect(pump_.now(), peer); error != CommandError::none)
             throw refusal(error, {.rank = rank}, options_.engine);
         std::erase(ranks_, rank);
-        std::erase(named_, rank);
+        peers_[rank] = {.id = peer, .here = false};
         kick(lock);
     }
 
@@ -194,26 +166,24 @@ public:
     }
 
     bool is_established(std::uint32_t rank) const {
-        const auto peer = engine_->find_peer(rank);
-        return peer.has_value() && engine_->established(*peer);
+        const auto found = peers_.find(rank);
+        return found != peers_.end() && found->second.here && engine_->established(found->second.id);
     }
 
     PeerId peer_of(std::uint32_t rank) const {
-        if (const auto peer = engine_->find_peer(rank)) return *peer;
-        std::string known;
-        for (std::size_t i = 0; i < ranks_.size() && i < 16; ++i)
-            known += (i == 0 ? "" : ", ") + std::to_string(ranks_[i]);
-        if (ranks_.size() > 16) known += ", …";
-        throw HostError(HostErrorKind::unknown_peer,
-                        "rank " + std::to_string(rank) + " is not a peer; peers are: " +
-                            (known.empty() ? "none" : known) + "; call connect(rank, address) first");
+        if (const auto found = peers_.find(rank); found != peers_.end()) {
+            if (found->second.here) return found->second.id;
+        } else if (const auto peer = engine_->find_peer(rank)) {
+            return *peer;  // it came by itself, and the handshake is not over
+        }
+        throw unknown_peer_refusal(rank, ranks_);
     }
 
     // ---- messages ----
 
     OperationPtr send(const HostSend& command) {
-        check_length("message", command.message_bytes);
-        if (command.traffic_class > 6) throw bad_class(command.traffic_class);
+        if (command.message_bytes > UINT32_MAX) throw too_long_refusal("message", command.message_bytes);
+        if (command.traffic_class > 6) throw class_refusal(command.traffic_class);
         Lock lock = enter();
         const Inside inside(*this);
         SendCommand engine_command;
@@ -229,19 +199,13 @@ public:
         if (command.importance != nullptr) {
             const std::uint32_t blocks = block_count(command);
             if (command.importance_count != blocks)
-                throw HostError(HostErrorKind::importance,
-                                "importance has " + std::to_string(command.importance_count) +
-                                    " entries; a message of " + std::to_string(command.message_bytes) +
-                                    " bytes to rank " + std::to_string(command.rank) + " has " +
-                                    std::to_string(blocks) + " blocks of " +
-                                    std::to_string(engine_->block_bytes(engine_command.peer)) +
-                                    " bytes: give one entry per block");
+                throw importance_refusal(command.importance_count, blocks, command.rank, command.message_bytes);
             engine_command.importance = {command.importance, static_cast<std::size_t>(command.importance_count)};
         } else if (command.importance_of_all != wire::importance_critical) {
             filled.assign(block_count(command), command.importance_of_all);
             engine_command.importance = filled;
         }
-        const auto sent = engine_->send(now(), engine_command);
+        const auto sent = engine_->send(pump_.now(), engine_command);
         if (!sent)
             throw refusal(sent.error, {command.rank, command.loss_ratio, command.deadline}, options_.engine);
         auto operation = std::make_shared<Operation>();
@@ -256,7 +220,7 @@ public:
     }
 
     OperationPtr receive(const HostReceive& command) {
-        check_length("receive buffer", command.capacity_bytes);
+        if (command.capacity_bytes > UINT32_MAX) throw too_long_refusal("receive buffer", command.capacity_bytes);
         Lock lock = enter();
         const Inside inside(*this);
         ReceiveCommand engine_command;
@@ -264,7 +228,7 @@ public:
         engine_command.tag = command.tag;
         engine_command.buffer = static_cast<std::uint8_t*>(command.buffer);
         engine_command.capacity_bytes = static_cast<std::uint32_t>(command.capacity_bytes);
-        const auto received = engine_->receive(now(), engine_command);
+        const auto received = engine_->receive(pump_.now(), engine_command);
         if (!received) throw refusal(received.error, {.rank = command.rank.value_or(UINT32_MAX)}, options_.engine);
         auto operation = std::make_shared<Operation>();
         operation->rank = command.rank.value_or(UINT32_MAX);
@@ -282,7 +246,7 @@ public:
         if (closing_) return false;
         const Inside inside(*this);
         if (operation->over.load(std::memory_order_relaxed)) return false;
-        const auto error = engine_->cancel(now(), operation->message);
+        const auto error = engine_->cancel(pump_.now(), operation->message);
         kick(lock);
         return error == CommandError::none;
     }
@@ -304,7 +268,7 @@ public:
         const auto done = [&] { return finished_count_ != before; };
         if (timeout.value != 0) {
             wait_until(lock, done, real_deadline(timeout), nullptr);
-        } else if (!driving_ && exclusive_ == 0) {
+        } else if (!role_.taken()) {
             drive_once(lock);
         }
         return done();
@@ -322,8 +286,7 @@ public:
         if (closed_) return std::exchange(finished_, {});
         const Inside inside(*this, Inside::also_closing);
         const RealTime until = real_deadline(timeout);
-        while (finished_.empty() && !stop_ && RealClock::now() < until)
-            sleep_until(finished_condition_, lock, until);
+        while (finished_.empty() && !stop_ && !has_passed(until)) sleep_until(finished_condition_, lock, until);
         return std::exchange(finished_, {});
     }
 
@@ -337,15 +300,15 @@ public:
             out.io = final_io_;
         } else {
             const Inside inside(*this);
-            take_role(lock);
+            role_.take(lock);
             table_->counters(io_, &out.io);
-            leave_role();
+            role_.leave();
         }
         out.engine = engine_->counters();
         out.outstanding_operations = operations_.size();
         out.log_entries_dropped = log_dropped_;
-        out.driver_waits = driver_waits_;
-        out.role_changes = role_changes_;
+        out.driver_waits = pump_.sleeps();
+        out.role_changes = role_.changes();
         return out;
     }
 
@@ -353,9 +316,9 @@ public:
         Lock lock = enter();
         const Inside inside(*this);
         const dlcp_address address = *engine_->address_of(peer_of(rank));
-        take_role(lock);
+        role_.take(lock);
         const std::string text = format(address);
-        leave_role();
+        role_.leave();
         return text;
     }
 
@@ -384,8 +347,7 @@ public:
     dlcp_io_capabilities capabilities_{};
     std::string local_address_;
     std::string warnings_;
-    std::vector<std::uint32_t> ranks_;  // of peers, in the order met
-    std::vector<std::uint32_t> named_;  // those that connect() has named
+    std::vector<std::uint32_t> ranks_;  // of peers_, in the order met
 
     bool closing() const {
         Lock lock(mutex_);
@@ -393,10 +355,10 @@ public:
     }
 
 private:
-    // A caller that sleeps until its operation is over, or until it is given the role.
-    struct Waiter {
-        const Operation* operation;  // nullptr: waits for something else, and looks after every event
-        std::condition_variable condition;
+    struct Peer {
+        PeerId id;
+        bool named = false;  // by connect()
+        bool here = true;    // not disconnected since
     };
 
     // Counts a thread inside a call, so that close() can let it leave first. Made with the mutex held.
@@ -416,137 +378,51 @@ private:
         Impl& impl_;
     };
 
-    // ---- the driving role ----
+    // ---- driving ----
 
     // Waits until `done`, the deadline, or closing; drives whenever nobody else does.
     template <class Done>
     void wait_until(Lock& lock, Done&& done, RealTime until, const Operation* operation) {
-        Waiter waiter{operation, {}};
-        ++callers_;
-        while (!done() && !closing_ && (until == real_never || RealClock::now() < until)) {
-            if (!driving_ && exclusive_ == 0) {
-                driving_ = true;
-                ++role_changes_;
-                drive(
-                    lock, [&] { return done() || exclusive_ > 0 || closing_; }, until);
-                leave_role(true);
-            } else {
-                wake_driver();
-                waiters_.push_back(&waiter);
-                sleep_until(waiter.condition, lock, until);
-                waiters_.remove(&waiter);
-            }
-        }
-        --callers_;
-        // The role may have been offered to this thread while it was leaving.
-        if (!driving_) pass_role();
+        const auto drive = [&](Lock&, auto&& stop) { this->drive(lock, stop, until); };
+        role_.wait_until(
+            lock, [&] { return done() || closing_; }, until, operation, drive);
     }
 
-    // Takes the role for one driver call or two, before any waiter.
-    void take_role(Lock& lock) {
-        ++exclusive_;
-        wake_driver();
-        role_condition_.wait(lock, [&] { return !driving_; });
-        --exclusive_;
-        driving_ = true;
+    // The loop of whoever has the role.
+    template <class Stop>
+    void drive(Lock& lock, Stop&& stop, RealTime until) {
+        while (!stop() && !has_passed(until))
+            if (round(lock) && !stop()) pump_.sleep(lock, until);
     }
 
-    // `keep_warm`: a caller drove, and is likely to come back soon.
-    void leave_role(bool keep_warm = false) {
-        driving_ = false;
-        if (keep_warm) left_ = now();
-        pass_role();
-    }
-
-    void pass_role() {
-        if (driving_) return;
-        if (exclusive_ > 0) {
-            role_condition_.notify_all();
-        } else if (!waiters_.empty()) {
-            waiters_.front()->condition.notify_one();
-        } else if (io_parked_) {
-            io_condition_.notify_one();
-        }
-    }
-
-    // Has the driving thread look again: at a command, or at who wants the role.
-    void wake_driver() {
-        if (!driving_) return;
-        kicked_ = true;
-        if (sleeping_ && !woken_) {
-            woken_ = true;
-            table_->wake(io_);
-        }
+    // One round by this thread. Nobody may have the role.
+    void drive_once(Lock& lock) {
+        role_.take_free();
+        round(lock);
+        role_.leave_warm();
     }
 
     // Has packets of a command leave now: by whoever drives, or else by this thread.
     void kick(Lock& lock) {
-        if (driving_ || exclusive_ > 0 || closing_) {
-            wake_driver();
+        if (role_.taken() || closing_) {
+            role_.interrupt();
         } else {
             drive_once(lock);
         }
     }
 
-    // One round by this thread. Nobody may have the role.
-    void drive_once(Lock& lock) {
-        driving_ = true;
-        step(lock);
-        leave_role(true);
-    }
-
-    // The holder's loop. The mutex is held at entry and at return, not between.
-    template <class Done>
-    void drive(Lock& lock, Done&& done, RealTime until) {
-        bool idle = false;
-        while (!done()) {
-            if (until != real_never && RealClock::now() >= until) return;
-            if (idle && !kicked_) {
-                sleep(lock, until);
-                if (done()) return;
-            }
-            idle = step(lock);
-        }
-    }
-
-    void sleep(Lock& lock, RealTime until) {
-        const Time deadline = engine_->next_deadline();
-        std::int64_t timeout_ns = -1;
-        if (deadline != time_never) {
-            timeout_ns = (deadline - now()).value;
-            if (timeout_ns <= 0) return;
-        }
-        if (until != real_never) {
-            const auto left =
-                std::chrono::duration_cast<std::chrono::nanoseconds>(until - RealClock::now()).count();
-            if (left <= 0) return;
-            if (timeout_ns < 0 || left < timeout_ns) timeout_ns = left;
-        }
-        // The driver had no free buffer: packets are ready, so look again soon whatever the engine's deadline is.
-        constexpr std::int64_t starved_ns = 1'000'000;
-        if (starved_ && (timeout_ns < 0 || timeout_ns > starved_ns)) timeout_ns = starved_ns;
-        ++driver_waits_;
-        sleeping_ = true;
-        lock.unlock();
-        table_->wait(io_, timeout_ns);
-        lock.lock();
-        sleeping_ = false;
-        woken_ = false;
-    }
-
-    // One round: receive, handle, transmit, events. True if there is nothing more to do now.
-    bool step(Lock& lock) {
-        const auto clock = [this] { return now(); };
-        const bool more_to_receive = bursts_.receive(*engine_, lock, clock);
-        if (const Time when = now(); engine_->next_deadline() <= when) engine_->handle_timer(when);
-        kicked_ = false;  // whatever a command left to send is polled now
-        auto transmitted = DriverBursts::Transmit::more;
-        // Four bursts, then a look at what came in: acknowledgements should not wait for a whole window.
-        for (int burst = 0; burst < 4 && transmitted == DriverBursts::Transmit::more; ++burst)
-            transmitted = bursts_.transmit(*engine_, lock, clock);
-        starved_ = transmitted == DriverBursts::Transmit::starved;
+    // True if there is nothing more to do now.
+    bool round(Lock& lock) {
+        const bool idle = pump_.round(lock);
         take_events(lock);
-        return !more_to_receive && transmitted != DriverBursts::Transmit::more;
+        return idle;
+    }
+
+    void serve() {
+        Lock lock(mutex_);
+        role_.serve(
+            lock, [&] { return stop_; }, [&](Lock&, auto&& stop) { drive(lock, stop, real_never); },
+            [&] { return engine_->next_deadline(); });
     }
 
     void take_events(Lock& lock) {
@@ -558,7 +434,9 @@ private:
                 case EventKind::send_failed:
                 case EventKind::receive_finished:
                 case EventKind::receive_failed: finish(event, called); break;
-                case EventKind::peer_established: note_rank(engine_->rank_of(event.peer)); [[fallthrough]];
+                case EventKind::peer_established:
+                    note_peer(engine_->rank_of(event.peer), event.peer);
+                    [[fallthrough]];
                 case EventKind::peer_down:
                 case EventKind::path_down:
                 case EventKind::path_up:
@@ -576,37 +454,7 @@ private:
         lock.lock();
     }
 
-    void io_loop() {
-        Lock lock(mutex_);
-        while (!stop_) {
-            if (driving_ || exclusive_ > 0 || callers_ > 0) {
-                io_parked_ = true;
-                io_condition_.wait(lock);
-                io_parked_ = false;
-                continue;
-            }
-            // Stay away for a moment after a caller drove: its next call then finds the role free.
-            const Time due = std::min(left_ + options_.linger, engine_->next_deadline());
-            if (const Duration wait = due - now(); left_.value != INT64_MIN && wait.value > 0) {
-                io_condition_.wait_for(lock, std::chrono::nanoseconds(wait.value));
-                continue;
-            }
-            left_ = Time{INT64_MIN};
-            driving_ = io_drives_ = true;
-            drive(
-                lock, [&] { return callers_ > 0 || exclusive_ > 0 || stop_; }, real_never);
-            driving_ = io_drives_ = false;
-            pass_role();
-        }
-    }
-
     // ---- bookkeeping ----
-
-    // Time as the engine wants it: never back. Called with the mutex held, so that "before" has a meaning.
-    Time now() {
-        last_now_ = std::max(last_now_, Time{table_->now_ns(io_)});
-        return last_now_;
-    }
 
     void begin(Lock& lock, const OperationPtr& operation, MessageId message, bool wait_follows) {
         operation->message = message;
@@ -643,9 +491,7 @@ private:
     void mark_over(const OperationPtr& operation, std::vector<OperationPtr>& called) {
         ++finished_count_;
         operation->over.store(true, std::memory_order_release);
-        for (Waiter* waiter : waiters_)
-            if (waiter->operation == operation.get() || waiter->operation == nullptr)
-                waiter->condition.notify_one();
+        role_.notify(operation.get());
         if (operation->watch != 0) {
             finished_.push_back(operation->watch);
             finished_condition_.notify_one();
@@ -671,19 +517,20 @@ private:
             ++log_dropped_;
         }
         HostLogEntry entry;
-        entry.time = last_now_;
+        entry.time = pump_.last_now();
         entry.kind = event.kind;
         entry.error = event.error;
         entry.rank = event.peer == any_peer ? UINT32_MAX : engine_->rank_of(event.peer);
         entry.value = event.value;
         entry.waited = event.waited;
         log_.push_back(entry);
-        for (Waiter* waiter : waiters_)
-            if (waiter->operation == nullptr) waiter->condition.notify_one();
+        role_.notify(nullptr);
     }
 
-    void note_rank(std::uint32_t rank) {
-        if (!is_in(ranks_, rank)) ranks_.push_back(rank);
+    void note_peer(std::uint32_t rank, PeerId id) {
+        Peer& peer = peers_.try_emplace(rank, Peer{.id = id, .here = false}).first->second;
+        if (!peer.here) ranks_.push_back(rank);
+        peer.here = true;
     }
 
     void start_thread() {
@@ -692,7 +539,7 @@ private:
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         try {
-            thread_ = std::thread([this] { io_loop(); });
+            thread_ = std::thread([this] { serve(); });
         } catch (const std::system_error& error) {
             pthread_sigmask(SIG_SETMASK, &before, nullptr);
             throw HostError(HostErrorKind::system, std::string("cannot start the I/O thread: ") + error.what());
@@ -738,22 +585,13 @@ private:
 
     void refuse_unauthenticated() const {
         if (capabilities_.is_loopback != 0 || options_.engine.job_key || options_.allow_unauthenticated) return;
-        throw HostError(
-            HostErrorKind::unauthenticated,
-            "no job key, and other hosts can reach " +
-                (options_.bind_host.empty() ? std::string("this address") : options_.bind_host) +
-                ": whoever can send there could forge gradients; give a key file, bind to loopback, or "
-                "allow unauthenticated peers explicitly");
+        throw unauthenticated_refusal(options_.bind_host);
     }
 
     // How many blocks a message has; known once the handshake is over.
     std::uint32_t block_count(const HostSend& command) const {
         const PeerId peer = peer_of(command.rank);
-        if (!engine_->established(peer))
-            throw HostError(HostErrorKind::not_established,
-                            "rank " + std::to_string(command.rank) +
-                                " has not answered yet, so the block size is not known; wait for the handshake "
-                                "before sending what may be lost");
+        if (!engine_->established(peer)) throw not_established_refusal(command.rank);
         return wire::block_count(static_cast<std::uint32_t>(command.message_bytes), engine_->block_bytes(peer));
     }
 
@@ -767,18 +605,6 @@ private:
         if (closing_) throw closed_refusal(options_.engine.rank);
     }
 
-    static void check_length(const char* what, std::uint64_t bytes) {
-        if (bytes > UINT32_MAX)
-            throw HostError(HostErrorKind::message_too_long, std::string(what) + " has " + std::to_string(bytes) +
-                                                                 " bytes; at most " + std::to_string(UINT32_MAX) +
-                                                                 " (4 GiB - 1): split it into several messages");
-    }
-
-    static HostError bad_class(std::uint32_t traffic_class) {
-        return {HostErrorKind::traffic_class,
-                "traffic class is " + std::to_string(traffic_class) + "; accepted: 0 to 6, 6 leaves first"};
-    }
-
     const dlcp_io_table* table_ = nullptr;
     dlcp_io* io_ = nullptr;
     ForkGuard fork_guard_;
@@ -790,25 +616,12 @@ private:
     std::uint64_t log_dropped_ = 0;
     std::vector<std::uint64_t> finished_;  // watched operations that are over, not yet asked for
     std::uint64_t finished_count_ = 0;
-    Time last_now_{INT64_MIN};
-
-    // The role and who wants it.
-    bool driving_ = false;    // somebody has it
-    bool io_drives_ = false;  // … the I/O thread
-    bool sleeping_ = false;   // … and is in the driver's wait()
-    bool woken_ = false;      // … out of which it has been called
-    bool kicked_ = false;     // … and has something new to look at
-    bool starved_ = false;    // … and got no buffers when last asked
-    int callers_ = 0;         // callers that wait, driving or not
-    int exclusive_ = 0;       // callers that want the role for a driver call
-    std::list<Waiter*> waiters_;
-    std::condition_variable role_condition_;
     std::condition_variable finished_condition_;
-    Time left_{INT64_MIN};  // when a caller last left the role; INT64_MIN: the I/O thread has had it since
+    std::unordered_map<std::uint32_t, Peer> peers_;  // by rank
 
+    EnginePump pump_;
+    DrivingRole role_;
     std::thread thread_;
-    std::condition_variable io_condition_;
-    bool io_parked_ = false;  // the I/O thread sleeps until told
     bool stop_ = false;
 
     int inside_ = 0;  // threads inside a call
@@ -816,11 +629,6 @@ private:
     bool closed_ = false;
     std::condition_variable changed_;  // closing_, and: operations are over, inside_ became 0, or closed_ true
     dlcp_io_counters final_io_{};
-
-    std::uint64_t driver_waits_ = 0;
-    std::uint64_t role_changes_ = 0;
-
-    DriverBursts bursts_;  // the holder's alone
 };
 
 Host::Host(const HostOptions& options) : impl_(std::make_unique<Impl>(options)) { impl_->open(); }

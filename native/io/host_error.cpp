@@ -104,6 +104,55 @@ HostError open_refusal(int error, const char* sentence, const std::string& drive
                 std::to_string(port) + ": " + (sentence[0] != '\0' ? sentence : std::strerror(error))};
 }
 
+HostError address_refusal(int error, const char* sentence, const std::string& address, std::uint32_t rank) {
+    return {HostErrorKind::address, "address '" + address + "' of rank " + std::to_string(rank) + ": " +
+                                        (sentence[0] != '\0' ? sentence : std::strerror(error))};
+}
+
+HostError unauthenticated_refusal(const std::string& bind_host) {
+    return {HostErrorKind::unauthenticated,
+            "no job key, and other hosts can reach " + (bind_host.empty() ? "this address" : bind_host) +
+                ": whoever can send there could forge gradients; give a key file, bind to loopback, or allow "
+                "unauthenticated peers explicitly"};
+}
+
+HostError unknown_peer_refusal(std::uint32_t rank, const std::vector<std::uint32_t>& known) {
+    constexpr std::size_t named_at_most = 16;
+    std::string peers;
+    for (std::size_t i = 0; i < known.size() && i < named_at_most; ++i)
+        peers += (i == 0 ? "" : ", ") + std::to_string(known[i]);
+    if (known.size() > named_at_most) peers += ", …";
+    return {HostErrorKind::unknown_peer, "rank " + std::to_string(rank) +
+                                             " is not a peer; peers are: " + (peers.empty() ? "none" : peers) +
+                                             "; call connect(rank, address) first"};
+}
+
+HostError not_established_refusal(std::uint32_t rank) {
+    return {HostErrorKind::not_established,
+            "rank " + std::to_string(rank) +
+                " has not answered yet, so the block size is not known; wait for the "
+                "handshake before sending what may be lost"};
+}
+
+HostError too_long_refusal(const char* what, std::uint64_t bytes) {
+    return {HostErrorKind::message_too_long, std::string(what) + " has " + std::to_string(bytes) +
+                                                 " bytes; at most " + std::to_string(UINT32_MAX) +
+                                                 " (4 GiB - 1): split it into several messages"};
+}
+
+HostError class_refusal(std::uint32_t traffic_class) {
+    return {HostErrorKind::traffic_class,
+            "traffic class is " + std::to_string(traffic_class) + "; accepted: 0 to 6, 6 leaves first"};
+}
+
+HostError importance_refusal(std::uint64_t entries, std::uint32_t blocks, std::uint32_t rank,
+                             std::uint64_t message_bytes) {
+    return {HostErrorKind::importance, "importance has " + std::to_string(entries) + " entries; a message of " +
+                                           std::to_string(message_bytes) + " bytes to rank " +
+                                           std::to_string(rank) + " has " + std::to_string(blocks) +
+                                           " blocks: give one entry per block"};
+}
+
 HostError closed_refusal(std::uint32_t own_rank) {
     return {HostErrorKind::closed,
             "this endpoint (rank " + std::to_string(own_rank) + ") is closed; open another"};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "engine/config.hpp"
 #include "engine/event.hpp"
@@ -53,6 +54,15 @@ HostError refusal(CommandError error, const RefusedCommand& command, const Endpo
 // A driver's open() failed with the positive errno `error` and perhaps a sentence of its own.
 HostError open_refusal(int error, const char* sentence, const std::string& driver, const std::string& bind_host,
                        std::uint16_t port);
+HostError address_refusal(int error, const char* sentence, const std::string& address, std::uint32_t rank);
+HostError unauthenticated_refusal(const std::string& bind_host);
+// What the host itself refuses.
+HostError unknown_peer_refusal(std::uint32_t rank, const std::vector<std::uint32_t>& known);
+HostError not_established_refusal(std::uint32_t rank);
+HostError too_long_refusal(const char* what, std::uint64_t bytes);
+HostError class_refusal(std::uint32_t traffic_class);
+HostError importance_refusal(std::uint64_t entries, std::uint32_t blocks, std::uint32_t rank,
+                             std::uint64_t message_bytes);
 HostError closed_refusal(std::uint32_t own_rank);
 HostError forked_refusal();
 

@@ -1,0 +1,150 @@
+// Who drives: one thread at a time has the role, the others sleep until they are done or are given it.
+//
+// At rest the I/O thread has it. A caller that waits for something takes it and drives until that has come (leader);
+// other callers sleep meanwhile (followers), and one of them is given the role when the leader leaves. When no caller
+// wants it, the I/O thread takes it back, though only a moment later: a burst of small blocking calls then finds it
+// free each time. A caller that needs the driver for itself for a moment comes before all of them.
+//
+// Everything is called with the host's mutex held. "Until" is in real time.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <mutex>
+
+#include "io/engine_pump.hpp"
+
+namespace dlcp {
+
+class DrivingRole {
+public:
+    using Lock = EnginePump::Lock;
+
+    DrivingRole(EnginePump& pump, Duration linger) : pump_(pump), linger_(linger) {}
+
+    // Whether somebody has the role, or is about to take it for himself.
+    bool taken() const { return driving_ || exclusive_ > 0; }
+    // What a caller that drives must look at: somebody wants the role for himself.
+    bool claimed() const { return exclusive_ > 0; }
+    std::uint64_t changes() const { return changes_; }
+
+    // Returns when `done()` or at `until`. While it has the role it calls drive(lock, stop), which must return
+    // once stop() is true or `until` has passed. `subject` is what notify() names; nullptr: anything.
+    template <class Done, class Drive>
+    void wait_until(Lock& lock, Done&& done, RealTime until, const void* subject, Drive&& drive) {
+        Waiter waiter{subject, {}};
+        ++callers_;
+        while (!done() && !has_passed(until)) {
+            if (!taken()) {
+                driving_ = true;
+                ++changes_;
+                drive(lock, [&] { return done() || claimed(); });
+                leave_warm();
+            } else {
+                interrupt();
+                waiters_.push_back(&waiter);
+                sleep_until(waiter.condition, lock, until);
+                waiters_.remove(&waiter);
+            }
+        }
+        --callers_;
+        pass();  // it may have been offered to this thread while it was leaving
+    }
+
+    // Takes the role for a driver call or two, before any waiter.
+    void take(Lock& lock) {
+        ++exclusive_;
+        interrupt();
+        claims_.wait(lock, [&] { return !driving_; });
+        --exclusive_;
+        driving_ = true;
+    }
+    // Takes it without waiting. Nobody may have it.
+    void take_free() { driving_ = true; }
+
+    void leave() {
+        driving_ = false;
+        pass();
+    }
+    // A caller drove, and is likely to come back soon.
+    void leave_warm() {
+        left_ = pump_.now();
+        leave();
+    }
+
+    // Has whoever drives look again.
+    void interrupt() {
+        if (driving_) pump_.interrupt();
+    }
+
+    // Wakes the callers that wait for `subject` or for anything; nullptr: those that wait for anything.
+    void notify(const void* subject) {
+        for (Waiter* waiter : waiters_)
+            if (waiter->subject == subject || waiter->subject == nullptr) waiter->condition.notify_one();
+    }
+    void notify_all() {
+        for (Waiter* waiter : waiters_) waiter->condition.notify_one();
+        io_.notify_all();
+    }
+
+    // The I/O thread's life, until `stop()`; drive as above. `due()`: when the engine is next due.
+    template <class Stop, class Drive, class Due>
+    void serve(Lock& lock, Stop&& stop, Drive&& drive, Due&& due) {
+        while (!stop()) {
+            if (taken() || callers_ > 0) {
+                io_parked_ = true;
+                io_.wait(lock);
+                io_parked_ = false;
+            } else if (const Duration wait = pause(due()); wait > Duration{0}) {
+                io_.wait_for(lock, std::chrono::nanoseconds(wait.value));
+            } else {
+                left_ = long_ago;
+                driving_ = true;
+                drive(lock, [&] { return callers_ > 0 || claimed() || stop(); });
+                leave();
+            }
+        }
+    }
+
+private:
+    // A caller that sleeps.
+    struct Waiter {
+        const void* subject;
+        std::condition_variable condition;
+    };
+    static constexpr Time long_ago{INT64_MIN};
+
+    // Offers the free role to the next in turn.
+    void pass() {
+        if (driving_) return;
+        if (exclusive_ > 0) {
+            claims_.notify_all();
+        } else if (!waiters_.empty()) {
+            waiters_.front()->condition.notify_one();
+        } else if (io_parked_) {
+            io_.notify_one();
+        }
+    }
+
+    // How long the I/O thread stays away after a caller drove; not beyond the engine's deadline.
+    Duration pause(Time due) {
+        if (left_ == long_ago) return Duration{0};
+        const Time end = left_ + linger_;
+        return (due < end ? due : end) - pump_.now();
+    }
+
+    EnginePump& pump_;
+    Duration linger_;
+    bool driving_ = false;  // somebody has the role
+    int callers_ = 0;       // callers in wait_until
+    int exclusive_ = 0;     // callers in take
+    std::list<Waiter*> waiters_;
+    std::condition_variable claims_;
+    std::condition_variable io_;
+    bool io_parked_ = false;  // the I/O thread sleeps until it is offered the role
+    Time left_ = long_ago;    // when a caller last left; long_ago: the I/O thread has driven since
+    std::uint64_t changes_ = 0;
+};
+
+}  // namespace dlcp

@@ -1,0 +1,65 @@
+// What driving an engine means: packets from the driver to it and back, its timers, and sleep until more is due.
+//
+// Only the thread that drives calls `round` and `sleep`; any thread may call `now` and `interrupt`. All with the
+// host's mutex held, which is given up whenever the driver is called. Keeps no packet over from one call to the next.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "engine/endpoint.hpp"
+#include "io/io_table.h"
+#include "io/real_time.hpp"
+
+namespace dlcp {
+
+class EnginePump {
+public:
+    using Lock = std::unique_lock<std::mutex>;
+
+    void open(const dlcp_io_table& table, dlcp_io* io, std::uint32_t max_burst_packets);
+    // Not before the first round; it stays the caller's.
+    void set_engine(Endpoint& engine) { engine_ = &engine; }
+
+    // The driver's time as the engine wants it: never back.
+    Time now();
+    Time last_now() const { return last_now_; }
+    // Receives, handles, transmits, a few bursts of each at most. True if there is nothing more to do now.
+    bool round(Lock& lock);
+    // Until a packet, the engine's deadline, interrupt() or `until`. Returns at once if there was an interrupt()
+    // since the last round began.
+    void sleep(Lock& lock, RealTime until);
+    // Has the thread that drives look again: at a command, or at who else wants to drive.
+    void interrupt();
+
+    std::uint64_t sleeps() const { return sleeps_; }
+
+private:
+    enum class Transmitted {
+        drained,  // the engine has nothing more to send now
+        more,     // it may have
+        starved,  // the driver has no free buffer
+    };
+    bool receive(Lock& lock);
+    Transmitted transmit(Lock& lock);
+    void copy_addresses(std::span<dlcp_packet> packets);
+
+    const dlcp_io_table* table_ = nullptr;
+    dlcp_io* io_ = nullptr;
+    Endpoint* engine_ = nullptr;
+    Time last_now_{INT64_MIN};
+    bool interrupted_ = false;  // since the last round began
+    bool sleeping_ = false;     // a thread is in the driver's wait() …
+    bool woken_ = false;        // … out of which it has been called
+    bool starved_ = false;      // the last round ended for want of buffers
+    std::uint64_t sleeps_ = 0;
+
+    // Without the mutex: of the thread that drives.
+    std::vector<dlcp_packet> rx_;
+    std::vector<dlcp_packet> tx_;
+    std::vector<dlcp_address> tx_addresses_;  // of the burst being sent
+};
+
+}  // namespace dlcp
