@@ -1,0 +1,366 @@
+// The host: who drives, how operations end, what is refused, and how it closes; over the virtual driver and UDP.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/driver_registry.hpp"
+#include "io/host.hpp"
+#include "io/udp_driver.hpp"
+#include "io/virtual_driver.hpp"
+
+namespace dlcp {
+namespace {
+
+// Ends what would hang.
+constexpr Duration patience = seconds(60);
+
+HostOptions udp_options(std::uint32_t rank) {
+    HostOptions options;
+    options.engine.rank = rank;
+    return options;
+}
+
+// Two hosts over UDP that know each other.
+struct Pair {
+    explicit Pair(HostOptions a = udp_options(0), HostOptions b = udp_options(1)) {
+        left = std::make_unique<Host>(a);
+        right = std::make_unique<Host>(b);
+        left->connect(1, right->local_address());
+        REQUIRE(left->wait_established(1, patience));
+        REQUIRE(right->wait_established(0, patience));
+    }
+    std::unique_ptr<Host> left;
+    std::unique_ptr<Host> right;
+};
+
+OperationPtr send(Host& host, std::uint32_t rank, std::span<const std::uint8_t> bytes, std::uint64_t tag = 0) {
+    HostSend command;
+    command.rank = rank;
+    command.tag = tag;
+    command.payload = bytes.data();
+    command.message_bytes = bytes.size();
+    return host.send(command);
+}
+
+OperationPtr receive(Host& host, std::uint32_t rank, std::span<std::uint8_t> bytes, std::uint64_t tag = 0) {
+    HostReceive command;
+    command.rank = rank;
+    command.tag = tag;
+    command.buffer = bytes.data();
+    command.capacity_bytes = bytes.size();
+    return host.receive(command);
+}
+
+std::vector<std::uint8_t> counting(std::size_t bytes) {
+    std::vector<std::uint8_t> out(bytes);
+    std::iota(out.begin(), out.end(), std::uint8_t{0});
+    return out;
+}
+
+template <class Call>
+HostErrorKind refused(Call&& call) {
+    try {
+        call();
+    } catch (const HostError& error) {
+        CHECK(std::string(error.what()).size() > 20);
+        return error.kind;
+    }
+    FAIL("nothing was refused");
+    return {};
+}
+
+}  // namespace
+
+TEST_CASE("host: a message arrives, whoever drives") {
+    Pair pair;
+    const auto sent = counting(300'000);
+    std::vector<std::uint8_t> got(sent.size());
+    const auto there = receive(*pair.right, 0, got, 5);
+    const auto here = send(*pair.left, 1, sent, 5);
+    REQUIRE(pair.left->wait(here, patience));
+    REQUIRE(pair.right->wait(there, patience));
+    CHECK(here->error == CommandError::none);
+    CHECK(there->error == CommandError::none);
+    CHECK(there->rank == 0);
+    CHECK(there->outcome.message_bytes == sent.size());
+    CHECK(got == sent);
+    CHECK(pair.left->statistics().outstanding_operations == 0);
+}
+
+TEST_CASE("host: without an I/O thread callers alone drive") {
+    auto options = udp_options(0);
+    options.io_thread = false;
+    auto other = udp_options(1);
+    other.io_thread = false;
+    Host left(options), right(other);
+    left.connect(1, right.local_address());
+    while (!left.established(1) || !right.established(0)) {
+        left.progress(Duration{0});
+        right.progress(Duration{0});
+    }
+    const auto sent = counting(50'000);
+    std::vector<std::uint8_t> got(sent.size());
+    const auto there = receive(right, 0, got);
+    const auto here = send(left, 1, sent);
+    while (!here->over || !there->over) {
+        left.progress(milliseconds(1));
+        right.progress(milliseconds(1));
+    }
+    CHECK(got == sent);
+}
+
+TEST_CASE("host: over the virtual network, lossy and slow, in virtual time") {
+    VirtualFabric fabric("host-test", 7, 2);
+    LinkSettings link;
+    link.rate = Rate{10'000'000'000};
+    link.delay = milliseconds(5);
+    link.loss_ratio = 0.01;
+    HostOptions options = udp_options(0), other = udp_options(1);
+    for (HostOptions* each : {&options, &other}) {
+        each->driver = "virtual";
+        each->driver_extra = "host-test";
+        each->seed = 11 + each->engine.rank;
+        each->linger = Duration{0};
+    }
+    Pair pair(options, other);
+    for (const std::uint16_t port : {std::uint16_t{1}, std::uint16_t{2}}) fabric.set_uplink(port, link);
+    const auto sent = counting(2'000'000);
+    std::vector<std::uint8_t> got(sent.size());
+    const auto there = receive(*pair.right, 0, got);
+    const auto here = send(*pair.left, 1, sent);
+    REQUIRE(pair.left->wait(here, patience));
+    REQUIRE(pair.right->wait(there, patience));
+    CHECK(here->error == CommandError::none);
+    CHECK(got == sent);
+    CHECK(pair.left->statistics().engine.lost_packets > 0);
+    CHECK(here->waited >= milliseconds(10));
+}
+
+TEST_CASE("host: callers that wait at once each get their own") {
+    Pair pair;
+    constexpr int lanes = 8, rounds = 50;
+    std::atomic<int> right_ones{0};
+    std::vector<std::thread> threads;
+    for (int lane = 0; lane < lanes; ++lane) {
+        threads.emplace_back([&, lane] {
+            std::vector<std::uint8_t> got(1000);
+            for (int i = 0; i < rounds; ++i) {
+                const auto there = receive(*pair.right, 0, got, static_cast<std::uint64_t>(lane));
+                if (pair.right->wait(there, patience) && got[0] == static_cast<std::uint8_t>(lane * rounds + i))
+                    ++right_ones;
+            }
+        });
+        threads.emplace_back([&, lane] {
+            for (int i = 0; i < rounds; ++i) {
+                const std::vector<std::uint8_t> bytes(1000, static_cast<std::uint8_t>(lane * rounds + i));
+                pair.left->wait(send(*pair.left, 1, bytes, static_cast<std::uint64_t>(lane)), patience);
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(right_ones == lanes * rounds);
+}
+
+TEST_CASE("host: on_over is called once, watched operations are told once") {
+    Pair pair;
+    std::atomic<int> called{0};
+    std::uint8_t byte = 0;
+    HostReceive command;
+    command.rank = 0;
+    command.buffer = &byte;
+    command.capacity_bytes = 1;
+    command.on_over = [&](Operation& operation) {
+        CHECK(operation.over);
+        ++called;
+    };
+    const auto there = pair.right->receive(command);
+    REQUIRE(pair.right->watch(there, 42));
+    CHECK(pair.right->next_finished(Duration{0}).empty());
+    const std::uint8_t one = 1;
+    pair.left->wait(send(*pair.left, 1, {&one, 1}), patience);
+    CHECK(pair.right->next_finished(patience) == std::vector<std::uint64_t>{42});
+    CHECK(pair.right->wait(there, patience));
+    CHECK_FALSE(pair.right->watch(there, 43));
+    CHECK(called == 1);
+    CHECK(byte == 1);
+}
+
+TEST_CASE("host: a wait that times out changes nothing") {
+    Pair pair;
+    std::uint8_t byte = 0;
+    const auto there = receive(*pair.right, 0, {&byte, 1});
+    CHECK_FALSE(pair.right->wait(there, milliseconds(1)));
+    CHECK_FALSE(pair.right->wait(there, Duration{0}));
+    CHECK_FALSE(there->over);
+    CHECK(pair.right->cancel(there));
+    CHECK(pair.right->wait(there, patience));
+    CHECK(there->error == CommandError::cancelled);
+    CHECK_FALSE(pair.right->cancel(there));
+}
+
+TEST_CASE("host: closing ends every operation and wakes every caller") {
+    Pair pair;
+    std::uint8_t bytes[4] = {};
+    std::vector<OperationPtr> operations;
+    for (std::uint64_t tag = 0; tag < 4; ++tag)
+        operations.push_back(receive(*pair.left, 1, {&bytes[tag], 1}, tag));
+    std::vector<std::thread> threads;
+    std::atomic<int> woken{0};
+    for (const auto& operation : operations)
+        threads.emplace_back([&pair, &woken, operation] {
+            try {
+                pair.left->wait(operation, patience);
+            } catch (const HostError&) {  // closed before it came to wait
+            }
+            ++woken;
+        });
+    pair.left->close();
+    for (std::thread& thread : threads) thread.join();
+    CHECK(woken == 4);
+    for (const auto& operation : operations) {
+        CHECK(operation->over);
+        CHECK(operation->error == CommandError::closed);
+    }
+    CHECK(pair.left->closed());
+    CHECK(pair.left->next_finished(patience).empty());
+    CHECK(refused([&] { receive(*pair.left, 1, {bytes, 1}); }) == HostErrorKind::closed);
+    CHECK(pair.left->statistics().io.tx_packets > 0);
+    pair.left->close();
+}
+
+TEST_CASE("host: mistakes are refused by kind and change nothing") {
+    Pair pair;
+    Host& host = *pair.left;
+    std::uint8_t byte = 0;
+    HostSend command;
+    command.rank = 1;
+    command.payload = &byte;
+    command.message_bytes = 1;
+
+    SUBCASE("message of 4 GiB") {
+        command.message_bytes = std::uint64_t{1} << 32;
+        CHECK(refused([&] { host.send(command); }) == HostErrorKind::message_too_long);
+    }
+    SUBCASE("traffic class") {
+        command.traffic_class = 7;
+        CHECK(refused([&] { host.send(command); }) == HostErrorKind::traffic_class);
+        command.traffic_class = 256;
+        CHECK(refused([&] { host.send(command); }) == HostErrorKind::traffic_class);
+    }
+    SUBCASE("loss ratio") {
+        command.delivery = Delivery::bounded;
+        command.loss_ratio = 1.0;
+        CHECK(refused([&] { host.send(command); }) == HostErrorKind::loss_ratio);
+    }
+    SUBCASE("deadline") {
+        command.delivery = Delivery::deadline;
+        CHECK(refused([&] { host.send(command); }) == HostErrorKind::deadline);
+    }
+    SUBCASE("importance") {
+        const std::uint8_t scores[3] = {};
+        command.importance = scores;
+        command.importance_count = 3;
+        CHECK(refused([&] { host.send(command); }) == HostErrorKind::importance);
+    }
+    SUBCASE("unknown peer") {
+        command.rank = 9;
+        CHECK(refused([&] { host.send(command); }) == HostErrorKind::unknown_peer);
+        CHECK(refused([&] { host.disconnect(9); }) == HostErrorKind::unknown_peer);
+    }
+    SUBCASE("own rank, taken rank, bad address") {
+        CHECK(refused([&] { host.connect(0, "127.0.0.1:9"); }) == HostErrorKind::duplicate_rank);
+        CHECK(refused([&] { host.connect(1, "127.0.0.1:9"); }) == HostErrorKind::duplicate_rank);
+        CHECK(refused([&] { host.connect(3, "127.0.0.1"); }) == HostErrorKind::address);
+    }
+    SUBCASE("no key") {
+        CHECK(refused([&] { host.advance_key_epoch(); }) == HostErrorKind::no_key);
+    }
+    CHECK(host.statistics().outstanding_operations == 0);
+    CHECK(host.peers() == std::vector<std::uint32_t>{1});
+}
+
+TEST_CASE("host: importance needs the handshake") {
+    Host left(udp_options(0));
+    left.connect(1, "127.0.0.1:9");
+    HostSend command;
+    command.rank = 1;
+    command.delivery = Delivery::bounded;
+    command.importance_of_all = 1;
+    CHECK(refused([&] { left.send(command); }) == HostErrorKind::not_established);
+}
+
+TEST_CASE("host: opening refuses by kind") {
+    auto options = udp_options(0);
+    SUBCASE("port in use") {
+        Host first(options);
+        options.port = static_cast<std::uint16_t>(std::stoi(first.local_address().substr(10)));
+        CHECK(refused([&] { Host second(options); }) == HostErrorKind::port_in_use);
+    }
+    SUBCASE("interface") {
+        options.interface_name = "absent0";
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::interface);
+    }
+    SUBCASE("address") {
+        options.bind_host = "192.0.2.1";
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::address);
+    }
+    SUBCASE("reachable without a key") {
+        options.bind_host = "0.0.0.0";
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::unauthenticated);
+        options.allow_unauthenticated = true;
+        CHECK_NOTHROW(Host{options});
+    }
+    SUBCASE("settings") {
+        options.engine.paths = 65;
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::settings);
+        options.engine.paths = 8;
+        options.max_datagram_bytes = 70'000;
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::settings);
+        options.max_datagram_bytes = 100;
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::settings);
+    }
+    SUBCASE("driver") {
+        options.driver = "absent";
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::driver);
+        options.driver = "../absent.so";
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::driver);
+        options.driver = "Bad Name";
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::driver);
+        options.driver = "";
+        CHECK(refused([&] { Host host(options); }) == HostErrorKind::driver);
+    }
+}
+
+TEST_CASE("host: the engine's limits come from the driver, and from the caller if lower") {
+    Host host(udp_options(0));
+    CHECK(host.config().max_datagram_bytes == std::min(host.capabilities().max_datagram_bytes, 9152u));
+    CHECK(host.config().receive_buffer.value == host.capabilities().receive_buffer_bytes);
+    auto options = udp_options(1);
+    options.max_datagram_bytes = 1000;
+    options.receive_buffer_bytes = 100'000;
+    Host lower(options);
+    CHECK(lower.config().max_datagram_bytes == 1000);
+    CHECK(lower.config().receive_buffer.value == 100'000);
+}
+
+TEST_CASE("host: the log tells of peers, the oldest first") {
+    Pair pair;
+    const auto entries = pair.left->drain_log();
+    REQUIRE(entries.size() == 1);
+    CHECK(entries[0].kind == EventKind::peer_established);
+    CHECK(entries[0].rank == 1);
+    CHECK(pair.left->drain_log().empty());
+}
+
+TEST_CASE("driver registry: built-in drivers by name") {
+    CHECK(&find_driver("udp") == dlcp_udp_driver());
+    CHECK(&find_driver("virtual") == dlcp_virtual_driver());
+}
+
+}  // namespace dlcp
