@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.lab import Lab, Loss
 from bench.peers import Exchange, exchange
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Bar, Figure, Report, Table, percentile
 
 SUMMARY = "8 paths, one loses 30 %: goodput against the other seven's share"
 NEEDS_LAB = True
@@ -34,7 +34,7 @@ def run(*, quick: bool) -> Report:
 
     table = Table(
         "4 messages of 4 MiB under way: median (lowest–highest)",
-        ["", "goodput Mbit/s", "packets on the path", "packets repaired", "p99 ms"],
+        ["", "goodput Mbit/s", "packets on the path", "packets repaired", "p99 ms", "idle"],
     )
     for name, results in (("no loss", clean), (f"path {BAD_PATH} loses 30 %", bad)):
         table.add(
@@ -44,7 +44,8 @@ def run(*, quick: bool) -> Report:
             Figure.of(
                 [e.sender["repair_packets_sent"] / e.sender["data_packets_sent"] for e in results]
             ).show(4),
-            Figure.of([sorted(e.times_ms)[int(len(e.times_ms) * 0.99)] for e in results]).show(1),
+            Figure.of([percentile(e.times_ms, 99) for e in results]).show(1),
+            Figure.of([e.idle_ratio for e in results]).show(2),
         )
     against_all = Figure.of([b.goodput_bps / c.goodput_bps for b, c in zip(bad, clean, strict=True)])
     seven = (PATHS - 1) / PATHS

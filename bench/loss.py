@@ -56,6 +56,7 @@ def run(*, quick: bool) -> Report:
             "goodput Mbit/s",
             "CPU s/GB tx",
             "CPU s/GB rx",
+            "idle",
         ],
     )
     for name, *_ in CASES:
@@ -78,6 +79,7 @@ def run(*, quick: bool) -> Report:
             Figure.of([e.goodput_bps / 1e6 for e in stream[name]]).show(0),
             cost("sender"),
             cost("receiver"),
+            Figure.of([e.idle_ratio for e in single[name]]).show(2),
         )
 
     kept = Figure.of(
@@ -99,5 +101,7 @@ def run(*, quick: bool) -> Report:
         f"{abandoned / total:.4f} of their bytes",
         f"TCP was {'/'.join(sorted({e.sender['congestion'] for e in single['TCP cubic, 1 %']}))}; "
         f"its p99 / p50 at 1 % loss: {tails('TCP cubic, 1 %').show(2)}",
+        f"what this machine's scheduling makes of p99 / p50 without loss: reliable "
+        f"{tails('reliable, no loss').show(2)}, bounded {tails('bounded 2 %, no loss').show(2)}",
     ]
     return Report("lab", {"repeats": repeats, "rate": "1 Gbit/s", "message": "4 MiB"}, [table], bars, notes)

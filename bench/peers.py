@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench import programs
 from bench.lab import Lab
@@ -23,6 +24,8 @@ class Exchange:
 
     receiver: dict
     senders: list[dict]
+    idle_ratio: float
+    """Share of the machine's processor time that nobody used meanwhile; near 0 the machine was the limit."""
 
     @property
     def sender(self) -> dict:
@@ -56,6 +59,7 @@ def exchange(
         return lab.start(host, programs.words(program, {"role": role, **addresses, **own, **options}))
 
     processes = [start(receiver, "receive")]
+    idle_before, total_before = _processor_ticks()
     try:
         assert processes[0].stdout is not None
         if not processes[0].stdout.readline():
@@ -64,11 +68,19 @@ def exchange(
             own = {"rank": rank} if program == "lab_peer" else {}
             processes.append(start(host, "send", seconds=seconds, **own))
         answers = [_answer(process, seconds) for process in processes[1:]]
+        idle, total = _processor_ticks()
         processes[0].terminate()
-        return Exchange(_answer(processes[0], 0), answers)
+        idle_ratio = (idle - idle_before) / max(1, total - total_before)
+        return Exchange(_answer(processes[0], 0), answers, idle_ratio)
     finally:
         for process in processes:
             process.kill()
+
+
+def _processor_ticks() -> tuple[int, int]:
+    # proc(5), /proc/stat: user nice system idle iowait irq softirq steal; guest time is in user already.
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def _answer(process: subprocess.Popen[str], seconds: float) -> dict:

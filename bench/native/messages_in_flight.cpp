@@ -177,6 +177,7 @@ public:
             .add("receiver_arrive_ns", ns(receiver_.arrive))
             .add("receiver_command_ns", ns(receiver_.command))
             .add("lost_packets", sender_.endpoint.counters().lost_packets)
+            .add("spurious_losses", sender_.endpoint.counters().spurious_losses)
             .add("control_packets", receiver_.endpoint.counters().control_packets_sent)
             .add("interrupted_ratio", static_cast<double>(interrupted) / static_cast<double>(slices))
             .print();
