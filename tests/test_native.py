@@ -1,6 +1,6 @@
-"""Runs the C++ tests, one item per doctest case, and a short round of the property program.
+"""Runs the C++ tests, one item per doctest case.
 
-The programs come from `make native`; DLCP_NATIVE_BUILD names another build folder (a sanitized one, say).
+The program comes from `make native`; DLCP_NATIVE_BUILD names another build folder (a sanitized one, say).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("DLCP_NATIVE_BUILD", "build/native")
 
 
-def program(name: str, folder: str) -> Path:
-    """The path of a test program that must be there if its folder has sources."""
-    if not list((ROOT / "tests" / folder).glob("*.cpp")):
-        pytest.skip(f"tests/{folder} is empty")
-    path = BUILD / name
+def tests_program() -> Path:
+    """The path of dlcp_tests, which must be there if it has sources."""
+    if not list((ROOT / "tests" / "native").glob("*.cpp")):
+        pytest.skip("tests/native is empty")
+    path = BUILD / "dlcp_tests"
     assert path.is_file(), f"{path} is not built: run `make native`"
     return path
 
@@ -38,7 +38,7 @@ def doctest_cases() -> list[str]:
 
 
 def test_cases_are_listed() -> None:
-    program("dlcp_tests", "native")
+    tests_program()
     assert doctest_cases()
 
 
@@ -46,15 +46,7 @@ def test_cases_are_listed() -> None:
 def test_case(case: str) -> None:
     # In a doctest filter a comma separates, * and ? are wild: ? stands for each of them.
     pattern = re.sub(r"[,*\\]", "?", case)
-    command = [program("dlcp_tests", "native"), f"--test-case={pattern}", "--no-colors"]
+    command = [tests_program(), f"--test-case={pattern}", "--no-colors"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}\nagain: {' '.join(map(str, command))}"
     assert "test cases: 0 " not in " ".join(result.stdout.split()), "the filter matched no test case"
-
-
-@pytest.mark.timeout(600)
-def test_properties_over_seeds() -> None:
-    seeds = os.environ.get("DLCP_TEST_SEEDS", "200")
-    command = [program("dlcp_property", "property"), "--seeds", seeds, "--jobs", str(os.cpu_count() or 1)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, f"{result.stdout[-8000:]}\n{result.stderr[-8000:]}"
