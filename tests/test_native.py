@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / os.environ.get("DLCP_NATIVE_BUILD", "build/native")
 
 
-def tests_program() -> Path:
+def built_program() -> Path:
     """The path of dlcp_tests, which must be there if it has sources."""
     if not list((ROOT / "tests" / "native").glob("*.cpp")):
         pytest.skip("tests/native is empty")
@@ -38,7 +38,7 @@ def doctest_cases() -> list[str]:
 
 
 def test_cases_are_listed() -> None:
-    tests_program()
+    built_program()
     assert doctest_cases()
 
 
@@ -46,7 +46,7 @@ def test_cases_are_listed() -> None:
 def test_case(case: str) -> None:
     # In a doctest filter a comma separates, * and ? are wild: ? stands for each of them.
     pattern = re.sub(r"[,*\\]", "?", case)
-    command = [tests_program(), f"--test-case={pattern}", "--no-colors"]
+    command = [built_program(), f"--test-case={pattern}", "--no-colors"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}\nagain: {' '.join(map(str, command))}"
     assert "test cases: 0 " not in " ".join(result.stdout.split()), "the filter matched no test case"
