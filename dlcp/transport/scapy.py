@@ -270,7 +270,7 @@ class DLCPAck(DLCPFrame):
         *_prefix(1, ["has_ce"]),
         LongField("largest", 0),
         IntField("ack_delay_ns", 0),
-        IntField("owd_ns", 0),
+        IntField("queue_delay_ns", 0),
         LongField("credit_bytes", 0),
         IntField("ce_packets", 0),
         FieldLenField("words", None, count_of="received", fmt=">H"),

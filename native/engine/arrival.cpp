@@ -65,12 +65,13 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
             continue;
         }
         const wire::Header& h = d.header;
+        const Time arrived = packet.arrival_ns != 0 ? std::min(Time{packet.arrival_ns}, now) : now;
         if (h.job != config_.job) {
             ++counters_.foreign_job;
             continue;
         }
         if (h.type == wire::Type::hello) {
-            handle_hello(now, packet, d);
+            handle_hello(now, arrived, packet, d);
             continue;
         }
         const std::uint32_t index = h.session & 0xffff;
@@ -105,7 +106,6 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         touch(*peer);
         const bool ce = (packet.tos & ecn_mask) == congestion_experienced;
         if (h.type == wire::Type::data) {
-            const Time arrived = packet.arrival_ns != 0 ? std::min(Time{packet.arrival_ns}, now) : now;
             if (!handle_data(now, arrived, *peer, d)) continue;  // not taken: not acknowledged
             ++counters_.data_packets_received;
             counters_.data_bytes_received += h.payload_bytes;
@@ -120,7 +120,7 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         if (peer->window.empty() || h.packet_number > peer->window.largest()) peer->largest_arrived_at = now;
         peer->window.insert(h.packet_number, ce);
         if (h.flags & wire::flag::ack_request) peer->ack_now = true;
-        if (h.type == wire::Type::control) handle_control(now, *peer, d);
+        if (h.type == wire::Type::control) handle_control(now, arrived, *peer, d);
     }
 
     for (std::uint32_t index : touched_) {
@@ -168,7 +168,7 @@ std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Hea
 bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire::Datagram& d) {
     const wire::Header& h = d.header;
     const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - h.timestamp_ns;
-    peer.arrival_delays.sample(now, delay_ns, std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
+    peer.arrival_delays.sample_data(now, delay_ns, std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
     peer.last_data_at = now;
 
     if (h.message_id == 0) {

@@ -18,7 +18,7 @@ namespace {
 // the constant term. The median of a round is used, not the last sample: with spraying the last sample is one path's
 // (MSwift, arXiv 2509.07907).
 //
-// Loss alone is not congestion here: up to 2 % a round is ignored (random loss on Ethernet, and losses that the path
+// Loss alone is not congestion here: without a queue, up to 2 % a round is ignored (random loss on Ethernet, and losses that the path
 // set answers by leaving a path); above, the window shrinks by the lost share, which keeps a shallow-buffered network
 // without marks from collapse.
 class WindowControl final : public CongestionControl {
@@ -92,10 +92,13 @@ private:
             const std::int64_t excess = (delay - target).value;
             window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / delay.value);
             slow_start_ = false;
+        } else if (round_lost_ > 0 && delay * 4 > target_) {
+            // Loss with a queue before it is likely a full buffer, smaller than the target: give way, as those do who
+            // lose more. 0.7 is CUBIC's (RFC 9438 section 4.6), half of that for a stray loss.
+            window_ -= window_ * (lossy ? 30 : 15) / 100;
+            slow_start_ = false;
         } else if (lossy) {
-            // With a queue before it, loss is a full queue (CUBIC's 0.7, RFC 9438 section 4.6); without, it is not
-            // ours to cure, but neither is sending more.
-            window_ -= delay * 4 > target_ ? window_ * 3 / 10 : std::min(window_ / 2, (window_ * lost) >> 16);
+            window_ -= std::min(window_ / 2, (window_ * lost) >> 16);
             slow_start_ = false;
         } else if (limited_ && !slow_start_) {
             window_ += 8 * std::int64_t{datagram_};

@@ -275,9 +275,10 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     return true;
 }
 
-void Endpoint::Impl::handle_control(Time now, Peer& peer, const wire::Datagram& d) {
+void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wire::Datagram& d) {
     if (d.payload == nullptr && d.header.payload_bytes > 0) return;  // virtual control carries nothing
-    const std::uint32_t delay_ns = static_cast<std::uint32_t>(now.value) - d.header.timestamp_ns;
+    const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns;
+    peer.arrival_delays.sample_control(now, delay_ns);
     // A floor beyond anything seen is as good as the end of what was seen.
     advance_floor(now, peer, d.header.message_id);
 

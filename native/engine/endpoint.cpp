@@ -411,7 +411,7 @@ PeerStatistics Endpoint::Impl::peer_statistics(const Peer& peer) const {
     s.rank = peer.rank;
     s.rtt = peer.rtt.smoothed();
     s.rtt_min = peer.rtt.min();
-    s.queue_delay = peer.queue_delay.latest();
+    s.queue_delay = peer.queue_delay;
     if (peer.congestion) s.window = peer.congestion->window({peer.in_flight, peer.sent_total, peer.granted});
     s.in_flight = peer.in_flight;
     s.credit = peer.credit;

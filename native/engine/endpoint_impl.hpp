@@ -84,7 +84,7 @@ private:
     void start_handshake(Time now, Peer& peer);
     void establish(Time now, Peer& peer, std::uint16_t datagram_bytes);
     void adopt_candidate(Time now, Peer& peer);
-    void handle_hello(Time now, const dlcp_packet& packet, const wire::Datagram& datagram);
+    void handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& datagram);
     bool proves(SessionKeys& keys, const wire::Datagram& datagram);
     bool establish_by(Time now, Peer& peer, const wire::Datagram& datagram);
     std::size_t write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot);
@@ -125,7 +125,7 @@ private:
     bool owes_control(const Peer& peer) const;
     bool write_control(Time now, Peer& peer, dlcp_packet& slot);
     void write_ack(Time now, Peer& peer, wire::FrameWriter& writer);
-    void handle_control(Time now, Peer& peer, const wire::Datagram& datagram);
+    void handle_control(Time now, Time arrived, Peer& peer, const wire::Datagram& datagram);
     void answer(Peer& peer, std::uint32_t wire_id);
 
     // recovery.cpp

@@ -142,7 +142,7 @@ bool read_ack(const Frame& frame, Ack& out) {
     if (frame.body.size() != ack_body_bytes + bitmap_bytes * (has_ce ? 2 : 1)) return false;
     out.largest = load64(p);
     out.ack_delay_ns = load32(p + 8);
-    out.owd_ns = load32(p + 12);
+    out.queue_delay_ns = load32(p + 12);
     out.credit_bytes = load64(p + 16);
     out.ce_packets = load32(p + 24);
     out.received = p + ack_body_bytes;

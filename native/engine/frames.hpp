@@ -1,7 +1,7 @@
 // What control and hello packets carry: frames, each `type (8) flags (8) length (16) body`, big-endian, where
 // length counts the four bytes of its own prefix too. Unknown types are skipped, so that a frame can be added.
 //
-//   ack       largest (64) ack_delay_ns (32) owd_ns (32) credit_bytes (64) ce_packets (32) words (16) 0 (16)
+//   ack       largest (64) ack_delay_ns (32) queue_delay_ns (32) credit_bytes (64) ce_packets (32) words (16) 0 (16)
 //             then words × 64: bit i of word w is packet largest - 64*w - i; 1: received. With flag
 //             has_ce the same number of words again: 1: received with ECN congestion experienced.
 //   complete  count (16) 0 (16), then count × message_id (32): all blocks delivered, or the outcome is none
@@ -100,8 +100,8 @@ private:
 struct Ack {
     std::uint64_t largest = 0;       // largest packet number received
     std::uint32_t ack_delay_ns = 0;  // how long the receiver sat on `largest`
-    std::uint32_t owd_ns = 0;        // median of (arrival - timestamp) since the last ack, clocks unsynchronised;
-                                     // 0: no sample
+    std::uint32_t queue_delay_ns = 0;  // median one-way delay of data since the last ack, above the least delay
+                                       // of the last seconds, plus 1; 0: no data since
     std::uint64_t credit_bytes = 0;  // bytes the receiver can buffer from this sender, in flight at once
     std::uint32_t ce_packets = 0;    // packets ever received with congestion experienced
     std::uint16_t words = 0;

@@ -79,7 +79,7 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
     peer.sent.reset();
     peer.lane_acked.assign(std::size_t{config_.paths} * wire::traffic_classes, 0);
     peer.largest_acked = 0;
-    peer.queue_delay = QueueDelay();
+    peer.queue_delay = Duration{0};
     peer.paths.reset(config_.paths);
     peer.congestion = make_congestion_control(config_, peer.datagram_bytes);
     peer.pacer.reset();
@@ -161,7 +161,7 @@ bool Endpoint::Impl::establish_by(Time now, Peer& peer, const wire::Datagram& d)
     return true;
 }
 
-void Endpoint::Impl::handle_hello(Time now, const dlcp_packet& packet, const wire::Datagram& d) {
+void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& d) {
     wire::FrameReader reader({d.payload, d.payload ? std::size_t{d.header.payload_bytes} : 0});
     wire::Frame frame;
     wire::Hello hello;
@@ -249,6 +249,8 @@ void Endpoint::Impl::handle_hello(Time now, const dlcp_packet& packet, const wir
         }
         peer.answer_hello |= asks;
     }
+    if (peer.state == Peer::State::established)
+        peer.arrival_delays.sample_control(now, static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns);
     if (peer.answer_hello || peer.answer_candidate) queue_control(peer);
     arm(peer);
 }

@@ -92,7 +92,7 @@ struct Peer {
     std::uint64_t largest_acked = 0;        // + 1; 0: none
     std::uint64_t lane_tolerance = 3;       // packet numbers by which a lane may reorder (RFC 9002 section 6.1.1)
     RttEstimator rtt;
-    QueueDelay queue_delay;
+    Duration queue_delay{0};                // as the peer last reported
     PathSet paths;
     std::unique_ptr<CongestionControl> congestion;
     Pacer pacer;

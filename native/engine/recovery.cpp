@@ -104,7 +104,10 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
             peer.round_end = peer.sent.next();
         }
     }
-    sample.queue_delay = peer.queue_delay.update(now, ack.owd_ns);
+    if (ack.queue_delay_ns > 0) {
+        peer.queue_delay = nanoseconds(ack.queue_delay_ns - 1);
+        sample.queue_delay = peer.queue_delay;
+    }
     const std::uint64_t lost_before = counters_.lost_packets;
     const Bytes flight_before = peer.in_flight;
     detect_losses(now, peer);

@@ -69,7 +69,7 @@ std::string line(const Frame& frame) {
             wire::Ack a;
             if (!wire::read_ack(frame, a)) return name + " miscounted";
             return name + field("largest", a.largest) + field("ack_delay_ns", a.ack_delay_ns) +
-                   field("owd_ns", a.owd_ns) + field("credit_bytes", a.credit_bytes) +
+                   field("queue_delay_ns", a.queue_delay_ns) + field("credit_bytes", a.credit_bytes) +
                    field("ce_packets", a.ce_packets) + " received=" + hex_list(words(a.received, a.words)) +
                    " ce=" + (a.ce == nullptr ? "none" : hex_list(words(a.ce, a.words)));
         }

@@ -55,7 +55,7 @@ def frame_line(frame: twin.Frame) -> str:
         case twin.Ack():
             ce = "none" if frame.ce is None else listed(frame.ce, "016x")
             return (
-                f"ack largest={frame.largest} ack_delay_ns={frame.ack_delay_ns} owd_ns={frame.owd_ns} "
+                f"ack largest={frame.largest} ack_delay_ns={frame.ack_delay_ns} queue_delay_ns={frame.queue_delay_ns} "
                 f"credit_bytes={frame.credit_bytes} ce_packets={frame.ce_packets} "
                 f"received={listed(frame.received, '016x')} ce={ce}"
             )

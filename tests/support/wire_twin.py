@@ -232,7 +232,7 @@ class Ack:
 
     largest: int
     ack_delay_ns: int
-    owd_ns: int
+    queue_delay_ns: int
     credit_bytes: int
     ce_packets: int
     received: tuple[int, ...] = ()

@@ -115,7 +115,7 @@ def as_twin(frame: Packet) -> twin.Frame | None:
     match frame:
         case layer.DLCPAck():
             ce = tuple(frame.ce) if frame.flags.has_ce else None
-            times = frame.ack_delay_ns, frame.owd_ns
+            times = frame.ack_delay_ns, frame.queue_delay_ns
             return twin.Ack(
                 frame.largest, *times, frame.credit_bytes, frame.ce_packets, tuple(frame.received), ce
             )
