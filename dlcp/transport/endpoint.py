@@ -297,7 +297,7 @@ class Endpoint:
     ) -> Outcome:
         """Receives one message and blocks until it is there; the arguments are ireceive's.
 
-        `timeout_s`: then the message is given up (None: no limit). A receive alone does not notice a silent peer.
+        `timeout_s`: then the message is given up (None: no limit but the silence of `rank`, peer_timeout_s).
         Raises what ireceive raises, TransferTimeoutError, and the message's own TransferError.
         """
         transfer = self._start_receive(rank, buffer, tag, wait_follows=True)
@@ -369,8 +369,8 @@ class Endpoint:
             raise errors.ArgumentError(
                 f"delivery is {delivery!r}; accepted: {', '.join(map(repr, _DELIVERIES))}"
             )
-        _check_loss(delivery, loss_ratio)
-        _check_deadline(delivery, deadline_s)
+        check_loss(delivery, loss_ratio)
+        check_deadline(delivery, deadline_s)
         memory = _memory(data, "data", writable=False)
         return self._host.send(
             rank,
@@ -484,7 +484,8 @@ def _unsigned(name: str, value: object, bits: int) -> None:
         raise errors.ArgumentError(f"{name} is {value!r}; accepted: an integer from 0 to {(1 << bits) - 1}")
 
 
-def _check_loss(delivery: str, loss_ratio: float) -> None:
+def check_loss(delivery: str, loss_ratio: float) -> None:
+    """Raises BudgetError: a loss ratio out of range, or of no use to this delivery."""
     if not isinstance(loss_ratio, int | float | np.floating) or not 0.0 <= loss_ratio < 1.0:
         raise errors.BudgetError(
             f"loss_ratio is {loss_ratio!r}; accepted: 0 to less than 1, the fraction of bytes that may be abandoned"
@@ -495,7 +496,8 @@ def _check_loss(delivery: str, loss_ratio: float) -> None:
         )
 
 
-def _check_deadline(delivery: str, deadline_s: float | None) -> None:
+def check_deadline(delivery: str, deadline_s: float | None) -> None:
+    """Raises DeadlineError: absent, out of range, or of no use to this delivery."""
     if delivery != "deadline":
         if deadline_s is not None:
             raise errors.DeadlineError(

@@ -1,0 +1,416 @@
+"""Moves data between two hosts and says how it went: `python -m dlcp.transport.ping`.
+
+One side listens (`--listen`), the other gives its address. Every setting of an endpoint can be given as a DLCP_*
+variable too. Exit status: 0 done, 2 an error, which is printed, 130 Ctrl-C (0 for a listener).
+
+The talk: the client sends a JSON offer under the control tag, the listener posts receives and answers "ready"; then
+message i has tag i, and an empty one ends the run. The listener answers with what it counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlcp.errors import DlcpError, SettingsError
+from dlcp.transport.endpoint import Endpoint, check_deadline, check_loss
+from dlcp.transport.ping_report import Sample, report
+from dlcp.transport.settings import Settings
+from dlcp.transport.transfer import TransferFuture
+
+LISTENER_RANK = 0
+CONTROL_TAG = 1 << 63
+# Receives posted beyond what the client has under way, so that the next message finds one.
+RECEIVES_AHEAD = 2
+OFFER_BYTES_MAX = 4096
+# A listener takes orders from the network: this much memory for one client at most.
+LISTENER_BYTES_MAX = 4 << 30
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a client sends."""
+
+    size_bytes: int = 1 << 20
+    count: int | None = 200
+    duration_s: float | None = None
+    depth: int = 4
+    """Messages under way at once."""
+    delivery: str = "reliable"
+    loss_ratio: float = 0.0
+    deadline_s: float | None = None
+    classes: tuple[int, ...] = (0,)
+    """Messages take turns."""
+
+
+def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) -> dict[str, Any]:
+    """Sends what the plan says to a listener and appends a sample per message.
+
+    Returns what the listener counted. Blocks until the run is over. Raises DlcpError.
+    """
+    offer = {"size_bytes": plan.size_bytes, "receives": plan.depth + RECEIVES_AHEAD}
+    endpoint.send(rank, json.dumps(offer).encode(), tag=CONTROL_TAG)
+    answer = _receive_json(endpoint, rank)
+    if "error" in answer:
+        raise SettingsError(f"the listener refuses: {answer['error']}")
+    payload = np.random.default_rng(1).integers(0, 256, plan.size_bytes, np.uint8)
+    under_way: deque[tuple[int, TransferFuture]] = deque()
+    start = time.monotonic()
+
+    def finish_oldest() -> None:
+        traffic_class, future = under_way.popleft()
+        samples.append(Sample(traffic_class, time.monotonic() - start, future.result()))
+
+    def goes_on(number: int) -> bool:
+        if plan.duration_s is not None:
+            return time.monotonic() - start < plan.duration_s
+        return number < (plan.count or 0)
+
+    number = 0
+    while goes_on(number):
+        if len(under_way) >= plan.depth:
+            finish_oldest()
+        traffic_class = plan.classes[number % len(plan.classes)]
+        future = endpoint.isend(
+            rank,
+            payload,
+            tag=number,
+            traffic_class=traffic_class,
+            delivery=plan.delivery,
+            loss_ratio=plan.loss_ratio,
+            deadline_s=plan.deadline_s,
+        )
+        under_way.append((traffic_class, future))
+        number += 1
+    while under_way:
+        finish_oldest()
+    endpoint.send(rank, b"", tag=number)
+    return _receive_json(endpoint, rank)
+
+
+def serve(endpoint: Endpoint) -> tuple[int, dict[str, Any]]:
+    """Serves one client, the next to come: its rank, and what was counted. Blocks; raises DlcpError if it is lost."""
+    offer = np.zeros(OFFER_BYTES_MAX, np.uint8)
+    outcome = endpoint.receive(None, offer, tag=CONTROL_TAG)
+    rank = outcome.rank
+    assert rank is not None  # it has ended, so somebody sent it
+    try:
+        size_bytes, receives = _read_offer(offer[: outcome.message_bytes].tobytes())
+    except ValueError as error:
+        refusal = {"error": str(error)}
+        endpoint.send(rank, json.dumps(refusal).encode(), tag=CONTROL_TAG)
+        return rank, refusal
+    buffers = np.zeros((receives, size_bytes), np.uint8)
+    posted = deque((tag, endpoint.ireceive(rank, buffers[tag], tag=tag)) for tag in range(receives))
+    endpoint.send(rank, b"{}", tag=CONTROL_TAG)
+    messages = message_bytes = abandoned_bytes = 0
+    try:
+        while True:
+            tag, future = posted.popleft()
+            outcome = future.result()
+            if outcome.message_bytes == 0:
+                break
+            messages += 1
+            message_bytes += outcome.message_bytes
+            abandoned_bytes += outcome.abandoned_bytes
+            later = tag + receives
+            posted.append((later, endpoint.ireceive(rank, buffers[later % receives], tag=later)))
+    finally:
+        for _, future in posted:
+            future.cancel()
+    counted = {"messages": messages, "message_bytes": message_bytes, "abandoned_bytes": abandoned_bytes}
+    endpoint.send(rank, json.dumps(counted).encode(), tag=CONTROL_TAG)
+    return rank, counted
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if sum((options.listen, options.demo, options.address is not None)) != 1:
+        parser.error("give one of ADDRESS, --listen and --demo")
+    try:
+        plan = _plan(options)
+        if options.demo:
+            return _demo(options, plan)
+        settings = _settings(options)
+        return _listen(options, settings) if options.listen else _ping(options, settings, plan)
+    except DlcpError as error:
+        print(f"ping: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+# --- the three ways to run ------------------------------------------------------------------------------------
+
+
+def _listen(options: argparse.Namespace, settings: Settings) -> int:
+    with Endpoint(LISTENER_RANK, settings=settings) as endpoint:
+        print(f"listening on {endpoint.address}", flush=True)
+        try:
+            while True:
+                try:
+                    rank, counted = serve(endpoint)
+                except DlcpError as error:
+                    if options.once:
+                        raise
+                    print(f"a client is lost: {error}", flush=True)
+                    continue
+                print(f"rank {rank} at {endpoint.peer_address(rank)}: {json.dumps(counted)}", flush=True)
+                if options.once:
+                    _await_goodbye(endpoint, rank)
+                    return 0
+        except KeyboardInterrupt:
+            return 0
+
+
+def _ping(options: argparse.Namespace, settings: Settings, plan: Plan) -> int:
+    # A rank of its own for each client, so that several may call one listener.
+    with Endpoint(random.SystemRandom().randrange(1, 1 << 32), settings=settings) as endpoint:
+        endpoint.connect(LISTENER_RANK, options.address, timeout_s=options.timeout)
+        samples: list[Sample] = []
+        interrupted = False
+        before = endpoint.stats()
+        try:
+            measure(endpoint, LISTENER_RANK, plan, samples)
+        except KeyboardInterrupt:
+            interrupted = True
+        print(_headline(options.address, settings, plan))
+        if interrupted:
+            print(f"interrupted after {len(samples)} messages")
+        for line in report(endpoint, LISTENER_RANK, before, samples):
+            print(line)
+        return 130 if interrupted else 0
+
+
+def _demo(options: argparse.Namespace, plan: Plan) -> int:
+    """Both ends on this host, in two processes, with a job key made for the occasion."""
+    with tempfile.TemporaryDirectory() as folder:
+        key_file = Path(folder) / "key"
+        key_file.write_bytes(secrets.token_bytes(32))
+        options.key_file, options.bind, options.port = str(key_file), "127.0.0.1", 0
+        settings = _settings(options)
+        with _listener(str(key_file)) as address:
+            options.address = address
+            return _ping(options, settings, plan)
+
+
+@contextlib.contextmanager
+def _listener(key_file: str) -> Iterator[str]:
+    """The address of a listener in a process of its own."""
+    flags = ["-P"] if sys.flags.safe_path else []  # so that it finds this dlcp
+    command = [
+        sys.executable,
+        *flags,
+        "-m",
+        "dlcp.transport.ping",
+        "--listen",
+        "--once",
+        "--key-file",
+        key_file,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line.startswith("listening on "):
+                raise SettingsError("the listener did not start; what it said stands above")
+            yield line.removeprefix("listening on ").strip()
+        finally:
+            process.terminate()
+
+
+# --- what is asked for ----------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dlcp.transport.ping",
+        description="Moves data between two hosts and says how it went.",
+        epilog="Sizes may end in K, M or G (powers of 1024). All settings of an endpoint (dlcp.transport.Settings) can"
+        " be given as DLCP_* variables.",
+    )
+    parser.add_argument("address", nargs="?", metavar="ADDRESS", help="of a listener: host:port")
+    parser.add_argument("--listen", action="store_true", help="wait for clients")
+    parser.add_argument("--once", action="store_true", help="with --listen: serve one client and end")
+    parser.add_argument("--demo", action="store_true", help="both ends on this host")
+    run = parser.add_argument_group("what is sent")
+    run.add_argument("--size", type=_size, default=Plan.size_bytes, metavar="BYTES", help="of a message (1M)")
+    run.add_argument("--count", type=_positive(int), metavar="N", help="messages (200)")
+    run.add_argument("--duration", type=_positive(float), metavar="S", help="seconds, in place of --count")
+    run.add_argument(
+        "--depth", type=_positive(int), default=Plan.depth, help="messages under way at once (4)"
+    )
+    run.add_argument("--delivery", choices=("reliable", "bounded", "deadline"), default=Plan.delivery)
+    run.add_argument(
+        "--loss-ratio", type=float, default=0.0, metavar="R", help="bytes that may be abandoned, 0 to 1"
+    )
+    run.add_argument(
+        "--deadline", type=_positive(float), metavar="S", help="seconds, with --delivery deadline"
+    )
+    run.add_argument(
+        "--class",
+        dest="classes",
+        type=_classes,
+        default=Plan.classes,
+        metavar="C[,C…]",
+        help="traffic classes 0 to 6; messages take turns (0)",
+    )
+    where = parser.add_argument_group("endpoint")
+    where.add_argument("--bind", metavar="HOST", help="address to bind (loopback)")
+    where.add_argument("--port", type=int, help="UDP port to bind (any free one)")
+    where.add_argument("--interface", help="send and receive through this one only")
+    where.add_argument("--paths", type=int, help="source ports to spray over (8)")
+    where.add_argument("--key-file", metavar="FILE", help="job key: 32 bytes or 64 hexadecimal digits")
+    where.add_argument(
+        "--timeout", type=_positive(float), default=10.0, metavar="S", help="to wait for the listener (10)"
+    )
+    where.add_argument("--encrypt", action="store_true", default=None)
+    where.add_argument("--allow-unauthenticated", action="store_true", default=None)
+    return parser
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    given = {
+        "bind_host": options.bind,
+        "port": options.port,
+        "interface": options.interface,
+        "paths": options.paths,
+        "key_file": options.key_file,
+        "encrypt": options.encrypt,
+        "allow_unauthenticated": options.allow_unauthenticated,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = Settings.load(**given)
+    if options.address is not None and settings.bind_host is None and settings.interface is None:
+        # To reach another host, be reachable: loopback only for a listener on loopback.
+        settings = settings.replace(bind_host=_bind_for(options.address))
+    return settings
+
+
+def _bind_for(address: str) -> str | None:
+    """Where to bind to reach an address: None, loopback, for what says so itself; otherwise every address."""
+    host = address.rpartition(":")[0]
+    if host.startswith("["):
+        return "::1" if host == "[::1]" else "::"
+    return None if host in {"", "localhost"} or host.startswith("127.") else "0.0.0.0"
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    if options.count is not None and options.duration is not None:
+        raise SettingsError("--count and --duration are both given; give one of them")
+    check_loss(options.delivery, options.loss_ratio)
+    check_deadline(options.delivery, options.deadline)
+    count = Plan.count if options.count is None and options.duration is None else options.count
+    return Plan(
+        size_bytes=options.size,
+        count=count,
+        duration_s=options.duration,
+        depth=options.depth,
+        delivery=options.delivery,
+        loss_ratio=options.loss_ratio,
+        deadline_s=options.deadline,
+        classes=options.classes,
+    )
+
+
+def _size(text: str) -> int:
+    unit = text[-1:].upper() if text[-1:].isalpha() else ""
+    try:
+        size = int(text[: len(text) - len(unit)]) * UNITS[unit]
+    except (ValueError, KeyError):
+        size = 0
+    if not 1 <= size < 1 << 32:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: 1 to 4294967295 bytes, such as 1500, 64K, 16M")
+    return size
+
+
+def _positive(kind: type[int] | type[float]) -> Any:
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(0)
+        if not 0 < value < 1e9:
+            raise argparse.ArgumentTypeError(f"{text!r}; accepted: more than 0, less than a milliard")
+        return value
+
+    return read
+
+
+def _classes(text: str) -> tuple[int, ...]:
+    try:
+        classes = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        classes = ()
+    if not classes or not all(0 <= one <= 6 for one in classes):
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: classes from 0 to 6, such as 0 or 0,3,6")
+    return classes
+
+
+# --- the talk -------------------------------------------------------------------------------------------------
+
+
+def _receive_json(endpoint: Endpoint, rank: int) -> dict[str, Any]:
+    buffer = np.zeros(OFFER_BYTES_MAX, np.uint8)
+    length = endpoint.receive(rank, buffer, tag=CONTROL_TAG).message_bytes
+    answer = json.loads(buffer[:length].tobytes())
+    return answer if isinstance(answer, dict) else {}
+
+
+def _read_offer(text: bytes) -> tuple[int, int]:
+    """Message size and number of receives. Raises ValueError."""
+    try:
+        offer = json.loads(text)
+        size_bytes, receives = int(offer["size_bytes"]), int(offer["receives"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError("not an offer of this version of ping") from error
+    if size_bytes < 1 or receives < 1 or size_bytes * receives > LISTENER_BYTES_MAX:
+        raise ValueError(
+            f"{receives} messages of {size_bytes} bytes at once; accepted: at most {LISTENER_BYTES_MAX} bytes together,"
+            " so lower --size or --depth"
+        )
+    return size_bytes, receives
+
+
+def _await_goodbye(endpoint: Endpoint, rank: int) -> None:
+    """Stays until the client has closed, so that it gets its last answer. At most peer_timeout_s."""
+    with contextlib.suppress(DlcpError):
+        endpoint.receive(rank, bytearray(1), tag=CONTROL_TAG, timeout_s=endpoint.settings.peer_timeout_s)
+
+
+def _headline(address: str, settings: Settings, plan: Plan) -> str:
+    protection = "no key"
+    if settings.key is not None or settings.key_file is not None:
+        protection = "encrypted" if settings.encrypt else "authenticated"
+    words = [
+        f"dlcp ping {address}",
+        f"messages of {plan.size_bytes} bytes",
+        f"{plan.depth} at once",
+        plan.delivery,
+    ]
+    if plan.delivery != "reliable":
+        words.append(f"loss ratio {plan.loss_ratio:g}")
+    if plan.deadline_s is not None:
+        words.append(f"deadline {plan.deadline_s:g} s")
+    return ", ".join([*words, protection])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The ping command: what it prints, what it refuses, and the talk between its two ends."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlcp import errors
+from dlcp.transport import Endpoint, ping
+from dlcp.transport.ping_report import Sample, report
+
+# Ends what would hang.
+PATIENCE_S = 60.0
+COMMAND = [sys.executable, "-P", "-m", "dlcp.transport.ping"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+
+
+def test_demo_prints_a_report() -> None:
+    result = run("--demo", "--size", "64K", "--count", "40", "--class", "0,6", "--paths", "3")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert re.match(
+        r"dlcp ping 127.0.0.1:\d+, messages of 65536 bytes, 4 at once, reliable, authenticated", lines[0]
+    )
+    assert re.match(r"messages +40 in ", lines[1])
+    for word in ("goodput", "latency        p50", "lost", "retransmitted", "abandoned      0 B"):
+        assert sum(line.startswith(word) for line in lines) == 1
+    classes = lines[lines.index("") + 2 :][:2]
+    assert [line.split()[:2] for line in classes] == [["0", "20"], ["6", "20"]]
+    paths = [line.split()[0] for line in lines if line.endswith(" up")]
+    assert paths == ["0", "1", "2"]
+
+
+def test_demo_bounded_and_encrypted() -> None:
+    result = run(
+        "--demo", "--size", "10K", "--count", "9", "--delivery", "bounded", "--loss-ratio", "0.1", "--encrypt"
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "bounded, loss ratio 0.1, encrypted" in result.stdout
+
+
+def test_listener_serves_several_clients_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(bytes(32))
+    with subprocess.Popen(
+        [*COMMAND, "--listen", "--key-file", str(key)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as listener:
+        assert listener.stdout is not None
+        address = listener.stdout.readline().removeprefix("listening on ").strip()
+        for _ in range(2):
+            result = run(address, "--key-file", str(key), "--size", "1000", "--count", "5")
+            assert (result.returncode, result.stderr) == (0, "")
+            assert "messages       5 in" in result.stdout
+            assert (
+                '{"messages": 5, "message_bytes": 5000, "abandoned_bytes": 0}' in listener.stdout.readline()
+            )
+        listener.send_signal(signal.SIGINT)
+        assert listener.wait(PATIENCE_S) == 0
+        assert listener.stderr is not None
+        assert listener.stderr.read() == ""
+
+
+def test_duration_in_place_of_a_count() -> None:
+    result = run("--demo", "--size", "1K", "--duration", "0.1")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "goodput" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give one of ADDRESS, --listen and --demo"),
+        (("--demo", "--listen"), "give one of"),
+        (("--demo", "--size", "0"), "'0'; accepted: 1 to 4294967295 bytes"),
+        (("--demo", "--size", "4G"), "'4G'; accepted"),
+        (("--demo", "--size", "5X"), "'5X'; accepted"),
+        (("--demo", "--count", "-1"), "'-1'; accepted: more than 0"),
+        (("--demo", "--class", "7"), "'7'; accepted: classes from 0 to 6"),
+        (("--demo", "--class", "a,b"), "'a,b'; accepted"),
+        (("--demo", "--count", "5", "--duration", "1"), "give one of them"),
+        (("--demo", "--loss-ratio", "0.5"), "'reliable', which loses nothing"),
+        (("--demo", "--delivery", "bounded", "--loss-ratio", "1.5"), "loss_ratio is 1.5; accepted"),
+        (("--demo", "--delivery", "deadline"), "deadline_s is None; accepted"),
+        (("--demo", "--paths", "65"), "setting paths is 65; accepted: an integer from 1 to 64"),
+        (("--listen", "--interface", "absent0"), "no interface 'absent0'"),
+        (("--listen", "--key-file", "/nowhere/key"), "key file /nowhere/key: No such file"),
+        (("--listen", "--bind", "0.0.0.0"), "no job key, and other hosts can reach 0.0.0.0"),
+        (("nowhere",), "address 'nowhere' of rank 0"),
+        (("127.0.0.1:9", "--timeout", "0.1"), "did not answer within 0.1 s"),
+    ],
+)
+def test_mistakes_end_with_2_and_a_sentence(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = ping.main(arguments)
+    except SystemExit as end:  # argparse's own
+        status = int(str(end.code))
+    assert status == 2
+    assert words in capsys.readouterr().err
+
+
+def test_measure_and_serve_agree_on_what_was_sent() -> None:
+    with Endpoint(0) as listener, Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        served = pool.submit(ping.serve, listener)
+        client.connect(0, listener.address, timeout_s=PATIENCE_S)
+        before = client.stats()
+        samples: list[Sample] = []
+        plan = ping.Plan(size_bytes=5000, count=7, depth=3, classes=(1, 2))
+        counted = ping.measure(client, 0, plan, samples)
+        assert counted == {"messages": 7, "message_bytes": 35_000, "abandoned_bytes": 0}
+        assert served.result(PATIENCE_S) == (1, counted)
+        assert [sample.traffic_class for sample in samples] == [1, 2, 1, 2, 1, 2, 1]
+        assert "no message ended" in list(report(client, 0, before, []))
+        assert any(line.startswith("messages       7") for line in report(client, 0, before, samples))
+
+
+@pytest.mark.parametrize(
+    "offer", [b"", b"[]", b"{}", b"\xff", json.dumps({"size_bytes": 1, "receives": 0}).encode()]
+)
+def test_listener_refuses_a_bad_offer(offer: bytes) -> None:
+    with Endpoint(0) as listener, Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        served = pool.submit(ping.serve, listener)
+        client.connect(0, listener.address, timeout_s=PATIENCE_S)
+        client.send(0, offer, tag=ping.CONTROL_TAG, timeout_s=PATIENCE_S)
+        _, counted = served.result(PATIENCE_S)
+        assert "accepted" in counted["error"] or "offer" in counted["error"]
+
+
+def test_listener_refuses_more_memory_than_it_may_take() -> None:
+    with Endpoint(0) as listener, Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(ping.serve, listener)
+        client.connect(0, listener.address, timeout_s=PATIENCE_S)
+        with pytest.raises(errors.SettingsError, match="lower --size or --depth"):
+            ping.measure(client, 0, ping.Plan(size_bytes=1 << 30, depth=8), [])
