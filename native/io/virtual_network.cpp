@@ -77,6 +77,7 @@ struct VirtualNetwork::Link {
     LinkSettings settings;
     Random random;
     bool in_burst = false;
+    Time burst_since;
     bool sending = false;
     Bytes waiting{0};
     std::array<Chain, 8> queues;  // only the first unless strict_priority
@@ -297,8 +298,12 @@ void VirtualNetwork::leave_link(Link& link, std::uint32_t index) {
         const PathFault* const fault = link.fault_of(slot.path);
         if (fault != nullptr && link.chance(fault->loss_ratio)) return lose(Fate::lost_path, index);
         if (link.chance(settings.loss_ratio)) return lose(Fate::lost_random, index);
+        if (link.in_burst && settings.burst_longest.value != 0 && now_ - link.burst_since >= settings.burst_longest) {
+            link.in_burst = false;
+        }
         if (link.chance(link.in_burst ? settings.burst_exit_ratio : settings.burst_enter_ratio)) {
             link.in_burst = !link.in_burst;
+            link.burst_since = now_;
         }
         if (link.in_burst && link.chance(settings.burst_loss_ratio)) return lose(Fate::lost_burst, index);
 

@@ -63,6 +63,7 @@ struct LinkSettings {
     double burst_enter_ratio = 0.0;
     double burst_exit_ratio = 1.0;
     double burst_loss_ratio = 1.0;  // while in a burst
+    Duration burst_longest{0};      // a burst also ends after this time, however few packets come; 0: it does not
 
     double duplicate_ratio = 0.0;
     double corrupt_ratio = 0.0;   // one to eight bits flipped

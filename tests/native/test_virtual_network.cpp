@@ -287,6 +287,25 @@ TEST_CASE("virtual network: random loss and bursts lose about what they should")
     CHECK(pair.network.count(Fate::lost_burst) == doctest::Approx(0.04 * 0.9 * sent).epsilon(0.2));
 }
 
+TEST_CASE("virtual network: a burst ends after its longest time, though no packets come") {
+    Pair pair;
+    LinkSettings link;
+    link.burst_enter_ratio = 1.0;
+    link.burst_exit_ratio = 0.0;
+    link.burst_longest = milliseconds(1);
+    pair.network.set_way(0, 1, link);
+    TestPacket test(1);
+    pair.send(test);
+    link.burst_enter_ratio = 0.0;
+    pair.network.set_way(0, 1, link);
+    pair.network.advance(Time{999'999});
+    pair.send(test);
+    CHECK(pair.network.count(Fate::lost_burst) == 2);
+    pair.network.advance(Time{1'000'000});
+    pair.send(test);
+    CHECK(pair.arrivals().size() == 1);
+}
+
 TEST_CASE("virtual network: duplicates, damage and cuts") {
     Pair pair(3);
     LinkSettings link;

@@ -68,6 +68,7 @@ Network random_network(Dice& dice, bool authenticated, std::uint16_t paths) {
         way.burst_enter_ratio = dice.unit() * 0.05;
         way.burst_exit_ratio = 0.1 + dice.unit() * 0.9;
         way.burst_loss_ratio = 0.5 + dice.unit() * 0.5;
+        way.burst_longest = dice.pick({microseconds(0), microseconds(100), milliseconds(3)});
     }
     if (dice.chance(0.3)) {
         way.reorder_ratio = dice.unit() * 0.3;

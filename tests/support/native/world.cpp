@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/frames.hpp"
+
 namespace dlcp::test {
 namespace {
 
@@ -549,8 +551,14 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
             return broken("its ECN bits do not say whether it is critical");
         }
     }
-    if (h.type != wire::Type::hello) {
-        std::uint64_t& next = host.next_number[{to, h.session}];
+    if (h.type == wire::Type::hello) {
+        wire::FrameReader frames({packet.head + wire::header_bytes, h.payload_bytes});
+        wire::Frame frame;
+        wire::Hello hello;
+        if (!frames.next(frame) || !wire::read_hello(frame, hello)) return broken("a hello without one");
+        host.own_session[to] = hello.own_session;
+    } else {
+        std::uint64_t& next = host.next_number[{to, host.own_session[to], h.session}];
         if (h.packet_number < next) return broken(format("number %" PRIu64 " again", h.packet_number));
         next = h.packet_number + 1;
     }

@@ -21,6 +21,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "support/native/dice.hpp"
@@ -182,8 +183,9 @@ private:
         Time wake_at;
         std::uint32_t idle_timers = 0;  // handle_timer calls in a row that moved nothing
         std::vector<std::size_t> open_sends, open_receives;  // indices of records
-        // Next packet number that may be sent, by destination and session.
-        std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> next_number;
+        // Next packet number that may be sent, by destination and both ends' sessions: one set of keys.
+        std::map<std::tuple<std::uint32_t, std::uint64_t, std::uint32_t>, std::uint64_t> next_number;
+        std::map<std::uint32_t, std::uint64_t> own_session;  // by destination, as last said in a hello
         // What the counters of this life should say.
         std::uint64_t sends_finished = 0, receives_finished = 0, messages_failed = 0;
         std::uint64_t abandoned_bytes = 0, abandoned_by_peer_bytes = 0, delivered_bytes = 0;

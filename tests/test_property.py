@@ -1,0 +1,48 @@
+"""Random worlds: many seeds of dlcp_property, and one seed, one trace."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(native_build: Path) -> Run:
+    """Runs dlcp_property with some words."""
+    program = native_build / "dlcp_property"
+    assert program.is_file(), f"{program} is not built: run `make native`"
+
+    def run_program(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *words], capture_output=True, text=True, check=False)
+
+    return run_program
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_property_random_worlds_hold(run: Run) -> None:
+    result = run("--seeds", "10000")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_property_same_seeds_same_trace(run: Run) -> None:
+    once, twice = (run("--seeds", "100", "--first", "20001", "--hash") for _ in range(2))
+    assert once.returncode == 0, once.stdout
+    assert "hash" in once.stdout
+    assert once.stdout == twice.stdout
+
+
+def test_property_number_of_jobs_does_not_matter(run: Run) -> None:
+    one, three = (run("--seeds", "60", "--first", "30001", "--hash", "--jobs", jobs) for jobs in ("1", "3"))
+    assert one.returncode == 0, one.stdout
+    assert one.stdout == three.stdout
+
+
+def test_property_bad_words_are_refused(run: Run) -> None:
+    assert run("--seeds", "many").returncode == 2
+    assert run("--no-such-word").returncode == 2
