@@ -201,12 +201,12 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
     if (entry.state == IncomingEntry::State::unknown && open_message(now, peer, h) == UINT32_MAX) {
         entry.state = IncomingEntry::State::held;
         ++peer.held;
-        answer(peer, h.message_id);
         push_event({EventKind::bound_reached, CommandError::none, {peer.index}, {}, h.tag,
                     static_cast<std::uint32_t>(Bound::unexpected_bytes), {0}});
     }
     if (entry.state == IncomingEntry::State::held) {
         ++counters_.held_packets;
+        answer(peer, h.message_id);  // again for each: the word to hold may have been lost
         return false;
     }
     if (entry.state != IncomingEntry::State::active) {
