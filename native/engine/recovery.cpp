@@ -28,7 +28,8 @@ constexpr std::int64_t keepalive_silence = keepalive_parts / 5;
 
 Duration Endpoint::Impl::probe_timeout(const Peer& peer) const {
     const Duration base = peer.rtt.timeout(config_.min_rto) + config_.max_ack_delay;
-    return std::min(base * (1LL << std::min(peer.timeouts, most_backoff)), config_.max_rto);
+    // The cap is on the doubling: an answer that takes longer than max_rto is still waited for.
+    return std::min(base * (1LL << std::min(peer.timeouts, most_backoff)), std::max(config_.max_rto, base));
 }
 
 void Endpoint::Impl::declare_lost(Peer& peer, std::uint64_t number) {
@@ -97,8 +98,11 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     peer.credit = Bytes{ack.credit_bytes};
     if (progress) {
         peer.largest_acked = std::max(peer.largest_acked, newest_sent + 1);
-        peer.timeouts = 0;
-        peer.last_progress = now;
+        // An answered question is no progress: what is held at the peer is asked about less and less often.
+        if (sample.acked_packets > 0) {
+            peer.timeouts = 0;
+            peer.last_progress = now;
+        }
         if (newest_sent >= peer.round_end) {
             sample.round_over = true;
             peer.round_end = peer.sent.next();
