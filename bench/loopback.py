@@ -26,12 +26,13 @@ CASES: dict[str, dict[str, object]] = {
     "cold, 8 paths, authenticated": {**COLD, "paths": 8, "authenticate": 1},
     "cold, 8 paths, encrypted": {**COLD, "paths": 8, "encrypt": 1},
 }
-# Name, options; what does not run the engine.
+# What does not run the engine: name, and words for udp_limit.
 LIMITS = {
-    "bare, unlimited": ("bare_open", 1),
-    "bare, windowed": ("bare_window", 1),
-    "driver alone, 1 path": ("driver_window", 1),
-    "driver alone, 8 paths": ("driver_window", 8),
+    "bare, unlimited": ["--only", "bare_open"],
+    "bare, windowed": ["--only", "bare_window"],
+    "bare, windowed, receiver reads": ["--only", "bare_window", "--touch"],
+    "driver alone, 1 path": ["--only", "driver_window", "--run", "256"],
+    "driver alone, 8 paths": ["--only", "driver_window", "--paths", "8"],
 }
 BARE = "bare, windowed"
 # Part of the bare rate, by whether packets carry a tag; on one path, as the bare sender has.
@@ -41,12 +42,9 @@ JUDGED = (
 )
 
 
-def _limit(variant: str, paths: int, seconds: float) -> tuple[float, float]:
-    answer = json.loads(
-        programs.run(
-            [programs.path("udp_limit"), "--only", variant, "--paths", str(paths), "--seconds", str(seconds)]
-        ).splitlines()[-1]
-    )
+def _limit(options: list[str], seconds: float) -> tuple[float, float]:
+    line = [programs.path("udp_limit"), "--seconds", str(seconds), *options]
+    answer = json.loads(programs.run(line).splitlines()[-1])
     return answer["sender_packets_per_cpu_second"], answer["receiver_packets_per_cpu_second"]
 
 
@@ -59,8 +57,8 @@ def run(*, quick: bool) -> Report:
     limits: dict[str, list[tuple[float, float]]] = {name: [] for name in LIMITS}
     engines: dict[str, list[dict]] = {name: [] for name in CASES}
     for _ in range(repeats):
-        for name, (variant, paths) in LIMITS.items():
-            limits[name].append(_limit(variant, paths, seconds))
+        for name, words in LIMITS.items():
+            limits[name].append(_limit(words, seconds))
         for name, options in CASES.items():
             engines[name].append(_engine(options, seconds))
 

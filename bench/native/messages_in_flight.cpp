@@ -185,8 +185,11 @@ public:
 
 private:
     void step() {
-        const std::size_t moved = link_.carry(now_, sender_, receiver_) + drain(receiver_) +
-                                  link_.carry(now_, receiver_, sender_) + drain(sender_);
+        // In this order: what a receive or an answer needs must be asked for before the peer hears of it.
+        std::size_t moved = link_.carry(now_, sender_, receiver_);
+        moved += drain(receiver_);
+        moved += link_.carry(now_, receiver_, sender_);
+        moved += drain(sender_);
         const Time due = std::min(sender_.endpoint.next_deadline(), receiver_.endpoint.next_deadline());
         if (moved == 0) {
             if (due == time_never) die("stuck: nothing moves and nothing is due");
