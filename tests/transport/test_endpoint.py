@@ -590,11 +590,14 @@ def test_dead_peer_is_named_after_its_silence(child: Any) -> None:
     other = child(LISTENER.format(port=0))
     with Endpoint(0, peer_timeout_s=0.5) as a:
         a.connect(1, other.line(), timeout_s=PATIENCE_S)
+        waiting = a.ireceive(1, np.zeros(10))
         other.kill()
         with pytest.raises(
             errors.PeerTimeoutError, match="send to rank 1, tag 6: the peer went silent after"
         ):
             a.send(1, np.zeros(1000), tag=6, timeout_s=PATIENCE_S)
+        with pytest.raises(errors.PeerTimeoutError, match="receive from rank 1, tag 0"):
+            waiting.result(PATIENCE_S)
         assert any(entry.kind == "peer_down" and entry.rank == 1 for entry in a.drain_log())
 
 
