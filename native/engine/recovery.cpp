@@ -98,11 +98,6 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     peer.credit = Bytes{ack.credit_bytes};
     if (progress) {
         peer.largest_acked = std::max(peer.largest_acked, newest_sent + 1);
-        // An answered question is no progress: what is held at the peer is asked about less and less often.
-        if (sample.acked_packets > 0) {
-            peer.timeouts = 0;
-            peer.last_progress = now;
-        }
         if (newest_sent >= peer.round_end) {
             sample.round_over = true;
             peer.round_end = peer.sent.next();
@@ -116,6 +111,11 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     const Bytes flight_before = peer.in_flight;
     detect_losses(now, peer);
     if (counters_.lost_packets != lost_before) sample.lost = flight_before - peer.in_flight;
+    // An answer that tells nothing about data is no progress: what is held at the peer is asked about less and less often.
+    if (sample.acked_packets > 0 || sample.lost > Bytes{0}) {
+        peer.timeouts = 0;
+        peer.last_progress = now;
+    }
     sample.rtt = peer.rtt.smoothed();
     peer.congestion->on_ack(sample);
     // A burst is one run, or what the timer's granularity makes of the rate.
