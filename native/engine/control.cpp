@@ -41,7 +41,7 @@ bool Endpoint::Impl::owes_control(const Peer& peer) const {
     if (peer.answer_hello || peer.answer_candidate) return true;
     if (peer.state == Peer::State::connecting) return peer.hello_due;
     if (peer.state != Peer::State::established) return false;
-    return peer.ack_now || peer.probe_due || peer.grant_due || peer.demand_due || peer.close_due ||
+    return peer.ack_now || peer.probe_due || peer.grant_due || peer.demand_due || peer.close_due || peer.floor_due ||
            !peer.complete_ids.empty() || !peer.outcome_ids.empty() || !peer.refuse_ids.empty() ||
            !peer.hold_ids.empty() || !peer.proceed_ids.empty() || !peer.cancel_ids.empty() ||
            !peer.trimmed_numbers.empty();
@@ -205,7 +205,8 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
             ++counters_.probes_sent;
         }
     }
-    const bool closing = peer.close_due && writer.put_close(static_cast<std::uint8_t>(CommandError::peer_closed));
+    if (peer.floor_due && (writer.size() > 0 || writer.put_padding(wire::frame_prefix_bytes))) peer.floor_due = false;
+    const bool closing = peer.close_due && peer.complete_ids.empty() && writer.put_close(static_cast<std::uint8_t>(CommandError::peer_closed));
     if (writer.size() == 0) return false;
 
     wire::Header h;
@@ -220,7 +221,7 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     h.source_rank = config_.rank;
     h.session = static_cast<std::uint32_t>(peer.peer_session);
     h.timestamp_ns = static_cast<std::uint32_t>(now.value);
-    h.message_id = peer.outgoing_ids.base();
+    h.message_id = peer.floor_told = peer.outgoing_ids.base();
     h.payload_bytes = static_cast<std::uint16_t>(writer.size());
     // A packet that falls out of the receiver's window cannot be acknowledged any more.
     while (peer.sent.full()) {

@@ -58,15 +58,16 @@ CommandResult<PeerId> Endpoint::Impl::connect(Time now, std::uint32_t rank, cons
     Peer* peer = find_rank(rank);
     if (peer) {
         if (!same(peer->address, address)) {
-            // A peer that said hello first may be reachable at another address than it sends from; one that is up
-            // is not moved.
-            if (peer->state == Peer::State::established) return {{}, CommandError::duplicate_rank};
+            // A peer that spoke first may be reachable at another address than it sends from; one that was named is not
+            // moved while it is up.
+            if (peer->state == Peer::State::established && !peer->learned) return {{}, CommandError::duplicate_rank};
             peer->address = address;
         }
     } else {
         if (peers_.size() >= config_.max_peers) return {{}, CommandError::too_many_peers};
         peer = &new_peer(rank, address);
     }
+    peer->learned = false;
     if (peer->state == Peer::State::idle || peer->state == Peer::State::gone) start_handshake(now, *peer);
     return {{peer->index}, CommandError::none};
 }
@@ -74,6 +75,9 @@ CommandResult<PeerId> Endpoint::Impl::connect(Time now, std::uint32_t rank, cons
 CommandError Endpoint::Impl::disconnect(Time now, PeerId id) {
     Peer* peer = peer_at(id);
     if (!peer) return CommandError::unknown_peer;
+    // What arrived whole is said once more: if the first word was lost, the sender would take its message for failed.
+    for (std::uint32_t id_ = peer->incoming.base(); id_ != peer->incoming.end(); ++id_)
+        if (peer->incoming[id_].state == IncomingEntry::State::delivered) answer(*peer, id_);
     fail_all(now, *peer, CommandError::closed);
     if (peer->state == Peer::State::established) {
         peer->close_due = true;
@@ -345,6 +349,11 @@ void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError 
         std::uint32_t floor = peer.outgoing_ids.base();
         while (floor != peer.outgoing_ids.end() && peer.outgoing_ids[floor] == UINT32_MAX) ++floor;
         peer.outgoing_ids.advance(floor);
+        // A stream in one direction has no other reason to say so, and the peer remembers what it is not told of.
+        if (floor - peer.floor_told >= config_.max_messages_per_peer / 2 && peer.state == Peer::State::established) {
+            peer.floor_due = true;
+            queue_control(peer);
+        }
     }
     m.state = OutgoingMessage::State::over;
     if (head) {

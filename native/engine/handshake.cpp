@@ -21,6 +21,9 @@ constexpr std::uint16_t ethernet_datagram = 1472;
 constexpr std::uint16_t ipv6_minimum_datagram = 1232;
 constexpr std::uint16_t ipv4_minimum_datagram = 548;
 
+// Hellos that keep to path 0 before the others are tried.
+constexpr std::uint32_t first_path_attempts = 3;
+
 KeyScope hello_scope(std::uint32_t job, std::uint32_t source, std::uint32_t destination, std::uint64_t session) {
     KeyScope scope;
     scope.label = "hello";
@@ -93,6 +96,8 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
     peer.timeouts = 0;
     peer.outgoing_ids.reset();
     peer.backlog_told = 0;
+    peer.floor_told = 1;
+    peer.floor_due = false;
 
     peer.window.reset();
     peer.arrival_delays = ArrivalDelays();
@@ -200,6 +205,7 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
             return;
         }
         found = &new_peer(d.header.source_rank, *packet.address);
+        found->learned = true;
     }
     Peer& peer = *found;
     if (closed_) return;
@@ -273,8 +279,11 @@ std::size_t Endpoint::Impl::write_hello(Time now, Peer& peer, bool candidate, dl
     h.session = static_cast<std::uint32_t>(theirs);
     h.timestamp_ns = static_cast<std::uint32_t>(now.value);
     h.packet_number = candidate ? peer.candidate_hello_number++ : peer.hello_number++;
-    h.path = peer.state == Peer::State::established ? peer.paths.any_up(random_.next())
-                                                    : static_cast<std::uint16_t>(peer.hello_attempts % config_.paths);
+    // Path 0 first: its source address is the one that this endpoint is known by, and the peer learns it here.
+    if (peer.state == Peer::State::established)
+        h.path = peer.paths.any_up(random_.next());
+    else if (peer.hello_attempts > first_path_attempts)
+        h.path = static_cast<std::uint16_t>(peer.hello_attempts % config_.paths);
     const std::size_t room = size - wire::header_bytes - (keyed ? wire::tag_bytes : 0);
     wire::FrameWriter writer(slot.head + wire::header_bytes, room);
     wire::Hello hello;

@@ -42,7 +42,7 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
     std::int32_t total = 0;
     std::uint16_t best = 0;
     bool found = false;
-    for (std::uint16_t i = 0; i < paths_.size(); ++i) {
+    for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(paths_.size()); ++i) {
         Path& path = paths_[i];
         if (!path.up) {
             if (now < path.trial_at) continue;

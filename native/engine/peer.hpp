@@ -58,6 +58,7 @@ struct Peer {
     std::uint32_t index = 0;
     std::uint32_t rank = 0;
     dlcp_address address{};
+    bool learned = false;                  // it spoke first: the address is where its hello came from
 
     // Session (handshake).
     State state = State::idle;
@@ -117,6 +118,7 @@ struct Peer {
     OutgoingList outgoing;
     IdRing<std::uint32_t> outgoing_ids;    // wire id → slot, UINT32_MAX once over
     std::uint64_t backlog_told = 0;
+    std::uint32_t floor_told = 1;          // first wire id that is not over, as the peer last heard
 
     // Receiving (arrival).
     PacketWindow window;
@@ -139,6 +141,7 @@ struct Peer {
     bool grant_due = false;
     bool demand_due = false;
     bool close_due = false;
+    bool floor_due = false;
     std::vector<std::uint32_t> complete_ids;
     std::vector<std::uint32_t> outcome_ids;
     std::uint32_t outcome_word = 0;        // next word of outcome_ids.front() if it did not fit one packet

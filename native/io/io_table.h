@@ -2,7 +2,7 @@
  *
  * A driver moves datagrams and reads the clock; it decides nothing. Packets of equal (address, path, tos,
  * length) arrive from the engine next to each other in runs, so that a driver can merge them (UDP_SEGMENT).
- * Calls on one dlcp_io come from one thread at a time, except `wake`, which any thread may call.
+ * Calls on one dlcp_io come from one thread at a time, except `wake` and `now_ns`, which any thread may call at any time.
  *
  * Every function that can fail returns a negative errno value and, where it takes `error`, writes a sentence
  * for a person there: what failed and what to do about it. */
