@@ -164,24 +164,24 @@ private:
 };
 
 // Receiver credit: what has been granted and not yet sent may leave, after one unscheduled initial window per session
-// (EQDS, NSDI'22; UET's RCCC). The receiver grants at its own line rate
-// (grant_scheduler.hpp), so the window is the grant.
+// (EQDS, NSDI'22; UET's RCCC). The receiver grants at its own line rate (grant_scheduler.hpp). A grant knows the last
+// hop only, and that only if the line rate is stated right, so the window control stays underneath.
 class CreditControl final : public CongestionControl {
 public:
-    explicit CreditControl(const EndpointConfig& config)
-        : unscheduled_(config.initial_window), line_rate_(config.line_rate) {}
+    CreditControl(const EndpointConfig& config, std::uint16_t datagram_bytes)
+        : unscheduled_(config.initial_window), network_(config, datagram_bytes) {}
 
-    void on_ack(const AckSample&) override {}
-    void on_timeout(std::uint32_t) override {}
+    void on_ack(const AckSample& sample) override { network_.on_ack(sample); }
+    void on_timeout(std::uint32_t timeouts) override { network_.on_timeout(timeouts); }
     Bytes window(const Flight& flight) const override {
         const Bytes allowed = unscheduled_ + flight.granted;
-        return flight.in_flight + (allowed - std::min(allowed, flight.sent));
+        return std::min(flight.in_flight + (allowed - std::min(allowed, flight.sent)), network_.window(flight));
     }
-    Rate pacing_rate(Duration) const override { return line_rate_; }
+    Rate pacing_rate(Duration smoothed_rtt) const override { return network_.pacing_rate(smoothed_rtt); }
 
 private:
     Bytes unscheduled_;
-    Rate line_rate_;
+    WindowControl network_;
 };
 
 }  // namespace
@@ -189,7 +189,7 @@ private:
 std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config, std::uint16_t datagram_bytes) {
     switch (config.congestion) {
         case CongestionAlgorithm::line_rate: return std::make_unique<LineRateControl>(config);
-        case CongestionAlgorithm::credit: return std::make_unique<CreditControl>(config);
+        case CongestionAlgorithm::credit: return std::make_unique<CreditControl>(config, datagram_bytes);
         case CongestionAlgorithm::window: break;
     }
     return std::make_unique<WindowControl>(config, datagram_bytes);

@@ -87,7 +87,7 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
     peer.congestion = make_congestion_control(config_, peer.datagram_bytes);
     peer.pacer.reset();
     peer.awaiting = 0;
-    peer.in_flight = peer.sent_total = peer.granted = Bytes{0};
+    peer.in_flight = peer.lost_unreported = peer.sent_total = peer.granted = Bytes{0};
     peer.credit = config_.initial_window;
     peer.round_end = 0;
     peer.ce_reported = 0;

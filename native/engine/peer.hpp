@@ -99,6 +99,7 @@ struct Peer {
     Pacer pacer;
     std::uint32_t awaiting = 0;            // tracked data packets not declared lost
     Bytes in_flight{0};                    // datagram bytes of tracked data packets not declared lost
+    Bytes lost_unreported{0};              // declared lost since congestion control last heard
     Bytes sent_total{0};
     Bytes granted{0};
     Bytes credit{0};                       // what the peer can buffer

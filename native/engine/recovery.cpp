@@ -39,6 +39,7 @@ void Endpoint::Impl::declare_lost(Peer& peer, std::uint64_t number) {
     if (p.message_slot == SentPacket::no_message) return;
     --peer.awaiting;
     peer.in_flight -= Bytes{p.bytes};
+    peer.lost_unreported += Bytes{p.bytes};
     ++counters_.lost_packets;
     if (!outgoing_.in_use(p.message_slot, p.message_generation)) return;
     OutgoingMessage& m = outgoing_[p.message_slot];
@@ -107,10 +108,9 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         peer.queue_delay = nanoseconds(ack.queue_delay_ns - 1);
         sample.queue_delay = peer.queue_delay;
     }
-    const std::uint64_t lost_before = counters_.lost_packets;
-    const Bytes flight_before = peer.in_flight;
     detect_losses(now, peer);
-    if (counters_.lost_packets != lost_before) sample.lost = flight_before - peer.in_flight;
+    sample.lost = peer.lost_unreported;
+    peer.lost_unreported = Bytes{0};
     // An answer that tells nothing about data is no progress: what is held at the peer is asked about less and less often.
     if (sample.acked_packets > 0 || sample.lost > Bytes{0}) {
         peer.timeouts = 0;

@@ -26,7 +26,7 @@ constexpr std::uint64_t max_failures = 10;  // shown; then the rest is not run
 constexpr std::uint64_t twice_every = 64;   // seeds of which one is run twice, to compare its traces
 // Seeds of which one has the engines' invariants checked after every step: that takes half the time. A single seed
 // always has.
-constexpr std::uint64_t check_all_every = 4;
+constexpr std::uint64_t check_all_every = 1;
 
 const char* usage =
     "usage: dlcp_property [--seeds N] [--first S] [--jobs J] [--progress]\n"
