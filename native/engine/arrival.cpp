@@ -179,7 +179,7 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
         ++counters_.late_blocks;
         return true;
     }
-    if (h.message_id - peer.incoming.base() >= 2 * config_.max_messages_per_peer) {
+    if (h.message_id - peer.incoming.base() >= id_span()) {
         ++counters_.held_packets;
         if (std::find(peer.hold_ids.begin(), peer.hold_ids.end(), h.message_id) == peer.hold_ids.end()) {
             peer.hold_ids.push_back(h.message_id);

@@ -336,7 +336,7 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
                 for (std::size_t i = 0; has_count && i < count; ++i) {
                     const std::uint32_t id = id_at(i);
                     if (id < peer.incoming.base()) continue;
-                    if (id - peer.incoming.base() >= 2 * config_.max_messages_per_peer) {
+                    if (id - peer.incoming.base() >= id_span()) {
                         peer.hold_ids.push_back(id);
                         continue;
                     }
@@ -386,7 +386,7 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
             }
             case wire::FrameType::cancel: {
                 const std::uint32_t id = wire::load32(frame.body.data());
-                if (id < peer.incoming.base() || id - peer.incoming.base() >= 2 * config_.max_messages_per_peer) break;
+                if (id < peer.incoming.base() || id - peer.incoming.base() >= id_span()) break;
                 peer.incoming.extend(id);
                 IncomingEntry& entry = peer.incoming[id];
                 if (entry.state == IncomingEntry::State::active)

@@ -350,7 +350,7 @@ void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError 
         while (floor != peer.outgoing_ids.end() && peer.outgoing_ids[floor] == UINT32_MAX) ++floor;
         peer.outgoing_ids.advance(floor);
         // A stream in one direction has no other reason to say so, and the peer remembers what it is not told of.
-        if (floor - peer.floor_told >= config_.max_messages_per_peer / 2 && peer.state == Peer::State::established) {
+        if (floor - peer.floor_told >= id_span() / 4 && peer.state == Peer::State::established) {
             peer.floor_due = true;
             queue_control(peer);
         }

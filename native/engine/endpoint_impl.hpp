@@ -57,6 +57,7 @@ public:
     std::vector<std::unique_ptr<Peer>> peers_;
 
 private:
+    static constexpr std::uint32_t least_id_span = 1024;
     static constexpr std::uint32_t incoming_bit = 1u << 31;  // in MessageId::slot: which slab
 
     // endpoint.cpp
@@ -95,7 +96,9 @@ private:
     void refresh(Peer& peer);
     void seal(Peer& peer, dlcp_packet& packet, const std::uint8_t* payload, std::uint32_t payload_bytes,
               std::uint64_t number);
-    bool may_start_message(const Peer& peer) const;
+    bool may_start_message(Peer& peer);
+    // How far apart the wire ids in use with one peer may lie: what each side remembers of the other's messages.
+    std::uint32_t id_span() const { return std::max(2 * config_.max_messages_per_peer, least_id_span); }
 
     // arrival.cpp
     bool authentic(Peer& peer, const wire::Datagram& datagram);

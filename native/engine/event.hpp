@@ -77,7 +77,7 @@ enum class EventKind : std::uint8_t {
 
 enum class Bound : std::uint8_t {
     peers,             // a hello from a new peer was dropped
-    messages,          // a peer's message was dropped: it has more in flight than we track
+    messages,          // a message must wait, here or at the peer: one that is not over lies too far back
     unexpected_bytes,  // a message nobody asked for yet was put on hold
 };
 

@@ -118,6 +118,7 @@ struct Peer {
     StartedList started;
     OutgoingList outgoing;
     IdRing<std::uint32_t> outgoing_ids;    // wire id → slot, UINT32_MAX once over
+    bool ids_exhausted = false;            // told that the oldest message holds up new ones
     std::uint64_t backlog_told = 0;
     std::uint32_t floor_told = 1;          // first wire id that is not over, as the peer last heard
 

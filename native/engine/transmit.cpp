@@ -30,9 +30,19 @@ void Endpoint::Impl::refresh(Peer& peer) {
     }
 }
 
-// Wire ids in use span at most twice the messages allowed, which bounds what the receiver must remember.
-bool Endpoint::Impl::may_start_message(const Peer& peer) const {
-    return peer.outgoing_ids.span() < 2 * config_.max_messages_per_peer;
+// One message that nobody receives holds up those that come a whole span after it: what the receiver remembers is
+// bounded. Said once each time.
+bool Endpoint::Impl::may_start_message(Peer& peer) {
+    if (peer.outgoing_ids.span() < id_span()) {
+        peer.ids_exhausted = false;
+        return true;
+    }
+    if (!peer.ids_exhausted) {
+        peer.ids_exhausted = true;
+        push_event({EventKind::bound_reached, CommandError::too_many_messages, {peer.index}, {}, 0,
+                    static_cast<std::uint32_t>(Bound::messages), {0}});
+    }
+    return false;
 }
 
 void Endpoint::Impl::seal(Peer& peer, dlcp_packet& packet, const std::uint8_t* payload, std::uint32_t payload_bytes,

@@ -320,7 +320,6 @@ public:
     Run(const Scenario& scenario, std::FILE* trace) : s_(scenario), world_(scenario.seed, scenario.origin) {
         world_.trace_to(trace);
         world_.allowed = s_.allowed;
-        world_.check_invariants_every(s_.check_every);
         for (std::size_t i = 0; i < s_.hosts.size(); ++i) {
             const std::uint32_t host = world_.add_host(s_.hosts[i], s_.host_settings[i]);
             world_.network().set_uplink(host, s_.port);

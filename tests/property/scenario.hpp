@@ -48,7 +48,6 @@ struct Scenario {
     std::vector<Action> actions;  // by time
     Allowed allowed;
     Duration patience;  // after the last action everything that can end has ended within this time
-    std::uint32_t check_every = 1;
 };
 
 Scenario make_scenario(std::uint64_t seed);
