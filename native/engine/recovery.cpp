@@ -3,7 +3,8 @@
 // A packet is lost when a later packet of its lane (path and class) has been acknowledged by more than the lane's
 // tolerance, when it is overdue while later packets have been acknowledged, or when a trimmed notice names it. If
 // nothing is heard at all, a probe asks (RFC 9002's probe timeout, on RFC 6298's estimate). A lost packet is watched
-// for a while: its late acknowledgement widens the tolerance.
+// for a while: its late acknowledgement widens the tolerance. When probe after probe goes unanswered, what is in flight
+// is sent again without waiting for the answer.
 #include <algorithm>
 
 #include "engine/bytes.hpp"
@@ -18,6 +19,9 @@ constexpr std::uint64_t most_lane_tolerance = PacketWindow::width / 8;
 
 // Probe timeouts double, up to 2^6 of the first (and max_rto).
 constexpr std::uint32_t most_backoff = 6;
+
+// Probes without an answer after which what is in flight counts as lost.
+constexpr std::uint32_t unanswered_probes = 1;
 
 // A peer that owes us a message is asked whether it is there after a fifth of its timeout in silence, and from then on
 // every fortieth: 32 questions, so that heavy loss alone does not end it.
@@ -222,6 +226,13 @@ void Endpoint::Impl::fire(Time now, Peer& peer) {
         peer.demand_due = peer.backlog_told > 0;  // the last one may have been lost
         peer.last_progress = now;
         peer.congestion->on_timeout(peer.timeouts);
+        if (peer.timeouts > unanswered_probes) {
+            // Where questions and answers are lost too, waiting for one to come through costs more than sending again.
+            const Duration overdue = peer.rtt.timeout(config_.min_rto);
+            for (std::uint64_t n = peer.sent.find(0); n != peer.sent.next(); n = peer.sent.find(n + 1))
+                if (!peer.sent[n].lost && now - peer.sent[n].sent_at >= overdue) declare_lost(peer, n);
+            refresh(peer);
+        }
         queue_control(peer);
         update_liveness(now, peer);
     }

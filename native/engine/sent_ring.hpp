@@ -40,7 +40,9 @@ public:
     std::uint64_t oldest() const { return oldest_; }
     bool idle() const { return oldest_ == next_; }
     // No room: the oldest unresolved packet is a whole window behind.
-    bool full() const { return next_ - oldest_ >= PacketWindow::width; }
+    bool full() const { return room() == 0; }
+    // How many more packets the window holds.
+    std::uint64_t room() const { return PacketWindow::width - std::min(next_ - oldest_, PacketWindow::width); }
 
     // Takes the next packet number. An untracked one (a pure acknowledgement) needs no entry.
     std::uint64_t skip() {

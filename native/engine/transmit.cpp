@@ -94,7 +94,7 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     };
     constexpr std::size_t longest_run = 64;  // segments in one kernel super-packet
     std::array<Taken, longest_run> taken;
-    const std::size_t most = std::min<std::size_t>({slots.size(), peer.run_left, longest_run});
+    const std::size_t most = std::min<std::size_t>({slots.size(), peer.run_left, longest_run, peer.sent.room()});
     const bool keyed = peer.keys.present();
     const std::uint32_t overhead = wire::header_bytes + (keyed ? wire::tag_bytes : 0);
     std::size_t n = 0;

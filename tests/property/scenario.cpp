@@ -150,6 +150,15 @@ Scenario make_scenario(std::uint64_t seed) {
     for (const EndpointConfig& config : s.hosts) paths = std::min(paths, config.paths);
     const Network network = random_network(dice, authenticated, paths);
     s.port = network.port;
+    Duration shortest_timeout = seconds(3600);
+    Duration slowest{0};
+    for (std::uint32_t i = 0; i < hosts; ++i) {
+        // A target below what the network and the hosts add by chance would be a mistake of whoever set it.
+        const Duration noise = network.way.jitter + s.host_settings[i].wake_delay;
+        s.hosts[i].target_delay = std::max(s.hosts[i].target_delay, noise * 2);
+        shortest_timeout = std::min(shortest_timeout, s.hosts[i].peer_timeout);
+        slowest = std::max(slowest, s.hosts[i].peer_timeout);
+    }
     if (dice.chance(0.1)) s.inbox = Bytes{30'000};
     if (dice.chance(0.05)) s.port.max_datagram = Bytes{dice.pick<std::uint64_t>({576, 1000, 1472})};
     s.allowed.timeouts = may_time_out(network.way);
@@ -170,7 +179,7 @@ Scenario make_scenario(std::uint64_t seed) {
             outage.until = outage.from + dice.up_to(common.peer_timeout * 2);
         }
         // A long outage doubles timeouts; one that heals soon must not end a session.
-        if (outage.until - outage.from > common.peer_timeout / 4) s.allowed.timeouts = true;
+        if (outage.until - outage.from > shortest_timeout / 4) s.allowed.timeouts = true;
         const bool both = dice.chance(0.7);
         for (auto& [pair, way] : s.ways) {
             if (pair.first == alone || (both && pair.second == alone)) way.outages.push_back(outage);
@@ -269,10 +278,11 @@ Scenario make_scenario(std::uint64_t seed) {
     }
     std::stable_sort(s.actions.begin(), s.actions.end(), [](const Action& a, const Action& b) { return a.at < b.at; });
 
-    Duration slowest{0};
-    for (const EndpointConfig& config : s.hosts) slowest = std::max(slowest, config.peer_timeout);
     s.patience = slowest * 3 + seconds(1);
     if (s.port.rate.value_bps != 0) s.patience += time_to_send(Bytes{total_bytes}, s.port.rate) * 20;
+    // The smallest window, two blocks, once per round trip.
+    const Duration round_trip = network.way.delay * 2 + network.way.reorder_delay + milliseconds(1);
+    s.patience += round_trip * static_cast<std::int64_t>(total_bytes / 1024);
     if (s.allowed.timeouts) s.patience = s.patience * 3;  // the network may be so bad that little gets through
     return s;
 }
