@@ -450,7 +450,7 @@ def _options(rank: int, settings: Settings) -> _native.HostOptions:
     options.receive_buffer_bytes = settings.receive_buffer_bytes or 0
     options.segmentation_offload = settings.segmentation_offload
     options.receive_offload = settings.receive_offload
-    options.paths = settings.paths
+    options.paths = settings.paths or 0
     options.run_packets = settings.run_packets
     options.dscp = list(settings.dscp)
     options.congestion = getattr(_native.CongestionAlgorithm, settings.congestion)

@@ -276,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--bind", metavar="HOST", help="address to bind (loopback)")
     where.add_argument("--port", type=int, help="UDP port to bind (any free one)")
     where.add_argument("--interface", help="send and receive through this one only")
-    where.add_argument("--paths", type=int, help="source ports to spray over (8)")
+    where.add_argument("--paths", type=int, help="source ports to spray over (8; on loopback 1)")
     where.add_argument("--key-file", metavar="FILE", help="job key: 32 bytes or 64 hexadecimal digits")
     where.add_argument(
         "--timeout", type=_positive(float), default=10.0, metavar="S", help="to wait for the listener (10)"

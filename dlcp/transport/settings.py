@@ -142,7 +142,8 @@ class Settings:
     receive_offload: bool = _setting(True, _BOOL)
 
     # ---- spraying ----
-    paths: int = _setting(8, _number(int, 1, 64))
+    paths: int | None = _setting(None, _number(int, 1, 64), auto=True)
+    """Source ports to spray over; None: 8, on loopback 1, where there is only one way."""
     run_packets: int = _setting(16, _number(int, 1, 1024))
     """Packets of one path in a row; 1 sprays packet by packet."""
     dscp: tuple[int, ...] = _setting((0, 8, 16, 24, 32, 40, 48, 56), _DSCP)

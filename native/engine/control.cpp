@@ -280,9 +280,6 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
     if (d.payload == nullptr && d.header.payload_bytes > 0) return;  // virtual control carries nothing
     const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns;
     peer.arrival_delays.sample_control(now, delay_ns);
-    // A floor beyond anything seen is as good as the end of what was seen.
-    advance_floor(now, peer, d.header.message_id);
-
     // Wire ids name this endpoint's own messages in complete, outcome, hold, proceed and refuse.
     const auto own = [&](std::uint32_t id) -> std::uint32_t {
         return peer.outgoing_ids.contains(id) ? peer.outgoing_ids[id] : UINT32_MAX;
@@ -416,6 +413,8 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
         }
     }
     if (reader.malformed()) ++counters_.malformed_frames;
+    // Last: a goodbye or an outcome says better than the floor how a message ended.
+    if (peer.state == Peer::State::established) advance_floor(now, peer, d.header.message_id);
 }
 
 }  // namespace dlcp

@@ -14,6 +14,10 @@ bool same(const dlcp_address& a, const dlcp_address& b) {
     return a.length == b.length && std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
 }
 
+// Messages that end before the peer is told, if nothing else is said meanwhile: few enough that its memory of ids stays
+// small, many enough that telling costs nothing.
+constexpr std::uint32_t untold_messages = 64;
+
 // One quantum of receiver credit: as much as one full segmentation-offload burst, so that grants do not cost a
 // sender its runs.
 constexpr Bytes grant_quantum{64 * 1024};
@@ -350,7 +354,7 @@ void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError 
         while (floor != peer.outgoing_ids.end() && peer.outgoing_ids[floor] == UINT32_MAX) ++floor;
         peer.outgoing_ids.advance(floor);
         // A stream in one direction has no other reason to say so, and the peer remembers what it is not told of.
-        if (floor - peer.floor_told >= id_span() / 4 && peer.state == Peer::State::established) {
+        if (floor - peer.floor_told >= untold_messages && peer.state == Peer::State::established) {
             peer.floor_due = true;
             queue_control(peer);
         }
