@@ -14,6 +14,9 @@ constexpr std::uint8_t congestion_experienced = 3;
 // Packets after which an acknowledgement is sent even if none was asked for (the request may have been lost).
 constexpr std::uint32_t ack_after_packets = 128;
 
+// Paths told apart when judging how late a straggler may be: the most a sender may have.
+constexpr std::size_t most_lanes = 64;
+
 // Trimmed packets remembered for one control packet; more than that in one batch are found by other means.
 constexpr std::size_t most_trimmed = 64;
 
@@ -168,7 +171,8 @@ std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Hea
 bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire::Datagram& d) {
     const wire::Header& h = d.header;
     const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - h.timestamp_ns;
-    peer.arrival_delays.sample_data(now, delay_ns, std::max(peer.rtt.smoothed() * 2, milliseconds(1)));
+    // The peer numbers its paths as it likes; more of them than a sender may have share entries.
+    peer.arrival_delays.sample_data(now, h.path % most_lanes * wire::traffic_classes + h.traffic_class, delay_ns);
     peer.last_data_at = now;
 
     if (h.message_id == 0) {
@@ -242,10 +246,13 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
 }
 
 // The sender says that it had sent every block when it sent a packet that took `delay_ns`: what was sent before it is
-// here or lost once the slowest of the recent packets would have come.
+// here or lost once a packet of the slowest path would have come.
 void Endpoint::Impl::note_first_pass_over(Time now, IncomingMessage& m, std::uint32_t delay_ns) {
     m.first_pass_over = true;
-    m.settled_at = std::min(m.settled_at, now + peers_[m.peer]->arrival_delays.straggler_margin(delay_ns));
+    const Peer& peer = *peers_[m.peer];
+    m.settled_at = std::min(m.settled_at, now + peer.arrival_delays.straggler_margin(
+                                                    now, delay_ns, m.traffic_class, wire::traffic_classes,
+                                                    std::max(peer.rtt.smoothed() * 2, milliseconds(1))));
 }
 
 // Ends a message that may end with blocks missing, or sets the time to look again.

@@ -10,32 +10,31 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <vector>
 
 #include "engine/units.hpp"
 
 namespace dlcp {
 
-// The receiver's view of one peer's packets: how long data queued lately, for acknowledgements, and how long the slowest
-// took, which tells how long a straggler may take. Control packets count for the least delay: they overtake the queue.
+// The receiver's view of one peer's packets: how long data queued lately, for acknowledgements, and how much longer the
+// slowest lane takes than others, which tells how long a straggler may take. Control packets count for the least delay:
+// they overtake the queue.
 class ArrivalDelays {
 public:
     void sample_control(Time now, std::uint32_t delay_ns) {
         if (!started_) start(now, delay_ns);
         update_least(now, static_cast<std::int32_t>(delay_ns - reference_));
     }
-    void sample_data(Time now, std::uint32_t delay_ns, Duration epoch) {
+    void sample_data(Time now, std::size_t lane, std::uint32_t delay_ns) {
         if (!started_) start(now, delay_ns);
         const auto relative = static_cast<std::int32_t>(delay_ns - reference_);
         update_least(now, relative);
         if (count_ < samples_.size()) samples_[count_++] = relative;
-        if (now - epoch_start_ > epoch) {
-            most_before_ = most_;
-            low_before_ = low_;
-            most_ = low_ = relative;
-            epoch_start_ = now;
-        }
-        most_ = std::max(most_, relative);
-        low_ = std::min(low_, relative);
+        if (lane >= lanes_.size()) lanes_.resize(lane + 1);
+        Lane& own = lanes_[lane];
+        if (own.seen) jitter_ += (std::abs(std::int64_t{relative} - own.latest) - jitter_) / 16;
+        own = {now, relative, true};
     }
     // Median queueing delay of the data since the last call, plus 1 ns; 0 if there was none.
     std::uint32_t take_median() {
@@ -45,24 +44,36 @@ public:
         count_ = 0;
         return static_cast<std::uint32_t>(std::max(*middle - std::min(least_, least_before_), 0)) + 1;
     }
-    // How much longer than a packet with this delay the slowest data of the last two epochs took, and a quarter of the
-    // data's spread as a margin.
-    Duration straggler_margin(std::uint32_t delay_ns) const {
-        if (!started_) return {0};
+    // How long after a packet with this delay one may still come that was sent no later, in the lanes first, first +
+    // stride, …: what the slowest of them took when last seen (within `memory`) beyond it, with a quarter of their
+    // spread and twice the jitter as a margin. Inside a lane nothing overtakes, so an earlier queue does not count.
+    Duration straggler_margin(Time now, std::uint32_t delay_ns, std::size_t first, std::size_t stride,
+                              Duration memory) const {
         const std::int64_t relative = static_cast<std::int32_t>(delay_ns - reference_);
-        const std::int64_t most = std::max(most_, most_before_);
-        const std::int64_t spread = most - std::min(low_, low_before_);
-        return {std::max<std::int64_t>(most - relative, 0) + spread / 4};
+        std::int64_t most = relative;
+        std::int64_t low = relative;
+        for (std::size_t i = first; i < lanes_.size(); i += stride) {
+            const Lane& lane = lanes_[i];
+            if (!lane.seen || now - lane.at > memory) continue;
+            most = std::max<std::int64_t>(most, lane.latest);
+            low = std::min<std::int64_t>(low, lane.latest);
+        }
+        return {most - relative + (most - low) / 4 + 2 * jitter_};
     }
 
 private:
+    struct Lane {
+        Time at{0};
+        std::int32_t latest = 0;
+        bool seen = false;
+    };
     // How long the least delay is remembered, at most twice: clocks drift apart by some 50 us/s.
     static constexpr Duration least_epoch = seconds(5);
 
     void start(Time now, std::uint32_t delay_ns) {
         started_ = true;
         reference_ = delay_ns;
-        epoch_start_ = least_start_ = now;
+        least_start_ = now;
     }
     void update_least(Time now, std::int32_t relative) {
         if (now - least_start_ > least_epoch) {
@@ -77,10 +88,9 @@ private:
     std::uint32_t reference_ = 0;  // the first delay; all others are kept relative to it
     std::array<std::int32_t, 32> samples_{};
     std::size_t count_ = 0;
-    std::int32_t most_ = 0, most_before_ = 0;    // of data, present and previous epoch
-    std::int32_t low_ = 0, low_before_ = 0;
-    std::int32_t least_ = 0, least_before_ = 0;  // of anything, present and previous least epoch
-    Time epoch_start_{0};
+    std::vector<Lane> lanes_;
+    std::int64_t jitter_ = 0;      // mean change of a lane's delay from one packet to the next
+    std::int32_t least_ = 0, least_before_ = 0;  // of anything, present and previous epoch
     Time least_start_{0};
 };
 

@@ -35,6 +35,7 @@ struct IncomingMessage {
     std::uint32_t wire_id = 0;
     std::uint32_t message_bytes = 0;
     std::uint16_t block_bytes = 0;
+    std::uint8_t traffic_class = 0;
     std::uint16_t budget = 0;
     std::uint16_t deadline = 0;
     std::uint32_t critical_blocks = 0;
@@ -68,6 +69,7 @@ struct IncomingMessage {
         tag = h.tag;
         message_bytes = h.message_bytes;
         block_bytes = h.block_bytes;
+        traffic_class = h.traffic_class;
         budget = h.budget;
         deadline = h.deadline;
         critical_blocks = h.critical_blocks;
