@@ -259,7 +259,8 @@ Scenario make_scenario(std::uint64_t seed) {
 
     if (authenticated && dice.chance(0.2)) {
         for (std::uint64_t i = dice.between(1, 3); i-- > 0;) {
-            act(some_time(), Action::Kind::advance_key_epoch, dice.below(hosts));
+            const auto host = dice.below(hosts);  // one draw per statement: compilers order arguments differently
+            act(some_time(), Action::Kind::advance_key_epoch, host);
         }
     }
     if (dice.chance(0.3)) {
@@ -272,7 +273,8 @@ Scenario make_scenario(std::uint64_t seed) {
         s.allowed.restarts = true;
         s.allowed.timeouts = true;
     } else if (dice.chance(0.05)) {
-        act(some_time(), Action::Kind::close, dice.below(hosts));
+        const auto host = dice.below(hosts);
+        act(some_time(), Action::Kind::close, host);
         s.allowed.closes = true;
         s.allowed.timeouts = true;  // the goodbye may be lost
     }
