@@ -38,7 +38,7 @@ bool Endpoint::Impl::authentic(Peer& peer, const wire::Datagram& d) {
     PacketKey* key = peer.keys.receive(config_, d.header.key_epoch);
     bool good = false;
     if (key != nullptr) {
-        const std::span<const std::uint8_t> payload{d.payload, d.payload ? std::size_t{d.header.payload_bytes} : 0};
+        const std::span<const std::uint8_t> payload = d.content();
         if (d.header.flags & wire::flag::encrypted) {
             // In place, in the driver's buffer: the caller's memory sees only what proved authentic.
             good = key->decrypt(d.bytes, d.header.packet_number, payload, const_cast<std::uint8_t*>(d.payload), d.tag);

@@ -140,7 +140,7 @@ bool Endpoint::Impl::proves(SessionKeys& keys, const wire::Datagram& d) {
     if ((d.tag != nullptr) != keys.present()) return false;
     if (!keys.present()) return true;
     PacketKey* key = keys.receive(config_, d.header.key_epoch);
-    const std::span<const std::uint8_t> payload{d.payload, d.payload ? std::size_t{d.header.payload_bytes} : 0};
+    const std::span<const std::uint8_t> payload = d.content();
     if (d.header.flags & wire::flag::encrypted) {
         scratch_.resize(std::max(scratch_.size(), payload.size()));
         return key->decrypt(d.bytes, d.header.packet_number, payload, scratch_.data(), d.tag);
@@ -167,7 +167,7 @@ bool Endpoint::Impl::establish_by(Time now, Peer& peer, const wire::Datagram& d)
 }
 
 void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& d) {
-    wire::FrameReader reader({d.payload, d.payload ? std::size_t{d.header.payload_bytes} : 0});
+    wire::FrameReader reader(d.content());
     wire::Frame frame;
     wire::Hello hello;
     if (!reader.next(frame) || frame.type != wire::FrameType::hello || !wire::read_hello(frame, hello) ||

@@ -77,7 +77,7 @@ def test_file_reads_every_type(config: Any) -> None:
         ({"DLCP_PEER_TIMEOUT": "3"}, "did you mean DLCP_PEER_TIMEOUT_S?"),
         ({"DLCP_PATHS": "many"}, "DLCP_PATHS is 'many'; accepted: an integer from 1 to 64"),
         ({"DLCP_PATHS": "65"}, "DLCP_PATHS is 65; accepted: an integer from 1 to 64"),
-        ({"DLCP_PATHS": ""}, "DLCP_PATHS is ''; accepted"),
+        ({"DLCP_RUN_PACKETS": ""}, "DLCP_RUN_PACKETS is ''; accepted"),
         ({"DLCP_ENCRYPT": "maybe"}, "DLCP_ENCRYPT is 'maybe'; accepted: true or false"),
         ({"DLCP_PEER_TIMEOUT_S": "nan"}, "DLCP_PEER_TIMEOUT_S is nan; accepted"),
         ({"DLCP_CONGESTION": "cubic"}, "'cubic'; accepted: one of window, line_rate, credit"),
