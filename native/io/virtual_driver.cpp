@@ -32,7 +32,7 @@ public:
     VirtualNetwork network;
     std::uint32_t expected_hosts;
     std::uint32_t took_part = 0;  // hosts that ever waited
-    std::vector<dlcp_io*> open;  // by port
+    std::vector<dlcp_io*> open;   // by port
     dlcp_io* working = nullptr;
     std::thread::id worker;  // who works for `working`
 };
@@ -93,7 +93,8 @@ int open(const dlcp_io_config* config, dlcp_io** out, char* error, std::size_t e
 
     const std::lock_guard lock(fabric->mutex);
     const auto taken = [&](std::uint32_t host) {
-        return std::any_of(fabric->open.begin(), fabric->open.end(), [&](dlcp_io* io) { return io->host == host; });
+        return std::any_of(fabric->open.begin(), fabric->open.end(),
+                           [&](dlcp_io* io) { return io->host == host; });
     };
     std::uint16_t port = config->port;
     if (port == 0) {
@@ -193,7 +194,8 @@ void wait(dlcp_io* io, std::int64_t timeout_ns) {
     std::unique_lock lock(fabric.mutex);
     if (!std::exchange(io->takes_part, true)) ++fabric.took_part;
     io->deadline = timeout_ns < 0 ? time_never : fabric.network.now() + nanoseconds(timeout_ns);
-    const bool worked = fabric.working == io || (fabric.working != nullptr && fabric.worker == std::this_thread::get_id());
+    const bool worked =
+        fabric.working == io || (fabric.working != nullptr && fabric.worker == std::this_thread::get_id());
     if (worked) fabric.working = nullptr;
     if (fabric.working == nullptr && due(*io)) {
         fabric.working = io;

@@ -160,7 +160,9 @@ std::uint32_t VirtualNetwork::pop(Chain& chain) {
 }
 
 namespace {
-constexpr auto later = [](const auto& a, const auto& b) { return std::pair(a.at, a.order) > std::pair(b.at, b.order); };
+constexpr auto later = [](const auto& a, const auto& b) {
+    return std::pair(a.at, a.order) > std::pair(b.at, b.order);
+};
 }
 
 void VirtualNetwork::schedule(Time at, std::uint32_t slot, Link* link) {
@@ -190,7 +192,13 @@ void VirtualNetwork::advance(Time until) {
 void VirtualNetwork::tell(Fate fate, const Slot& slot) {
     ++counts_[static_cast<std::size_t>(fate)];
     if (!observer_) return;
-    observer_({now_, fate, slot.from, slot.to, {slot.bytes.data(), slot.length}, slot.virtual_bytes, slot.path,
+    observer_({now_,
+               fate,
+               slot.from,
+               slot.to,
+               {slot.bytes.data(), slot.length},
+               slot.virtual_bytes,
+               slot.path,
                slot.tos});
 }
 
@@ -268,7 +276,8 @@ void VirtualNetwork::enter_link(Link& link, std::uint32_t index) {
         trim(slot);
     }
     if (!fits(settings.queue)) return lose(Fate::lost_queue, index);
-    if (settings.ecn_mark_above.value != 0 && link.waiting > settings.ecn_mark_above && (slot.tos & ecn_mask) != 0) {
+    if (settings.ecn_mark_above.value != 0 && link.waiting > settings.ecn_mark_above &&
+        (slot.tos & ecn_mask) != 0) {
         slot.tos |= ecn_ce;
         tell(Fate::marked, slot);
     }
@@ -298,7 +307,8 @@ void VirtualNetwork::leave_link(Link& link, std::uint32_t index) {
         const PathFault* const fault = link.fault_of(slot.path);
         if (fault != nullptr && link.chance(fault->loss_ratio)) return lose(Fate::lost_path, index);
         if (link.chance(settings.loss_ratio)) return lose(Fate::lost_random, index);
-        if (link.in_burst && settings.burst_longest.value != 0 && now_ - link.burst_since >= settings.burst_longest) {
+        if (link.in_burst && settings.burst_longest.value != 0 &&
+            now_ - link.burst_since >= settings.burst_longest) {
             link.in_burst = false;
         }
         if (link.chance(link.in_burst ? settings.burst_exit_ratio : settings.burst_enter_ratio)) {

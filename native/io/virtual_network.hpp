@@ -207,7 +207,7 @@ private:
     std::uint64_t order_ = 0;
     std::deque<Slot> slots_;
     std::uint32_t free_ = none;
-    std::deque<Host> hosts_;  // addresses are lent to readers, so they must not move
+    std::deque<Host> hosts_;     // addresses are lent to readers, so they must not move
     std::vector<Event> events_;  // a heap
     std::array<std::uint64_t, fate_count> counts_{};
     std::function<void(const PacketRecord&)> observer_;

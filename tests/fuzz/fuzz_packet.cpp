@@ -177,7 +177,8 @@ private:
                     wire::FrameReader reader({d.payload, d.header.payload_bytes});
                     wire::Frame frame;
                     wire::Hello hello;
-                    if (reader.next(frame) && wire::read_hello(frame, hello)) sessions_[d.header.source_rank] = hello.own_session;
+                    if (reader.next(frame) && wire::read_hello(frame, hello))
+                        sessions_[d.header.source_rank] = hello.own_session;
                 }
                 if (moved++ >= most) continue;
                 dlcp_packet in{};
@@ -238,7 +239,8 @@ private:
         std::uint8_t* const p = datagram.data();
         wire::Header h;
         h.type = data ? wire::Type::data : p[1] % 8 == 0 ? wire::Type::hello : wire::Type::control;
-        h.flags = p[2] & (wire::flag::ack_request | wire::flag::first_pass_over | wire::flag::repair | wire::flag::trimmed);
+        h.flags = p[2] & (wire::flag::ack_request | wire::flag::first_pass_over | wire::flag::repair |
+                          wire::flag::trimmed);
         h.job = 7;
         h.session = h.type == wire::Type::hello ? wire::load32(p + 16) : static_cast<std::uint32_t>(sessions_[1]);
         h.timestamp_ns = static_cast<std::uint32_t>(now_.value) - wire::load32(p + 20) % 1'000'000;
@@ -253,7 +255,8 @@ private:
             h.tag = 10 + p[39] % 16;
             h.block_bytes = (p[56] & 1) != 0 ? block_bytes_ : std::max<std::uint16_t>(wire::load16(p + 56), 1);
             h.message_bytes = wire::load32(p + 44) % (p[44] % 8 == 0 ? 4'000'000'000 : 24'000);
-            const std::uint32_t blocks = h.message_bytes == 0 ? 1 : wire::block_count(h.message_bytes, h.block_bytes);
+            const std::uint32_t blocks =
+                h.message_bytes == 0 ? 1 : wire::block_count(h.message_bytes, h.block_bytes);
             h.block_index = wire::load32(p + 48) % blocks;
             h.critical_blocks = wire::load32(p + 52) % (blocks + 1);
             h.payload_bytes = static_cast<std::uint16_t>(std::min<std::uint64_t>(
@@ -265,9 +268,11 @@ private:
         } else {
             h.flags &= static_cast<std::uint8_t>(~wire::flag::trimmed);
             h.traffic_class = wire::control_class;
-            h.payload_bytes = static_cast<std::uint16_t>(std::min<std::size_t>(datagram.size() - wire::header_bytes, 8'000));
+            h.payload_bytes =
+                static_cast<std::uint16_t>(std::min<std::size_t>(datagram.size() - wire::header_bytes, 8'000));
             datagram.resize(wire::header_bytes + h.payload_bytes);
-            if (h.type == wire::Type::hello && h.payload_bytes >= wire::frame_prefix_bytes + wire::hello_body_bytes) {
+            if (h.type == wire::Type::hello &&
+                h.payload_bytes >= wire::frame_prefix_bytes + wire::hello_body_bytes) {
                 std::uint8_t* const frame = datagram.data() + wire::header_bytes;
                 frame[0] = static_cast<std::uint8_t>(wire::FrameType::hello);
                 wire::store16(frame + 2, wire::frame_prefix_bytes + wire::hello_body_bytes);
@@ -308,9 +313,11 @@ private:
         const auto key = make_packet_key(derive_packet_key(*config_.job_key, scope), CryptoLibrary::openssl);
         if (config_.encrypt && d.header.type != wire::Type::hello) {
             datagram[2] |= wire::flag::encrypted;
-            key->encrypt(datagram.data(), d.header.packet_number, {payload, payload_bytes}, payload, payload + payload_bytes);
+            key->encrypt(datagram.data(), d.header.packet_number, {payload, payload_bytes}, payload,
+                         payload + payload_bytes);
         } else {
-            key->authenticate(datagram.data(), d.header.packet_number, {payload, payload_bytes}, payload + payload_bytes);
+            key->authenticate(datagram.data(), d.header.packet_number, {payload, payload_bytes},
+                              payload + payload_bytes);
         }
     }
 

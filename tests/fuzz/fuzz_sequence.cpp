@@ -129,7 +129,8 @@ public:
         for (std::size_t i = 0; i < world_.sends().size(); ++i) world_.cancel_send(i);
         for (std::size_t i = 0; i < world_.receives().size(); ++i) world_.cancel_receive(i);
         world_.run_until(world_.now() + milliseconds(1));
-        if (!world_.failed() && world_.open_sends() + world_.open_receives() != 0) world_.fail("a cancelled message does not end");
+        if (!world_.failed() && world_.open_sends() + world_.open_receives() != 0)
+            world_.fail("a cancelled message does not end");
         world_.finish();
         if (!world_.failed()) return;
         std::fprintf(stderr, "broken: %s\n", world_.failure().c_str());

@@ -101,7 +101,10 @@ struct Net {
     }
     // Posts the receive that a send needs.
     std::size_t receive_for(const SendPlan& plan) {
-        return world.receive({.at = plan.to, .from = plan.from, .tag = plan.tag, .capacity_bytes = plan.message_bytes,
+        return world.receive({.at = plan.to,
+                              .from = plan.from,
+                              .tag = plan.tag,
+                              .capacity_bytes = plan.message_bytes,
                               .is_virtual = plan.is_virtual});
     }
     bool finish(Duration within = seconds(10)) {
@@ -214,8 +217,13 @@ TEST_CASE("endpoint pair: a bounded message does not wait for what it may lose")
     lossy.loss_ratio = 0.02;
     net.world.network().set_way(0, 1, lossy);
     net.connect_all();
-    const SendPlan plan{.from = 0, .to = 1, .tag = 1, .message_bytes = 2'000'000, .delivery = Delivery::bounded,
-                        .loss_ratio = 0.1, .critical_ratio = 0.0};
+    const SendPlan plan{.from = 0,
+                        .to = 1,
+                        .tag = 1,
+                        .message_bytes = 2'000'000,
+                        .delivery = Delivery::bounded,
+                        .loss_ratio = 0.1,
+                        .critical_ratio = 0.0};
     net.receive_for(plan);
     net.world.send(plan);
     REQUIRE(net.finish());
@@ -244,8 +252,13 @@ TEST_CASE("endpoint pair: what exceeds the budget is repaired, most important fi
         if (record.fate != Fate::sent || wire::parse(record.bytes, 0, datagram) != wire::ParseError::none) return;
         if ((datagram.header.flags & wire::flag::repair) != 0) repaired.push_back(datagram.header.block_index);
     });
-    const SendPlan plan{.from = 0, .to = 1, .tag = 1, .message_bytes = 500'000, .delivery = Delivery::bounded,
-                        .loss_ratio = 0.2, .critical_ratio = 0.0};
+    const SendPlan plan{.from = 0,
+                        .to = 1,
+                        .tag = 1,
+                        .message_bytes = 500'000,
+                        .delivery = Delivery::bounded,
+                        .loss_ratio = 0.2,
+                        .critical_ratio = 0.0};
     net.receive_for(plan);
     net.world.send(plan);
     REQUIRE(net.finish());
@@ -271,8 +284,13 @@ TEST_CASE("endpoint pair: critical blocks arrive through any loss, droppable one
     net.world.network().set_way(0, 1, lossy);
     net.world.network().set_way(1, 0, lossy);
     net.connect_all();
-    const SendPlan plan{.from = 0, .to = 1, .tag = 1, .message_bytes = 400'000, .delivery = Delivery::bounded,
-                        .loss_ratio = 0.1, .critical_ratio = 0.5};
+    const SendPlan plan{.from = 0,
+                        .to = 1,
+                        .tag = 1,
+                        .message_bytes = 400'000,
+                        .delivery = Delivery::bounded,
+                        .loss_ratio = 0.1,
+                        .critical_ratio = 0.5};
     net.receive_for(plan);
     net.world.send(plan);
     REQUIRE(net.finish());
@@ -287,8 +305,14 @@ TEST_CASE("endpoint pair: a deadline ends a message with what is there") {
     LinkSettings slow = net.port;
     slow.rate = Rate{100'000'000};  // 1 MB would take 80 ms
     net.world.network().set_uplink(0, slow);
-    const SendPlan plan{.from = 0, .to = 1, .tag = 1, .message_bytes = 1'000'000, .delivery = Delivery::deadline,
-                        .loss_ratio = 0.01, .deadline = milliseconds(10), .critical_ratio = 0.0};
+    const SendPlan plan{.from = 0,
+                        .to = 1,
+                        .tag = 1,
+                        .message_bytes = 1'000'000,
+                        .delivery = Delivery::deadline,
+                        .loss_ratio = 0.01,
+                        .deadline = milliseconds(10),
+                        .critical_ratio = 0.0};
     net.receive_for(plan);
     net.world.send(plan);
     REQUIRE(net.finish());
@@ -306,8 +330,14 @@ TEST_CASE("endpoint pair: a deadline waits for critical blocks") {
     LinkSettings slow = net.port;
     slow.rate = Rate{100'000'000};
     net.world.network().set_uplink(0, slow);
-    const SendPlan plan{.from = 0, .to = 1, .tag = 1, .message_bytes = 200'000, .delivery = Delivery::deadline,
-                        .loss_ratio = 0.01, .deadline = microseconds(100), .critical_ratio = 0.5};
+    const SendPlan plan{.from = 0,
+                        .to = 1,
+                        .tag = 1,
+                        .message_bytes = 200'000,
+                        .delivery = Delivery::deadline,
+                        .loss_ratio = 0.01,
+                        .deadline = microseconds(100),
+                        .critical_ratio = 0.5};
     net.receive_for(plan);
     net.world.send(plan);
     REQUIRE(net.finish());
@@ -398,7 +428,8 @@ TEST_CASE("endpoint pair: either side can cancel") {
         sender ? net.world.cancel_send(send) : net.world.cancel_receive(receive);
         REQUIRE(net.finish());
         CHECK(net.world.sends()[send].error == (sender ? CommandError::cancelled : CommandError::peer_cancelled));
-        CHECK(net.world.receives()[receive].error == (sender ? CommandError::peer_cancelled : CommandError::cancelled));
+        CHECK(net.world.receives()[receive].error ==
+              (sender ? CommandError::peer_cancelled : CommandError::cancelled));
     }
     net.check();
 }
@@ -649,8 +680,14 @@ TEST_CASE("endpoint pair: virtual payload goes the same way") {
     way.loss_ratio = 0.02;
     net.world.network().set_way(0, 1, way);
     net.connect_all();
-    const SendPlan plan{.from = 0, .to = 1, .tag = 1, .message_bytes = 500'000, .is_virtual = true,
-                        .delivery = Delivery::bounded, .loss_ratio = 0.05, .critical_ratio = 0.2};
+    const SendPlan plan{.from = 0,
+                        .to = 1,
+                        .tag = 1,
+                        .message_bytes = 500'000,
+                        .is_virtual = true,
+                        .delivery = Delivery::bounded,
+                        .loss_ratio = 0.05,
+                        .critical_ratio = 0.2};
     net.receive_for(plan);
     net.world.send(plan);
     REQUIRE(net.finish());
@@ -668,8 +705,13 @@ TEST_CASE("endpoint pair: a clock whose low 32 bits wrap makes no difference") {
         world.network().set_way(0, 1, way);
         world.network().set_way(1, 0, way);
         world.receive({.at = 1, .from = 0, .tag = 1, .capacity_bytes = 1'000'000});
-        world.send({.from = 0, .to = 1, .tag = 1, .message_bytes = 1'000'000, .delivery = Delivery::bounded,
-                    .loss_ratio = 0.05, .critical_ratio = 0.1});
+        world.send({.from = 0,
+                    .to = 1,
+                    .tag = 1,
+                    .message_bytes = 1'000'000,
+                    .delivery = Delivery::bounded,
+                    .loss_ratio = 0.05,
+                    .critical_ratio = 0.1});
         world.run(origin + seconds(10), [&] { return world.open_sends() + world.open_receives() == 0; });
         CHECK(world.failure() == "");
         REQUIRE(world.sends()[0].phase == Phase::finished);

@@ -21,7 +21,7 @@ namespace {
 
 using dlcp::test::Verdict;
 
-constexpr unsigned hang_seconds = 60;     // of real time for one seed: far above the slowest
+constexpr unsigned hang_seconds = 60;       // of real time for one seed: far above the slowest
 constexpr std::uint64_t max_failures = 10;  // shown; then the rest is not run
 constexpr std::uint64_t twice_every = 64;   // seeds of which one is run twice, to compare its traces
 
@@ -49,8 +49,8 @@ struct Shared {
 };
 
 void report_failure(std::uint64_t seed, const std::string& what) {
-    std::printf("FAILED seed %" PRIu64 ": %s\n  replay: dlcp_property --seed %" PRIu64 " --trace\n", seed, what.c_str(),
-                seed);
+    std::printf("FAILED seed %" PRIu64 ": %s\n  replay: dlcp_property --seed %" PRIu64 " --trace\n", seed,
+                what.c_str(), seed);
     std::fflush(stdout);
 }
 
@@ -134,8 +134,8 @@ int run_many(std::uint64_t first, std::uint64_t seeds, std::uint64_t jobs, bool 
     }
     if (progress) std::fputc('\n', stderr);
     const std::uint64_t failures = sum(&Shared::failures);
-    std::printf("%" PRIu64 " seeds from %" PRIu64 ", %" PRIu64 " packets, %" PRIu64 " failures\n", sum(&Shared::done),
-                first, sum(&Shared::packets), failures);
+    std::printf("%" PRIu64 " seeds from %" PRIu64 ", %" PRIu64 " packets, %" PRIu64 " failures\n",
+                sum(&Shared::done), first, sum(&Shared::packets), failures);
     if (hash) {
         std::uint64_t all = 0;
         for (std::uint64_t job = 0; job < jobs; ++job) all ^= shared[job].hash;

@@ -20,9 +20,8 @@ EndpointConfig random_config(Dice& dice) {
     config.max_datagram_bytes = dice.pick<std::uint16_t>({576, 600, 1472, 1472, 1472, 8972});
     config.paths = static_cast<std::uint16_t>(dice.between(1, 8));
     config.run_packets = dice.pick<std::uint16_t>({1, 2, 4, 16, 64});
-    config.congestion = dice.pick(
-        {CongestionAlgorithm::window, CongestionAlgorithm::window, CongestionAlgorithm::line_rate,
-         CongestionAlgorithm::credit});
+    config.congestion = dice.pick({CongestionAlgorithm::window, CongestionAlgorithm::window,
+                                   CongestionAlgorithm::line_rate, CongestionAlgorithm::credit});
     config.target_delay = dice.pick({microseconds(10), microseconds(100), milliseconds(1)});
     config.initial_window = Bytes{dice.pick<std::uint64_t>({9200, 16'384, 65'536})};
     config.max_window = Bytes{dice.pick<std::uint64_t>({65'536, 1 << 20, 16 << 20})};
@@ -49,8 +48,8 @@ Network random_network(Dice& dice, bool authenticated, std::uint16_t paths) {
     Network network;
     LinkSettings& port = network.port;
     LinkSettings& way = network.way;
-    way.delay = dice.pick({microseconds(0), microseconds(1), microseconds(10), microseconds(100), milliseconds(1),
-                           milliseconds(5)});
+    way.delay = dice.pick(
+        {microseconds(0), microseconds(1), microseconds(10), microseconds(100), milliseconds(1), milliseconds(5)});
     if (dice.chance(0.5)) way.jitter = way.delay / 4 + microseconds(5);
     port.rate = Rate{dice.pick<std::uint64_t>({0, 100'000'000, 1'000'000'000, 10'000'000'000, 100'000'000'000})};
     if (port.rate.value_bps != 0) {
@@ -62,7 +61,9 @@ Network random_network(Dice& dice, bool authenticated, std::uint16_t paths) {
     }
     if (dice.chance(0.3)) return network;  // a third of all networks is kind
 
-    const auto maybe = [&](double probability, double most) { return dice.chance(probability) ? dice.unit() * most : 0.0; };
+    const auto maybe = [&](double probability, double most) {
+        return dice.chance(probability) ? dice.unit() * most : 0.0;
+    };
     way.loss_ratio = maybe(0.5, dice.pick({0.01, 0.05, 0.3}));
     if (dice.chance(0.2)) {
         way.burst_enter_ratio = dice.unit() * 0.05;
@@ -139,7 +140,8 @@ Scenario make_scenario(std::uint64_t seed) {
         if (dice.chance(0.1)) config.max_peers = hosts - 1;
         s.hosts.push_back(config);
         HostSettings settings;
-        if (dice.chance(0.5)) settings.wake_delay = dice.pick({microseconds(5), microseconds(50), microseconds(300)});
+        if (dice.chance(0.5))
+            settings.wake_delay = dice.pick({microseconds(5), microseconds(50), microseconds(300)});
         settings.batch = dice.pick<std::uint32_t>({1, 4, 64, 64});
         settings.slots = dice.pick<std::uint32_t>({1, 5, 32, 32});
         s.host_settings.push_back(settings);
@@ -192,7 +194,8 @@ Scenario make_scenario(std::uint64_t seed) {
     const auto some_time = [&] { return s.origin + dice.up_to(active); };
     for (std::uint32_t from = 0; from < hosts; ++from) {
         for (std::uint32_t to = 0; to < hosts; ++to) {
-            if (from != to && dice.chance(0.6)) act(dice.chance(0.7) ? s.origin : some_time(), Action::Kind::connect, from, to);
+            if (from != to && dice.chance(0.6))
+                act(dice.chance(0.7) ? s.origin : some_time(), Action::Kind::connect, from, to);
         }
     }
 
@@ -219,10 +222,12 @@ Scenario make_scenario(std::uint64_t seed) {
             if (total_bytes > 250'000) plan.message_bytes %= 2000;
             plan.is_virtual = is_virtual;
             plan.traffic_class = static_cast<std::uint8_t>(dice.below(7));
-            plan.delivery = dice.pick({Delivery::reliable, Delivery::bounded, Delivery::bounded, Delivery::deadline});
+            plan.delivery =
+                dice.pick({Delivery::reliable, Delivery::bounded, Delivery::bounded, Delivery::deadline});
             plan.loss_ratio = dice.pick({0.0, 0.01, 0.02, 0.1, 0.5, 0.99});
             if (plan.delivery == Delivery::deadline) {
-                plan.deadline = microseconds(1) + dice.up_to(dice.pick({microseconds(50), milliseconds(1), milliseconds(20)}));
+                plan.deadline =
+                    microseconds(1) + dice.up_to(dice.pick({microseconds(50), milliseconds(1), milliseconds(20)}));
             }
             plan.critical_ratio = dice.pick({-1.0, 0.0, 0.05, 0.3, 1.0});
             total_bytes += plan.message_bytes;
@@ -232,7 +237,8 @@ Scenario make_scenario(std::uint64_t seed) {
         for (const SendPlan& plan : plans) {
             const Time at = some_time();
             act(at, Action::Kind::send, s.sends.size());
-            if (dice.chance(0.05)) act(at + dice.up_to(milliseconds(5)), Action::Kind::cancel_send, s.sends.size());
+            if (dice.chance(0.05))
+                act(at + dice.up_to(milliseconds(5)), Action::Kind::cancel_send, s.sends.size());
             s.sends.push_back(plan);
 
             ReceivePlan receive;
@@ -278,7 +284,8 @@ Scenario make_scenario(std::uint64_t seed) {
         s.allowed.closes = true;
         s.allowed.timeouts = true;  // the goodbye may be lost
     }
-    std::stable_sort(s.actions.begin(), s.actions.end(), [](const Action& a, const Action& b) { return a.at < b.at; });
+    std::stable_sort(s.actions.begin(), s.actions.end(),
+                     [](const Action& a, const Action& b) { return a.at < b.at; });
 
     s.patience = slowest * 3 + seconds(1);
     if (s.port.rate.value_bps != 0) s.patience += time_to_send(Bytes{total_bytes}, s.port.rate) * 20;
@@ -314,12 +321,13 @@ void print_link(const char* what, const LinkSettings& l, std::FILE* file) {
                  " ns, loss %.3f, bursts %.3f/%.3f/%.3f, reorder %.3f up to %" PRId64
                  " ns, duplicate %.3f, corrupt %.3f, truncate %.3f, trim %.3f\n",
                  what, l.rate.value_bps, l.queue.value, l.ecn_mark_above.value, l.droppable_above.value,
-                 l.trim ? ", trim" : "", l.strict_priority ? ", priority" : "", l.max_datagram.value, l.delay.value,
-                 l.jitter.value, l.loss_ratio, l.burst_enter_ratio, l.burst_exit_ratio, l.burst_loss_ratio,
-                 l.reorder_ratio, l.reorder_delay.value, l.duplicate_ratio, l.corrupt_ratio, l.truncate_ratio,
-                 l.trim_ratio);
+                 l.trim ? ", trim" : "", l.strict_priority ? ", priority" : "", l.max_datagram.value,
+                 l.delay.value, l.jitter.value, l.loss_ratio, l.burst_enter_ratio, l.burst_exit_ratio,
+                 l.burst_loss_ratio, l.reorder_ratio, l.reorder_delay.value, l.duplicate_ratio, l.corrupt_ratio,
+                 l.truncate_ratio, l.trim_ratio);
     for (const PathFault& path : l.paths) {
-        std::fprintf(file, "  path %u: loss %.3f, delay %" PRId64 " ns\n", path.path, path.loss_ratio, path.delay.value);
+        std::fprintf(file, "  path %u: loss %.3f, delay %" PRId64 " ns\n", path.path, path.loss_ratio,
+                     path.delay.value);
     }
     for (const Outage& outage : l.outages) {
         std::fprintf(file, "  outage from %" PRId64 " to %" PRId64 "\n", outage.from.value, outage.until.value);
@@ -424,7 +432,8 @@ private:
         if (!world_.alive(send.plan.to)) return false;  // it must time out
         std::size_t sends = 0, receives = 0;
         for (const SendRecord& other : world_.sends()) {
-            if (other.plan.to == send.plan.to && other.tag == send.tag && other.phase != Phase::refused_at_once) ++sends;
+            if (other.plan.to == send.plan.to && other.tag == send.tag && other.phase != Phase::refused_at_once)
+                ++sends;
         }
         for (const ReceiveRecord& receive : world_.receives()) {
             if (receive.host != send.plan.to || receive.tag != send.tag) continue;
@@ -447,7 +456,8 @@ private:
         if (s_.allowed.timeouts || s_.allowed.restarts || s_.allowed.closes) return false;
         std::size_t delivered = 0, taken = 0;
         for (const SendRecord& send : world_.sends()) {
-            if (send.plan.to == receive.host && send.tag == receive.tag && send.phase == Phase::finished) ++delivered;
+            if (send.plan.to == receive.host && send.tag == receive.tag && send.phase == Phase::finished)
+                ++delivered;
         }
         for (const ReceiveRecord& other : world_.receives()) {
             if (other.host == receive.host && other.tag == receive.tag &&
@@ -471,7 +481,8 @@ private:
         for (std::size_t i = 0; i < world_.receives().size(); ++i) {
             const ReceiveRecord& receive = world_.receives()[i];
             if (receive.phase != Phase::open) continue;
-            if (owed(receive)) return world_.fail(describe(receive) + ": does not end, though its message was delivered");
+            if (owed(receive))
+                return world_.fail(describe(receive) + ": does not end, though its message was delivered");
         }
         for (std::size_t i = 0; i < world_.sends().size(); ++i) world_.cancel_send(i);
         for (std::size_t i = 0; i < world_.receives().size(); ++i) world_.cancel_receive(i);
@@ -501,15 +512,16 @@ void print(const Scenario& s, std::FILE* file) {
         const EndpointConfig& c = s.hosts[i];
         std::fprintf(file,
                      "host %zu: %s%s, datagram %u, paths %u, run %u, congestion %u, line rate %" PRIu64
-                     ", window %" PRIu64 "..%" PRIu64 ", buffer %" PRIu64 ", initial rtt %" PRId64 ", max rto %" PRId64
-                     ", ack delay %" PRId64 ", timeout %" PRId64 ", peers %u, messages %u, unexpected %" PRIu64
-                     "; wakes within %" PRId64 " ns, batch %u, slots %u\n",
-                     i, c.job_key ? "key" : "no key", c.encrypt ? ", encrypted" : "", c.max_datagram_bytes, c.paths,
-                     c.run_packets, static_cast<unsigned>(c.congestion), c.line_rate.value_bps, c.initial_window.value,
-                     c.max_window.value, c.receive_buffer.value, c.initial_rtt.value, c.max_rto.value,
-                     c.max_ack_delay.value, c.peer_timeout.value, c.max_peers, c.max_messages_per_peer,
-                     c.max_unexpected.value, s.host_settings[i].wake_delay.value, s.host_settings[i].batch,
-                     s.host_settings[i].slots);
+                     ", window %" PRIu64 "..%" PRIu64 ", buffer %" PRIu64 ", initial rtt %" PRId64
+                     ", max rto %" PRId64 ", ack delay %" PRId64 ", timeout %" PRId64
+                     ", peers %u, messages %u, unexpected %" PRIu64 "; wakes within %" PRId64
+                     " ns, batch %u, slots %u\n",
+                     i, c.job_key ? "key" : "no key", c.encrypt ? ", encrypted" : "", c.max_datagram_bytes,
+                     c.paths, c.run_packets, static_cast<unsigned>(c.congestion), c.line_rate.value_bps,
+                     c.initial_window.value, c.max_window.value, c.receive_buffer.value, c.initial_rtt.value,
+                     c.max_rto.value, c.max_ack_delay.value, c.peer_timeout.value, c.max_peers,
+                     c.max_messages_per_peer, c.max_unexpected.value, s.host_settings[i].wake_delay.value,
+                     s.host_settings[i].batch, s.host_settings[i].slots);
     }
     print_link("port", s.port, file);
     for (const auto& [pair, way] : s.ways) {
@@ -520,8 +532,8 @@ void print(const Scenario& s, std::FILE* file) {
         std::fprintf(file, "%14.3f us  %s %u %u\n", static_cast<double>(action.at.value) / 1e3, name(action.kind),
                      action.first, action.second);
     }
-    std::fprintf(file, "allowed:%s%s%s\n", s.allowed.timeouts ? " timeouts" : "", s.allowed.restarts ? " restarts" : "",
-                 s.allowed.closes ? " closes" : "");
+    std::fprintf(file, "allowed:%s%s%s\n", s.allowed.timeouts ? " timeouts" : "",
+                 s.allowed.restarts ? " restarts" : "", s.allowed.closes ? " closes" : "");
 }
 
 Verdict run(const Scenario& scenario, std::FILE* trace) {

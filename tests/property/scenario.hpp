@@ -18,15 +18,15 @@ namespace dlcp::test {
 // One thing an application or an operator does.
 struct Action {
     enum class Kind : std::uint8_t {
-        connect,        // first -> second
-        send,           // sends[first]
-        receive,        // receives[first]
-        cancel_send,    // sends[first]
-        cancel_receive,  // receives[first]
+        connect,            // first -> second
+        send,               // sends[first]
+        receive,            // receives[first]
+        cancel_send,        // sends[first]
+        cancel_receive,     // receives[first]
         advance_key_epoch,  // host first
-        close,          // host first
-        stop,           // host first
-        restart,        // host first; it connects to everybody and posts again what it still waited for
+        close,              // host first
+        stop,               // host first
+        restart,            // host first; it connects to everybody and posts again what it still waited for
         scribble,
     };
     Time at;

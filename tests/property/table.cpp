@@ -20,8 +20,8 @@ struct Loss {
     double ratio;
     bool bursts;
 };
-constexpr Loss losses[] = {{"0", 0.0, false}, {"0.1%", 0.001, false}, {"1%", 0.01, false}, {"5%", 0.05, false},
-                           {"bursts", 0.0, true}};
+constexpr Loss losses[] = {
+    {"0", 0.0, false}, {"0.1%", 0.001, false}, {"1%", 0.01, false}, {"5%", 0.05, false}, {"bursts", 0.0, true}};
 
 struct Load {
     const char* name;
@@ -95,9 +95,16 @@ Row measure(const Loss& loss, const Load& load, const Mode& mode) {
     std::uint64_t tag = 0;
     for (const auto& [at, sender] : arrivals) {
         world.run_until(at);
-        world.receive({.at = 0, .from = sender, .tag = ++tag, .capacity_bytes = message_bytes, .is_virtual = true});
-        world.send({.from = sender, .to = 0, .tag = tag, .message_bytes = message_bytes, .is_virtual = true,
-                    .delivery = mode.delivery, .loss_ratio = mode.loss_ratio, .deadline = mode.deadline,
+        world.receive(
+            {.at = 0, .from = sender, .tag = ++tag, .capacity_bytes = message_bytes, .is_virtual = true});
+        world.send({.from = sender,
+                    .to = 0,
+                    .tag = tag,
+                    .message_bytes = message_bytes,
+                    .is_virtual = true,
+                    .delivery = mode.delivery,
+                    .loss_ratio = mode.loss_ratio,
+                    .deadline = mode.deadline,
                     .critical_ratio = mode.critical_ratio});
     }
     world.run(world.now() + seconds(60), [&] { return world.open_sends() + world.open_receives() == 0; });
@@ -129,11 +136,12 @@ Row measure(const Loss& loss, const Load& load, const Mode& mode) {
 }  // namespace
 
 void print_table(std::FILE* file) {
-    std::fprintf(file,
-                 "Messages of 256 KiB over one port of 10 Gbit/s, 20 us away; 1 block in 10 critical unless reliable.\n"
-                 "Load 2.0: two senders of 1.0 each. Deadline: 500 us, budget 10%%. Bursts: 20 packets, 1%% of all.\n"
-                 "Completion from the send to the receiver's end. %% of the messages' bytes.\n\n"
-                 "loss    load  mode          p50 us    p99 us  Gbit/s  retransmitted %%  abandoned %%\n");
+    std::fprintf(
+        file,
+        "Messages of 256 KiB over one port of 10 Gbit/s, 20 us away; 1 block in 10 critical unless reliable.\n"
+        "Load 2.0: two senders of 1.0 each. Deadline: 500 us, budget 10%%. Bursts: 20 packets, 1%% of all.\n"
+        "Completion from the send to the receiver's end. %% of the messages' bytes.\n\n"
+        "loss    load  mode          p50 us    p99 us  Gbit/s  retransmitted %%  abandoned %%\n");
     for (const Loss& loss : losses) {
         for (const Load& load : loads) {
             for (const Mode& mode : modes) {

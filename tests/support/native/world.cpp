@@ -12,7 +12,7 @@
 namespace dlcp::test {
 namespace {
 
-constexpr std::uint8_t canary = 0xc9;       // a receive buffer before anything arrived
+constexpr std::uint8_t canary = 0xc9;        // a receive buffer before anything arrived
 constexpr std::uint8_t over_receive = 0xee;  // a receive buffer whose message is over
 constexpr std::uint8_t over_send = 0xdd;     // a payload whose message is over: must not be sent any more
 
@@ -160,8 +160,8 @@ void World::fail(const std::string& what) {
                      "host %u dropped: foreign job %" PRIu64 ", stale session %" PRIu64 ", bad tag %" PRIu64
                      ", unauthenticated %" PRIu64 ", replayed %" PRIu64 ", malformed frames %" PRIu64
                      ", inconsistent %" PRIu64 ", held %" PRIu64 "\n",
-                     i, c.foreign_job, c.stale_session, c.bad_tag, c.unauthenticated, c.replayed, c.malformed_frames,
-                     c.inconsistent, c.held_packets);
+                     i, c.foreign_job, c.stale_session, c.bad_tag, c.unauthenticated, c.replayed,
+                     c.malformed_frames, c.inconsistent, c.held_packets);
     }
 }
 
@@ -375,7 +375,8 @@ void World::scribble() {
                 ++candidates;
                 only = &send;
             }
-            if (candidates != 1 || only->memory.empty() || only->plan.message_bytes > receive.memory.size()) continue;
+            if (candidates != 1 || only->memory.empty() || only->plan.message_bytes > receive.memory.size())
+                continue;
             if (only->phase == Phase::refused_at_once || !only->established) continue;
             const std::uint32_t blocks = wire::block_count(only->plan.message_bytes, only->block_bytes);
             if (receive.scribbled.empty()) {
@@ -386,8 +387,8 @@ void World::scribble() {
                 if (receive.scribbled[i]) continue;
                 const std::uint32_t length = block_length(only->plan.message_bytes, only->block_bytes, i);
                 if (length < 16) continue;  // too short to be sure
-                const std::span<std::uint8_t> block(
-                    receive.memory.data() + std::size_t{i} * only->block_bytes, length);
+                const std::span<std::uint8_t> block(receive.memory.data() + std::size_t{i} * only->block_bytes,
+                                                    length);
                 scratch_.resize(length);
                 fill_pattern(only->serial, std::size_t{i} * only->block_bytes, scratch_);
                 if (std::memcmp(block.data(), scratch_.data(), length) != 0) continue;
@@ -498,7 +499,8 @@ std::size_t World::drain(std::uint32_t rank) {
             host.slots[i].head = host.heads.get() + i * DLCP_HEAD_CAPACITY;
         }
         const std::size_t count = host.endpoint->poll_transmit(now(), host.slots);
-        if (count > host.slots.size()) fail(format("host %u: poll_transmit filled more slots than it was given", rank));
+        if (count > host.slots.size())
+            fail(format("host %u: poll_transmit filled more slots than it was given", rank));
         for (std::size_t i = 0; i < count && !failed(); ++i) {
             judge_packet(rank, host.slots[i]);
             network_.send(rank, host.slots[i]);
@@ -565,7 +567,8 @@ void World::judge_packet(std::uint32_t rank, const dlcp_packet& packet) {
     if (h.type == wire::Type::data && packet.body_bytes != 0 && !is_virtual) {
         const auto owner = std::find_if(host.open_sends.begin(), host.open_sends.end(), [&](std::size_t index) {
             const auto& memory = sends_[index].memory;
-            return packet.body >= memory.data() && packet.body + packet.body_bytes <= memory.data() + memory.size();
+            return packet.body >= memory.data() &&
+                   packet.body + packet.body_bytes <= memory.data() + memory.size();
         });
         if (owner == host.open_sends.end()) return broken("with a payload of no message under way");
         const SendRecord& send = sends_[*owner];
@@ -652,7 +655,8 @@ void World::handle_final(std::uint32_t rank, const Event& event, bool sending) {
             SendRecord& send = sends_[index];
             ++host.sends_finished;
             host.abandoned_by_peer_bytes += record.outcome.abandoned_bytes;
-            if (record.outcome.message_bytes != send.plan.message_bytes) return fail(who + ": outcome of another length");
+            if (record.outcome.message_bytes != send.plan.message_bytes)
+                return fail(who + ": outcome of another length");
             judge_budget(send, record.outcome, record.abandoned, record.over);
             if (send.receive >= 0) judge_pair(send, receives_[static_cast<std::size_t>(send.receive)]);
         } else {
@@ -698,13 +702,13 @@ void World::judge_outcome(const Record& record) {
                                  o.abandoned_blocks, o.abandoned_bytes, count, bytes));
     }
     if (o.delivered_bytes + std::uint64_t{o.abandoned_bytes} != o.message_bytes) {
-        return fail(who + format("%u delivered + %u abandoned is not %u bytes", o.delivered_bytes, o.abandoned_bytes,
-                                 o.message_bytes));
+        return fail(who + format("%u delivered + %u abandoned is not %u bytes", o.delivered_bytes,
+                                 o.abandoned_bytes, o.message_bytes));
     }
 }
 
-void World::judge_budget(const SendRecord& send, const MessageOutcome& o, const std::vector<std::uint64_t>& abandoned,
-                         Time over) {
+void World::judge_budget(const SendRecord& send, const MessageOutcome& o,
+                         const std::vector<std::uint64_t>& abandoned, Time over) {
     if (o.abandoned_blocks == 0) return;
     const std::string who = describe(send) + ": ";
     if (send.plan.delivery == Delivery::reliable) return fail(who + "blocks of a reliable message were abandoned");
@@ -737,9 +741,12 @@ void World::judge_send_error(const SendRecord& send) {
     switch (send.error) {
         case CommandError::cancelled: justified = send.cancelled; break;
         case CommandError::refused:
-            justified = about_tag([&](const ReceiveRecord& r) { return r.plan.capacity_bytes < send.plan.message_bytes; });
+            justified =
+                about_tag([&](const ReceiveRecord& r) { return r.plan.capacity_bytes < send.plan.message_bytes; });
             break;
-        case CommandError::peer_cancelled: justified = about_tag([](const ReceiveRecord& r) { return r.cancelled; }); break;
+        case CommandError::peer_cancelled:
+            justified = about_tag([](const ReceiveRecord& r) { return r.cancelled; });
+            break;
         case CommandError::peer_timeout: justified = allowed.timeouts; break;
         case CommandError::peer_restarted: justified = allowed.restarts || allowed.timeouts; break;
         case CommandError::peer_closed: justified = allowed.closes; break;
@@ -759,7 +766,8 @@ void World::judge_receive_error(const ReceiveRecord& receive) {
     switch (receive.error) {
         case CommandError::cancelled: justified = receive.cancelled; break;
         case CommandError::receive_too_small:
-            justified = about_tag([&](const SendRecord& s) { return receive.plan.capacity_bytes < s.plan.message_bytes; });
+            justified =
+                about_tag([&](const SendRecord& s) { return receive.plan.capacity_bytes < s.plan.message_bytes; });
             break;
         case CommandError::peer_cancelled:
             // A sender that leaves gives its messages up first.
@@ -792,9 +800,9 @@ void World::match(ReceiveRecord& receive, std::size_t receive_index, std::uint32
     int fitting = 0;
     for (std::size_t i = 0; i < sends_.size(); ++i) {
         const SendRecord& send = sends_[i];
-        if (send.plan.from != from || send.plan.to != receive.host || send.tag != receive.tag || send.receive >= 0 ||
-            send.plan.message_bytes != receive.outcome.message_bytes || send.phase == Phase::refused_at_once ||
-            send.plan.is_virtual != receive.plan.is_virtual) {
+        if (send.plan.from != from || send.plan.to != receive.host || send.tag != receive.tag ||
+            send.receive >= 0 || send.plan.message_bytes != receive.outcome.message_bytes ||
+            send.phase == Phase::refused_at_once || send.plan.is_virtual != receive.plan.is_virtual) {
             continue;
         }
         const std::string why = compare_content(receive, send);
@@ -837,7 +845,8 @@ std::string World::compare_content(const ReceiveRecord& receive, const SendRecor
         const std::span<std::uint8_t> pattern(expected.data(), length);
         fill_pattern(send.serial, start, pattern);
         if (scribbled) {
-            if (std::memcmp(block.data(), pattern.data(), length) == 0) return format("block %u was placed twice", i);
+            if (std::memcmp(block.data(), pattern.data(), length) == 0)
+                return format("block %u was placed twice", i);
             for (std::uint8_t& byte : pattern) byte = static_cast<std::uint8_t>(~byte);
         }
         if (std::memcmp(block.data(), pattern.data(), length) != 0) {
@@ -891,7 +900,8 @@ void World::finish() {
         if (record.phase != Phase::finished && record.phase != Phase::failed) return;
         if (record.life != hosts_[record.host].life || !alive(record.host)) return;
         Endpoint& endpoint = *hosts_[record.host].endpoint;
-        if (!record.released && endpoint.release(record.id) != CommandError::none) fail(who + ": cannot be released");
+        if (!record.released && endpoint.release(record.id) != CommandError::none)
+            fail(who + ": cannot be released");
         record.released = true;
         if (endpoint.outcome(record.id).error != CommandError::unknown_message) {
             fail(who + ": still known after its release");

@@ -24,10 +24,10 @@
 #include <tuple>
 #include <vector>
 
-#include "support/native/dice.hpp"
 #include "engine/endpoint.hpp"
 #include "engine/wire.hpp"
 #include "io/virtual_network.hpp"
+#include "support/native/dice.hpp"
 
 namespace dlcp::test {
 
@@ -181,7 +181,7 @@ private:
         bool closed = false;
         bool wake_pending = false;
         Time wake_at;
-        std::uint32_t idle_timers = 0;  // handle_timer calls in a row that moved nothing
+        std::uint32_t idle_timers = 0;                       // handle_timer calls in a row that moved nothing
         std::vector<std::size_t> open_sends, open_receives;  // indices of records
         // Next packet number that may be sent, by destination and both ends' sessions: one set of keys.
         std::map<std::tuple<std::uint32_t, std::uint64_t, std::uint32_t>, std::uint64_t> next_number;
