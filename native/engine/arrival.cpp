@@ -224,10 +224,15 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
         ++counters_.inconsistent;
         return true;
     }
+    const bool critical = (h.flags & wire::flag::critical) != 0;
+    if (!m.received.test(h.block_index) && m.full(critical)) {
+        ++counters_.inconsistent;  // more of this kind than the message said it has
+        return true;
+    }
     if (m.received.insert(h.block_index)) {
         ++m.received_blocks;
         m.received_bytes += h.payload_bytes;
-        if (h.flags & wire::flag::critical) ++m.received_critical;
+        m.received_critical += critical;
         counters_.data_bytes_placed += h.payload_bytes;
         if (d.payload != nullptr && h.payload_bytes > 0) {
             if (!m.posted && !m.staging) m.staging.reset(new std::uint8_t[m.message_bytes]);

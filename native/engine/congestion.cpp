@@ -144,18 +144,21 @@ public:
         lost_ += s.lost;
         if (!s.round_over) return;
         if (lost_.value * 10 > (acked_ + lost_).value)
-            rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / 64);
+            rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest);
         else
             rate_.value_bps = std::min(rate_.value_bps + line_rate_.value_bps / 20, line_rate_.value_bps);
         acked_ = lost_ = Bytes{0};
     }
     void on_timeout(std::uint32_t timeouts) override {
-        if (timeouts >= 2) rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / 64);
+        if (timeouts >= 2) rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest);
     }
     Bytes window(const Flight&) const override { return window_; }
     Rate pacing_rate(Duration) const override { return rate_; }
 
 private:
+    // The least part of line rate: a hundred-gigabit host behind a bottleneck of tens of megabits.
+    static constexpr std::uint64_t slowest = 4096;
+
     Rate line_rate_;
     Rate rate_;
     Bytes window_;

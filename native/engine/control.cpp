@@ -354,11 +354,7 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
                 }
                 break;
             case wire::FrameType::trimmed:
-                for (std::size_t i = 0; has_count && i < count; ++i) {
-                    const std::uint64_t number = wire::load64(frame.body.data() + 4 + 8 * i);
-                    if (peer.sent.tracked(number) && !peer.sent[number].lost) declare_lost(peer, number);
-                }
-                refresh(peer);
+                if (has_count) handle_trimmed(now, peer, frame.body.data() + 4, count);
                 break;
             case wire::FrameType::hold:
             case wire::FrameType::proceed:

@@ -82,6 +82,11 @@ struct IncomingMessage {
                h.budget == budget && h.critical_blocks == critical_blocks;
     }
     std::uint8_t* target() const { return staging ? staging.get() : buffer; }
+    // All blocks of this kind that the message said it has are here.
+    bool full(bool critical) const {
+        return critical ? received_critical >= critical_blocks
+                        : received_blocks - received_critical >= blocks - critical_blocks;
+    }
     bool complete() const { return received_blocks == blocks; }
     bool tolerant() const { return budget > 0 || deadline > 0; }
     std::uint32_t missing_bytes() const { return message_bytes - received_bytes; }

@@ -46,7 +46,8 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
         Path& path = paths_[i];
         if (!path.up) {
             if (now < path.trial_at) continue;
-            path.trial_interval = std::min(path.trial_interval * 2, longest_trial_interval);
+            path.trial_interval = path.acked_in_a_row > 0 ? round_trip
+                                                          : std::min(path.trial_interval * 2, longest_trial_interval);
             path.trial_at = now + std::max(path.trial_interval, round_trip);
             return {i, true};
         }
@@ -72,6 +73,7 @@ void PathSet::on_acked(std::uint16_t index, bool ce) {
     ++path.acked;
     ++path.acked_in_a_row;
     path.lost_in_a_row = 0;
+    if (!path.up) path.trial_at = Time{0};  // it lives: on with the next trial
     path.ce += ce;
     drift(path.loss, false, one);
     drift(path.marks, ce, one);
@@ -123,19 +125,20 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
         normal_delay = delays[static_cast<std::size_t>(timed / 2)];
     }
 
-    if (ups() == 1) {
-        // The last one is dead: the others were judged too hard, or the network has changed.
-        const auto last = std::find_if(paths_.begin(), paths_.end(), [](auto& p) { return p.up; });
-        if (last->lost_in_a_row >= dead_run) {
-            for (std::uint16_t i = 0; i < paths_.size(); ++i) {
-                Path& path = paths_[i];
-                if (path.up) continue;
+    const bool all_dead = std::all_of(paths_.begin(), paths_.end(),
+                                      [](const Path& path) { return !path.up || path.lost_in_a_row >= dead_run; });
+    if (all_dead && ups() < paths_.size()) {
+        // The others were judged too hard, or the network has changed: change over.
+        for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(paths_.size()); ++i) {
+            Path& path = paths_[i];
+            if (path.up) {
+                take_down(i, now, round_trip, changes);
+            } else {
                 path.up = true;
                 path.loss = path.lost_in_a_row = 0;
                 path.turn = 0;
                 changes.push_back({i, true});
             }
-            take_down(static_cast<std::uint16_t>(last - paths_.begin()), now, round_trip, changes);
         }
     }
 

@@ -103,10 +103,7 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     peer.credit = Bytes{ack.credit_bytes};
     if (progress) {
         peer.largest_acked = std::max(peer.largest_acked, newest_sent + 1);
-        if (newest_sent >= peer.round_end) {
-            sample.round_over = true;
-            peer.round_end = peer.sent.next();
-        }
+        end_round(peer, newest_sent, sample);
     }
     if (ack.queue_delay_ns > 0) {
         peer.queue_delay = nanoseconds(ack.queue_delay_ns - 1);
@@ -121,10 +118,7 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         peer.last_progress = now;
     }
     sample.rtt = peer.rtt.smoothed();
-    peer.congestion->on_ack(sample);
-    // A burst is one run, or what the timer's granularity makes of the rate.
-    peer.pacer.set(peer.congestion->pacing_rate(peer.rtt.smoothed()),
-                   Bytes{std::uint64_t{peer.datagram_bytes} * config_.run_packets * 2}, config_.timer_granularity);
+    report(peer, sample);
     if (progress) {
         path_changes_.clear();
         peer.paths.update(now, peer.rtt.smoothed(), path_changes_);
@@ -134,6 +128,38 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     }
     refresh(peer);
     update_liveness(now, peer);
+}
+
+// Tells congestion control, and paces by its answer.
+void Endpoint::Impl::report(Peer& peer, const AckSample& sample) {
+    peer.congestion->on_ack(sample);
+    // A burst is one run, or what the timer's granularity makes of the rate.
+    peer.pacer.set(peer.congestion->pacing_rate(peer.rtt.smoothed()),
+                   Bytes{std::uint64_t{peer.datagram_bytes} * config_.run_packets * 2}, config_.timer_granularity);
+}
+
+void Endpoint::Impl::end_round(Peer& peer, std::uint64_t newest, AckSample& sample) {
+    if (newest < peer.round_end) return;
+    sample.round_over = true;
+    peer.round_end = peer.sent.next();
+}
+
+// What a switch cut is sent again at once. It is congestion as well, and if everything is cut the only word of it.
+void Endpoint::Impl::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers, std::size_t count) {
+    AckSample sample;
+    sample.now = now;
+    sample.in_flight = peer.in_flight;
+    sample.rtt = peer.rtt.smoothed();
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint64_t number = wire::load64(numbers + 8 * i);
+        if (!peer.sent.tracked(number) || peer.sent[number].lost) continue;
+        declare_lost(peer, number);
+        end_round(peer, number, sample);
+    }
+    sample.lost = peer.lost_unreported;
+    peer.lost_unreported = Bytes{0};
+    report(peer, sample);
+    refresh(peer);
 }
 
 void Endpoint::Impl::detect_losses(Time now, Peer& peer) {
