@@ -14,6 +14,9 @@ constexpr std::uint8_t congestion_experienced = 3;
 // Packets after which an acknowledgement is sent even if none was asked for (the request may have been lost).
 constexpr std::uint32_t ack_after_packets = 128;
 
+// Smaller blocks than any datagram makes are refused where a message has several: their bitmap would be large.
+constexpr std::uint16_t least_block_bytes = 256;
+
 // Paths told apart when judging how late a straggler may be: the most a sender may have.
 constexpr std::size_t most_lanes = 64;
 
@@ -55,7 +58,6 @@ bool Endpoint::Impl::authentic(Peer& peer, const wire::Datagram& d) {
 }
 
 void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packets) {
-    now_ = now;
     touched_.clear();
     wire::Datagram d;
     for (std::size_t i = 0; i < packets.size(); ++i) {
@@ -79,7 +81,7 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         }
         const std::uint32_t index = h.session & 0xffff;
         Peer* peer = index < peers_.size() ? peers_[index].get() : nullptr;
-        if (peer == nullptr || h.source_rank != peer->rank || peer->state == Peer::State::gone) {
+        if (peer == nullptr || h.source_rank != peer->rank) {
             ++counters_.stale_session;
             continue;
         }
@@ -92,11 +94,15 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         if (h.flags & wire::flag::trimmed) {
             // Not authentic: it may hasten a repair of a packet that was not seen, nothing else.
             ++counters_.trimmed_packets_received;
-            if (peer->window.fresh(h.packet_number) && peer->trimmed_numbers.size() < most_trimmed &&
+            if (h.packet_number >> 62 == 0 && peer->window.fresh(h.packet_number) && peer->trimmed_numbers.size() < most_trimmed &&
                 !peer->window.empty() && h.packet_number < peer->window.largest() + PacketWindow::width) {
                 peer->trimmed_numbers.push_back(h.packet_number);
                 queue_control(*peer);
             }
+            continue;
+        }
+        if (h.packet_number >> 62 != 0) {
+            ++counters_.inconsistent;  // no session lives that long
             continue;
         }
         if (!peer->window.fresh(h.packet_number)) {
@@ -149,12 +155,12 @@ std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Hea
         if (m.wanted_peer == UINT32_MAX) peer.posted.push_back(incoming_, slot);
         m.set_message(peer.index, h);
     } else {
-        if (unexpected_ + Bytes{h.message_bytes} > config_.max_unexpected) return UINT32_MAX;
+        if (unexpected_ + charge(h.message_bytes) > config_.max_unexpected) return UINT32_MAX;
         slot = incoming_.take();
         IncomingMessage& m = incoming_[slot];
         m.reset();
         m.set_message(peer.index, h);
-        unexpected_ += Bytes{h.message_bytes};
+        unexpected_ += charge(h.message_bytes);
         peer.posted.push_back(incoming_, slot);
         add_unexpected(slot);
     }
@@ -175,7 +181,8 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
     peer.arrival_delays.sample_data(now, h.path % most_lanes * wire::traffic_classes + h.traffic_class, delay_ns);
     peer.last_data_at = now;
 
-    if (h.message_id == 0) {
+    if (h.message_id == 0 || h.message_id == UINT32_MAX ||
+        (h.block_bytes < least_block_bytes && h.message_bytes > h.block_bytes)) {
         ++counters_.inconsistent;
         return true;
     }
@@ -197,8 +204,10 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
     IncomingEntry& entry = peer.incoming[h.message_id];
     if (entry.state == IncomingEntry::State::held) {
         // Sent before it heard; there may be room by now.
-        if (unexpected_ + Bytes{h.message_bytes} <= config_.max_unexpected || chains_.find(posted_scope, h.tag)) {
+        if (unexpected_ + charge(h.message_bytes) <= config_.max_unexpected ||
+            find_posted(peer.index, h.tag) != UINT32_MAX) {
             entry = IncomingEntry{};
+            std::erase(peer.hold_ids, h.message_id);
             --peer.held;
         }
     }
@@ -318,10 +327,10 @@ void Endpoint::Impl::finish_incoming(Time now, std::uint32_t slot, CommandError 
         if (!m.posted && error != CommandError::none) {
             // Nobody will ever ask for half a message.
             remove_unexpected(slot);
-            unexpected_ -= Bytes{m.message_bytes};
+            unexpected_ -= charge(m.message_bytes);
             m.staging.reset();
             m.released = true;
-            proceed_held(peer);
+            for (auto& each : peers_) proceed_held(*each);
         }
     }
     if (m.posted) {
@@ -332,6 +341,7 @@ void Endpoint::Impl::finish_incoming(Time now, std::uint32_t slot, CommandError 
         push_event({error == CommandError::none ? EventKind::receive_finished : EventKind::receive_failed, error,
                     {owner}, incoming_id(slot), m.tag, 0, now - m.since});
     }
+    if (m.posted && m.wanted_peer != UINT32_MAX) --peers_[m.wanted_peer]->receives;
     if (owner != UINT32_MAX) update_liveness(now, *peers_[owner]);
     forget_incoming(slot);
 }
@@ -345,7 +355,7 @@ void Endpoint::Impl::forget_incoming(std::uint32_t slot) {
 
 // Everything below `floor` is over for the sender: what was kept to tell it may go.
 void Endpoint::Impl::advance_floor(Time now, Peer& peer, std::uint32_t floor) {
-    if (floor <= peer.incoming.base()) return;
+    if (floor <= peer.incoming.base() || floor == UINT32_MAX) return;
     for (std::uint32_t id = peer.incoming.base(); id != floor && id != peer.incoming.end(); ++id) {
         IncomingEntry& entry = peer.incoming[id];
         if (entry.state == IncomingEntry::State::held) --peer.held;

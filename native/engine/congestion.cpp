@@ -136,24 +136,30 @@ private:
 // (MLT evaluates at p = 10 %), else add a twentieth of line rate per round. The window only bounds memory.
 class LineRateControl final : public CongestionControl {
 public:
-    explicit LineRateControl(const EndpointConfig& config)
-        : line_rate_(config.line_rate), rate_(config.line_rate), window_(config.max_window) {}
+    LineRateControl(const EndpointConfig& config, std::uint16_t datagram_bytes)
+        : line_rate_(config.line_rate),
+          rate_(config.line_rate),
+          window_(config.max_window),
+          datagram_(datagram_bytes) {}
 
     void on_ack(const AckSample& s) override {
         acked_ += s.acked;
         lost_ += s.lost;
         if (!s.round_over) return;
         if (lost_.value * 10 > (acked_ + lost_).value)
-            rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest);
+            rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest + 1);
         else
             rate_.value_bps = std::min(rate_.value_bps + line_rate_.value_bps / 20, line_rate_.value_bps);
         acked_ = lost_ = Bytes{0};
     }
     void on_timeout(std::uint32_t timeouts) override {
-        if (timeouts >= 2) rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest);
+        if (timeouts >= 2) rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest + 1);
     }
     Bytes window(const Flight&) const override { return window_; }
-    Rate pacing_rate(Duration) const override { return rate_; }
+    // Two packets a round trip at least: with less nothing would be learned of what the network carries now.
+    Rate pacing_rate(Duration smoothed_rtt) const override {
+        return std::min(std::max(rate_, rate_of(Bytes{2 * std::uint64_t{datagram_}}, smoothed_rtt)), line_rate_);
+    }
 
 private:
     // The least part of line rate: a hundred-gigabit host behind a bottleneck of tens of megabits.
@@ -162,6 +168,7 @@ private:
     Rate line_rate_;
     Rate rate_;
     Bytes window_;
+    std::uint16_t datagram_;
     Bytes acked_{0};
     Bytes lost_{0};
 };
@@ -191,7 +198,7 @@ private:
 
 std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config, std::uint16_t datagram_bytes) {
     switch (config.congestion) {
-        case CongestionAlgorithm::line_rate: return std::make_unique<LineRateControl>(config);
+        case CongestionAlgorithm::line_rate: return std::make_unique<LineRateControl>(config, datagram_bytes);
         case CongestionAlgorithm::credit: return std::make_unique<CreditControl>(config, datagram_bytes);
         case CongestionAlgorithm::window: break;
     }

@@ -140,17 +140,30 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
         if (known) peer.incoming[id].answer_queued = false;
         peer.refuse_ids.pop_back();
     }
-    if (peer.probe_due)  // what is being cancelled is asked for by saying so again
-        for (std::uint32_t m = peer.started.front(); m != Link::none; m = StartedList::next(outgoing_, m))
-            if (outgoing_[m].state == OutgoingMessage::State::cancelling) peer.cancel_ids.push_back(outgoing_[m].wire_id);
     bool asks = false;  // wants an acknowledgement: enters the sent ring
+    if (peer.probe_due) {
+        std::array<std::uint32_t, probe_ids> ids;
+        std::size_t n = 0;
+        const std::size_t most = fitting<std::uint32_t>(writer.room(), probe_ids);
+        for (std::uint32_t m = peer.started.front(); m != Link::none && n < most; m = StartedList::next(outgoing_, m)) {
+            const OutgoingMessage& message = outgoing_[m];
+            if (message.state == OutgoingMessage::State::cancelling) continue;
+            if (message.first_pass_over() || message.state == OutgoingMessage::State::held)
+                ids[n++] = message.wire_id;
+        }
+        if (writer.put_ids(wire::FrameType::probe, {ids.data(), n})) {
+            peer.probe_due = false;
+            asks = true;
+            ++counters_.probes_sent;
+        }
+    }
     while (!peer.cancel_ids.empty()) {
         if (!writer.put_cancel(peer.cancel_ids.back())) break;
         peer.cancel_ids.pop_back();
         asks = true;
     }
     while (!peer.outcome_ids.empty()) {
-        const std::uint32_t id = peer.outcome_ids.back();
+        const std::uint32_t id = peer.outcome_ids.front();
         const bool known = peer.incoming.contains(id) && peer.incoming[id].slot != UINT32_MAX;
         if (known) {
             const IncomingMessage& m = incoming_[peer.incoming[id].slot];
@@ -177,7 +190,7 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
             peer.incoming[id].answer_queued = false;
         }
         peer.outcome_word = 0;
-        peer.outcome_ids.pop_back();
+        peer.outcome_ids.erase(peer.outcome_ids.begin());
     }
     if (!peer.trimmed_numbers.empty()) {
         const std::size_t n = fitting<std::uint64_t>(writer.room(), peer.trimmed_numbers.size());
@@ -189,24 +202,9 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     if (peer.grant_due && writer.put_total(wire::FrameType::grant, grants_.granted(peer.index).value))
         peer.grant_due = false;
     if (peer.demand_due && writer.put_total(wire::FrameType::demand, peer.backlog_told)) peer.demand_due = false;
-    if (peer.probe_due) {
-        std::array<std::uint32_t, probe_ids> ids;
-        std::size_t n = 0;
-        const std::size_t most = fitting<std::uint32_t>(writer.room(), probe_ids);
-        for (std::uint32_t m = peer.started.front(); m != Link::none && n < most; m = StartedList::next(outgoing_, m)) {
-            const OutgoingMessage& message = outgoing_[m];
-            if (message.state == OutgoingMessage::State::cancelling) continue;
-            if (message.first_pass_over() || message.state == OutgoingMessage::State::held)
-                ids[n++] = message.wire_id;
-        }
-        if (writer.put_ids(wire::FrameType::probe, {ids.data(), n})) {
-            peer.probe_due = false;
-            asks = true;
-            ++counters_.probes_sent;
-        }
-    }
     if (peer.floor_due && (writer.size() > 0 || writer.put_padding(wire::frame_prefix_bytes))) peer.floor_due = false;
-    const bool closing = peer.close_due && peer.complete_ids.empty() && writer.put_close(static_cast<std::uint8_t>(CommandError::peer_closed));
+    const bool closing = peer.close_due && peer.complete_ids.empty() && peer.outcome_ids.empty() &&
+                         writer.put_close(static_cast<std::uint8_t>(CommandError::peer_closed));
     if (writer.size() == 0) return false;
 
     wire::Header h;
@@ -262,15 +260,9 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     counters_.control_bytes_sent += writer.size();
     counters_.header_bytes_sent += overhead;
     if (closing) {
-        peer.close_due = false;
-        peer.state = Peer::State::gone;
-        peer.own_session = new_session(peer);
-        peer.peer_session = 0;
-        peer.candidate_own = peer.candidate_peer = 0;
-        peer.hello_number = 0;
-        peer.probe_at = peer.loss_at = peer.pace_at = peer.ack_at = time_never;
-        peer.ready_classes = 0;
-        update_liveness(now, peer);
+        end_session(now, peer);
+        // Wanted again since: a new session.
+        if (!peer.outgoing.empty() || !peer.posted.empty()) start_handshake(now, peer);
     }
     arm(peer);
     return true;
@@ -318,9 +310,13 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
                 for (std::size_t w = 0; w < outcome.words; ++w)
                     m.merge_abandoned(outcome.word_offset + static_cast<std::uint32_t>(w),
                                       wire::load64(outcome.abandoned + 8 * w));
-                // Known block by block, or a peer that breaks the rules: critical blocks are never abandoned.
                 if (m.abandoned_known() < outcome.abandoned_blocks) break;
-                if (m.abandons_critical()) ++counters_.inconsistent;
+                // A peer that breaks the rules: critical blocks are never abandoned.
+                if (m.abandons_critical()) {
+                    ++counters_.inconsistent;
+                    finish_outgoing(now, slot, CommandError::peer_cancelled);
+                    break;
+                }
                 counters_.abandoned_by_peer_blocks += m.abandoned_known();
                 counters_.abandoned_by_peer_bytes += m.bytes_of(m.abandoned());
                 finish_outgoing(now, slot, CommandError::none);
@@ -332,7 +328,7 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
                 queue_control(peer);
                 for (std::size_t i = 0; has_count && i < count; ++i) {
                     const std::uint32_t id = id_at(i);
-                    if (id < peer.incoming.base()) continue;
+                    if (id == UINT32_MAX || id < peer.incoming.base()) continue;
                     if (id - peer.incoming.base() >= id_span()) {
                         peer.hold_ids.push_back(id);
                         continue;
@@ -379,7 +375,7 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
             }
             case wire::FrameType::cancel: {
                 const std::uint32_t id = wire::load32(frame.body.data());
-                if (id < peer.incoming.base() || id - peer.incoming.base() >= id_span()) break;
+                if (id == UINT32_MAX || id < peer.incoming.base() || id - peer.incoming.base() >= id_span()) break;
                 peer.incoming.extend(id);
                 IncomingEntry& entry = peer.incoming[id];
                 if (entry.state == IncomingEntry::State::active)

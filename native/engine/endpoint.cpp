@@ -24,8 +24,8 @@ constexpr Bytes grant_quantum{64 * 1024};
 
 }  // namespace
 
-Endpoint::Impl::Impl(const EndpointConfig& config, std::uint64_t seed, Time now)
-    : config_(config), random_(seed), now_(now), grants_(config.line_rate, grant_quantum) {}
+Endpoint::Impl::Impl(const EndpointConfig& config, std::uint64_t seed, Time)
+    : config_(config), random_(seed), grants_(config.line_rate, grant_quantum) {}
 
 std::uint16_t Endpoint::Impl::block_bytes_for(std::uint16_t datagram_bytes) const {
     const std::size_t overhead = wire::header_bytes + (config_.job_key ? wire::tag_bytes : 0);
@@ -80,8 +80,10 @@ CommandError Endpoint::Impl::disconnect(Time now, PeerId id) {
     Peer* peer = peer_at(id);
     if (!peer) return CommandError::unknown_peer;
     // What arrived whole is said once more: if the first word was lost, the sender would take its message for failed.
-    for (std::uint32_t id_ = peer->incoming.base(); id_ != peer->incoming.end(); ++id_)
-        if (peer->incoming[id_].state == IncomingEntry::State::delivered) answer(*peer, id_);
+    for (std::uint32_t wire_id = peer->incoming.base(); wire_id != peer->incoming.end(); ++wire_id)
+        if (peer->incoming[wire_id].state == IncomingEntry::State::delivered ||
+            peer->incoming[wire_id].state == IncomingEntry::State::abandoned)
+            answer(*peer, wire_id);
     fail_all(now, *peer, CommandError::closed);
     if (peer->state == Peer::State::established) {
         peer->close_due = true;
@@ -90,7 +92,7 @@ CommandError Endpoint::Impl::disconnect(Time now, PeerId id) {
     peer->hello_due = false;
     peer->hello_at = time_never;
     if (peer->state == Peer::State::connecting) peer->state = Peer::State::idle;
-    arm(*peer);
+    update_liveness(now, *peer);
     return CommandError::none;
 }
 
@@ -148,12 +150,13 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
     if (!(c.peer == any_peer)) {
         peer = peer_at(c.peer);
         if (!peer) return {{}, CommandError::unknown_peer};
-        if (peer->posted.size() >= config_.max_messages_per_peer) return {{}, CommandError::too_many_messages};
         if (peer->state == Peer::State::idle || peer->state == Peer::State::gone) start_handshake(now, *peer);
     }
     const std::uint32_t wanted = peer ? peer->index : UINT32_MAX;
     const std::uint32_t found = find_unexpected(wanted, c.tag);
     if (found == UINT32_MAX) {
+        if ((peer ? peer->receives : any_receives_) >= config_.max_messages_per_peer)
+            return {{}, CommandError::too_many_messages};
         const std::uint32_t slot = incoming_.take();
         IncomingMessage& m = incoming_[slot];
         m.reset();
@@ -166,6 +169,7 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
         post(slot);
         if (peer) {
             peer->posted.push_back(incoming_, slot);
+            ++peer->receives;
             update_liveness(now, *peer);
             proceed_held(*peer);
         } else {
@@ -194,7 +198,8 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
         }
         m.staging.reset();
     }
-    unexpected_ -= Bytes{m.message_bytes};
+    unexpected_ -= charge(m.message_bytes);
+    if (peer && !m.over) ++peer->receives;
     if (m.message_bytes > c.capacity_bytes) {
         if (!m.over) {
             finish_incoming(now, found, CommandError::receive_too_small);
@@ -327,7 +332,7 @@ void Endpoint::Impl::enqueue(std::uint32_t slot, bool front) {
     refresh(peer);
 }
 
-void Endpoint::Impl::start_next_of_tag(Time, OutgoingMessage& message) {
+void Endpoint::Impl::start_next_of_tag(OutgoingMessage& message) {
     TagMap::Chain* chain = active_tags_.find(message.peer, message.tag);
     const std::uint32_t next = message.next_same_tag;
     if (next == UINT32_MAX) {
@@ -353,6 +358,7 @@ void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError 
         std::uint32_t floor = peer.outgoing_ids.base();
         while (floor != peer.outgoing_ids.end() && peer.outgoing_ids[floor] == UINT32_MAX) ++floor;
         peer.outgoing_ids.advance(floor);
+        if (peer.ids_exhausted) refresh(peer);
         // A stream in one direction has no other reason to say so, and the peer remembers what it is not told of.
         if (floor - peer.floor_told >= untold_messages && peer.state == Peer::State::established) {
             peer.floor_due = true;
@@ -361,7 +367,7 @@ void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError 
     }
     m.state = OutgoingMessage::State::over;
     if (head) {
-        start_next_of_tag(now, m);
+        start_next_of_tag(m);
     } else {
         // A waiting one was cancelled: take it out of the middle of its chain.
         TagMap::Chain* chain = active_tags_.find(m.peer, m.tag);
@@ -387,36 +393,44 @@ void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError 
 }
 
 void Endpoint::Impl::fail_all(Time now, Peer& peer, CommandError error) {
-    // Backwards: failing the head of a tag's chain would start the next one.
+    // Not established while it lasts: failing the head of a tag's chain must not start the next one.
     const Peer::State state = peer.state;
     peer.state = Peer::State::gone;
     while (!peer.outgoing.empty()) finish_outgoing(now, peer.outgoing.front(), error);
     while (!peer.posted.empty()) finish_incoming(now, peer.posted.front(), error);
     peer.state = state;
-    // Nothing more to tell: the session ends or has ended.
+}
+
+// Nothing more to tell of messages that are over: the session ends.
+void Endpoint::Impl::forget_outcomes(Peer& peer) {
     for (std::uint32_t id = peer.incoming.base(); id != peer.incoming.end(); ++id) {
         IncomingEntry& entry = peer.incoming[id];
         if (entry.slot == UINT32_MAX) continue;
-        incoming_[entry.slot].confirmed = true;
         const std::uint32_t slot = entry.slot;
         entry.slot = UINT32_MAX;
+        incoming_[slot].confirmed = true;
         forget_incoming(slot);
     }
 }
 
-// The session is over; the peer may come back with another.
-void Endpoint::Impl::peer_down(Time now, Peer& peer, CommandError error) {
-    fail_all(now, peer, error);
-    push_event({EventKind::peer_down, error, {peer.index}, {}, 0, 0, now - peer.last_heard});
+// The peer may come back with another session, and so may we.
+void Endpoint::Impl::end_session(Time now, Peer& peer) {
+    forget_outcomes(peer);
     peer.state = Peer::State::gone;
     peer.own_session = new_session(peer);
     peer.peer_session = 0;
     peer.candidate_own = peer.candidate_peer = 0;
+    peer.answer_hello = peer.answer_candidate = peer.close_due = peer.hello_due = false;
     peer.hello_number = 0;
-    peer.hello_due = false;
     peer.hello_at = peer.probe_at = peer.loss_at = peer.pace_at = peer.ack_at = time_never;
+    grants_.forget(peer.index);
     update_liveness(now, peer);
-    arm(peer);
+}
+
+void Endpoint::Impl::peer_down(Time now, Peer& peer, CommandError error) {
+    fail_all(now, peer, error);
+    push_event({EventKind::peer_down, error, {peer.index}, {}, 0, 0, now - peer.last_heard});
+    end_session(now, peer);
 }
 
 PeerStatistics Endpoint::Impl::peer_statistics(const Peer& peer) const {

@@ -70,7 +70,7 @@ struct MessageOutcome {
 
 class Endpoint {
 public:
-    // `config` must have passed validate(). `seed` feeds session ids, path choice and timer jitter; a driver on a
+    // `config` must have passed validate(). `seed` feeds session ids and path choice; a driver on a
     // real network takes it from the system's entropy, since session ids must not repeat.
     Endpoint(const EndpointConfig& config, std::uint64_t seed, Time now);
     ~Endpoint();

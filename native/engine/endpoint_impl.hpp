@@ -58,6 +58,8 @@ public:
 
 private:
     static constexpr std::uint32_t least_id_span = 1024;
+    // What a message nobody asked for costs: its payload, and at least what is kept to know it.
+    static Bytes charge(std::uint32_t message_bytes) { return {std::max<std::uint64_t>(message_bytes, 512)}; }
     static constexpr std::uint32_t incoming_bit = 1u << 31;  // in MessageId::slot: which slab
 
     // endpoint.cpp
@@ -66,10 +68,12 @@ private:
     Peer* find_rank(std::uint32_t rank);
     void push_event(const Event& event) { events_.push(event); }
     void finish_outgoing(Time now, std::uint32_t slot, CommandError error);
-    void start_next_of_tag(Time now, OutgoingMessage& message);
+    void start_next_of_tag(OutgoingMessage& message);
     void enqueue(std::uint32_t slot, bool front);
     void fail_all(Time now, Peer& peer, CommandError error);
     void peer_down(Time now, Peer& peer, CommandError error);
+    void end_session(Time now, Peer& peer);
+    void forget_outcomes(Peer& peer);
     // What the application may still name: not released, though the slot may live on until the other side knows.
     bool known_outgoing(std::uint32_t slot, std::uint32_t generation) const {
         return outgoing_.in_use(slot, generation) && !outgoing_[slot].released;
@@ -88,7 +92,7 @@ private:
     void handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& datagram);
     bool proves(SessionKeys& keys, const wire::Datagram& datagram);
     bool establish_by(Time now, Peer& peer, const wire::Datagram& datagram);
-    std::size_t write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot);
+    void write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot);
     std::uint16_t hello_size(const Peer& peer) const;
 
     // transmit.cpp
@@ -113,6 +117,7 @@ private:
     Bytes credit_for(Time now, Peer& peer);
 
     // matching.cpp
+    std::uint32_t find_posted(std::uint32_t peer, std::uint64_t tag);
     std::uint32_t take_posted(std::uint32_t peer, std::uint64_t tag);
     void post(std::uint32_t slot);
     void unpost(std::uint32_t slot);
@@ -139,17 +144,18 @@ private:
     void declare_lost(Peer& peer, std::uint64_t number);
     void detect_losses(Time now, Peer& peer);
     void update_liveness(Time now, Peer& peer);
+    void ask(Peer& peer);
     void arm(Peer& peer);
     void fire(Time now, Peer& peer);
     Duration probe_timeout(const Peer& peer) const;
 
     Random random_;
-    Time now_;
     bool closed_ = false;
     std::uint8_t key_epoch_ = 0;
     Slab<OutgoingMessage> outgoing_;
     Slab<IncomingMessage> incoming_;
     TagMap active_tags_;                       // (peer, tag) → the message being sent and the last one waiting
+    std::uint32_t any_receives_ = 0;           // receives from anyone that wait
     TagMap chains_;                            // scopes below: receives and messages without the other
     static constexpr std::uint32_t posted_scope = 0;
     static constexpr std::uint32_t unexpected_scope = 1;

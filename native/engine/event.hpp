@@ -7,7 +7,7 @@
 
 namespace dlcp {
 
-// A peer of one endpoint. Stays valid until disconnect or close; a restarted peer keeps its id.
+// A peer of one endpoint. Never reused; a peer that restarts or comes back keeps its id.
 struct PeerId {
     std::uint32_t value = UINT32_MAX;
     friend bool operator==(PeerId, PeerId) = default;

@@ -20,8 +20,9 @@ public:
     // `demand`: total bytes the peer has ever wanted to send beyond its unscheduled window. Totals only grow.
     void want(Time now, std::uint32_t peer, Bytes demand) {
         if (peer >= peers_.size()) peers_.resize(peer + 1);
-        peers_[peer].demand = std::max(peers_[peer].demand, demand);
-        if (next_at_ == time_never && open(peers_[peer])) next_at_ = std::max(now, earliest_);
+        Entry& entry = peers_[peer];
+        entry.demand = std::max(entry.demand, std::min(demand, entry.granted + most_at_once));
+        if (next_at_ == time_never && open(entry)) next_at_ = std::max(now, earliest_);
     }
     void forget(std::uint32_t peer) {
         if (peer < peers_.size()) peers_[peer] = {};
@@ -35,7 +36,8 @@ public:
             turn_ = (turn_ + 1) % static_cast<std::uint32_t>(peers_.size());
             Entry& peer = peers_[turn_];
             if (!open(peer)) continue;
-            peer.granted = std::min(peer.granted + quantum_, peer.demand);
+            // Without a line rate there is nothing to share: all at once.
+            peer.granted = spacing_ == Duration{0} ? peer.demand : std::min(peer.granted + quantum_, peer.demand);
             // A host that was late may catch up by one quantum, not by all it missed.
             next_at_ = earliest_ = std::max(next_at_, now - spacing_) + spacing_;
             return turn_;
@@ -46,6 +48,9 @@ public:
     static constexpr std::uint32_t none = UINT32_MAX;
 
 private:
+    // A demand beyond this counts when it has been granted up to here: a peer cannot ask for ever in one frame.
+    static constexpr Bytes most_at_once{std::uint64_t{1} << 34};
+
     struct Entry {
         Bytes demand{0};
         Bytes granted{0};

@@ -90,7 +90,6 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
     peer.in_flight = peer.lost_unreported = peer.sent_total = peer.granted = Bytes{0};
     peer.credit = config_.initial_window;
     peer.round_end = 0;
-    peer.ce_reported = 0;
     peer.run_left = 0;
     peer.unrequested_bytes = 0;
     peer.timeouts = 0;
@@ -107,7 +106,7 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
     peer.held = 0;
     peer.ack_at = time_never;
     peer.ack_now = peer.ack_full = false;
-    peer.probe_due = peer.grant_due = peer.demand_due = false;
+    peer.probe_due = peer.grant_due = peer.demand_due = peer.close_due = false;
     for (auto* ids : {&peer.complete_ids, &peer.outcome_ids, &peer.refuse_ids, &peer.hold_ids, &peer.proceed_ids,
                       &peer.cancel_ids})
         ids->clear();
@@ -125,6 +124,7 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
 
 void Endpoint::Impl::adopt_candidate(Time now, Peer& peer) {
     fail_all(now, peer, CommandError::peer_restarted);
+    forget_outcomes(peer);
     push_event({EventKind::peer_down, CommandError::peer_restarted, {peer.index}, {}, 0, 0, now - peer.last_heard});
     peer.own_session = peer.candidate_own;
     peer.peer_session = peer.candidate_peer;
@@ -151,7 +151,7 @@ bool Endpoint::Impl::proves(SessionKeys& keys, const wire::Datagram& d) {
 // A packet arrived ahead of the hello that should have established its session: if it is authentic it proves as much.
 bool Endpoint::Impl::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
     const bool candidate = peer.candidate_own != 0 && d.header.session == static_cast<std::uint32_t>(peer.candidate_own);
-    const bool own = peer.state == Peer::State::connecting && peer.peer_session != 0 &&
+    const bool own = peer.state != Peer::State::established && !closed_ && peer.peer_session != 0 &&
                      d.header.session == static_cast<std::uint32_t>(peer.own_session);
     if ((!candidate && !own) || d.header.flags & wire::flag::trimmed) return false;
     SessionKeys keys(config_,
@@ -196,9 +196,9 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
         ++counters_.unauthenticated;
         return;
     }
+    if (closed_) return;
     Peer* found = find_rank(d.header.source_rank);
     if (!found) {
-        if (closed_) return;
         if (peers_.size() >= config_.max_peers) {
             push_event({EventKind::bound_reached, CommandError::too_many_peers, {}, {}, 0,
                         static_cast<std::uint32_t>(Bound::peers), {0}});
@@ -208,17 +208,6 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
         found->learned = true;
     }
     Peer& peer = *found;
-    if (closed_) return;
-    if (peer.state == Peer::State::idle || peer.state == Peer::State::gone) {
-        // It speaks first: answer, and follow up like one who asked.
-        peer.state = Peer::State::connecting;
-        peer.address = *packet.address;
-        peer.hello_attempts = 0;
-        peer.hello_at = now + config_.initial_rtt * 2;
-        peer.last_heard = now;
-        peer.rtt = RttEstimator(config_.initial_rtt);
-        update_liveness(now, peer);
-    }
     const std::uint64_t length = wire::header_bytes + d.header.payload_bytes + (d.tag ? wire::tag_bytes : 0);
     peer.heard_hello_bytes = static_cast<std::uint16_t>(std::min<std::uint64_t>(length, UINT16_MAX));
     const bool asks = !(hello.flags & wire::hello_flag_answer);
@@ -228,14 +217,19 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
         return std::min(bytes, hello.max_datagram_bytes);
     };
 
+    // Only a hello that proves itself fresh says how long an empty path takes.
+    const auto sample_hello = [&] {
+        peer.arrival_delays.sample_control(now, static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns);
+    };
+
     if (peer.state == Peer::State::established) {
         if (hello.own_session == peer.peer_session) {
-            if (hello.echo_session == peer.own_session) peer.last_heard = now;
             peer.answer_hello |= asks;
         } else if (peer.candidate_own != 0 && hello.own_session == peer.candidate_peer &&
                    hello.echo_session == peer.candidate_own) {
             peer.address = *packet.address;
             adopt_candidate(now, peer);
+            sample_hello();
             peer.answer_hello = !(hello.flags & wire::hello_flag_established);
         } else if (asks) {
             if (hello.own_session != peer.candidate_peer) {
@@ -248,20 +242,24 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
     } else {
         peer.peer_session = hello.own_session;
         if (hello.echo_session == peer.own_session) {
-            if (peer.hello_attempts == 1) peer.rtt.sample(now - peer.hello_sent_at);
+            const bool timed = peer.state == Peer::State::connecting && peer.hello_attempts == 1;
+            if (peer.state != Peer::State::connecting) peer.rtt = RttEstimator(config_.initial_rtt);
+            if (timed) peer.rtt.sample(now - peer.hello_sent_at);
             peer.address = *packet.address;
             establish(now, peer, path_bytes());
+            sample_hello();
             peer.answer_hello |= !(hello.flags & wire::hello_flag_established);
         }
         peer.answer_hello |= asks;
     }
-    if (peer.state == Peer::State::established)
-        peer.arrival_delays.sample_control(now, static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns);
-    if (peer.answer_hello || peer.answer_candidate) queue_control(peer);
+    if (peer.answer_hello || peer.answer_candidate) {
+        peer.answer_address = *packet.address;
+        queue_control(peer);
+    }
     arm(peer);
 }
 
-std::size_t Endpoint::Impl::write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot) {
+void Endpoint::Impl::write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot) {
     const std::uint64_t own = candidate ? peer.candidate_own : peer.own_session;
     const bool keyed = config_.job_key.has_value();
     // An answer is as long as what it answers, so that both directions are tried at that size.
@@ -303,7 +301,7 @@ std::size_t Endpoint::Impl::write_hello(Time now, Peer& peer, bool candidate, dl
     slot.body = nullptr;
     slot.body_bytes = 0;
     slot.tail_bytes = 0;
-    slot.address = &peer.address;
+    slot.address = candidate || peer.answer_hello ? &peer.answer_address : &peer.address;
     slot.path = h.path;
     slot.tos = static_cast<std::uint8_t>(config_.dscp[wire::control_class] << 2);
     slot.flags = 0;
@@ -318,8 +316,6 @@ std::size_t Endpoint::Impl::write_hello(Time now, Peer& peer, bool candidate, dl
     ++counters_.control_packets_sent;
     counters_.control_bytes_sent += writer.size();
     counters_.header_bytes_sent += wire::header_bytes + slot.tail_bytes;
-    peer.hello_bytes = static_cast<std::uint16_t>(slot.head_bytes + slot.tail_bytes);
-    return 1;
 }
 
 }  // namespace dlcp

@@ -51,7 +51,7 @@ std::string Endpoint::Impl::check_invariants() const {
     Bytes unexpected{0};
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot)
         if (incoming_.in_use(slot) && !incoming_[slot].posted && !incoming_[slot].released)
-            unexpected += Bytes{incoming_[slot].message_bytes};
+            unexpected += charge(incoming_[slot].message_bytes);
     if (unexpected != unexpected_) return "unexpected bytes miscounted";
     if (unexpected_ > config_.max_unexpected) return "unexpected bytes over their bound";
     return {};

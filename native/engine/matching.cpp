@@ -26,22 +26,32 @@ void Endpoint::Impl::chain_remove(std::uint32_t scope, std::uint32_t slot) {
     if (chain->first == UINT32_MAX) chains_.erase(scope, m.tag);
 }
 
-void Endpoint::Impl::post(std::uint32_t slot) { chain_push(posted_scope, slot); }
-void Endpoint::Impl::unpost(std::uint32_t slot) { chain_remove(posted_scope, slot); }
+void Endpoint::Impl::post(std::uint32_t slot) {
+    if (incoming_[slot].wanted_peer == UINT32_MAX) ++any_receives_;
+    chain_push(posted_scope, slot);
+}
+void Endpoint::Impl::unpost(std::uint32_t slot) {
+    if (incoming_[slot].wanted_peer == UINT32_MAX) --any_receives_;
+    chain_remove(posted_scope, slot);
+}
 void Endpoint::Impl::add_unexpected(std::uint32_t slot) { chain_push(unexpected_scope, slot); }
 void Endpoint::Impl::remove_unexpected(std::uint32_t slot) { chain_remove(unexpected_scope, slot); }
 
-// Takes the first receive that a message from `peer` may go to; UINT32_MAX if nobody waits for it.
-std::uint32_t Endpoint::Impl::take_posted(std::uint32_t peer, std::uint64_t tag) {
+// The first receive that a message from `peer` may go to; UINT32_MAX if nobody waits for it.
+std::uint32_t Endpoint::Impl::find_posted(std::uint32_t peer, std::uint64_t tag) {
     TagMap::Chain* chain = chains_.find(posted_scope, tag);
     if (!chain) return UINT32_MAX;
     for (std::uint32_t slot = chain->first; slot != UINT32_MAX; slot = incoming_[slot].match_link.next) {
         const std::uint32_t wanted = incoming_[slot].wanted_peer;
-        if (wanted != UINT32_MAX && wanted != peer) continue;
-        unpost(slot);
-        return slot;
+        if (wanted == UINT32_MAX || wanted == peer) return slot;
     }
     return UINT32_MAX;
+}
+
+std::uint32_t Endpoint::Impl::take_posted(std::uint32_t peer, std::uint64_t tag) {
+    const std::uint32_t slot = find_posted(peer, tag);
+    if (slot != UINT32_MAX) unpost(slot);
+    return slot;
 }
 
 // The first message nobody asked for that a receive from `peer` (UINT32_MAX: anyone) may take; it stays in the chain.

@@ -94,7 +94,7 @@ public:
     // One transmission of this block was lost. Nothing happens if it is acknowledged or counted as lost already.
     void on_lost(std::uint32_t block);
 
-    // The receiver's word on what it abandoned, in pieces. True once all `total` blocks are known.
+    // The receiver's word on what it abandoned, in pieces.
     void merge_abandoned(std::uint32_t word_index, std::uint64_t word) {
         abandoned_known_ += abandoned_.merge_word(word_index, word);
     }

@@ -64,6 +64,7 @@ struct Peer {
     State state = State::idle;
     std::uint64_t own_session = 0;         // fresh per handshake
     std::uint64_t peer_session = 0;        // as last heard; proven once established
+    dlcp_address answer_address{};         // where the hello to be answered came from
     std::uint64_t candidate_own = 0;       // answering a peer that seems to have restarted; 0: none
     std::uint64_t candidate_peer = 0;
     SessionKeys keys;
@@ -76,7 +77,6 @@ struct Peer {
     bool answer_hello = false;             // owe the peer a hello
     bool answer_candidate = false;         // … about the candidate session
     std::uint16_t heard_hello_bytes = 0;   // length of the peer's last hello
-    std::uint16_t hello_bytes = 0;         // length of our last hello
     std::uint16_t datagram_bytes = 0;      // what the path carries
     std::uint16_t block_bytes = 0;
 
@@ -104,7 +104,6 @@ struct Peer {
     Bytes granted{0};
     Bytes credit{0};                       // what the peer can buffer
     std::uint64_t round_end = 0;           // acknowledging this number or a later one ends the round
-    std::uint32_t ce_reported = 0;
     std::uint16_t run_path = 0;
     std::uint16_t run_left = 0;            // packets left in the present run
     std::uint64_t unrequested_bytes = 0;   // sent since the last ack_request
@@ -126,6 +125,7 @@ struct Peer {
     PacketWindow window;
     ArrivalDelays arrival_delays;
     IdRing<IncomingEntry> incoming;        // by the peer's message id; base: the peer's floor
+    std::uint32_t receives = 0;            // receives for this peer that are not over
     IncomingList posted;                   // receives for this peer and messages from it that are not over
     std::uint32_t unacked_packets = 0;
     std::uint32_t ce_received = 0;

@@ -62,7 +62,6 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     sample.now = now;
     sample.in_flight = peer.in_flight;
     bool progress = false;
-    bool rtt_due = false;
     const std::uint64_t covered = std::uint64_t{ack.words} * 64;
     const std::uint64_t first = ack.largest + 1 >= covered ? ack.largest + 1 - covered : 0;
     std::uint64_t newest_sent = 0;
@@ -75,10 +74,10 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         progress = true;
         newest_sent = n;
         if (n == ack.largest) {
-            rtt_due = true;
-            peer.paths.on_rtt(p.path, now - p.sent_at - nanoseconds(ack.ack_delay_ns));
+            const Duration rtt = now - p.sent_at - nanoseconds(ack.ack_delay_ns);
+            peer.paths.on_rtt(p.path, rtt);
+            peer.rtt.sample(rtt);
         }
-        if (rtt_due && n == ack.largest) peer.rtt.sample(now - p.sent_at - nanoseconds(ack.ack_delay_ns));
         std::uint64_t& lane = peer.lane_acked[std::size_t{p.path} * wire::traffic_classes + p.traffic_class];
         lane = std::max(lane, n + 1);
         peer.paths.on_acked(p.path, ce);
@@ -215,6 +214,14 @@ void Endpoint::Impl::update_liveness(Time now, Peer& peer) {
     arm(peer);
 }
 
+// A probe in the next control packet. What is being cancelled is asked for by saying so again.
+void Endpoint::Impl::ask(Peer& peer) {
+    peer.probe_due = true;
+    peer.cancel_ids.clear();
+    for (std::uint32_t m = peer.started.front(); m != Link::none; m = StartedList::next(outgoing_, m))
+        if (outgoing_[m].state == OutgoingMessage::State::cancelling) peer.cancel_ids.push_back(outgoing_[m].wire_id);
+}
+
 void Endpoint::Impl::arm(Peer& peer) {
     const Time next = std::min({peer.hello_at, peer.probe_at, peer.loss_at, peer.pace_at, peer.ack_at, peer.keepalive_at});
     // Later is found when the earlier time comes: most timers are pushed back before they fire.
@@ -248,7 +255,7 @@ void Endpoint::Impl::fire(Time now, Peer& peer) {
     }
     if (peer.probe_at <= now) {
         ++peer.timeouts;
-        peer.probe_due = true;
+        ask(peer);
         peer.demand_due = peer.backlog_told > 0;  // the last one may have been lost
         peer.last_progress = now;
         peer.congestion->on_timeout(peer.timeouts);
@@ -264,7 +271,7 @@ void Endpoint::Impl::fire(Time now, Peer& peer) {
     }
     if (peer.keepalive_at <= now && peer.state == Peer::State::established) {
         ++peer.keepalive_tries;
-        peer.probe_due = true;
+        ask(peer);
         queue_control(peer);
         update_liveness(now, peer);
     }
@@ -272,14 +279,13 @@ void Endpoint::Impl::fire(Time now, Peer& peer) {
 }
 
 void Endpoint::Impl::handle_timer(Time now) {
-    now_ = now;
     while (peer_timers_.next() <= now) fire(now, *peers_[peer_timers_.top()]);
     while (message_timers_.next() <= now) {
         const std::uint32_t slot = message_timers_.top();
         message_timers_.set(slot, time_never);
         end_if_possible(now, slot);
     }
-    while (grants_.next() <= now) {
+    for (std::size_t n = 0; n < peers_.size() && grants_.next() <= now; ++n) {
         const std::uint32_t index = grants_.grant(now);
         if (index == GrantScheduler::none) break;
         peers_[index]->grant_due = true;

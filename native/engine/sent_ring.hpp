@@ -38,7 +38,6 @@ public:
     }
     std::uint64_t next() const { return next_; }
     std::uint64_t oldest() const { return oldest_; }
-    bool idle() const { return oldest_ == next_; }
     // No room: the oldest unresolved packet is a whole window behind.
     bool full() const { return room() == 0; }
     // How many more packets the window holds.

@@ -40,7 +40,6 @@ public:
     }
     std::uint32_t slots() const { return static_cast<std::uint32_t>(generations_.size()); }
     bool in_use(std::uint32_t slot) const { return generations_[slot] & 1; }
-    std::uint32_t used() const { return slots() - static_cast<std::uint32_t>(free_.size()); }
 
 private:
     static constexpr std::uint32_t chunk_objects = 64;

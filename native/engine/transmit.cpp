@@ -33,7 +33,7 @@ void Endpoint::Impl::refresh(Peer& peer) {
 // One message that nobody receives holds up those that come a whole span after it: what the receiver remembers is
 // bounded. Said once each time.
 bool Endpoint::Impl::may_start_message(Peer& peer) {
-    if (peer.outgoing_ids.span() < id_span()) {
+    if (peer.outgoing_ids.span() < id_span() && peer.outgoing_ids.end() != UINT32_MAX) {
         peer.ids_exhausted = false;
         return true;
     }
@@ -110,8 +110,7 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     h.source_rank = config_.rank;
     h.session = static_cast<std::uint32_t>(peer.peer_session);
     h.timestamp_ns = static_cast<std::uint32_t>(now.value);
-    const std::uint8_t key_flags = static_cast<std::uint8_t>(
-        (keyed ? wire::flag::authenticated : 0));
+    const std::uint8_t key_flags = keyed ? wire::flag::authenticated : 0;
 
     std::uint32_t slot = Link::none;
     while (n < most) {
@@ -219,7 +218,6 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
 }
 
 std::size_t Endpoint::Impl::poll_transmit(Time now, std::span<dlcp_packet> slots) {
-    now_ = now;
     std::size_t n = 0;
     while (n < slots.size() && !control_queue_.empty()) {
         Peer& peer = *peers_[control_queue_.front()];

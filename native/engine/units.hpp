@@ -74,13 +74,4 @@ constexpr Rate rate_of(Bytes bytes, Duration over) {
                                        static_cast<std::uint64_t>(over.value))};
 }
 
-// Position of a packet in the order in which one endpoint sent to one peer in one session. Never reused
-// under one key: it is the nonce of the packet's authentication (RFC 5116 section 3.2).
-struct PacketNumber {
-    std::uint64_t value = 0;
-
-    friend constexpr auto operator<=>(PacketNumber, PacketNumber) = default;
-    friend constexpr PacketNumber operator+(PacketNumber a, std::uint64_t k) { return {a.value + k}; }
-};
-
 }  // namespace dlcp

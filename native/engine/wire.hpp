@@ -103,7 +103,7 @@ enum class ParseError : std::uint8_t {
 };
 inline constexpr std::size_t parse_error_count = 9;
 
-// The authenticated parts of a datagram that parsed.
+// The parts of a datagram that parsed; whether it is authentic is not known yet.
 struct Datagram {
     Header header;
     const std::uint8_t* bytes = nullptr;    // the 64 header bytes as received
