@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/congestion.hpp"
-#include "engine/delay_tracker.hpp"
+#include "engine/arrival_delays.hpp"
 #include "engine/event.hpp"
 #include "engine/id_ring.hpp"
 #include "engine/incoming_message.hpp"

@@ -24,16 +24,16 @@ class ArrivalDelays {
 public:
     void sample_control(Time now, std::uint32_t delay_ns) {
         if (!started_) start(now, delay_ns);
-        update_least(now, static_cast<std::int32_t>(delay_ns - reference_));
+        update_least(now, relative_to_reference(delay_ns));
     }
     void sample_data(Time now, std::size_t lane, std::uint32_t delay_ns) {
         if (!started_) start(now, delay_ns);
-        const auto relative = static_cast<std::int32_t>(delay_ns - reference_);
-        update_least(now, relative);
+        update_least(now, relative_to_reference(delay_ns));
+        const std::int64_t relative = relative_to_reference(delay_ns);  // after: the reference may have moved
         if (count_ < samples_.size()) samples_[count_++] = relative;
         if (lane >= lanes_.size()) lanes_.resize(lane + 1);
         Lane& own = lanes_[lane];
-        if (own.seen) jitter_ += (std::abs(std::int64_t{relative} - own.latest) - jitter_) / 16;
+        if (own.seen) jitter_ += (std::abs(relative - own.latest) - jitter_) / 16;
         own = {now, relative, true};
     }
     // Median queueing delay of the data since the last call, plus 1 ns; 0 if there was none.
@@ -42,21 +42,22 @@ public:
         const auto middle = samples_.begin() + static_cast<std::ptrdiff_t>(count_ / 2);
         std::nth_element(samples_.begin(), middle, samples_.begin() + static_cast<std::ptrdiff_t>(count_));
         count_ = 0;
-        return static_cast<std::uint32_t>(std::max(*middle - std::min(least_, least_before_), 0)) + 1;
+        const std::int64_t above = *middle - std::min(least_, least_before_);
+        return static_cast<std::uint32_t>(std::clamp<std::int64_t>(above, 0, UINT32_MAX - 1)) + 1;
     }
     // How long after a packet with this delay one may still come that was sent no later, in the lanes first, first +
     // stride, …: what the slowest of them took when last seen (within `memory`) beyond it, with a quarter of their
     // spread and twice the jitter as a margin. Inside a lane nothing overtakes, so an earlier queue does not count.
     Duration straggler_margin(Time now, std::uint32_t delay_ns, std::size_t first, std::size_t stride,
                               Duration memory) const {
-        const std::int64_t relative = static_cast<std::int32_t>(delay_ns - reference_);
+        const std::int64_t relative = relative_to_reference(delay_ns);
         std::int64_t most = relative;
         std::int64_t low = relative;
         for (std::size_t i = first; i < lanes_.size(); i += stride) {
             const Lane& lane = lanes_[i];
             if (!lane.seen || now - lane.at > memory) continue;
-            most = std::max<std::int64_t>(most, lane.latest);
-            low = std::min<std::int64_t>(low, lane.latest);
+            most = std::max(most, lane.latest);
+            low = std::min(low, lane.latest);
         }
         return {most - relative + (most - low) / 4 + 2 * jitter_};
     }
@@ -64,7 +65,7 @@ public:
 private:
     struct Lane {
         Time at{0};
-        std::int32_t latest = 0;
+        std::int64_t latest = 0;
         bool seen = false;
     };
     // How long the least delay is remembered, at most twice: clocks drift apart by some 50 us/s.
@@ -75,22 +76,35 @@ private:
         reference_ = delay_ns;
         least_start_ = now;
     }
-    void update_least(Time now, std::int32_t relative) {
+    std::int64_t relative_to_reference(std::uint32_t delay_ns) const {
+        return static_cast<std::int32_t>(delay_ns - reference_);
+    }
+    void update_least(Time now, std::int64_t relative) {
         if (now - least_start_ > least_epoch) {
             least_before_ = least_;
             least_ = relative;
             least_start_ = now;
+            move_reference(std::min(least_before_, least_));
+        } else {
+            least_ = std::min(least_, relative);
         }
-        least_ = std::min(least_, relative);
+    }
+    // Keeps the reference near the least delay: clocks that drift would else reach the end of 32 bits in half a day.
+    void move_reference(std::int64_t by) {
+        reference_ += static_cast<std::uint32_t>(by);
+        least_ -= by;
+        least_before_ -= by;
+        for (std::size_t i = 0; i < count_; ++i) samples_[i] -= by;
+        for (Lane& lane : lanes_) lane.latest -= by;
     }
 
     bool started_ = false;
-    std::uint32_t reference_ = 0;  // the first delay; all others are kept relative to it
-    std::array<std::int32_t, 32> samples_{};
+    std::uint32_t reference_ = 0;  // all others are kept relative to it
+    std::array<std::int64_t, 32> samples_{};
     std::size_t count_ = 0;
     std::vector<Lane> lanes_;
     std::int64_t jitter_ = 0;      // mean change of a lane's delay from one packet to the next
-    std::int32_t least_ = 0, least_before_ = 0;  // of anything, present and previous epoch
+    std::int64_t least_ = 0, least_before_ = 0;  // of anything, present and previous epoch
     Time least_start_{0};
 };
 
