@@ -74,7 +74,8 @@ def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) ->
 
     def finish_oldest() -> None:
         traffic_class, future = under_way.popleft()
-        samples.append(Sample(traffic_class, time.monotonic() - start, future.result()))
+        outcome = future.result()  # blocks, so before the clock is read
+        samples.append(Sample(traffic_class, time.monotonic() - start, outcome))
 
     def goes_on(number: int) -> bool:
         if plan.duration_s is not None:

@@ -130,6 +130,16 @@ def test_measure_and_serve_agree_on_what_was_sent() -> None:
         assert any(line.startswith("messages       7") for line in report(client, 0, before, samples))
 
 
+def test_a_message_ends_not_before_its_latency() -> None:
+    with Endpoint(0) as listener, Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        served = pool.submit(ping.serve, listener)
+        client.connect(0, listener.address, timeout_s=PATIENCE_S)
+        samples: list[Sample] = []
+        ping.measure(client, 0, ping.Plan(size_bytes=1 << 24, count=1), samples)
+        served.result(PATIENCE_S)
+        assert samples[0].ended_s >= samples[0].outcome.waited_s
+
+
 @pytest.mark.parametrize(
     "offer", [b"", b"[]", b"{}", b"\xff", json.dumps({"size_bytes": 1, "receives": 0}).encode()]
 )
