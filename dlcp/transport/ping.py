@@ -3,8 +3,10 @@
 One side listens (`--listen`), the other gives its address. Every setting of an endpoint can be given as a DLCP_*
 variable too. Exit status: 0 done, 2 an error, which is printed, 130 Ctrl-C (0 for a listener).
 
-The talk: the client sends a JSON offer under the control tag, the listener posts receives and answers "ready"; then
-message i has tag i, and an empty one ends the run. The listener answers with what it counted.
+The talk: the client sends a JSON offer under the control tag, the listener posts receives and answers; then message i
+has tag i, and an empty one ends the run. For each message the listener posts a further receive, then sends an empty
+reply of the same tag. A client never has more messages without a reply than the listener posted receives, so that none
+comes unexpected. At the end the listener answers with what it counted.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from dlcp.transport.transfer import TransferFuture
 
 LISTENER_RANK = 0
 CONTROL_TAG = 1 << 63
+TALK_VERSION = 2
 # Receives posted beyond what the client has under way, so that the next message finds one.
 RECEIVES_AHEAD = 2
 OFFER_BYTES_MAX = 4096
@@ -63,13 +66,18 @@ def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) ->
 
     Returns what the listener counted. Blocks until the run is over. Raises DlcpError.
     """
-    offer = {"size_bytes": plan.size_bytes, "receives": plan.depth + RECEIVES_AHEAD}
+    receives = plan.depth + RECEIVES_AHEAD
+    offer = {"version": TALK_VERSION, "size_bytes": plan.size_bytes, "receives": receives}
     endpoint.send(rank, json.dumps(offer).encode(), tag=CONTROL_TAG)
     answer = _receive_json(endpoint, rank)
     if "error" in answer:
         raise SettingsError(f"the listener refuses: {answer['error']}")
+    if answer.get("version") != TALK_VERSION:
+        raise SettingsError("the listener is another version of ping; run the same dlcp on both sides")
     payload = np.random.default_rng(1).integers(0, 256, plan.size_bytes, np.uint8)
     under_way: deque[tuple[int, TransferFuture]] = deque()
+    replies: deque[TransferFuture] = deque()
+    nothing = bytearray(1)
     start = time.monotonic()
 
     def finish_oldest() -> None:
@@ -86,6 +94,9 @@ def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) ->
     while goes_on(number):
         if len(under_way) >= plan.depth:
             finish_oldest()
+        if len(replies) >= receives:
+            replies.popleft().result()
+        replies.append(endpoint.ireceive(rank, nothing, tag=number))
         traffic_class = plan.classes[number % len(plan.classes)]
         future = endpoint.isend(
             rank,
@@ -100,12 +111,17 @@ def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) ->
         number += 1
     while under_way:
         finish_oldest()
+    while replies:
+        replies.popleft().result()
     endpoint.send(rank, b"", tag=number)
     return _receive_json(endpoint, rank)
 
 
 def serve(endpoint: Endpoint) -> tuple[int, dict[str, Any]]:
-    """Serves one client, the next to come: its rank, and what was counted. Blocks; raises DlcpError if it is lost."""
+    """Serves one client, the next to come: its rank, and what was counted.
+
+    Blocks; raises DlcpError if the client is lost. After KeyboardInterrupt close the endpoint: receives are posted still.
+    """
     offer = np.zeros(OFFER_BYTES_MAX, np.uint8)
     outcome = endpoint.receive(None, offer, tag=CONTROL_TAG)
     rank = outcome.rank
@@ -118,7 +134,8 @@ def serve(endpoint: Endpoint) -> tuple[int, dict[str, Any]]:
         return rank, refusal
     buffers = np.zeros((receives, size_bytes), np.uint8)
     posted = deque((tag, endpoint.ireceive(rank, buffers[tag], tag=tag)) for tag in range(receives))
-    endpoint.send(rank, b"{}", tag=CONTROL_TAG)
+    held_before = endpoint.stats().engine.held_packets
+    endpoint.send(rank, json.dumps({"version": TALK_VERSION}).encode(), tag=CONTROL_TAG)
     messages = message_bytes = abandoned_bytes = 0
     try:
         while True:
@@ -131,10 +148,17 @@ def serve(endpoint: Endpoint) -> tuple[int, dict[str, Any]]:
             abandoned_bytes += outcome.abandoned_bytes
             later = tag + receives
             posted.append((later, endpoint.ireceive(rank, buffers[later % receives], tag=later)))
-    finally:
-        for _, future in posted:
-            future.cancel()
-    counted = {"messages": messages, "message_bytes": message_bytes, "abandoned_bytes": abandoned_bytes}
+            endpoint.isend(rank, b"", tag=tag)
+    except DlcpError:
+        _cancel(posted)
+        raise
+    _cancel(posted)
+    counted = {
+        "messages": messages,
+        "message_bytes": message_bytes,
+        "abandoned_bytes": abandoned_bytes,
+        "held_packets": endpoint.stats().engine.held_packets - held_before,
+    }
     endpoint.send(rank, json.dumps(counted).encode(), tag=CONTROL_TAG)
     return rank, counted
 
@@ -186,16 +210,17 @@ def _ping(options: argparse.Namespace, settings: Settings, plan: Plan) -> int:
     with Endpoint(random.SystemRandom().randrange(1, 1 << 32), settings=settings) as endpoint:
         endpoint.connect(LISTENER_RANK, options.address, timeout_s=options.timeout)
         samples: list[Sample] = []
+        counted: dict[str, Any] = {}
         interrupted = False
         before = endpoint.stats()
         try:
-            measure(endpoint, LISTENER_RANK, plan, samples)
+            counted = measure(endpoint, LISTENER_RANK, plan, samples)
         except KeyboardInterrupt:
             interrupted = True
         print(_headline(options.address, settings, plan))
         if interrupted:
             print(f"interrupted after {len(samples)} messages")
-        for line in report(endpoint, LISTENER_RANK, before, samples):
+        for line in report(endpoint, LISTENER_RANK, before, samples, counted.get("held_packets", 0)):
             print(line)
         return 130 if interrupted else 0
 
@@ -368,6 +393,11 @@ def _classes(text: str) -> tuple[int, ...]:
 # --- the talk -------------------------------------------------------------------------------------------------
 
 
+def _cancel(posted: Iterable[tuple[int, TransferFuture]]) -> None:
+    for _, future in posted:
+        future.cancel()
+
+
 def _receive_json(endpoint: Endpoint, rank: int) -> dict[str, Any]:
     buffer = np.zeros(OFFER_BYTES_MAX, np.uint8)
     length = endpoint.receive(rank, buffer, tag=CONTROL_TAG).message_bytes
@@ -379,9 +409,11 @@ def _read_offer(text: bytes) -> tuple[int, int]:
     """Message size and number of receives. Raises ValueError."""
     try:
         offer = json.loads(text)
+        if offer["version"] != TALK_VERSION:
+            raise ValueError("another version")
         size_bytes, receives = int(offer["size_bytes"]), int(offer["receives"])
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError("not an offer of this version of ping") from error
+        raise ValueError("not an offer of this version of ping; run the same dlcp on both sides") from error
     if size_bytes < 1 or receives < 1 or size_bytes * receives > LISTENER_BYTES_MAX:
         raise ValueError(
             f"{receives} messages of {size_bytes} bytes at once; accepted: at most {LISTENER_BYTES_MAX} bytes together,"

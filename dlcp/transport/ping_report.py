@@ -26,13 +26,22 @@ class Sample:
 
 
 def report(
-    endpoint: Endpoint, rank: int, before: EndpointStatistics, samples: Sequence[Sample]
+    endpoint: Endpoint,
+    rank: int,
+    before: EndpointStatistics,
+    samples: Sequence[Sample],
+    held_packets: int = 0,
 ) -> Iterator[str]:
-    """Goodput, latency and losses of a run, then a table of classes and one of paths."""
+    """Goodput, latency and losses of a run, then a table of classes and one of paths.
+
+    `held_packets`: what the listener dropped since it had no room for it.
+    """
     if not samples:
         yield "no message ended"
         return
     yield from _summary(endpoint, before, samples)
+    if held_packets:
+        yield f"held           {held_packets} packets dropped by the listener, which had no room for them; sent again"
     yield ""
     yield from _class_table(samples)
     yield ""
@@ -44,7 +53,6 @@ def _summary(endpoint: Endpoint, before: EndpointStatistics, samples: Sequence[S
     elapsed_s = max(sample.ended_s for sample in samples)
     delivered_bytes = sum(sample.outcome.delivered_bytes for sample in samples)
     packets = engine.data_packets_sent - old.data_packets_sent
-    lost = engine.lost_packets - old.lost_packets
     sent_bytes = engine.data_bytes_sent - old.data_bytes_sent
     repair_bytes = engine.repair_bytes_sent - old.repair_bytes_sent
     message_bytes = sum(sample.outcome.message_bytes for sample in samples)
@@ -56,8 +64,10 @@ def _summary(endpoint: Endpoint, before: EndpointStatistics, samples: Sequence[S
     yield "latency        " + "  ".join(
         f"{name} {_seconds(np.percentile(times, q))}" for name, q in QUANTILES.items()
     )
+    # Both are of packets declared lost; what came late was not.
     late = engine.spurious_losses - old.spurious_losses
-    yield f"lost           {lost} of {packets} packets ({_percent(lost, packets)}), {late} of them came late"
+    lost = max(0, engine.lost_packets - old.lost_packets - late)
+    yield f"lost           {lost} of {packets} packets ({_percent(lost, packets)}), {late} more came late"
     yield f"retransmitted  {_bytes(repair_bytes)} ({_percent(repair_bytes, sent_bytes)} of what was sent)"
     yield f"abandoned      {_bytes(abandoned_bytes)} ({_percent(abandoned_bytes, message_bytes)} of the messages)"
 

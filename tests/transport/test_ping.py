@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import re
 import signal
@@ -67,7 +68,8 @@ def test_listener_serves_several_clients_and_ends_with_ctrl_c(tmp_path: Path) ->
             assert (result.returncode, result.stderr) == (0, "")
             assert "messages       5 in" in result.stdout
             assert (
-                '{"messages": 5, "message_bytes": 5000, "abandoned_bytes": 0}' in listener.stdout.readline()
+                '{"messages": 5, "message_bytes": 5000, "abandoned_bytes": 0, "held_packets": 0}'
+                in listener.stdout.readline()
             )
         listener.send_signal(signal.SIGINT)
         assert listener.wait(PATIENCE_S) == 0
@@ -123,11 +125,69 @@ def test_measure_and_serve_agree_on_what_was_sent() -> None:
         samples: list[Sample] = []
         plan = ping.Plan(size_bytes=5000, count=7, depth=3, classes=(1, 2))
         counted = ping.measure(client, 0, plan, samples)
-        assert counted == {"messages": 7, "message_bytes": 35_000, "abandoned_bytes": 0}
+        assert counted == {"messages": 7, "message_bytes": 35_000, "abandoned_bytes": 0, "held_packets": 0}
         assert served.result(PATIENCE_S) == (1, counted)
         assert [sample.traffic_class for sample in samples] == [1, 2, 1, 2, 1, 2, 1]
         assert "no message ended" in list(report(client, 0, before, []))
         assert any(line.startswith("messages       7") for line in report(client, 0, before, samples))
+
+
+def test_nothing_is_held_by_a_listener_with_little_room() -> None:
+    with (
+        Endpoint(0, max_unexpected_bytes=1 << 16) as listener,
+        Endpoint(1) as client,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        served = pool.submit(ping.serve, listener)
+        client.connect(0, listener.address, timeout_s=PATIENCE_S)
+        ping.measure(client, 0, ping.Plan(size_bytes=1 << 18, count=200, depth=8), [])
+        assert served.result(PATIENCE_S)[1]["held_packets"] == 0
+        assert listener.stats().engine.held_packets == 0
+
+
+def test_client_sends_no_more_than_receives_are_posted() -> None:
+    with Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with Endpoint(0) as listener:
+            client.connect(0, listener.address, timeout_s=PATIENCE_S)
+            samples: list[Sample] = []
+            measured = pool.submit(
+                ping.measure, client, 0, ping.Plan(size_bytes=1, count=50, depth=3), samples
+            )
+            listener.receive(1, bytearray(ping.OFFER_BYTES_MAX), tag=ping.CONTROL_TAG, timeout_s=PATIENCE_S)
+            # Receives for all, and no reply to any.
+            posted = [listener.ireceive(1, bytearray(1), tag=tag) for tag in range(50)]
+            listener.send(
+                1,
+                json.dumps({"version": ping.TALK_VERSION}).encode(),
+                tag=ping.CONTROL_TAG,
+                timeout_s=PATIENCE_S,
+            )
+            allowed = 3 + ping.RECEIVES_AHEAD
+            posted[allowed - 1].result(PATIENCE_S)
+            with pytest.raises(errors.TransferTimeoutError):
+                posted[allowed].result(0.2)
+            assert not measured.done()
+        with pytest.raises(errors.PeerClosedError):
+            measured.result(PATIENCE_S)
+
+
+def test_report_of_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Endpoint(0) as listener, Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        served = pool.submit(ping.serve, listener)
+        client.connect(0, listener.address, timeout_s=PATIENCE_S)
+        before = client.stats()
+        samples: list[Sample] = []
+        ping.measure(client, 0, ping.Plan(size_bytes=1, count=1), samples)
+        served.result(PATIENCE_S)
+        after = client.stats()
+        lost = before.engine.lost_packets + 5
+        late = before.engine.spurious_losses + 3
+        engine = dataclasses.replace(after.engine, lost_packets=lost, spurious_losses=late)
+        monkeypatch.setattr(client, "stats", lambda: dataclasses.replace(after, engine=engine))
+        lines = list(report(client, 0, before, samples, held_packets=9))
+        assert any(line.startswith("lost           2 of") and "3 more came late" in line for line in lines)
+        assert any(line.startswith("held           9 packets") for line in lines)
+        assert not any(line.startswith("held") for line in report(client, 0, before, samples))
 
 
 def test_a_message_ends_not_before_its_latency() -> None:
@@ -141,7 +201,15 @@ def test_a_message_ends_not_before_its_latency() -> None:
 
 
 @pytest.mark.parametrize(
-    "offer", [b"", b"[]", b"{}", b"\xff", json.dumps({"size_bytes": 1, "receives": 0}).encode()]
+    "offer",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        json.dumps({"size_bytes": 1, "receives": 1}).encode(),
+        json.dumps({"version": ping.TALK_VERSION, "size_bytes": 1, "receives": 0}).encode(),
+    ],
 )
 def test_listener_refuses_a_bad_offer(offer: bytes) -> None:
     with Endpoint(0) as listener, Endpoint(1) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
