@@ -242,8 +242,8 @@ class Endpoint:
         `data`: C-contiguous CPU memory of numbers, any shape and dtype, under 4 GiB: NumPy array, bytes, CPU tensor.
         `tag`: 0 to 2^64 - 1. `traffic_class`: 0 to 6, 6 leaves first.
         `delivery`: "reliable": all of it arrives. "bounded": droppable blocks may be abandoned, up to `loss_ratio`,
-        in [0, 1), of the bytes. "deadline": bounded, and `deadline_s` after the receiver's first packet it ends with
-        what is there, except that critical blocks are awaited.
+        in [0, 1), of the bytes. "deadline": bounded, and `deadline_s` after the receiver's first packet whatever is
+        missing is abandoned, also beyond `loss_ratio`; only critical blocks (255) are still awaited.
         `importance`: uint8, shape (block_count,): 255 is critical and never abandoned, below that the lower go first;
         one number for all blocks; None: 255 for a reliable message, IMPORTANCE_DEFAULT otherwise.
 

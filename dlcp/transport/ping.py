@@ -285,10 +285,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--delivery", choices=("reliable", "bounded", "deadline"), default=Plan.delivery)
     run.add_argument(
-        "--loss-ratio", type=float, default=0.0, metavar="R", help="bytes that may be abandoned, 0 to 1"
+        "--loss-ratio",
+        type=float,
+        default=0.0,
+        metavar="R",
+        help="fraction of the bytes that may be abandoned, from 0 to below 1; past a deadline more may be",
     )
     run.add_argument(
-        "--deadline", type=_positive(float), metavar="S", help="seconds, with --delivery deadline"
+        "--deadline",
+        type=_positive(float),
+        metavar="S",
+        help="seconds, with --delivery deadline: what is missing then is abandoned, also beyond --loss-ratio",
     )
     run.add_argument(
         "--class",
