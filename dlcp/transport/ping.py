@@ -1,7 +1,8 @@
 """Moves data between two hosts and says how it went: `python -m dlcp.transport.ping`.
 
 One side listens (`--listen`), the other gives its address. Every setting of an endpoint can be given as a DLCP_*
-variable too. Exit status: 0 done, 2 an error, which is printed, 130 Ctrl-C (0 for a listener).
+variable too. Exit status: 0 done, 2 an error, which is printed, 130 Ctrl-C or SIGTERM (0 for a listener), 141 nobody
+reads the output any more.
 
 The talk: the client sends a JSON offer under the control tag, the listener posts receives and answers; then message i
 has tag i, and an empty one ends the run. For each message the listener posts a further receive, then sends an empty
@@ -14,11 +15,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -120,7 +124,8 @@ def measure(endpoint: Endpoint, rank: int, plan: Plan, samples: list[Sample]) ->
 def serve(endpoint: Endpoint) -> tuple[int, dict[str, Any]]:
     """Serves one client, the next to come: its rank, and what was counted.
 
-    Blocks; raises DlcpError if the client is lost. After KeyboardInterrupt close the endpoint: receives are posted still.
+    Blocks; raises DlcpError if the client is lost.
+    After KeyboardInterrupt receives are posted still: close the endpoint.
     """
     offer = np.zeros(OFFER_BYTES_MAX, np.uint8)
     outcome = endpoint.receive(None, offer, tag=CONTROL_TAG)
@@ -169,17 +174,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if sum((options.listen, options.demo, options.address is not None)) != 1:
         parser.error("give one of ADDRESS, --listen and --demo")
+    if options.demo and not (options.bind is options.port is options.key_file is None):
+        parser.error("--demo chooses address, port and key itself; leave out --bind, --port and --key-file")
     try:
-        plan = _plan(options)
-        if options.demo:
-            return _demo(options, plan)
-        settings = _settings(options)
-        return _listen(options, settings) if options.listen else _ping(options, settings, plan)
+        with _sigterm_like_ctrl_c():
+            status = _run(options)
+            sys.stdout.flush()
+            return status
     except DlcpError as error:
         print(f"ping: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # So that the interpreter's end does not write what is left.
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return 141
+
+
+def _run(options: argparse.Namespace) -> int:
+    plan = _plan(options)
+    if options.demo:
+        return _demo(options, plan)
+    settings = _settings(options)
+    return _listen(options, settings) if options.listen else _ping(options, settings, plan)
+
+
+@contextlib.contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what signals do
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # --- the three ways to run ------------------------------------------------------------------------------------
@@ -212,16 +243,26 @@ def _ping(options: argparse.Namespace, settings: Settings, plan: Plan) -> int:
         samples: list[Sample] = []
         counted: dict[str, Any] = {}
         interrupted = False
+        failure: DlcpError | None = None
         before = endpoint.stats()
         try:
             counted = measure(endpoint, LISTENER_RANK, plan, samples)
         except KeyboardInterrupt:
             interrupted = True
+        except DlcpError as error:
+            if not samples:
+                raise
+            failure = error
         print(_headline(options.address, settings, plan))
         if interrupted:
             print(f"interrupted after {len(samples)} messages")
+        if failure is not None:
+            print(f"failed after {len(samples)} messages")
         for line in report(endpoint, LISTENER_RANK, before, samples, counted.get("held_packets", 0)):
             print(line)
+        if failure is not None:
+            sys.stdout.flush()
+            raise failure
         return 130 if interrupted else 0
 
 
@@ -250,6 +291,10 @@ def _listener(key_file: str) -> Iterator[str]:
         "--once",
         "--key-file",
         key_file,
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        "0",
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

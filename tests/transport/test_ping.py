@@ -7,8 +7,10 @@ import dataclasses
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,43 @@ def test_listener_serves_several_clients_and_ends_with_ctrl_c(tmp_path: Path) ->
         assert listener.stderr.read() == ""
 
 
+def test_demo_takes_no_port_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("DLCP_PORT", str(taken.getsockname()[1]))
+        result = run("--demo", "--size", "1K", "--count", "5")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_lost_listener_leaves_a_report_and_an_error(end: signal.Signals) -> None:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*COMMAND, "--listen"], **pipes) as listener:  # type: ignore[call-overload]
+        address = listener.stdout.readline().removeprefix("listening on ").strip()
+        client = subprocess.Popen([*COMMAND, address, "--size", "1K", "--duration", "60"], **pipes)  # type: ignore[call-overload]
+        with client:
+            time.sleep(1.5)
+            listener.send_signal(end)
+            out, err = client.communicate(timeout=PATIENCE_S)
+        assert listener.wait(PATIENCE_S) == 0
+        assert listener.stderr.read() == ""
+    assert client.returncode == 2
+    assert "failed after" in out
+    assert "goodput" in out
+    assert "the peer closed its endpoint" in err
+    assert err.count("\n") == 1
+
+
+def test_output_that_nobody_reads_is_no_error() -> None:
+    command = [*COMMAND, "--demo", "--size", "1K", "--count", "5"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(PATIENCE_S) == 141
+
+
 def test_duration_in_place_of_a_count() -> None:
     result = run("--demo", "--size", "1K", "--duration", "0.1")
     assert (result.returncode, result.stderr) == (0, "")
@@ -88,6 +127,7 @@ def test_duration_in_place_of_a_count() -> None:
     [
         ((), "give one of ADDRESS, --listen and --demo"),
         (("--demo", "--listen"), "give one of"),
+        (("--demo", "--port", "7000"), "leave out --bind, --port"),
         (("--demo", "--size", "0"), "'0'; accepted: 1 to 4294967295 bytes"),
         (("--demo", "--size", "4G"), "'4G'; accepted"),
         (("--demo", "--size", "5X"), "'5X'; accepted"),
