@@ -34,7 +34,7 @@ help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
-	@echo "make bench     benchmarks, printed and stored"
+	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
 	@echo "make soak      random networks, many seeds               SEEDS=$(SEEDS)"
 	@echo "make demo      two ranks on this machine"

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from dlcp import _native, errors
 from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
-from dlcp.transport.transfer import Dispatcher, Outcome, TransferFuture
+from dlcp.transport.transfer import Dispatcher, Outcome, TransferFuture, check_timeout
 
 logger = logging.getLogger("dlcp")
 
@@ -90,6 +90,10 @@ class Endpoint:
 
     def __init__(self, rank: int, *, settings: Settings | None = None, **changes: Any) -> None:
         _unsigned("rank", rank, 32)
+        if settings is not None and not isinstance(settings, Settings):
+            raise errors.SettingsError(
+                f"settings is {settings!r}; accepted: a Settings, or None to read them"
+            )
         settings = Settings.load(**changes) if settings is None else settings.replace(**changes)
         self._rank = rank
         self._settings = settings
@@ -169,6 +173,7 @@ class Endpoint:
         _unsigned("rank", rank, 32)
         if not isinstance(address, str):
             raise errors.AddressError(f"address is {address!r}; accepted: a text like 127.0.0.1:7000")
+        check_timeout("timeout_s", timeout_s)
         timeout_s = self._settings.connect_timeout_s if timeout_s is None else timeout_s
         before = self._strangers() if wait else {}
         is_new = self._host.connect(rank, address)
@@ -192,6 +197,7 @@ class Endpoint:
         Raises PeerTimeoutError, ClosedError, ForkError.
         """
         _unsigned("rank", rank, 32)
+        check_timeout("timeout_s", timeout_s)
         if not self._host.wait_established(rank, timeout_s):
             raise errors.PeerTimeoutError(
                 f"rank {rank} did not come within {timeout_s:g} s; see that it is started and connects to"
@@ -273,6 +279,7 @@ class Endpoint:
         `timeout_s`: then the message is given up (None: no limit but the peer's silence, peer_timeout_s).
         Raises what isend raises, TransferTimeoutError, and the message's own TransferError.
         """
+        check_timeout("timeout_s", timeout_s)
         transfer = self._start_send(
             rank, data, tag, traffic_class, delivery, loss_ratio, deadline_s, importance, wait_follows=True
         )
@@ -300,6 +307,7 @@ class Endpoint:
         `timeout_s`: then the message is given up (None: no limit but the silence of `rank`, peer_timeout_s).
         Raises what ireceive raises, TransferTimeoutError, and the message's own TransferError.
         """
+        check_timeout("timeout_s", timeout_s)
         transfer = self._start_receive(rank, buffer, tag, wait_follows=True)
         return self._finish(
             TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag), timeout_s
@@ -310,6 +318,7 @@ class Endpoint:
 
         Never needed: the endpoint has a thread. True if a message became over. Raises ClosedError, ForkError.
         """
+        check_timeout("timeout_s", timeout_s)
         return self._host.progress(timeout_s)
 
     # ---- what happened ----
@@ -365,7 +374,7 @@ class Endpoint:
             raise errors.TrafficClassError(
                 f"traffic_class is {traffic_class!r}; accepted: 0 to 6, 6 leaves first"
             )
-        if delivery not in _DELIVERIES:
+        if not isinstance(delivery, str) or delivery not in _DELIVERIES:
             raise errors.ArgumentError(
                 f"delivery is {delivery!r}; accepted: {', '.join(map(repr, _DELIVERIES))}"
             )
@@ -510,6 +519,23 @@ def check_deadline(delivery: str, deadline_s: float | None) -> None:
         raise errors.DeadlineError(f"deadline_s is {deadline_s!r}; accepted: more than 0 seconds")
 
 
+def _check_plain(memory: object, name: str, *, writable: bool) -> None:
+    """Raises ShapeError: no memory, or none to write to. What it looks like is the host's to say."""
+    try:
+        view = memoryview(memory)  # type: ignore[arg-type]
+    except TypeError:
+        raise errors.ShapeError(
+            f"{name} is of type {type(memory).__name__}, which has no memory to {'fill' if writable else 'send'};"
+            " accepted: a NumPy array, a bytes-like object or a CPU tensor"
+        ) from None
+    except (ValueError, BufferError):
+        return
+    if writable and view.readonly:
+        raise errors.ShapeError(
+            f"{name} of type {type(memory).__name__} is read-only; accepted: writable memory, such as a bytearray"
+        )
+
+
 def _scores(delivery: str, importance: Importance | None) -> Importance:
     """Importance of all blocks, or of each."""
     if importance is None:
@@ -530,6 +556,8 @@ def _scores(delivery: str, importance: Importance | None) -> Importance:
 def _memory(memory: Memory, name: str, *, writable: bool) -> Memory:
     """Memory as the native host takes it; arrays are looked at here, where the sentence can name their shape."""
     if not isinstance(memory, np.ndarray):
+        if not hasattr(memory, "__dlpack__"):
+            _check_plain(memory, name, writable=writable)
         return memory
     if memory.dtype.hasobject:
         raise errors.ShapeError(f"{name} has dtype {memory.dtype}, Python objects; accepted: numbers")

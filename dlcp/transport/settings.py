@@ -98,6 +98,26 @@ _KEY = _Rule(
 )
 
 
+def _without_key(value: Any) -> str:
+    """What may be shown of a job key."""
+    if not isinstance(value, bytes):
+        return f"a {type(value).__name__}"
+    return f"a secret of {_count_bytes(value)}"
+
+
+def _count_bytes(content: bytes) -> str:
+    return f"{len(content)} byte{'' if len(content) == 1 else 's'}"
+
+
+def _plain(name: str, value: Any) -> Any:
+    """The value as it is kept: lists and paths are as good as tuples and texts."""
+    if name == "dscp" and isinstance(value, list):
+        return tuple(value)
+    if name == "key_file" and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value
+
+
 def _setting(default: Any, rule: _Rule, *, auto: bool = False, secret: bool = False) -> Any:
     return field(default=default, repr=not secret, metadata={"rule": rule, "auto": auto})
 
@@ -175,11 +195,16 @@ class Settings:
     max_peers: int = _setting(4096, _number(int, 1, 65535))
     max_messages_per_peer: int = _setting(16384, _number(int, 1, 2**20))
     max_unexpected_bytes: int = _setting(64 * 1024 * 1024, _number(int, 0, 2**40))
-    """Payload kept for messages that nobody has asked for yet; beyond it senders hold."""
+    """Payload kept for messages that nobody has asked for yet.
+
+    Beyond it packets are discarded and senders told to hold.
+    """
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            _check(item.name, getattr(self, item.name), f"setting {item.name}")
+            value = _plain(item.name, getattr(self, item.name))
+            _check(item.name, value, f"setting {item.name}")
+            object.__setattr__(self, item.name, value)
         if self.key is not None and self.key_file is not None:
             raise SettingsError("key and key_file are both set; give one of them")
         if self.encrypt and self.key is None and self.key_file is None:
@@ -235,6 +260,10 @@ def read_key_file(path: Path) -> bytes:
     """
     try:
         content = path.read_bytes()
+    except IsADirectoryError as error:
+        raise SettingsError(
+            f"key file {path} is a directory; accepted: a file of {KEY_BYTES} bytes"
+        ) from error
     except OSError as error:
         raise SettingsError(
             f"key file {path}: {error.strerror}; write 32 random bytes there: head -c 32 /dev/urandom > {path}"
@@ -247,7 +276,7 @@ def read_key_file(path: Path) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise SettingsError(
-            f"key file {path} has {len(content)} bytes; accepted: exactly {KEY_BYTES} bytes, or {2 * KEY_BYTES} "
+            f"key file {path} has {_count_bytes(content)}; accepted: exactly {KEY_BYTES} bytes, or {2 * KEY_BYTES} "
             "hexadecimal digits"
         )
     return key
@@ -276,7 +305,7 @@ def _check(name: str, value: Any, where: str) -> None:
     if value is None and auto:
         return
     if not rule.accepts(value):
-        shown = "a secret" if name == "key" else repr(value)
+        shown = _without_key(value) if name == "key" else repr(value)
         raise SettingsError(f"{where} is {shown}; accepted: {rule.words}{', or auto' if auto else ''}")
 
 

@@ -121,6 +121,7 @@ class TransferFuture:
 
         `timeout`: seconds. Raises TransferTimeoutError when it has passed.
         """
+        check_timeout("timeout", timeout)
         if not self._host.wait(self._transfer, timeout):
             raise errors.TransferTimeoutError(
                 f"{self._name()} is not over after {timeout:g} s; it goes on: call result() again or cancel()"
@@ -164,6 +165,20 @@ class TransferFuture:
     def _name(self) -> str:
         whom = "any rank" if self._rank is None else f"rank {self._rank}"
         return f"{self._action} {whom}, tag {self._tag}"
+
+
+def check_timeout(name: str, timeout: object) -> None:
+    """Raises ArgumentError: not a number of seconds, and not None."""
+    if timeout is None:
+        return
+    if (
+        not isinstance(timeout, int | float | np.integer | np.floating)
+        or isinstance(timeout, bool)
+        or not timeout >= 0
+    ):
+        raise errors.ArgumentError(
+            f"{name} is {timeout!r}; accepted: a number of seconds from 0, or None: no limit"
+        )
 
 
 class Dispatcher:

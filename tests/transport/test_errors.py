@@ -52,6 +52,11 @@ BAD_SENDS = {
     "tag above": ({"tag": 1 << 64}, errors.ArgumentError, "tag is 18446744073709551616; accepted"),
     "tag below": ({"tag": -1}, errors.ArgumentError, "tag is -1; accepted"),
     "delivery": ({"delivery": "fast"}, errors.ArgumentError, "'fast'; accepted: 'reliable', 'bounded'"),
+    "delivery of another type": (
+        {"delivery": ["reliable"]},
+        errors.ArgumentError,
+        r"\['reliable'\]; accepted",
+    ),
     "loss of all": (
         {"delivery": "bounded", "loss_ratio": 1.0},
         errors.BudgetError,
@@ -101,7 +106,7 @@ def test_send_names_value_and_range(pair: tuple[Endpoint, Endpoint], case: str) 
         (3, "int"),
         (None, "NoneType"),
         ("text", "str"),
-        ([1, 2], "list"),
+        ([1, 2], "list, which has no memory to send"),
         (memoryview(b"abcdef")[::2], "memoryview"),
     ],
 )
@@ -116,10 +121,10 @@ def test_send_refuses_memory_that_is_no_message(
     ("buffer", "words"),
     [
         (READ_ONLY, "read-only"),
-        (b"constant", "writable"),
+        (b"constant", "of type bytes is read-only; accepted: writable"),
         (np.zeros((4, 4))[:, 0], "is not C-contiguous"),
         (np.array([object()]), "Python objects"),
-        (7, "int"),
+        (7, "int, which has no memory to fill"),
     ],
 )
 def test_receive_refuses_memory_it_cannot_fill(
@@ -127,6 +132,35 @@ def test_receive_refuses_memory_it_cannot_fill(
 ) -> None:
     with pytest.raises(errors.ShapeError, match=words):
         pair[0].ireceive(1, buffer)
+
+
+@pytest.mark.parametrize("timeout", [-1.0, float("nan"), "1", True, [1]])
+def test_timeout_must_be_a_time(pair: tuple[Endpoint, Endpoint], timeout: Any) -> None:
+    words = "is .*; accepted: a number of seconds from 0, or None"
+    a, b = pair
+    with pytest.raises(errors.ArgumentError, match="timeout_s " + words):
+        a.send(1, ARRAY, timeout_s=timeout)
+    with pytest.raises(errors.ArgumentError, match="timeout_s " + words):
+        a.receive(1, ARRAY.copy(), timeout_s=timeout)
+    with pytest.raises(errors.ArgumentError, match="timeout_s " + words):
+        a.connect(1, b.address, timeout_s=timeout)
+    with pytest.raises(errors.ArgumentError, match="timeout_s " + words):
+        a.wait_for_peer(1, timeout_s=timeout)
+    with pytest.raises(errors.ArgumentError, match="timeout_s " + words):
+        a.progress(timeout)
+    future = a.ireceive(1, ARRAY.copy(), tag=99)
+    with pytest.raises(errors.ArgumentError, match="timeout " + words):
+        future.result(timeout)
+    with pytest.raises(errors.ArgumentError, match="timeout " + words):
+        future.exception(timeout)
+    future.cancel()
+    with pytest.raises(errors.TransferCancelledError):
+        future.result(np.float32(10))
+
+
+def test_settings_must_be_settings() -> None:
+    with pytest.raises(errors.SettingsError, match=r"settings is \{'port': 1\}; accepted: a Settings"):
+        Endpoint(0, settings={"port": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rank", [-1, 1 << 32, 1.0, "1", True])

@@ -119,7 +119,9 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
         ({"port": 65536}, "setting port is 65536"),
         ({"max_datagram_bytes": 100}, "accepted: an integer from 576 to 9 152, or auto"),
         ({"dscp": (0, 1)}, "8 integers from 0 to 63"),
-        ({"key": b"short"}, "setting key is a secret; accepted: 32 bytes"),
+        ({"key": b"short"}, "setting key is a secret of 5 bytes; accepted: 32 bytes"),
+        ({"key": b"s"}, "setting key is a secret of 1 byte; accepted: 32 bytes"),
+        ({"key": "short"}, "setting key is a str; accepted: 32 bytes"),
         ({"key": KEY, "key_file": "k"}, "give one of them"),
         ({"encrypt": True}, "there is no job key"),
         ({"congestion": "credit"}, "set it to the rate of this host's link"),
@@ -160,8 +162,21 @@ def test_key_file_is_raw_or_hexadecimal(tmp_path: Path, content: bytes) -> None:
 def test_key_file_of_another_length_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
-    with pytest.raises(SettingsError, match=f"has {len(content)} bytes; accepted: exactly 32 bytes, or 64"):
+    with pytest.raises(SettingsError, match=f"has {len(content)} bytes?; accepted: exactly 32 bytes, or 64"):
         read_key_file(path)
+
+
+def test_lists_and_paths_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(KEY)
+    settings = Settings(dscp=[0, 0, 0, 0, 0, 0, 0, 46], key_file=tmp_path / "key")  # type: ignore[arg-type]
+    assert settings.dscp == (0, 0, 0, 0, 0, 0, 0, 46)
+    assert settings.key_file == str(tmp_path / "key")
+    assert settings.job_key() == KEY
+
+
+def test_directory_is_no_key_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is a directory; accepted: a file"):
+        read_key_file(tmp_path)
 
 
 def test_absent_key_file_says_how_to_make_one(tmp_path: Path) -> None:
