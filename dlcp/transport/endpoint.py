@@ -22,7 +22,7 @@ import numpy.typing as npt
 from dlcp import _native, errors
 from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
-from dlcp.transport.transfer import Dispatcher, Outcome, TransferFuture, check_timeout
+from dlcp.transport.transfer import Dispatcher, Outcome, PeerLog, TransferFuture, check_timeout
 
 logger = logging.getLogger("dlcp")
 
@@ -99,6 +99,7 @@ class Endpoint:
         self._settings = settings
         self._host = _native.Host(_options(rank, settings))
         self._dispatcher = Dispatcher(self._host, rank)
+        self._log = PeerLog(self._host)
         # Also at the interpreter's end, when no thread of ours may be left inside.
         self._finalizer = weakref.finalize(self, _close, self._host, self._dispatcher)
         for line in self.warnings:
@@ -179,16 +180,11 @@ class Endpoint:
         is_new = self._host.connect(rank, address)
         if not wait or self._host.wait_established(rank, timeout_s):
             return
-        hints = [
-            reason
-            for counter, reason in _STRANGER_HINTS.items()
-            if self._strangers()[counter] > before[counter]
-        ]
         if is_new:
             self._host.disconnect(rank)
         raise errors.PeerTimeoutError(
             f"rank {rank} at {address} did not answer within {timeout_s:g} s; see that it is started as rank {rank},"
-            f" that the address is right and UDP to it is not filtered{''.join('; ' + hint for hint in hints)}"
+            f" that the address is right and UDP to it is not filtered, {_SAME}{self._hints(before)}"
         )
 
     def wait_for_peer(self, rank: int, *, timeout_s: float | None = None) -> None:
@@ -198,10 +194,11 @@ class Endpoint:
         """
         _unsigned("rank", rank, 32)
         check_timeout("timeout_s", timeout_s)
+        before = self._strangers()
         if not self._host.wait_established(rank, timeout_s):
             raise errors.PeerTimeoutError(
-                f"rank {rank} did not come within {timeout_s:g} s; see that it is started and connects to"
-                f" {self.address}"
+                f"rank {rank} did not come within {timeout_s:g} s; see that it is started, that it connects to"
+                f" {self.address} and UDP to it is not filtered, {_SAME}{self._hints(before)}"
             )
 
     def disconnect(self, rank: int) -> None:
@@ -259,7 +256,7 @@ class Endpoint:
         transfer = self._start_send(
             rank, data, tag, traffic_class, delivery, loss_ratio, deadline_s, importance, wait_follows=False
         )
-        return TransferFuture(self._host, transfer, self._dispatcher, "send to", rank, tag)
+        return TransferFuture(self._host, transfer, self._dispatcher, "send to", rank, tag, self._log)
 
     def send(
         self,
@@ -284,7 +281,7 @@ class Endpoint:
             rank, data, tag, traffic_class, delivery, loss_ratio, deadline_s, importance, wait_follows=True
         )
         return self._finish(
-            TransferFuture(self._host, transfer, self._dispatcher, "send to", rank, tag), timeout_s
+            TransferFuture(self._host, transfer, self._dispatcher, "send to", rank, tag, self._log), timeout_s
         )
 
     def ireceive(self, rank: int | None, buffer: Memory, *, tag: int = 0) -> TransferFuture:
@@ -297,7 +294,7 @@ class Endpoint:
         Raises ShapeError, MessageTooLongError, UnknownPeerError, LimitError, ClosedError, ForkError.
         """
         transfer = self._start_receive(rank, buffer, tag, wait_follows=False)
-        return TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag)
+        return TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag, self._log)
 
     def receive(
         self, rank: int | None, buffer: Memory, *, tag: int = 0, timeout_s: float | None = None
@@ -310,7 +307,8 @@ class Endpoint:
         check_timeout("timeout_s", timeout_s)
         transfer = self._start_receive(rank, buffer, tag, wait_follows=True)
         return self._finish(
-            TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag), timeout_s
+            TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag, self._log),
+            timeout_s,
         )
 
     def progress(self, timeout_s: float = 0.0) -> bool:
@@ -339,7 +337,7 @@ class Endpoint:
 
     def drain_log(self) -> tuple[LogEntry, ...]:
         """What happened to peers, paths and bounds since the last call; the oldest go beyond 1024 entries."""
-        return tuple(LogEntry(*entry) for entry in self._host.drain_log())
+        return self._log.drain()
 
     def advance_key_epoch(self) -> None:
         """Signs with the next generation of the session keys from now on. Raises KeyEpochError: no job key."""
@@ -412,6 +410,7 @@ class Endpoint:
                 return future.outcome  # it ended in the meantime
             error = errors.TransferTimeoutError(
                 f"{future._name()} was not over after {timeout_s:g} s and was given up"
+                f"{future._absence(timeout_s)}"
             )
             error.outcome = future.outcome
             raise error from None
@@ -420,11 +419,19 @@ class Endpoint:
                 self._host.wait(future._transfer, 1.0)
             raise
 
+    def _hints(self, before: dict[str, int]) -> str:
+        """What was seen since `before` of packets that could not be read, as the end of a sentence."""
+        after = self._strangers()
+        return "".join(
+            f"; {hint}" for counter, hint in _STRANGER_HINTS.items() if after[counter] > before[counter]
+        )
+
     def _strangers(self) -> dict[str, int]:
         engine = self.stats().engine
         return {counter: getattr(engine, counter) for counter in _STRANGER_HINTS}
 
 
+_SAME = "and that both sides have the same job key, job number and version"
 # Counters that rise while a handshake fails, and what that means.
 _STRANGER_HINTS = {
     "bad_tag": "packets with a wrong tag came meanwhile: the job keys differ",

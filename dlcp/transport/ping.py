@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from dlcp.errors import DlcpError, SettingsError
+from dlcp.errors import DlcpError, PeerTimeoutError, SettingsError
 from dlcp.transport.endpoint import Endpoint, check_deadline, check_loss
 from dlcp.transport.ping_report import Sample, report
 from dlcp.transport.settings import Settings
@@ -239,7 +239,14 @@ def _listen(options: argparse.Namespace, settings: Settings) -> int:
 def _ping(options: argparse.Namespace, settings: Settings, plan: Plan) -> int:
     # A rank of its own for each client, so that several may call one listener.
     with Endpoint(random.SystemRandom().randrange(1, 1 << 32), settings=settings) as endpoint:
-        endpoint.connect(LISTENER_RANK, options.address, timeout_s=options.timeout)
+        try:
+            endpoint.connect(LISTENER_RANK, options.address, timeout_s=options.timeout)
+        except PeerTimeoutError as error:
+            # Ranks are nothing that a user of ping chooses.
+            text = str(error).replace(f"rank {LISTENER_RANK} at ", "the listener at ", 1)
+            raise PeerTimeoutError(
+                text.replace(f"it is started as rank {LISTENER_RANK}", "it is started", 1)
+            ) from None
         samples: list[Sample] = []
         counted: dict[str, Any] = {}
         interrupted = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp import errors
+from dlcp.transport.statistics import LogEntry
 
 if TYPE_CHECKING:
     from dlcp import _native
@@ -70,7 +72,17 @@ class Outcome:
 class TransferFuture:
     """The future of one message, like concurrent.futures.Future. Made by Endpoint.isend and Endpoint.ireceive."""
 
-    __slots__ = ("_action", "_callbacks", "_dispatcher", "_host", "_rank", "_tag", "_transfer", "__weakref__")
+    __slots__ = (
+        "_action",
+        "_callbacks",
+        "_dispatcher",
+        "_host",
+        "_log",
+        "_rank",
+        "_tag",
+        "_transfer",
+        "__weakref__",
+    )
 
     def __init__(
         self,
@@ -80,7 +92,9 @@ class TransferFuture:
         action: str,
         rank: int | None,
         tag: int,
+        log: PeerLog,
     ) -> None:
+        self._log = log
         self._host = host
         self._transfer = transfer
         self._dispatcher = dispatcher
@@ -124,13 +138,15 @@ class TransferFuture:
         check_timeout("timeout", timeout)
         if not self._host.wait(self._transfer, timeout):
             raise errors.TransferTimeoutError(
-                f"{self._name()} is not over after {timeout:g} s; it goes on: call result() again or cancel()"
+                f"{self._name()} is not over after {timeout:g} s{self._absence(timeout)}; it goes on: call result()"
+                " again or cancel()"
             )
         name = self._transfer.error
         if name is None:
             return None
         outcome = self.outcome
-        error = _failure(name, self._name(), outcome)
+        absence = self._absence(outcome.waited_s) if name == "peer_timeout" else ""
+        error = _failure(name, self._name(), outcome, absence)
         error.outcome = outcome
         return error
 
@@ -162,6 +178,12 @@ class TransferFuture:
         """
         self._dispatcher.add(self, callback)
 
+    def _absence(self, waited_s: float | None) -> str:
+        """What is known of a peer that has gone, as the end of a clause; "" if it has not."""
+        if self._rank is None or waited_s is None or not self._log.has_closed(self._rank):
+            return ""
+        return f": the peer closed its endpoint before and has not come back within {waited_s:.3g} s"
+
     def _name(self) -> str:
         whom = "any rank" if self._rank is None else f"rank {self._rank}"
         return f"{self._action} {whom}, tag {self._tag}"
@@ -179,6 +201,40 @@ def check_timeout(name: str, timeout: object) -> None:
         raise errors.ArgumentError(
             f"{name} is {timeout!r}; accepted: a number of seconds from 0, or None: no limit"
         )
+
+
+class PeerLog:
+    """What happened to an endpoint, kept for drain_log, and which peers have closed and not come back."""
+
+    def __init__(self, host: _native.Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._entries: deque[LogEntry] = deque(maxlen=1024)
+        self._closed: set[int] = set()
+
+    def drain(self) -> tuple[LogEntry, ...]:
+        """The entries since the last call."""
+        with self._lock:
+            self._read()
+            entries = tuple(self._entries)
+            self._entries.clear()
+            return entries
+
+    def has_closed(self, rank: int) -> bool:
+        """Whether the last that was heard of a peer is its goodbye."""
+        with self._lock:
+            self._read()
+            return rank in self._closed
+
+    def _read(self) -> None:
+        for entry in itertools.starmap(LogEntry, self._host.drain_log()):
+            self._entries.append(entry)
+            if entry.rank is None:
+                continue
+            if entry.kind == "peer_established":
+                self._closed.discard(entry.rank)
+            elif entry.kind == "peer_down" and entry.error == "peer_closed":
+                self._closed.add(entry.rank)
 
 
 class Dispatcher:
@@ -235,10 +291,12 @@ def _call(callback: Callable[[TransferFuture], object], future: TransferFuture) 
         logger.exception("callback of %r", future)
 
 
-def _failure(name: str, what: str, outcome: Outcome) -> errors.TransferError:
-    """The exception for an error of the engine, by its name."""
+def _failure(name: str, what: str, outcome: Outcome, absence: str = "") -> errors.TransferError:
+    """The exception for an error of the engine, by its name; `absence`: what is known of a peer that has gone."""
     waited = f"after {outcome.waited_s:.3g} s"
     match name:
+        case "peer_timeout" if absence:
+            return errors.PeerTimeoutError(f"{what}{absence}; see whether it is to be started again")
         case "peer_timeout":
             return errors.PeerTimeoutError(
                 f"{what}: the peer went silent {waited}; see whether its process runs and the network reaches it"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -892,3 +893,31 @@ def test_dropped_endpoint_closes() -> None:
     assert host() is None
     with Endpoint(0, port=int(address.rsplit(":", 1)[1])) as again:
         assert again.address == address
+
+
+def test_timeout_says_that_the_peer_had_closed() -> None:
+    with Endpoint(0, peer_timeout_s=0.5) as a:
+        with Endpoint(1) as b:
+            a.connect(1, b.address)
+            b.wait_for_peer(0, timeout_s=PATIENCE_S)  # otherwise there is nobody to say goodbye to
+        seen: list[str] = []
+        give_up = time.monotonic() + PATIENCE_S
+        while "peer_down" not in seen and time.monotonic() < give_up:
+            seen += [entry.kind for entry in a.drain_log()]
+            time.sleep(0.01)
+        assert seen == ["peer_established", "peer_down"]
+        words = "closed its endpoint before and has not come back within"
+        with pytest.raises(errors.PeerTimeoutError, match=words):
+            a.send(1, b"x", timeout_s=PATIENCE_S)
+        with pytest.raises(errors.TransferTimeoutError, match=words):
+            a.send(1, b"x", timeout_s=0.05)
+
+
+def test_connection_timeouts_say_what_both_sides_need() -> None:
+    words = "both sides have the same job key, job number and version"
+    with Endpoint(0) as a, Endpoint(1, job=7) as b:
+        with pytest.raises(errors.PeerTimeoutError, match=words):
+            a.connect(1, b.address, timeout_s=0.2)
+        b.connect(0, a.address, wait=False)
+        with pytest.raises(errors.PeerTimeoutError, match=words + "; packets of another job"):
+            a.wait_for_peer(1, timeout_s=0.5)

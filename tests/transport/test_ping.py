@@ -143,7 +143,7 @@ def test_duration_in_place_of_a_count() -> None:
         (("--listen", "--key-file", "/nowhere/key"), "key file /nowhere/key: No such file"),
         (("--listen", "--bind", "0.0.0.0"), "no job key, and other hosts can reach 0.0.0.0"),
         (("nowhere",), "address 'nowhere' of rank 0"),
-        (("127.0.0.1:9", "--timeout", "0.1"), "did not answer within 0.1 s"),
+        (("127.0.0.1:9", "--timeout", "0.1"), "the listener at 127.0.0.1:9 did not answer within 0.1 s"),
     ],
 )
 def test_mistakes_end_with_2_and_a_sentence(
