@@ -82,17 +82,18 @@ void report(const Settings& settings, const char* variant, const Result& sender,
     const auto per_second = [](std::uint64_t count, double time) {
         return time > 0 ? static_cast<double>(count) / time : 0.0;
     };
-    printf("{\"variant\": \"%s\", \"packet_bytes\": %u, \"paths\": %u, \"run_packets\": %u, "
-           "\"sent_packets\": %llu, \"received_packets\": %llu, "
-           "\"sender_packets_per_cpu_second\": %.0f, \"receiver_packets_per_cpu_second\": %.0f, "
-           "\"received_packets_per_second\": %.0f, \"packets_per_send_call\": %.1f, "
-           "\"packets_per_receive_call\": %.1f}\n",
-           variant, settings.packet_bytes, settings.paths, settings.run_packets,
-           static_cast<unsigned long long>(sender.packets), static_cast<unsigned long long>(receiver.packets),
-           per_second(sender.packets, sender.cpu_seconds), per_second(receiver.packets, receiver.cpu_seconds),
-           per_second(receiver.packets, seconds),
-           sender.calls ? static_cast<double>(sender.packets) / static_cast<double>(sender.calls) : 0.0,
-           receiver.calls ? static_cast<double>(receiver.packets) / static_cast<double>(receiver.calls) : 0.0);
+    printf(
+        "{\"variant\": \"%s\", \"packet_bytes\": %u, \"paths\": %u, \"run_packets\": %u, "
+        "\"sent_packets\": %llu, \"received_packets\": %llu, "
+        "\"sender_packets_per_cpu_second\": %.0f, \"receiver_packets_per_cpu_second\": %.0f, "
+        "\"received_packets_per_second\": %.0f, \"packets_per_send_call\": %.1f, "
+        "\"packets_per_receive_call\": %.1f}\n",
+        variant, settings.packet_bytes, settings.paths, settings.run_packets,
+        static_cast<unsigned long long>(sender.packets), static_cast<unsigned long long>(receiver.packets),
+        per_second(sender.packets, sender.cpu_seconds), per_second(receiver.packets, receiver.cpu_seconds),
+        per_second(receiver.packets, seconds),
+        sender.calls ? static_cast<double>(sender.packets) / static_cast<double>(sender.calls) : 0.0,
+        receiver.calls ? static_cast<double>(receiver.packets) / static_cast<double>(receiver.calls) : 0.0);
     fflush(stdout);
 }
 
@@ -184,8 +185,8 @@ void touch(const Settings& settings, const std::uint8_t* bytes, std::size_t coun
 class Sender {
 public:
     virtual ~Sender() = default;
-    virtual std::uint32_t burst() const = 0;          // packets per send_burst()
-    virtual std::uint64_t send_burst() = 0;           // packets the kernel took
+    virtual std::uint32_t burst() const = 0;  // packets per send_burst()
+    virtual std::uint64_t send_burst() = 0;   // packets the kernel took
     virtual std::uint64_t calls() const = 0;
 };
 
@@ -193,7 +194,7 @@ class Receiver {
 public:
     virtual ~Receiver() = default;
     virtual dlcp_address address() const = 0;
-    virtual std::uint64_t receive() = 0;              // packets; 0: none there
+    virtual std::uint64_t receive() = 0;  // packets; 0: none there
     virtual void wait() = 0;
     virtual std::uint64_t calls() const = 0;
 };
@@ -203,9 +204,10 @@ public:
     BareSender(const Settings& settings, const dlcp_address& to)
         : segments_(std::max(1u, std::min(64u, 65000u / settings.packet_bytes))),
           super_bytes_(segments_ * settings.packet_bytes),
-          memory_(std::max<std::size_t>({messages, burst_packets / segments_, settings.memory_bytes / super_bytes_}) *
-                      super_bytes_,
-                  1) {
+          memory_(
+              std::max<std::size_t>({messages, burst_packets / segments_, settings.memory_bytes / super_bytes_}) *
+                  super_bytes_,
+              1) {
         sockaddr_in own;
         socket_ = loopback_socket(own);
         set_option(socket_, IPPROTO_UDP, UDP_SEGMENT, static_cast<int>(settings.packet_bytes));
@@ -381,11 +383,15 @@ private:
 
 void run(const Settings& settings, const char* variant, bool driver_sends, bool driver_receives, bool windowed) {
     std::unique_ptr<Receiver> to;
-    if (driver_receives) to = std::make_unique<DriverReceiver>(settings);
-    else to = std::make_unique<BareReceiver>(settings);
+    if (driver_receives)
+        to = std::make_unique<DriverReceiver>(settings);
+    else
+        to = std::make_unique<BareReceiver>(settings);
     std::unique_ptr<Sender> from;
-    if (driver_sends) from = std::make_unique<DriverSender>(settings, to->address());
-    else from = std::make_unique<BareSender>(settings, to->address());
+    if (driver_sends)
+        from = std::make_unique<DriverSender>(settings, to->address());
+    else
+        from = std::make_unique<BareSender>(settings, to->address());
 
     CreditPair credit;
     std::atomic<bool> stop{false};
@@ -452,10 +458,12 @@ void run_capacity(std::uint32_t packet_bytes, std::uint32_t segments, bool gro) 
     }
     close(sender);
     close(receiver);
-    printf("{\"packet_bytes\": %u, \"segments\": %u, \"gro\": %s, \"granted_bytes\": %d, \"held_payload_bytes\": %llu, "
-           "\"ratio\": %.3f}\n",
-           packet_bytes, segments, gro ? "true" : "false", granted_bytes, static_cast<unsigned long long>(held_bytes),
-           static_cast<double>(held_bytes) / granted_bytes);
+    printf(
+        "{\"packet_bytes\": %u, \"segments\": %u, \"gro\": %s, \"granted_bytes\": %d, \"held_payload_bytes\": "
+        "%llu, "
+        "\"ratio\": %.3f}\n",
+        packet_bytes, segments, gro ? "true" : "false", granted_bytes, static_cast<unsigned long long>(held_bytes),
+        static_cast<double>(held_bytes) / granted_bytes);
 }
 
 Settings parse(int argc, char** argv) {
@@ -513,12 +521,9 @@ int main(int argc, char** argv) {
         bool driver_sends, driver_receives, windowed;
     };
     const Variant variants[] = {
-        {"bare_open", false, false, false},
-        {"bare_window", false, false, true},
-        {"driver_open", true, true, false},
-        {"driver_window", true, true, true},
-        {"driver_sends_window", true, false, true},
-        {"driver_receives_window", false, true, true},
+        {"bare_open", false, false, false},         {"bare_window", false, false, true},
+        {"driver_open", true, true, false},         {"driver_window", true, true, true},
+        {"driver_sends_window", true, false, true}, {"driver_receives_window", false, true, true},
     };
     for (const Variant& variant : variants) {
         if (!settings.only.empty() && settings.only != variant.name) continue;

@@ -44,7 +44,8 @@ bool Endpoint::Impl::authentic(Peer& peer, const wire::Datagram& d) {
         const std::span<const std::uint8_t> payload = d.content();
         if (d.header.flags & wire::flag::encrypted) {
             // In place, in the driver's buffer: the caller's memory sees only what proved authentic.
-            good = key->decrypt(d.bytes, d.header.packet_number, payload, const_cast<std::uint8_t*>(d.payload), d.tag);
+            good = key->decrypt(d.bytes, d.header.packet_number, payload, const_cast<std::uint8_t*>(d.payload),
+                                d.tag);
         } else {
             good = key->verify(d.bytes, d.header.packet_number, payload, d.tag);
         }
@@ -94,8 +95,9 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         if (h.flags & wire::flag::trimmed) {
             // Not authentic: it may hasten a repair of a packet that was not seen, nothing else.
             ++counters_.trimmed_packets_received;
-            if (h.packet_number >> 62 == 0 && peer->window.fresh(h.packet_number) && peer->trimmed_numbers.size() < most_trimmed &&
-                !peer->window.empty() && h.packet_number < peer->window.largest() + PacketWindow::width) {
+            if (h.packet_number >> 62 == 0 && peer->window.fresh(h.packet_number) &&
+                peer->trimmed_numbers.size() < most_trimmed && !peer->window.empty() &&
+                h.packet_number < peer->window.largest() + PacketWindow::width) {
                 peer->trimmed_numbers.push_back(h.packet_number);
                 queue_control(*peer);
             }
@@ -169,7 +171,8 @@ std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Hea
     IncomingEntry& entry = peer.incoming[h.message_id];
     entry.state = IncomingEntry::State::active;
     entry.slot = slot;
-    if (m.posted && m.message_bytes > m.capacity_bytes) finish_incoming(now, slot, CommandError::receive_too_small);
+    if (m.posted && m.message_bytes > m.capacity_bytes)
+        finish_incoming(now, slot, CommandError::receive_too_small);
     return slot;
 }
 
@@ -195,8 +198,13 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
         if (std::find(peer.hold_ids.begin(), peer.hold_ids.end(), h.message_id) == peer.hold_ids.end()) {
             peer.hold_ids.push_back(h.message_id);
             queue_control(peer);
-            push_event({EventKind::bound_reached, CommandError::too_many_messages, {peer.index}, {}, h.tag,
-                        static_cast<std::uint32_t>(Bound::messages), {0}});
+            push_event({EventKind::bound_reached,
+                        CommandError::too_many_messages,
+                        {peer.index},
+                        {},
+                        h.tag,
+                        static_cast<std::uint32_t>(Bound::messages),
+                        {0}});
         }
         return false;
     }
@@ -214,8 +222,13 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
     if (entry.state == IncomingEntry::State::unknown && open_message(now, peer, h) == UINT32_MAX) {
         entry.state = IncomingEntry::State::held;
         ++peer.held;
-        push_event({EventKind::bound_reached, CommandError::none, {peer.index}, {}, h.tag,
-                    static_cast<std::uint32_t>(Bound::unexpected_bytes), {0}});
+        push_event({EventKind::bound_reached,
+                    CommandError::none,
+                    {peer.index},
+                    {},
+                    h.tag,
+                    static_cast<std::uint32_t>(Bound::unexpected_bytes),
+                    {0}});
     }
     if (entry.state == IncomingEntry::State::held) {
         ++counters_.held_packets;
@@ -306,7 +319,9 @@ void Endpoint::Impl::finish_incoming(Time now, std::uint32_t slot, CommandError 
             m.received.invert();
             counters_.abandoned_blocks += m.abandoned_blocks;
             counters_.abandoned_bytes += m.abandoned_bytes;
-            if (entry) entry->state = m.abandoned_blocks > 0 ? IncomingEntry::State::abandoned : IncomingEntry::State::delivered;
+            if (entry)
+                entry->state =
+                    m.abandoned_blocks > 0 ? IncomingEntry::State::abandoned : IncomingEntry::State::delivered;
         } else if (entry) {
             // Our side gave up, or the sender did: tell it, or confirm.
             entry->state = error == CommandError::peer_cancelled ? IncomingEntry::State::delivered
@@ -338,8 +353,13 @@ void Endpoint::Impl::finish_incoming(Time now, std::uint32_t slot, CommandError 
             ++counters_.messages_received;
         else
             ++counters_.messages_failed;
-        push_event({error == CommandError::none ? EventKind::receive_finished : EventKind::receive_failed, error,
-                    {owner}, incoming_id(slot), m.tag, 0, now - m.since});
+        push_event({error == CommandError::none ? EventKind::receive_finished : EventKind::receive_failed,
+                    error,
+                    {owner},
+                    incoming_id(slot),
+                    m.tag,
+                    0,
+                    now - m.since});
     }
     if (m.posted && m.wanted_peer != UINT32_MAX) --peers_[m.wanted_peer]->receives;
     if (owner != UINT32_MAX) update_liveness(now, *peers_[owner]);
@@ -359,7 +379,8 @@ void Endpoint::Impl::advance_floor(Time now, Peer& peer, std::uint32_t floor) {
     for (std::uint32_t id = peer.incoming.base(); id != floor && id != peer.incoming.end(); ++id) {
         IncomingEntry& entry = peer.incoming[id];
         if (entry.state == IncomingEntry::State::held) --peer.held;
-        if (entry.state == IncomingEntry::State::active) finish_incoming(now, entry.slot, CommandError::peer_cancelled);
+        if (entry.state == IncomingEntry::State::active)
+            finish_incoming(now, entry.slot, CommandError::peer_cancelled);
         if (entry.slot == UINT32_MAX) continue;
         const std::uint32_t slot = entry.slot;
         entry.slot = UINT32_MAX;

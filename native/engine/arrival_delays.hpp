@@ -103,7 +103,7 @@ private:
     std::array<std::int64_t, 32> samples_{};
     std::size_t count_ = 0;
     std::vector<Lane> lanes_;
-    std::int64_t jitter_ = 0;      // mean change of a lane's delay from one packet to the next
+    std::int64_t jitter_ = 0;                    // mean change of a lane's delay from one packet to the next
     std::int64_t least_ = 0, least_before_ = 0;  // of anything, present and previous epoch
     Time least_start_{0};
 };

@@ -33,8 +33,8 @@ struct EndpointConfig {
     std::uint16_t max_datagram_bytes = 1472;  // 576 .. 9152: UDP payload
 
     // Spraying.
-    std::uint16_t paths = 8;             // 1..64
-    std::uint16_t run_packets = 16;      // packets of one path in a row; 1 sprays packet by packet
+    std::uint16_t paths = 8;         // 1..64
+    std::uint16_t run_packets = 16;  // packets of one path in a row; 1 sprays packet by packet
 
     // Congestion control.
     CongestionAlgorithm congestion = CongestionAlgorithm::window;
@@ -43,23 +43,24 @@ struct EndpointConfig {
     Duration target_delay = milliseconds(1);
     Bytes initial_window{64 * 1024};
     Bytes max_window{16 * 1024 * 1024};
-    Rate line_rate{0};                   // of this host's link; 0: unknown (no cap); required by line_rate and credit
+    Rate line_rate{0};  // of this host's link; 0: unknown (no cap); required by line_rate and credit
     // What this endpoint can buffer before reading, for all peers together: offered to senders as credit.
     Bytes receive_buffer{2 * 1024 * 1024};
 
     // Timers.
-    Duration initial_rtt = milliseconds(10);    // until measured
-    Duration min_rto = microseconds(200);       // floor near a data centre's round trip, not TCP's 200 ms
+    Duration initial_rtt = milliseconds(10);  // until measured
+    Duration min_rto = microseconds(200);     // floor near a data centre's round trip, not TCP's 200 ms
     Duration max_rto = seconds(1);
     Duration max_ack_delay = microseconds(500);
     // How late a driver may call back after next_deadline(): pacing allows this much of its rate at once.
     Duration timer_granularity = microseconds(100);
-    Duration peer_timeout = seconds(10);        // silence after which a peer with work outstanding is dead
+    Duration peer_timeout = seconds(10);  // silence after which a peer with work outstanding is dead
 
     // Bounds.
-    std::uint32_t max_peers = 4096;              // 1..65535 (a session names its peer in 16 bits); at the bound: connect fails; an incoming hello is dropped
-    std::uint32_t max_messages_per_peer = 16384; // at the bound: send and receive fail with too_many_messages
-    Bytes max_unexpected{64 * 1024 * 1024};      // payload kept without a receive; at the bound: senders hold
+    std::uint32_t max_peers =
+        4096;  // 1..65535 (a session names its peer in 16 bits); at the bound: connect fails; an incoming hello is dropped
+    std::uint32_t max_messages_per_peer = 16384;  // at the bound: send and receive fail with too_many_messages
+    Bytes max_unexpected{64 * 1024 * 1024};       // payload kept without a receive; at the bound: senders hold
 
     // DSCP per traffic class (RFC 2474). Default: class selectors, control CS7 … class 0 CS0.
     std::array<std::uint8_t, 8> dscp = {0, 8, 16, 24, 32, 40, 48, 56};

@@ -60,7 +60,8 @@ public:
     Rate pacing_rate(Duration rtt) const override {
         if (rtt.value <= 0) return line_rate_;
         // 1.25: a little above window/rtt, so that pacing never is what limits; 2 while searching.
-        const Rate rate = rate_of({static_cast<std::uint64_t>(slow_start_ ? window_ * 2 : window_ + window_ / 4)}, rtt);
+        const Rate rate =
+            rate_of({static_cast<std::uint64_t>(slow_start_ ? window_ * 2 : window_ + window_ / 4)}, rtt);
         return line_rate_.value_bps != 0 ? std::min(rate, line_rate_) : rate;
     }
 
@@ -75,7 +76,8 @@ private:
         // A small window tolerates more queue than a large one, so that flows sharing a queue converge (Swift section
         // 3.3, flow scaling): twice the target at 16 packets and fewer, 1.4 times at 100.
         const double packets = std::max(16.0, static_cast<double>(window_) / datagram_);
-        const Duration target{target_.value + static_cast<std::int64_t>(static_cast<double>(target_.value) * 4.0 / std::sqrt(packets))};
+        const Duration target{target_.value + static_cast<std::int64_t>(static_cast<double>(target_.value) * 4.0 /
+                                                                        std::sqrt(packets))};
         // Averages in 2^-16.
         const std::int64_t marked = round_packets_ > 0 ? (std::int64_t{round_ce_} << 16) / round_packets_ : 0;
         mark_average_ += (marked - mark_average_) / 16;
@@ -122,7 +124,7 @@ private:
     std::int64_t max_window_;
     Rate line_rate_;
     bool slow_start_ = true;
-    bool limited_ = false;             // the window, not the application, limited this round
+    bool limited_ = false;  // the window, not the application, limited this round
     std::int64_t mark_average_ = 0;
     std::int64_t round_acked_ = 0;
     std::int64_t round_lost_ = 0;
@@ -196,7 +198,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config, std::uint16_t datagram_bytes) {
+std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config,
+                                                           std::uint16_t datagram_bytes) {
     switch (config.congestion) {
         case CongestionAlgorithm::line_rate: return std::make_unique<LineRateControl>(config, datagram_bytes);
         case CongestionAlgorithm::credit: return std::make_unique<CreditControl>(config, datagram_bytes);

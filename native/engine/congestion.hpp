@@ -14,14 +14,14 @@ namespace dlcp {
 
 struct AckSample {
     Time now{0};
-    Bytes acked{0};               // newly acknowledged, datagram bytes
-    Bytes lost{0};                // newly declared lost
+    Bytes acked{0};  // newly acknowledged, datagram bytes
+    Bytes lost{0};   // newly declared lost
     std::uint32_t acked_packets = 0;
     std::uint32_t ce_packets = 0;  // newly acknowledged with congestion experienced
-    Bytes in_flight{0};           // before this acknowledgement
-    Duration rtt{0};              // smoothed
-    Duration queue_delay{-1};     // median one-way delay above its minimum; negative: no sample
-    bool round_over = false;      // a packet sent after the last round's end was acknowledged
+    Bytes in_flight{0};            // before this acknowledgement
+    Duration rtt{0};               // smoothed
+    Duration queue_delay{-1};      // median one-way delay above its minimum; negative: no sample
+    bool round_over = false;       // a packet sent after the last round's end was acknowledged
 };
 
 // What is under way to one peer.
@@ -43,6 +43,7 @@ public:
     virtual Rate pacing_rate(Duration smoothed_rtt) const = 0;
 };
 
-std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config, std::uint16_t datagram_bytes);
+std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config,
+                                                           std::uint16_t datagram_bytes);
 
 }  // namespace dlcp

@@ -41,8 +41,8 @@ bool Endpoint::Impl::owes_control(const Peer& peer) const {
     if (peer.answer_hello || peer.answer_candidate) return true;
     if (peer.state == Peer::State::connecting) return peer.hello_due;
     if (peer.state != Peer::State::established) return false;
-    return peer.ack_now || peer.probe_due || peer.grant_due || peer.demand_due || peer.close_due || peer.floor_due ||
-           !peer.complete_ids.empty() || !peer.outcome_ids.empty() || !peer.refuse_ids.empty() ||
+    return peer.ack_now || peer.probe_due || peer.grant_due || peer.demand_due || peer.close_due ||
+           peer.floor_due || !peer.complete_ids.empty() || !peer.outcome_ids.empty() || !peer.refuse_ids.empty() ||
            !peer.hold_ids.empty() || !peer.proceed_ids.empty() || !peer.cancel_ids.empty() ||
            !peer.trimmed_numbers.empty();
 }
@@ -65,17 +65,20 @@ void Endpoint::Impl::answer(Peer& peer, std::uint32_t wire_id) {
 void Endpoint::Impl::write_ack(Time now, Peer& peer, wire::FrameWriter& writer) {
     const PacketWindow& window = peer.window;
     const std::uint64_t largest = window.largest();
-    const std::uint64_t base = peer.ack_full ? largest - std::min(largest, PacketWindow::width - 1) : window.ack_base();
+    const std::uint64_t base =
+        peer.ack_full ? largest - std::min(largest, PacketWindow::width - 1) : window.ack_base();
     const bool ce = window.has_ce();
     std::size_t words = static_cast<std::size_t>((largest - base) / 64 + 1);
-    const std::size_t room = writer.room() - std::min(writer.room(), wire::frame_prefix_bytes + wire::ack_body_bytes);
+    const std::size_t room =
+        writer.room() - std::min(writer.room(), wire::frame_prefix_bytes + wire::ack_body_bytes);
     // A packet is never too small for its acknowledgement's newest half; the rest is repeated when probed.
     words = std::min(words, room / (ce ? 16 : 8));
     std::uint8_t* body = writer.put(wire::FrameType::ack, ce ? wire::ack_flag_has_ce : 0,
                                     wire::ack_body_bytes + words * (ce ? 16 : 8));
     if (body == nullptr) return;
     wire::store64(body, largest);
-    wire::store32(body + 8, static_cast<std::uint32_t>(std::min<std::int64_t>((now - peer.largest_arrived_at).value, UINT32_MAX)));
+    wire::store32(body + 8, static_cast<std::uint32_t>(
+                                std::min<std::int64_t>((now - peer.largest_arrived_at).value, UINT32_MAX)));
     wire::store32(body + 12, peer.arrival_delays.take_median());
     wire::store64(body + 16, credit_for(now, peer).value);
     wire::store32(body + 24, peer.ce_received);
@@ -85,7 +88,8 @@ void Endpoint::Impl::write_ack(Time now, Peer& peer, wire::FrameWriter& writer) 
         std::uint64_t mask = ~std::uint64_t{0};
         if (largest < 64 * w + 63) mask >>= 63 - (largest - 64 * w);  // before the first packet of the session
         wire::store64(body + wire::ack_body_bytes + 8 * w, window.received_word(largest - 64 * w) & mask);
-        if (ce) wire::store64(body + wire::ack_body_bytes + 8 * (words + w), window.ce_word(largest - 64 * w) & mask);
+        if (ce)
+            wire::store64(body + wire::ack_body_bytes + 8 * (words + w), window.ce_word(largest - 64 * w) & mask);
     }
     peer.window.acknowledged();
     peer.ack_now = peer.ack_full = false;
@@ -120,7 +124,8 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     const std::size_t overhead = wire::header_bytes + (keyed ? wire::tag_bytes : 0);
     wire::FrameWriter writer(slot.head + wire::header_bytes, peer.datagram_bytes - overhead);
     // With anything to say goes an acknowledgement, if there is something to acknowledge: it is nearly free.
-    if ((peer.ack_now || peer.unacked_packets > 0 || peer.probe_due) && !peer.window.empty()) write_ack(now, peer, writer);
+    if ((peer.ack_now || peer.unacked_packets > 0 || peer.probe_due) && !peer.window.empty())
+        write_ack(now, peer, writer);
     peer.ack_now = peer.ack_full = false;
 
     const auto answered = [&](const std::vector<std::uint32_t>& ids, std::size_t count) {
@@ -145,7 +150,8 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
         std::array<std::uint32_t, probe_ids> ids;
         std::size_t n = 0;
         const std::size_t most = fitting<std::uint32_t>(writer.room(), probe_ids);
-        for (std::uint32_t m = peer.started.front(); m != Link::none && n < most; m = StartedList::next(outgoing_, m)) {
+        for (std::uint32_t m = peer.started.front(); m != Link::none && n < most;
+             m = StartedList::next(outgoing_, m)) {
             const OutgoingMessage& message = outgoing_[m];
             if (message.state == OutgoingMessage::State::cancelling) continue;
             if (message.first_pass_over() || message.state == OutgoingMessage::State::held)
@@ -182,7 +188,8 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
             wire::store32(body + 8, static_cast<std::uint32_t>(first));
             wire::store16(body + 12, static_cast<std::uint16_t>(words));
             wire::store16(body + 14, 0);
-            for (std::size_t w = 0; w < words; ++w) wire::store64(body + wire::outcome_body_bytes + 8 * w, all[first + w]);
+            for (std::size_t w = 0; w < words; ++w)
+                wire::store64(body + wire::outcome_body_bytes + 8 * w, all[first + w]);
             if (first + words < last) {
                 peer.outcome_word = static_cast<std::uint32_t>(first + words);
                 break;  // the rest in the next packet
@@ -196,13 +203,15 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
         const std::size_t n = fitting<std::uint64_t>(writer.room(), peer.trimmed_numbers.size());
         if (n > 0) {
             writer.put_packet_numbers({peer.trimmed_numbers.data(), n});
-            peer.trimmed_numbers.erase(peer.trimmed_numbers.begin(), peer.trimmed_numbers.begin() + static_cast<std::ptrdiff_t>(n));
+            peer.trimmed_numbers.erase(peer.trimmed_numbers.begin(),
+                                       peer.trimmed_numbers.begin() + static_cast<std::ptrdiff_t>(n));
         }
     }
     if (peer.grant_due && writer.put_total(wire::FrameType::grant, grants_.granted(peer.index).value))
         peer.grant_due = false;
     if (peer.demand_due && writer.put_total(wire::FrameType::demand, peer.backlog_told)) peer.demand_due = false;
-    if (peer.floor_due && (writer.size() > 0 || writer.put_padding(wire::frame_prefix_bytes))) peer.floor_due = false;
+    if (peer.floor_due && (writer.size() > 0 || writer.put_padding(wire::frame_prefix_bytes)))
+        peer.floor_due = false;
     const bool closing = peer.close_due && peer.complete_ids.empty() && peer.outcome_ids.empty() &&
                          writer.put_close(static_cast<std::uint8_t>(CommandError::peer_closed));
     if (writer.size() == 0) return false;
@@ -214,7 +223,8 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
                                         (asks ? wire::flag::ack_request : 0));
     h.traffic_class = wire::control_class;
     h.key_epoch = peer.keys.send_epoch();
-    h.path = peer.timeouts > 1 || peer.keepalive_tries > 1 ? peer.paths.any(random_.next()) : peer.paths.any_up(random_.next());
+    h.path = peer.timeouts > 1 || peer.keepalive_tries > 1 ? peer.paths.any(random_.next())
+                                                           : peer.paths.any_up(random_.next());
     h.job = config_.job;
     h.source_rank = config_.rank;
     h.session = static_cast<std::uint32_t>(peer.peer_session);
@@ -249,9 +259,11 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     slot.flags = 0;
     if (keyed) {
         if (config_.encrypt)
-            seal(peer, slot, slot.head + wire::header_bytes, static_cast<std::uint32_t>(writer.size()), h.packet_number);
+            seal(peer, slot, slot.head + wire::header_bytes, static_cast<std::uint32_t>(writer.size()),
+                 h.packet_number);
         else {
-            peer.keys.send().authenticate(slot.head, h.packet_number, {slot.head + wire::header_bytes, writer.size()},
+            peer.keys.send().authenticate(slot.head, h.packet_number,
+                                          {slot.head + wire::header_bytes, writer.size()},
                                           slot.head + slot.head_bytes);
             slot.tail_bytes = wire::tag_bytes;
         }
@@ -388,17 +400,14 @@ void Endpoint::Impl::handle_control(Time now, Time arrived, Peer& peer, const wi
             }
             case wire::FrameType::demand:
                 // Whoever asks is granted, whatever this side itself sends by.
-                if (frame.body.size() >= 8)
-                    grants_.want(now, peer.index, Bytes{wire::load64(frame.body.data())});
+                if (frame.body.size() >= 8) grants_.want(now, peer.index, Bytes{wire::load64(frame.body.data())});
                 break;
             case wire::FrameType::grant:
                 if (frame.body.size() < 8) break;
                 peer.granted = std::max(peer.granted, Bytes{wire::load64(frame.body.data())});
                 refresh(peer);
                 break;
-            case wire::FrameType::close:
-                peer_down(now, peer, CommandError::peer_closed);
-                break;
+            case wire::FrameType::close: peer_down(now, peer, CommandError::peer_closed); break;
             case wire::FrameType::padding:
             case wire::FrameType::hello:
             default: break;

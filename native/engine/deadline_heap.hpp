@@ -18,7 +18,8 @@ public:
     std::uint32_t top() const { return heap_[0].number; }
 
     Time at(std::uint32_t number) const {
-        return number < position_.size() && position_[number] != absent ? heap_[position_[number]].when : time_never;
+        return number < position_.size() && position_[number] != absent ? heap_[position_[number]].when
+                                                                        : time_never;
     }
     // Adds or moves an entry; time_never removes it.
     void set(std::uint32_t number, Time when) {

@@ -64,7 +64,8 @@ CommandResult<PeerId> Endpoint::Impl::connect(Time now, std::uint32_t rank, cons
         if (!same(peer->address, address)) {
             // A peer that spoke first may be reachable at another address than it sends from; one that was named is not
             // moved while it is up.
-            if (peer->state == Peer::State::established && !peer->learned) return {{}, CommandError::duplicate_rank};
+            if (peer->state == Peer::State::established && !peer->learned)
+                return {{}, CommandError::duplicate_rank};
             peer->address = address;
         }
     } else {
@@ -193,7 +194,8 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
             for (std::uint32_t b = 0; b < m.blocks; ++b) {
                 if (m.received.test(b) == m.over) continue;
                 const std::size_t at = std::size_t{b} * m.block_bytes;
-                std::memcpy(c.buffer + at, m.staging.get() + at, std::min<std::size_t>(m.block_bytes, m.message_bytes - at));
+                std::memcpy(c.buffer + at, m.staging.get() + at,
+                            std::min<std::size_t>(m.block_bytes, m.message_bytes - at));
             }
         }
         m.staging.reset();
@@ -386,8 +388,13 @@ void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError 
             ++counters_.messages_sent;
         else
             ++counters_.messages_failed;
-        push_event({error == CommandError::none ? EventKind::send_finished : EventKind::send_failed, error,
-                    {m.peer}, outgoing_id(slot), m.tag, 0, now - m.since});
+        push_event({error == CommandError::none ? EventKind::send_finished : EventKind::send_failed,
+                    error,
+                    {m.peer},
+                    outgoing_id(slot),
+                    m.tag,
+                    0,
+                    now - m.since});
     }
     update_liveness(now, peer);
 }
@@ -491,9 +498,13 @@ CommandError Endpoint::release(MessageId message) { return impl_->release(messag
 CommandResult<MessageOutcome> Endpoint::outcome(MessageId message) const { return impl_->outcome(message); }
 CommandError Endpoint::advance_key_epoch() { return impl_->advance_key_epoch(); }
 void Endpoint::close(Time now) { impl_->close(now); }
-void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) { impl_->handle_packets(now, packets); }
+void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) {
+    impl_->handle_packets(now, packets);
+}
 void Endpoint::handle_timer(Time now) { impl_->handle_timer(now); }
-std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) { return impl_->poll_transmit(now, slots); }
+std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
+    return impl_->poll_transmit(now, slots);
+}
 bool Endpoint::poll_event(Event& out) { return impl_->poll_event(out); }
 Time Endpoint::next_deadline() const { return impl_->next_deadline(); }
 const Counters& Endpoint::counters() const { return impl_->counters_; }

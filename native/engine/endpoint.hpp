@@ -36,13 +36,13 @@ namespace dlcp {
 // What to send. Fields checked by Endpoint::send; a bad one is named by the CommandError.
 struct SendCommand {
     PeerId peer;
-    std::uint64_t tag = 0;                 // the application's name for this message; pairs it with a receive
+    std::uint64_t tag = 0;                  // the application's name for this message; pairs it with a receive
     const std::uint8_t* payload = nullptr;  // nullptr with message_bytes > 0: virtual payload, lengths only
     std::uint32_t message_bytes = 0;
-    std::uint8_t traffic_class = 0;        // 0..6, higher leaves first
+    std::uint8_t traffic_class = 0;  // 0..6, higher leaves first
     Delivery delivery = Delivery::reliable;
-    double loss_ratio = 0.0;               // bounded, deadline: fraction of bytes that may be abandoned, [0, 1)
-    Duration deadline{0};                  // deadline: from the receiver's first packet of this message
+    double loss_ratio = 0.0;  // bounded, deadline: fraction of bytes that may be abandoned, [0, 1)
+    Duration deadline{0};     // deadline: from the receiver's first packet of this message
     // Per block, 255 critical, else droppable and how much it matters. Empty: all critical. Read during the
     // call only. Its length must be the block count: block_count(message_bytes, block_bytes(peer)).
     std::span<const std::uint8_t> importance;

@@ -154,22 +154,22 @@ private:
     std::uint8_t key_epoch_ = 0;
     Slab<OutgoingMessage> outgoing_;
     Slab<IncomingMessage> incoming_;
-    TagMap active_tags_;                       // (peer, tag) → the message being sent and the last one waiting
-    std::uint32_t any_receives_ = 0;           // receives from anyone that wait
-    TagMap chains_;                            // scopes below: receives and messages without the other
+    TagMap active_tags_;              // (peer, tag) → the message being sent and the last one waiting
+    std::uint32_t any_receives_ = 0;  // receives from anyone that wait
+    TagMap chains_;                   // scopes below: receives and messages without the other
     static constexpr std::uint32_t posted_scope = 0;
     static constexpr std::uint32_t unexpected_scope = 1;
-    Bytes unexpected_{0};                      // staged payload
+    Bytes unexpected_{0};  // staged payload
     RingQueue<Event> events_;
-    RingQueue<std::uint32_t> control_queue_;   // peers that owe a control packet or a hello
+    RingQueue<std::uint32_t> control_queue_;  // peers that owe a control packet or a hello
     std::array<RingQueue<std::uint32_t>, wire::traffic_classes> ready_;  // peers that may send, by class
     DeadlineHeap peer_timers_;
-    DeadlineHeap message_timers_;              // of incoming slots: settling and deadlines
-    std::vector<std::uint32_t> senders_;       // peers that sent data lately: share the receive buffer
+    DeadlineHeap message_timers_;         // of incoming slots: settling and deadlines
+    std::vector<std::uint32_t> senders_;  // peers that sent data lately: share the receive buffer
     GrantScheduler grants_;
     std::vector<PathSet::Change> path_changes_;
     std::vector<std::uint32_t> touched_;
-    std::vector<std::uint8_t> scratch_;        // for decrypting a packet that may be forged
+    std::vector<std::uint8_t> scratch_;  // for decrypting a packet that may be forged
 
     friend class Endpoint;
 };

@@ -43,16 +43,16 @@ enum class CommandError : std::uint8_t {
     own_rank,
     too_many_peers,
     too_many_messages,
-    no_key,                // advance_key_epoch without a job key
+    no_key,  // advance_key_epoch without a job key
     closed,
     // Of messages that were under way:
-    peer_timeout,      // nothing heard from the peer for EndpointConfig::peer_timeout
-    peer_restarted,    // the peer came back as another process
-    peer_closed,       // the peer said goodbye
-    cancelled,         // by this side
-    peer_cancelled,    // by the other side
-    receive_too_small, // the message is longer than the receive buffer
-    refused,           // the peer's receive was too small
+    peer_timeout,       // nothing heard from the peer for EndpointConfig::peer_timeout
+    peer_restarted,     // the peer came back as another process
+    peer_closed,        // the peer said goodbye
+    cancelled,          // by this side
+    peer_cancelled,     // by the other side
+    receive_too_small,  // the message is longer than the receive buffer
+    refused,            // the peer's receive was too small
 };
 const char* name(CommandError error);
 
@@ -65,14 +65,14 @@ struct CommandResult {
 
 enum class EventKind : std::uint8_t {
     peer_established,
-    peer_down,         // error says why; every message with it has had its final event before this one
+    peer_down,  // error says why; every message with it has had its final event before this one
     send_finished,
     send_failed,
     receive_finished,
     receive_failed,
-    path_down,         // a path to the peer is avoided: value is the path id
+    path_down,  // a path to the peer is avoided: value is the path id
     path_up,
-    bound_reached,     // value is a Bound
+    bound_reached,  // value is a Bound
 };
 
 enum class Bound : std::uint8_t {
@@ -85,10 +85,10 @@ struct Event {
     EventKind kind = EventKind::peer_established;
     CommandError error = CommandError::none;
     PeerId peer;
-    MessageId message;       // of a final event
-    std::uint64_t tag = 0;   // the message's
-    std::uint32_t value = 0; // path id or Bound
-    Duration waited{0};      // since the command (final events) or since the peer was last heard (peer_down)
+    MessageId message;        // of a final event
+    std::uint64_t tag = 0;    // the message's
+    std::uint32_t value = 0;  // path id or Bound
+    Duration waited{0};       // since the command (final events) or since the peer was last heard (peer_down)
 };
 const char* name(EventKind kind);
 

@@ -98,12 +98,12 @@ private:
 };
 
 struct Ack {
-    std::uint64_t largest = 0;       // largest packet number received
-    std::uint32_t ack_delay_ns = 0;  // how long the receiver sat on `largest`
+    std::uint64_t largest = 0;         // largest packet number received
+    std::uint32_t ack_delay_ns = 0;    // how long the receiver sat on `largest`
     std::uint32_t queue_delay_ns = 0;  // median one-way delay of data since the last ack, above the least delay
                                        // of the last seconds, plus 1; 0: no data since
-    std::uint64_t credit_bytes = 0;  // bytes the receiver can buffer from this sender, in flight at once
-    std::uint32_t ce_packets = 0;    // packets ever received with congestion experienced
+    std::uint64_t credit_bytes = 0;    // bytes the receiver can buffer from this sender, in flight at once
+    std::uint32_t ce_packets = 0;      // packets ever received with congestion experienced
     std::uint16_t words = 0;
     const std::uint8_t* received = nullptr;  // words × 8 bytes, big-endian
     const std::uint8_t* ce = nullptr;        // the same, or nullptr
@@ -129,7 +129,7 @@ struct Hello {
 };
 inline constexpr std::size_t hello_body_bytes = 28;
 inline constexpr std::uint32_t hello_flag_established = 1;  // the sender's session is up
-inline constexpr std::uint32_t hello_flag_answer = 2;       // not to be answered unless it establishes the receiver
+inline constexpr std::uint32_t hello_flag_answer = 2;  // not to be answered unless it establishes the receiver
 
 // Each reads a frame's body; false if its counts and its length disagree. A body without counts may be longer
 // than its layout: what follows is ignored, so that a field can be added.

@@ -15,7 +15,8 @@ namespace dlcp {
 
 class GrantScheduler {
 public:
-    GrantScheduler(Rate line_rate, Bytes quantum) : quantum_(quantum), spacing_(time_to_send(quantum, line_rate)) {}
+    GrantScheduler(Rate line_rate, Bytes quantum)
+        : quantum_(quantum), spacing_(time_to_send(quantum, line_rate)) {}
 
     // `demand`: total bytes the peer has ever wanted to send beyond its unscheduled window. Totals only grow.
     void want(Time now, std::uint32_t peer, Bytes demand) {

@@ -70,9 +70,9 @@ void Endpoint::Impl::start_handshake(Time now, Peer& peer) {
 // A new session begins: everything counted per session starts again.
 void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     peer.state = Peer::State::established;
-    peer.keys = SessionKeys(
-        config_, {config_.rank, peer.rank, peer.own_session, peer.peer_session}, key_epoch_);
-    peer.datagram_bytes = std::clamp<std::uint16_t>(datagram_bytes, ipv4_minimum_datagram, config_.max_datagram_bytes);
+    peer.keys = SessionKeys(config_, {config_.rank, peer.rank, peer.own_session, peer.peer_session}, key_epoch_);
+    peer.datagram_bytes =
+        std::clamp<std::uint16_t>(datagram_bytes, ipv4_minimum_datagram, config_.max_datagram_bytes);
     peer.block_bytes = block_bytes_for(peer.datagram_bytes);
     peer.hello_due = false;
     peer.hello_at = time_never;
@@ -116,7 +116,8 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
 
     push_event({EventKind::peer_established, CommandError::none, {peer.index}, {}, 0, 0, {0}});
     // What was waiting for the session may go, except behind an earlier message of its tag.
-    for (std::uint32_t slot = peer.outgoing.front(); slot != Link::none; slot = OutgoingList::next(outgoing_, slot))
+    for (std::uint32_t slot = peer.outgoing.front(); slot != Link::none;
+         slot = OutgoingList::next(outgoing_, slot))
         if (active_tags_.find(peer.index, outgoing_[slot].tag)->first == slot) enqueue(slot, false);
     update_liveness(now, peer);
     arm(peer);
@@ -125,7 +126,8 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
 void Endpoint::Impl::adopt_candidate(Time now, Peer& peer) {
     fail_all(now, peer, CommandError::peer_restarted);
     forget_outcomes(peer);
-    push_event({EventKind::peer_down, CommandError::peer_restarted, {peer.index}, {}, 0, 0, now - peer.last_heard});
+    push_event(
+        {EventKind::peer_down, CommandError::peer_restarted, {peer.index}, {}, 0, 0, now - peer.last_heard});
     peer.own_session = peer.candidate_own;
     peer.peer_session = peer.candidate_peer;
     peer.hello_number = peer.candidate_hello_number;
@@ -150,7 +152,8 @@ bool Endpoint::Impl::proves(SessionKeys& keys, const wire::Datagram& d) {
 
 // A packet arrived ahead of the hello that should have established its session: if it is authentic it proves as much.
 bool Endpoint::Impl::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
-    const bool candidate = peer.candidate_own != 0 && d.header.session == static_cast<std::uint32_t>(peer.candidate_own);
+    const bool candidate =
+        peer.candidate_own != 0 && d.header.session == static_cast<std::uint32_t>(peer.candidate_own);
     const bool own = peer.state != Peer::State::established && !closed_ && peer.peer_session != 0 &&
                      d.header.session == static_cast<std::uint32_t>(peer.own_session);
     if ((!candidate && !own) || d.header.flags & wire::flag::trimmed) return false;
@@ -200,8 +203,13 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
     Peer* found = find_rank(d.header.source_rank);
     if (!found) {
         if (peers_.size() >= config_.max_peers) {
-            push_event({EventKind::bound_reached, CommandError::too_many_peers, {}, {}, 0,
-                        static_cast<std::uint32_t>(Bound::peers), {0}});
+            push_event({EventKind::bound_reached,
+                        CommandError::too_many_peers,
+                        {},
+                        {},
+                        0,
+                        static_cast<std::uint32_t>(Bound::peers),
+                        {0}});
             return;
         }
         found = &new_peer(d.header.source_rank, *packet.address);
@@ -213,7 +221,8 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
     const bool asks = !(hello.flags & wire::hello_flag_answer);
     // What both ends and the path carry: our hello's size if the peer says it came through, else what came here.
     const auto path_bytes = [&] {
-        std::uint16_t bytes = hello.received_datagram_bytes != 0 ? hello.received_datagram_bytes : peer.heard_hello_bytes;
+        std::uint16_t bytes =
+            hello.received_datagram_bytes != 0 ? hello.received_datagram_bytes : peer.heard_hello_bytes;
         return std::min(bytes, hello.max_datagram_bytes);
     };
 

@@ -48,7 +48,7 @@ struct IncomingMessage {
     std::uint32_t received_critical = 0;
     std::uint32_t received_bytes = 0;
     bool first_pass_over = false;
-    Time settled_at = time_never;   // by then every block of the first pass has come or is lost
+    Time settled_at = time_never;  // by then every block of the first pass has come or is lost
     Time deadline_at = time_never;
 
     bool over = false;

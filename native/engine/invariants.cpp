@@ -18,20 +18,24 @@ std::string Endpoint::Impl::check_invariants() const {
                 in_flight += peer.sent[n].bytes;
                 awaiting += peer.sent[n].message_slot != SentPacket::no_message;
             }
-        if (peer.state == Peer::State::established && awaiting != peer.awaiting) return say(peer, "awaiting miscounted");
+        if (peer.state == Peer::State::established && awaiting != peer.awaiting)
+            return say(peer, "awaiting miscounted");
         if (peer.state == Peer::State::established && in_flight != peer.in_flight.value)
-            return say(peer, "in flight " + std::to_string(peer.in_flight.value) + ", tracked " + std::to_string(in_flight));
+            return say(peer, "in flight " + std::to_string(peer.in_flight.value) + ", tracked " +
+                                 std::to_string(in_flight));
         if (peer.sent.next() - peer.sent.oldest() > PacketWindow::width + 1)
             return say(peer, "more packets unresolved than the window holds");
         std::uint32_t previous = 0;
-        for (std::uint32_t slot = peer.started.front(); slot != Link::none; slot = StartedList::next(outgoing_, slot)) {
+        for (std::uint32_t slot = peer.started.front(); slot != Link::none;
+             slot = StartedList::next(outgoing_, slot)) {
             const OutgoingMessage& m = outgoing_[slot];
             if (m.over()) return say(peer, "a message that is over is still started");
             if (m.wire_id <= previous) return say(peer, "started messages are not in order of id");
             if (peer.outgoing_ids[m.wire_id] != slot) return say(peer, "a wire id points elsewhere");
             previous = m.wire_id;
         }
-        for (std::uint32_t slot = peer.posted.front(); slot != Link::none; slot = IncomingList::next(incoming_, slot)) {
+        for (std::uint32_t slot = peer.posted.front(); slot != Link::none;
+             slot = IncomingList::next(incoming_, slot)) {
             const IncomingMessage& m = incoming_[slot];
             if (m.over) return say(peer, "a receive that is over is still posted");
             if (!m.arrived) continue;

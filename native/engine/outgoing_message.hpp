@@ -44,12 +44,12 @@ public:
     State state = State::waiting;
     std::uint32_t wire_id = 0;  // 0: nothing sent yet
     CommandError error = CommandError::none;
-    bool released = false;   // while cancelling: the application is done with it
+    bool released = false;  // while cancelling: the application is done with it
     std::uint32_t retransmitted_bytes = 0;
     std::uint32_t next_same_tag = UINT32_MAX;  // slot of the message that waits for this one
-    Link queue_link;    // in its peer's queue of its class
-    Link started_link;  // in its peer's list of started messages, by wire id
-    Link all_link;      // in its peer's list of all messages that are not over
+    Link queue_link;                           // in its peer's queue of its class
+    Link started_link;                         // in its peer's list of started messages, by wire id
+    Link all_link;                             // in its peer's list of all messages that are not over
 
     bool over() const { return state == State::over; }
     // The application has had its final event.
@@ -78,7 +78,8 @@ public:
     // Bytes of payload that would be sent now if nothing limited it.
     std::uint64_t backlog_bytes() const {
         std::uint64_t blocks = std::uint64_t{lost_critical_blocks_} + first_pass_left_;
-        return blocks * block_bytes_ + (droppable_repair_due() ? std::max(lost_droppable_bytes_, budget_bytes()) - budget_bytes() : 0);
+        return blocks * block_bytes_ +
+               (droppable_repair_due() ? std::max(lost_droppable_bytes_, budget_bytes()) - budget_bytes() : 0);
     }
     struct Next {
         std::uint32_t block;
@@ -119,9 +120,9 @@ private:
     std::uint32_t critical_blocks_ = 0;
     std::vector<std::uint8_t> importance_;  // per block; empty: all critical
 
-    std::uint32_t first_pass_left_ = 0;     // blocks not sent yet
-    std::uint32_t critical_left_ = 0;       // of these, critical ones
-    std::uint32_t cursor_ = 0;              // next block of the half of the first pass that is under way
+    std::uint32_t first_pass_left_ = 0;  // blocks not sent yet
+    std::uint32_t critical_left_ = 0;    // of these, critical ones
+    std::uint32_t cursor_ = 0;           // next block of the half of the first pass that is under way
 
     Bitmap acked_;
     Bitmap lost_critical_;

@@ -77,8 +77,8 @@ private:
         } else {
             for (std::uint64_t n = from; n <= number;) {
                 const std::uint64_t in_word = std::min<std::uint64_t>(64 - n % 64, number - n + 1);
-                const std::uint64_t mask = (in_word == 64 ? ~std::uint64_t{0} : ((std::uint64_t{1} << in_word) - 1))
-                                           << (n % 64);
+                const std::uint64_t mask =
+                    (in_word == 64 ? ~std::uint64_t{0} : ((std::uint64_t{1} << in_word) - 1)) << (n % 64);
                 received_[n / 64 % received_.size()] &= ~mask;
                 ce_[n / 64 % ce_.size()] &= ~mask;
                 n += in_word;

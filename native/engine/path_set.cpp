@@ -33,9 +33,7 @@ void drift(std::uint32_t& share, bool event, std::uint32_t one) {
 
 }  // namespace
 
-void PathSet::reset(std::uint16_t paths) {
-    paths_.assign(paths, Path{});
-}
+void PathSet::reset(std::uint16_t paths) { paths_.assign(paths, Path{}); }
 
 PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
     if (paths_.size() == 1) return {0, false};
@@ -46,8 +44,8 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
         Path& path = paths_[i];
         if (!path.up) {
             if (now < path.trial_at) continue;
-            path.trial_interval = path.acked_in_a_row > 0 ? round_trip
-                                                          : std::min(path.trial_interval * 2, longest_trial_interval);
+            path.trial_interval =
+                path.acked_in_a_row > 0 ? round_trip : std::min(path.trial_interval * 2, longest_trial_interval);
             path.trial_at = now + std::max(path.trial_interval, round_trip);
             return {i, true};
         }
@@ -169,8 +167,8 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
 std::size_t PathSet::statistics(std::span<PathStatistics> out) const {
     for (std::size_t i = 0; i < paths_.size() && i < out.size(); ++i) {
         const Path& path = paths_[i];
-        out[i] = {static_cast<std::uint16_t>(i), path.sent, path.acked, path.lost, path.ce,
-                  static_cast<double>(path.loss) / one, path.rtt, path.up};
+        out[i] = {static_cast<std::uint16_t>(i),        path.sent, path.acked, path.lost, path.ce,
+                  static_cast<double>(path.loss) / one, path.rtt,  path.up};
     }
     return paths_.size();
 }

@@ -52,15 +52,15 @@ private:
         std::uint64_t acked = 0;
         std::uint64_t lost = 0;
         std::uint64_t ce = 0;
-        std::uint32_t loss = 0;         // recent share, in 2^-20
-        std::uint32_t marks = 0;        // recent share, in 2^-20
+        std::uint32_t loss = 0;   // recent share, in 2^-20
+        std::uint32_t marks = 0;  // recent share, in 2^-20
         std::uint32_t lost_in_a_row = 0;
         std::uint32_t acked_in_a_row = 0;
         Duration rtt{0};
         std::int32_t weight = full_weight;
         std::int32_t turn = 0;
         bool up = true;
-        Time trial_at{0};               // down: when to try it again
+        Time trial_at{0};  // down: when to try it again
         Duration trial_interval{0};
     };
     static constexpr std::int32_t full_weight = 1024;

@@ -122,8 +122,13 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         path_changes_.clear();
         peer.paths.update(now, peer.rtt.smoothed(), path_changes_);
         for (const PathSet::Change& change : path_changes_)
-            push_event({change.up ? EventKind::path_up : EventKind::path_down, CommandError::none, {peer.index}, {}, 0,
-                        change.path, {0}});
+            push_event({change.up ? EventKind::path_up : EventKind::path_down,
+                        CommandError::none,
+                        {peer.index},
+                        {},
+                        0,
+                        change.path,
+                        {0}});
     }
     refresh(peer);
     update_liveness(now, peer);
@@ -180,7 +185,8 @@ void Endpoint::Impl::detect_losses(Time now, Peer& peer) {
 // Is an answer owed, by when, and since when? Call after anything that changes what is under way.
 void Endpoint::Impl::update_liveness(Time now, Peer& peer) {
     const bool sending = peer.state == Peer::State::established && (!peer.started.empty() || peer.awaiting > 0);
-    const bool wants = sending || !peer.posted.empty() || !peer.outgoing.empty() || peer.state == Peer::State::connecting;
+    const bool wants =
+        sending || !peer.posted.empty() || !peer.outgoing.empty() || peer.state == Peer::State::connecting;
     if (wants && !peer.waiting) peer.waiting_since = now;
     peer.waiting = wants;
     if (peer.state != Peer::State::established) {
@@ -188,7 +194,8 @@ void Endpoint::Impl::update_liveness(Time now, Peer& peer) {
         if (peer.state == Peer::State::connecting)
             peer.keepalive_at = std::max(peer.last_heard, peer.waiting_since) + config_.peer_timeout;
     } else {
-        peer.probe_at = sending ? std::max(peer.last_progress, peer.waiting_since) + probe_timeout(peer) : time_never;
+        peer.probe_at =
+            sending ? std::max(peer.last_progress, peer.waiting_since) + probe_timeout(peer) : time_never;
         // Receives alone send nothing: ask now and then whether the peer is there at all.
         peer.keepalive_at =
             wants ? std::max(peer.last_heard, peer.waiting_since) +
@@ -219,11 +226,13 @@ void Endpoint::Impl::ask(Peer& peer) {
     peer.probe_due = true;
     peer.cancel_ids.clear();
     for (std::uint32_t m = peer.started.front(); m != Link::none; m = StartedList::next(outgoing_, m))
-        if (outgoing_[m].state == OutgoingMessage::State::cancelling) peer.cancel_ids.push_back(outgoing_[m].wire_id);
+        if (outgoing_[m].state == OutgoingMessage::State::cancelling)
+            peer.cancel_ids.push_back(outgoing_[m].wire_id);
 }
 
 void Endpoint::Impl::arm(Peer& peer) {
-    const Time next = std::min({peer.hello_at, peer.probe_at, peer.loss_at, peer.pace_at, peer.ack_at, peer.keepalive_at});
+    const Time next =
+        std::min({peer.hello_at, peer.probe_at, peer.loss_at, peer.pace_at, peer.ack_at, peer.keepalive_at});
     // Later is found when the earlier time comes: most timers are pushed back before they fire.
     if (next < peer_timers_.at(peer.index)) peer_timers_.set(peer.index, next);
 }

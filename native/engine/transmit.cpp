@@ -39,14 +39,19 @@ bool Endpoint::Impl::may_start_message(Peer& peer) {
     }
     if (!peer.ids_exhausted) {
         peer.ids_exhausted = true;
-        push_event({EventKind::bound_reached, CommandError::too_many_messages, {peer.index}, {}, 0,
-                    static_cast<std::uint32_t>(Bound::messages), {0}});
+        push_event({EventKind::bound_reached,
+                    CommandError::too_many_messages,
+                    {peer.index},
+                    {},
+                    0,
+                    static_cast<std::uint32_t>(Bound::messages),
+                    {0}});
     }
     return false;
 }
 
-void Endpoint::Impl::seal(Peer& peer, dlcp_packet& packet, const std::uint8_t* payload, std::uint32_t payload_bytes,
-                          std::uint64_t number) {
+void Endpoint::Impl::seal(Peer& peer, dlcp_packet& packet, const std::uint8_t* payload,
+                          std::uint32_t payload_bytes, std::uint64_t number) {
     if (!peer.keys.present()) {
         packet.tail_bytes = 0;
         return;
@@ -72,7 +77,8 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     if (queue.empty() || peer.sent.full()) return 0;
 
     const Flight flight{peer.in_flight, peer.sent_total, peer.granted};
-    const std::uint64_t window = std::min(peer.congestion->window(flight), std::max(peer.credit, Bytes{peer.datagram_bytes})).value;
+    const std::uint64_t window =
+        std::min(peer.congestion->window(flight), std::max(peer.credit, Bytes{peer.datagram_bytes})).value;
     std::uint64_t allowed = window > peer.in_flight.value ? window - peer.in_flight.value : 0;
     const std::uint64_t pace = peer.pacer.allowed_bytes(now);
     if (pace < peer.datagram_bytes && pace < allowed) {
@@ -163,7 +169,8 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
         dlcp_packet& packet = slots[n];
         wire::write(h, packet.head);
         packet.head_bytes = wire::header_bytes;
-        packet.body = is_virtual || payload_bytes == 0 ? nullptr : m.payload + std::size_t{next.block} * m.block_bytes();
+        packet.body =
+            is_virtual || payload_bytes == 0 ? nullptr : m.payload + std::size_t{next.block} * m.block_bytes();
         packet.body_bytes = payload_bytes;
         packet.tail_bytes = 0;
         packet.address = &peer.address;

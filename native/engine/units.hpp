@@ -19,7 +19,10 @@ struct Duration {
     friend constexpr Duration operator-(Duration a, Duration b) { return {a.value - b.value}; }
     friend constexpr Duration operator*(Duration a, std::int64_t k) { return {a.value * k}; }
     friend constexpr Duration operator/(Duration a, std::int64_t k) { return {a.value / k}; }
-    constexpr Duration& operator+=(Duration b) { value += b.value; return *this; }
+    constexpr Duration& operator+=(Duration b) {
+        value += b.value;
+        return *this;
+    }
 };
 
 // A point in time: nanoseconds since an origin that the driver chooses (a monotonic clock, virtual time).
@@ -49,8 +52,14 @@ struct Bytes {
     friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.value - b.value}; }
     friend constexpr Bytes operator*(Bytes a, std::uint64_t k) { return {a.value * k}; }
     friend constexpr Bytes operator/(Bytes a, std::uint64_t k) { return {a.value / k}; }
-    constexpr Bytes& operator+=(Bytes b) { value += b.value; return *this; }
-    constexpr Bytes& operator-=(Bytes b) { value -= b.value; return *this; }
+    constexpr Bytes& operator+=(Bytes b) {
+        value += b.value;
+        return *this;
+    }
+    constexpr Bytes& operator-=(Bytes b) {
+        value -= b.value;
+        return *this;
+    }
 };
 
 // A rate in bits per second.
@@ -70,8 +79,8 @@ constexpr Duration time_to_send(Bytes n, Rate r) {
 // What `bytes` per `over` amounts to. `over` must be positive.
 constexpr Rate rate_of(Bytes bytes, Duration over) {
     __extension__ using u128 = unsigned __int128;
-    return {static_cast<std::uint64_t>(u128{bytes.value} * 8'000'000'000ULL /
-                                       static_cast<std::uint64_t>(over.value))};
+    return {
+        static_cast<std::uint64_t>(u128{bytes.value} * 8'000'000'000ULL / static_cast<std::uint64_t>(over.value))};
 }
 
 }  // namespace dlcp

@@ -111,7 +111,9 @@ struct Datagram {
     const std::uint8_t* tag = nullptr;  // nullptr if not authenticated, or trimmed; behind the header if virtual
 
     // The payload bytes that exist here: what a tag is over.
-    std::span<const std::uint8_t> content() const { return {payload, payload ? std::size_t{header.payload_bytes} : 0}; }
+    std::span<const std::uint8_t> content() const {
+        return {payload, payload ? std::size_t{header.payload_bytes} : 0};
+    }
 };
 
 // Reads one datagram. `virtual_payload_bytes`: bytes that count as present behind `datagram` without

@@ -118,8 +118,8 @@ std::string format_host(const dlcp_address& address) {
         if (ipv6.sin6_scope_id != 0) {
             char name[IF_NAMESIZE];
             text += '%';
-            text += if_indextoname(ipv6.sin6_scope_id, name) ? std::string(name)
-                                                             : std::to_string(ipv6.sin6_scope_id);
+            text +=
+                if_indextoname(ipv6.sin6_scope_id, name) ? std::string(name) : std::to_string(ipv6.sin6_scope_id);
         }
         return text;
     }
@@ -143,11 +143,13 @@ int resolve_host(const std::string& host, int family, std::vector<dlcp_address>&
     if (result != 0) {
         const int number = result == EAI_SYSTEM ? errno : result == EAI_AGAIN ? EAGAIN : ENOENT;
         if (family != AF_UNSPEC && (result == EAI_ADDRFAMILY || result == EAI_NONAME || result == EAI_NODATA)) {
-            return error.fail(number, "'%s' has no %s address (%s), and this endpoint is bound to an %s address: "
+            return error.fail(number,
+                              "'%s' has no %s address (%s), and this endpoint is bound to an %s address: "
                               "check the name, or bind and name all endpoints in one family",
                               host.c_str(), family_name(family), gai_strerror(result), family_name(family));
         }
-        return error.fail(number, "'%s' is no address and no host name that can be looked up (%s): write an "
+        return error.fail(number,
+                          "'%s' is no address and no host name that can be looked up (%s): write an "
                           "address such as 10.0.0.1, or add the name to DNS or /etc/hosts",
                           host.c_str(), gai_strerror(result));
     }
@@ -187,7 +189,8 @@ int resolve_endpoint(const char* text, int family, dlcp_address& out, ErrorText 
     const char* const port_end = port_text.data() + port_text.size();
     const auto parsed = std::from_chars(port_text.data(), port_end, port);
     if (parsed.ec != std::errc() || parsed.ptr != port_end || port < 1 || port > 65535) {
-        return error.fail(EINVAL, "'%s': port '%s' is not a number from 1 to 65535", given.c_str(), port_text.c_str());
+        return error.fail(EINVAL, "'%s': port '%s' is not a number from 1 to 65535", given.c_str(),
+                          port_text.c_str());
     }
     std::vector<dlcp_address> addresses;
     if (const int result = resolve_host(host, family, addresses, error); result < 0) return result;

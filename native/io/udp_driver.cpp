@@ -56,7 +56,8 @@ int check_config(const dlcp_io_config& config, ErrorText error) {
                           config.max_datagram_bytes, datagram_bytes_min, datagram_bytes_max);
     }
     if ((config.flags & ~(DLCP_IO_NO_GSO | DLCP_IO_NO_GRO)) != 0) {
-        return error.fail(EINVAL, "flags 0x%x: only DLCP_IO_NO_GSO (1) and DLCP_IO_NO_GRO (2) are known", config.flags);
+        return error.fail(EINVAL, "flags 0x%x: only DLCP_IO_NO_GSO (1) and DLCP_IO_NO_GRO (2) are known",
+                          config.flags);
     }
     if (config.extra != nullptr && config.extra[0] != '\0') {
         return error.fail(EINVAL, "the udp driver takes no extra words, but was given '%s'", config.extra);
@@ -102,7 +103,8 @@ int bind_path_zero(Driver& driver, const dlcp_io_config& config, const std::vect
             result = driver.sockets[0].open(candidate, options, error);
             if (result == 0) {
                 driver.warnings += "not allowed to bind to interface " + wanted->name + ", bound to its address " +
-                                   format_host(candidate) + " instead: routing decides where packets leave. "
+                                   format_host(candidate) +
+                                   " instead: routing decides where packets leave. "
                                    "Grant CAP_NET_RAW for a strict binding.\n";
             }
         }
@@ -120,9 +122,10 @@ const Interface* narrowest_interface(const std::vector<Interface>& interfaces, c
     if (!is_wildcard(local)) return find_owner(interfaces, local);
     const Interface* narrowest = nullptr;
     for (const Interface& interface : interfaces) {
-        const bool usable = interface.up && !interface.loopback && interface.mtu_bytes > 0 &&
-                            std::any_of(interface.addresses.begin(), interface.addresses.end(),
-                                        [&](const dlcp_address& own) { return family_of(own) == family_of(local); });
+        const bool usable =
+            interface.up && !interface.loopback && interface.mtu_bytes > 0 &&
+            std::any_of(interface.addresses.begin(), interface.addresses.end(),
+                        [&](const dlcp_address& own) { return family_of(own) == family_of(local); });
         if (usable && (narrowest == nullptr || interface.mtu_bytes < narrowest->mtu_bytes)) narrowest = &interface;
     }
     return narrowest;
@@ -131,9 +134,11 @@ const Interface* narrowest_interface(const std::vector<Interface>& interfaces, c
 void warn_of_small_buffer(Driver& driver, const char* what, const char* sysctl, std::uint32_t granted_bytes,
                           std::uint32_t asked_bytes) {
     if (granted_bytes / 2 >= asked_bytes) return;  // the kernel reports twice what it took the request for
-    driver.warnings += std::string("the kernel granted a ") + what + " buffer of " + std::to_string(granted_bytes / 2) +
-                       " of the " + std::to_string(asked_bytes) + " bytes asked for; bursts may be lost on this host. "
-                       "Raise it: sysctl -w " + sysctl + "=" + std::to_string(asked_bytes) + "\n";
+    driver.warnings += std::string("the kernel granted a ") + what + " buffer of " +
+                       std::to_string(granted_bytes / 2) + " of the " + std::to_string(asked_bytes) +
+                       " bytes asked for; bursts may be lost on this host. "
+                       "Raise it: sysctl -w " +
+                       sysctl + "=" + std::to_string(asked_bytes) + "\n";
 }
 
 int open_driver(const dlcp_io_config& config, Driver& driver, ErrorText error) {
@@ -158,7 +163,8 @@ int open_driver(const dlcp_io_config& config, Driver& driver, ErrorText error) {
                              .buffer_bytes = buffer_bytes,
                              .want_gro = (config.flags & DLCP_IO_NO_GRO) == 0};
     driver.sockets.resize(config.paths);
-    if (const int result = bind_path_zero(driver, config, interfaces, wanted, options, error); result < 0) return result;
+    if (const int result = bind_path_zero(driver, config, interfaces, wanted, options, error); result < 0)
+        return result;
     const Socket& main_socket = driver.sockets[0];
     driver.local = main_socket.local_address();
     driver.family = family_of(driver.local);
@@ -170,29 +176,34 @@ int open_driver(const dlcp_io_config& config, Driver& driver, ErrorText error) {
 
     if (const int result = driver.poller.open(error); result < 0) return result;
     for (std::size_t path = 0; path < driver.sockets.size(); ++path) {
-        const int result = driver.poller.add(driver.sockets[path].descriptor(), static_cast<unsigned>(path), error);
+        const int result =
+            driver.poller.add(driver.sockets[path].descriptor(), static_cast<unsigned>(path), error);
         if (result < 0) return result;
     }
 
     driver.loopback = is_loopback(driver.local);
-    driver.datagram_bytes = std::min(
-        largest_datagram_bytes(narrowest_interface(interfaces, wanted, driver.local), driver.family),
-        config.max_datagram_bytes != 0 ? std::min(config.max_datagram_bytes, datagram_bytes_max) : datagram_bytes_max);
+    driver.datagram_bytes =
+        std::min(largest_datagram_bytes(narrowest_interface(interfaces, wanted, driver.local), driver.family),
+                 config.max_datagram_bytes != 0 ? std::min(config.max_datagram_bytes, datagram_bytes_max)
+                                                : datagram_bytes_max);
 
-    warn_of_small_buffer(driver, "receive", "net.core.rmem_max", main_socket.granted_receive_bytes(), buffer_bytes);
+    warn_of_small_buffer(driver, "receive", "net.core.rmem_max", main_socket.granted_receive_bytes(),
+                         buffer_bytes);
     warn_of_small_buffer(driver, "send", "net.core.wmem_max", main_socket.granted_send_bytes(), buffer_bytes);
     const bool use_gso = (config.flags & DLCP_IO_NO_GSO) == 0 && main_socket.supports_gso();
     if ((config.flags & DLCP_IO_NO_GSO) == 0 && !use_gso) {
-        driver.warnings += "this kernel has no UDP segmentation offload (Linux 4.18): sending costs about ten times more "
-                           "CPU per packet\n";
+        driver.warnings +=
+            "this kernel has no UDP segmentation offload (Linux 4.18): sending costs about ten times more "
+            "CPU per packet\n";
     }
     if (options.want_gro && !main_socket.has_gro()) {
-        driver.warnings += "this kernel has no UDP_GRO (Linux 5.0): receiving costs several times more CPU per packet\n";
+        driver.warnings +=
+            "this kernel has no UDP_GRO (Linux 5.0): receiving costs several times more CPU per packet\n";
     }
 
     driver.transmitter = std::make_unique<Transmitter>(driver.sockets, driver.family, use_gso, driver.counters);
-    driver.receiver = std::make_unique<Receiver>(driver.sockets, driver.family, main_socket.has_gro(), driver.poller,
-                                                 driver.counters);
+    driver.receiver = std::make_unique<Receiver>(driver.sockets, driver.family, main_socket.has_gro(),
+                                                 driver.poller, driver.counters);
     return 0;
 }
 
@@ -201,7 +212,8 @@ int open_driver(const dlcp_io_config& config, Driver& driver, ErrorText error) {
 int open(const dlcp_io_config* config, dlcp_io** out, char* text, size_t text_bytes) {
     const ErrorText error = {text, text_bytes};
     if (text != nullptr && text_bytes > 0) text[0] = '\0';
-    if (config == nullptr || out == nullptr) return error.fail(EINVAL, "open needs a configuration and a place for the result");
+    if (config == nullptr || out == nullptr)
+        return error.fail(EINVAL, "open needs a configuration and a place for the result");
     *out = nullptr;
     try {
         auto driver = std::make_unique<Driver>();

@@ -65,8 +65,8 @@ int Receiver::receive(dlcp_packet* packets, int count) {
 }
 
 bool Receiver::read_from(std::uint32_t socket) {
-    const std::uint32_t fitting = std::clamp(read_bytes_target / std::max(message_bytes_, 1u), read_messages_min,
-                                             buffers_max);
+    const std::uint32_t fitting =
+        std::clamp(read_bytes_target / std::max(message_bytes_, 1u), read_messages_min, buffers_max);
     const std::uint32_t wanted = std::min(fitting, free_count_);
     for (std::uint32_t i = 0; i < wanted; ++i) {
         Buffer& buffer = buffers_[free_[free_count_ - 1 - i]];
@@ -111,7 +111,8 @@ void Receiver::arrive(std::uint32_t index, const mmsghdr& header, const ClockPai
     buffer.arrival_ns = 0;
     buffer.source.length = header.msg_hdr.msg_namelen;
     msghdr& message = const_cast<msghdr&>(header.msg_hdr);  // CMSG_NXTHDR takes no const
-    for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {
+    for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
+         control = CMSG_NXTHDR(&message, control)) {
         if (control->cmsg_level == IPPROTO_IP && control->cmsg_type == IP_TOS) {
             buffer.tos = *CMSG_DATA(control);  // one byte
         } else if (control->cmsg_level == IPPROTO_IPV6 && control->cmsg_type == IPV6_TCLASS) {

@@ -26,7 +26,8 @@ namespace dlcp::udp {
 class Receiver {
 public:
     // `sockets` (watched by `poller` under their index), `poller` and `counters` must outlive this.
-    Receiver(std::span<const Socket> sockets, int family, bool use_gro, Poller& poller, dlcp_io_counters& counters);
+    Receiver(std::span<const Socket> sockets, int family, bool use_gro, Poller& poller,
+             dlcp_io_counters& counters);
 
     // The `rx` and `rx_done` of io_table.h.
     int receive(dlcp_packet* packets, int count);
@@ -56,8 +57,8 @@ private:
         std::uint32_t offset = 0;         // handed out so far
         std::uint32_t lent = 0;           // packets handed out and not done
         std::uint8_t tos = 0;
-        std::int64_t arrival_ns = 0;      // of the first packet merged into it; 0: unknown
-        bool unpacked = false;            // every packet has been handed out
+        std::int64_t arrival_ns = 0;  // of the first packet merged into it; 0: unknown
+        bool unpacked = false;        // every packet has been handed out
     };
 
     bool read_from(std::uint32_t socket);  // true: every buffer was filled, so more may be there
@@ -72,8 +73,8 @@ private:
     std::uint32_t buffer_bytes_;
     PacketMemory memory_;
 
-    std::uint64_t readable_ = 0;      // sockets that may hold packets, one bit each
-    std::uint32_t message_bytes_;     // running mean length of what recvmmsg returned
+    std::uint64_t readable_ = 0;   // sockets that may hold packets, one bit each
+    std::uint32_t message_bytes_;  // running mean length of what recvmmsg returned
     std::uint32_t free_count_ = 0;
     std::uint32_t arrived_first_ = 0;
     std::uint32_t arrived_count_ = 0;

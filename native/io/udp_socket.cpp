@@ -41,21 +41,28 @@ int explain_bind(int number, const dlcp_address& address, ErrorText error) {
     switch (number) {
         case EADDRINUSE:
             if (port_of(address) == 0) {
-                return error.fail(number, "no free UDP port is left on %s: raise net.ipv4.ip_local_port_range or use "
-                                  "fewer paths", format_host(address).c_str());
+                return error.fail(number,
+                                  "no free UDP port is left on %s: raise net.ipv4.ip_local_port_range or use "
+                                  "fewer paths",
+                                  format_host(address).c_str());
             }
-            return error.fail(number, "UDP port %s is in use: choose another port (0: any free one) or stop the "
+            return error.fail(number,
+                              "UDP port %s is in use: choose another port (0: any free one) or stop the "
                               "program that has it (ss -ulpn 'sport = :%u' names it)",
                               text.c_str(), static_cast<unsigned>(port_of(address)));
         case EADDRNOTAVAIL:
-            return error.fail(number, "%s is not an address of this host: bind one of %s", format_host(address).c_str(),
-                              describe(list_interfaces()).c_str());
+            return error.fail(number, "%s is not an address of this host: bind one of %s",
+                              format_host(address).c_str(), describe(list_interfaces()).c_str());
         case EACCES:
-            return error.fail(number, "not allowed to bind %s: ports below net.ipv4.ip_unprivileged_port_start need a "
-                              "privilege, choose a higher one", text.c_str());
+            return error.fail(number,
+                              "not allowed to bind %s: ports below net.ipv4.ip_unprivileged_port_start need a "
+                              "privilege, choose a higher one",
+                              text.c_str());
         case EINVAL:
-            return error.fail(number, "cannot bind %s: a link-local IPv6 address needs its interface, as in "
-                              "fe80::1%%eth0", text.c_str());
+            return error.fail(number,
+                              "cannot bind %s: a link-local IPv6 address needs its interface, as in "
+                              "fe80::1%%eth0",
+                              text.c_str());
         default: return error.fail(number, "cannot bind %s: %s", text.c_str(), strerror(number));
     }
 }
@@ -74,21 +81,24 @@ int Socket::open(const dlcp_address& address, const SocketOptions& options, Erro
     if (descriptor < 0) {
         const int number = errno;
         if (number == EMFILE || number == ENFILE) {
-            return error.fail(number, "no file descriptor is left for a socket: raise the limit (ulimit -n), or use "
+            return error.fail(number,
+                              "no file descriptor is left for a socket: raise the limit (ulimit -n), or use "
                               "fewer paths");
         }
         if (number == EAFNOSUPPORT) {
-            return error.fail(number, "this host has no %s (is it switched off by sysctl or boot option?): bind an "
-                              "address of the other family", family == AF_INET6 ? "IPv6" : "IPv4");
+            return error.fail(number,
+                              "this host has no %s (is it switched off by sysctl or boot option?): bind an "
+                              "address of the other family",
+                              family == AF_INET6 ? "IPv6" : "IPv4");
         }
         return error.fail(number, "cannot make a UDP socket: %s", strerror(number));
     }
 
-    if (!options.device.empty() &&
-        setsockopt(descriptor, SOL_SOCKET, SO_BINDTODEVICE, options.device.c_str(),
-                   static_cast<socklen_t>(options.device.size() + 1)) != 0) {
+    if (!options.device.empty() && setsockopt(descriptor, SOL_SOCKET, SO_BINDTODEVICE, options.device.c_str(),
+                                              static_cast<socklen_t>(options.device.size() + 1)) != 0) {
         const int number = errno;
-        return error.fail(number, "cannot bind the socket to interface %s: %s", options.device.c_str(), strerror(number));
+        return error.fail(number, "cannot bind the socket to interface %s: %s", options.device.c_str(),
+                          strerror(number));
     }
 
     // PROBE: set DF and ignore the kernel's path MTU, since the protocol finds its own (RFC 8899 section 3).
@@ -125,8 +135,12 @@ int Socket::option(int level, int name) const {
     return getsockopt(descriptor_, level, name, &value, &length) == 0 ? value : 0;
 }
 
-std::uint32_t Socket::granted_receive_bytes() const { return static_cast<std::uint32_t>(option(SOL_SOCKET, SO_RCVBUF)); }
-std::uint32_t Socket::granted_send_bytes() const { return static_cast<std::uint32_t>(option(SOL_SOCKET, SO_SNDBUF)); }
+std::uint32_t Socket::granted_receive_bytes() const {
+    return static_cast<std::uint32_t>(option(SOL_SOCKET, SO_RCVBUF));
+}
+std::uint32_t Socket::granted_send_bytes() const {
+    return static_cast<std::uint32_t>(option(SOL_SOCKET, SO_SNDBUF));
+}
 bool Socket::supports_gso() const { return set(descriptor_, IPPROTO_UDP, UDP_SEGMENT, 0); }
 bool Socket::has_gro() const { return option(IPPROTO_UDP, UDP_GRO) != 0; }
 int Socket::take_error() const { return option(SOL_SOCKET, SO_ERROR); }

@@ -29,7 +29,8 @@ bool same_address(const dlcp_address* a, const dlcp_address* b) {
 // kernels, EMSGSIZE for segments longer than the MTU; EINVAL for a socket without checksums; EIO for a device
 // without checksum offload, or IPsec). Its packets may still go singly.
 bool refuses_segmentation(int number) {
-    return number == EINVAL || number == EIO || number == EMSGSIZE || number == EOPNOTSUPP || number == ENOPROTOOPT;
+    return number == EINVAL || number == EIO || number == EMSGSIZE || number == EOPNOTSUPP ||
+           number == ENOPROTOOPT;
 }
 
 bool out_of_room(int number) {
@@ -89,8 +90,9 @@ int Transmitter::put(const dlcp_packet* packets, int count) {
 bool Transmitter::deliverable(const dlcp_packet& packet) const {
     const std::uint32_t address_bytes = family_ == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     return packet.address != nullptr && packet.address->length == address_bytes &&
-           packet.head_bytes <= DLCP_HEAD_CAPACITY && packet.tail_bytes <= DLCP_HEAD_CAPACITY - packet.head_bytes &&
-           packet.body_bytes <= UINT16_MAX && (packet.body != nullptr || packet.body_bytes == 0);
+           packet.head_bytes <= DLCP_HEAD_CAPACITY &&
+           packet.tail_bytes <= DLCP_HEAD_CAPACITY - packet.head_bytes && packet.body_bytes <= UINT16_MAX &&
+           (packet.body != nullptr || packet.body_bytes == 0);
 }
 
 bool Transmitter::extends(const Message& message, const dlcp_packet& packet, std::uint32_t bytes) const {
@@ -99,12 +101,13 @@ bool Transmitter::extends(const Message& message, const dlcp_packet& packet, std
 }
 
 void Transmitter::append(const dlcp_packet& packet, std::uint32_t bytes) {
-    const std::uint32_t path = packet.path < sockets_.size() ? packet.path
-                                                             : packet.path % static_cast<std::uint32_t>(sockets_.size());
+    const std::uint32_t path =
+        packet.path < sockets_.size() ? packet.path : packet.path % static_cast<std::uint32_t>(sockets_.size());
     if (path != path_ || packets_used_ == burst_packets_max) flush();
     path_ = path;
 
-    if (messages_used_ == 0 || !extends(messages_[messages_used_ - 1], packet, bytes)) start_message(packet, bytes);
+    if (messages_used_ == 0 || !extends(messages_[messages_used_ - 1], packet, bytes))
+        start_message(packet, bytes);
     std::uint8_t* head = packet.head;
     std::uint32_t head_bytes = packet.head_bytes;
     if (last_ != nullptr) {
@@ -159,8 +162,9 @@ void Transmitter::fill_header(mmsghdr& header, Control& control, const Message& 
     header.msg_hdr.msg_iovlen = count;
     std::size_t used = 0;
     if (message.tos != socket_default_tos) {
-        used += family_ == AF_INET6 ? put_control(&control.bytes[used], IPPROTO_IPV6, IPV6_TCLASS, int{message.tos})
-                                    : put_control(&control.bytes[used], IPPROTO_IP, IP_TOS, int{message.tos});
+        used += family_ == AF_INET6
+                    ? put_control(&control.bytes[used], IPPROTO_IPV6, IPV6_TCLASS, int{message.tos})
+                    : put_control(&control.bytes[used], IPPROTO_IP, IP_TOS, int{message.tos});
     }
     if (segmented) {
         used += put_control(&control.bytes[used], IPPROTO_UDP, UDP_SEGMENT,

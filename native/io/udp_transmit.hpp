@@ -59,13 +59,13 @@ private:
     // One datagram or super-packet under construction.
     struct Message {
         const dlcp_address* address;
-        std::uint32_t first_packet;   // index into packets_
+        std::uint32_t first_packet;  // index into packets_
         std::uint32_t packets;
         std::uint32_t first_iovec;
         std::uint32_t segment_bytes;  // length of all packets but the last
         std::uint32_t total_bytes;
         std::uint8_t tos;
-        bool closed;                  // nothing more fits: its last packet was shorter, or it is full
+        bool closed;  // nothing more fits: its last packet was shorter, or it is full
     };
     struct alignas(8) Control {
         std::array<std::uint8_t, control_bytes> bytes;
@@ -107,8 +107,8 @@ private:
     std::uint32_t packets_used_ = 0;
     std::uint32_t iovecs_used_ = 0;
     const dlcp_packet* last_ = nullptr;  // the packet whose tag has no iovec yet; nullptr: none
-    std::uint32_t sent_packets_ = 0;   // of this put()
-    std::int64_t wait_left_ns_ = 0;    // of this put()
+    std::uint32_t sent_packets_ = 0;     // of this put()
+    std::int64_t wait_left_ns_ = 0;      // of this put()
     std::array<Message, burst_packets_max> messages_;
     std::array<const dlcp_packet*, burst_packets_max> packets_;
     std::array<iovec, burst_packets_max * 3> iovecs_;

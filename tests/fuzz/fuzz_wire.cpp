@@ -62,7 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             volatile std::uint8_t sink = byte;
             (void)sink;
         }
-        if (d.tag != nullptr) require(d.tag >= bytes.data() && d.tag + wire::tag_bytes <= bytes.data() + bytes.size());
+        if (d.tag != nullptr)
+            require(d.tag >= bytes.data() && d.tag + wire::tag_bytes <= bytes.data() + bytes.size());
         if (d.header.type == wire::Type::data) {
             std::array<std::uint8_t, wire::header_bytes> written{};
             wire::write(d.header, written.data());

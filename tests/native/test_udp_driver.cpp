@@ -106,8 +106,8 @@ int descriptor_of(const Io& io) {
         int type = 0;
         socklen_t type_length = sizeof type;
         if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &type_length) == 0 && type == SOCK_DGRAM &&
-            getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-            length == address.length && memcmp(&own, address.bytes, length) == 0) {
+            getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 && length == address.length &&
+            memcmp(&own, address.bytes, length) == 0) {
             return descriptor;
         }
     }
@@ -188,7 +188,9 @@ std::vector<Outgoing> make_run(unsigned seed, unsigned count, std::size_t body_b
     return out;
 }
 
-void append(std::vector<Outgoing>& to, const std::vector<Outgoing>& more) { to.insert(to.end(), more.begin(), more.end()); }
+void append(std::vector<Outgoing>& to, const std::vector<Outgoing>& more) {
+    to.insert(to.end(), more.begin(), more.end());
+}
 
 // Everything sent in `outgoing` arrived with its TOS. In order, if they share a socket.
 void check_arrived(const std::vector<Outgoing>& outgoing, std::vector<Incoming> incoming, bool ordered = true) {
@@ -344,7 +346,8 @@ TEST_CASE("udp: packets to any path's port are received, one system call per rea
     for (const dlcp_packet& packet : packets) sources.push_back(*packet.address);
     udp.rx_done(other, packets, count);
 
-    for (std::size_t i = 0; i < sources.size(); ++i) send(other, sources[i], {{.head = "to " + std::to_string(i)}});
+    for (std::size_t i = 0; i < sources.size(); ++i)
+        send(other, sources[i], {{.head = "to " + std::to_string(i)}});
     CHECK(receive_all(many).size() == 64);
     CHECK(many.counters().rx_calls == 64);
     CHECK(udp.rx(many, packets, 64) == 0);
@@ -708,8 +711,9 @@ TEST_CASE("udp: addresses as text, both ways") {
     const dlcp_address none = {};
     CHECK(text_of(none) == "(no address)");
 
-    const char* bad[] = {"", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:7x", ":7000",
-                         "::1:7000", "[::1]", "[::1:7000", "10.0.0.1:-1", "300.0.0.1.bad..name:1", "[::1]:7000"};
+    const char* bad[] = {
+        "",         "10.0.0.1", "10.0.0.1:", "10.0.0.1:0",  "10.0.0.1:65536",        "10.0.0.1:7x", ":7000",
+        "::1:7000", "[::1]",    "[::1:7000", "10.0.0.1:-1", "300.0.0.1.bad..name:1", "[::1]:7000"};
     for (const char* text : bad) {
         CAPTURE(text);
         error[0] = '\0';
