@@ -32,7 +32,12 @@ CASES: dict[str, dict[str, object]] = {
 LIMITS = {
     "bare, unlimited": ["--only", "bare_open"],
     "bare, windowed": ["--only", "bare_window"],
-    "bare, same memory": ["--only", "bare_window", "--memory-bytes", str(COLD["bytes"] * COLD["outstanding"])],
+    "bare, same memory": [
+        "--only",
+        "bare_window",
+        "--memory-bytes",
+        str(COLD["bytes"] * COLD["outstanding"]),
+    ],
     "driver alone, 1 path": ["--only", "driver_window", "--run", "256"],
     "driver alone, 8 paths": ["--only", "driver_window", "--paths", "8"],
 }
