@@ -17,9 +17,7 @@ BUILD = ROOT / os.environ.get("DLCP_NATIVE_BUILD", "build/native")
 
 
 def built_program() -> Path:
-    """The path of dlcp_tests, which must be there if it has sources."""
-    if not list((ROOT / "tests" / "native").glob("*.cpp")):
-        pytest.skip("tests/native is empty")
+    """The path of dlcp_tests, which must have been built."""
     path = BUILD / "dlcp_tests"
     assert path.is_file(), f"{path} is not built: run `make native`"
     return path
