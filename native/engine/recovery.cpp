@@ -118,20 +118,23 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     }
     sample.rtt = peer.rtt.smoothed();
     report(peer, sample);
-    if (progress) {
-        path_changes_.clear();
-        peer.paths.update(now, peer.rtt.smoothed(), path_changes_);
-        for (const PathSet::Change& change : path_changes_)
-            push_event({change.up ? EventKind::path_up : EventKind::path_down,
-                        CommandError::none,
-                        {peer.index},
-                        {},
-                        0,
-                        change.path,
-                        {0}});
-    }
+    if (progress) judge_paths(now, peer);
     refresh(peer);
     update_liveness(now, peer);
+}
+
+// Leaves bad paths and takes back good ones, and tells the application.
+void Endpoint::Impl::judge_paths(Time now, Peer& peer) {
+    path_changes_.clear();
+    peer.paths.update(now, peer.rtt.smoothed(), path_changes_);
+    for (const PathSet::Change& change : path_changes_)
+        push_event({change.up ? EventKind::path_up : EventKind::path_down,
+                    CommandError::none,
+                    {peer.index},
+                    {},
+                    0,
+                    change.path,
+                    {0}});
 }
 
 // Tells congestion control, and paces by its answer.
@@ -273,6 +276,7 @@ void Endpoint::Impl::fire(Time now, Peer& peer) {
             const Duration overdue = peer.rtt.timeout(config_.min_rto);
             for (std::uint64_t n = peer.sent.find(0); n != peer.sent.next(); n = peer.sent.find(n + 1))
                 if (!peer.sent[n].lost && now - peer.sent[n].sent_at >= overdue) declare_lost(peer, n);
+            judge_paths(now, peer);  // all on a dead path is all that can be seen from here
             refresh(peer);
         }
         queue_control(peer);
