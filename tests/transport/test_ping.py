@@ -94,7 +94,8 @@ def test_lost_listener_leaves_a_report_and_an_error(end: signal.Signals) -> None
         address = listener.stdout.readline().removeprefix("listening on ").strip()
         client = subprocess.Popen([*COMMAND, address, "--size", "1K", "--duration", "60"], **pipes)  # type: ignore[call-overload]
         with client:
-            time.sleep(4)  # the client says nothing until it ends: long enough for it to have measured, also on a busy host
+            # The client says nothing until it ends: long enough for it to have measured, also on a busy host.
+            time.sleep(4)
             listener.send_signal(end)
             out, err = client.communicate(timeout=PATIENCE_S)
         assert listener.wait(PATIENCE_S) == 0
