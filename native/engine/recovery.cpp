@@ -50,7 +50,14 @@ void Endpoint::Impl::declare_lost(Peer& peer, std::uint64_t number) {
     if (m.state != OutgoingMessage::State::sending && m.state != OutgoingMessage::State::held) return;
     m.on_lost(p.block);
     // Older than what waits: to the front.
-    if (m.state == OutgoingMessage::State::sending && m.has_block_to_send()) enqueue(p.message_slot, true);
+    if (m.state != OutgoingMessage::State::sending) return;
+    if (m.has_block_to_send()) {
+        enqueue(p.message_slot, true);
+    } else if (m.first_pass_over()) {
+        // Nothing will follow, and it may have been the packet that said so.
+        ask(peer);
+        queue_control(peer);
+    }
 }
 
 void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {

@@ -216,7 +216,9 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     for (std::size_t i = 0; i < n; ++i) {
         const OutgoingMessage& m = outgoing_[taken[i].slot];
         std::uint8_t& flags = slots[i].head[flags_offset];
-        if (m.first_pass_over()) flags |= wire::flag::first_pass_over;
+        // On the last packet alone: the receiver takes it that nothing of the pass follows it in its lane.
+        const bool last_of_message = i + 1 == n || taken[i + 1].slot != taken[i].slot;
+        if (m.first_pass_over() && last_of_message) flags |= wire::flag::first_pass_over;
         if (request && i + 1 == n) flags |= wire::flag::ack_request;
         if (keyed) seal(peer, slots[i], slots[i].body, slots[i].body ? slots[i].body_bytes : 0, taken[i].number);
     }
