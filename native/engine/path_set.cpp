@@ -140,7 +140,7 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
         }
     }
 
-    for (std::uint16_t i = 0; i < paths_.size(); ++i) {
+    for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(paths_.size()); ++i) {
         Path& path = paths_[i];
         if (!path.up) {
             if (path.acked_in_a_row < revival_run) continue;
