@@ -21,8 +21,9 @@ import pytest
 NATIVE_ARROWS = {
     "engine": set(),
     "switch": set(),
-    "io": {"engine", "switch"},
-    "bind": {"io", "engine", "switch"},
+    "collective": {"engine"},
+    "io": {"collective", "engine", "switch"},
+    "bind": {"io", "collective", "engine", "switch"},
 }
 
 # The engine opens no socket, starts no thread, reads no clock, draws no randomness; so it includes neither.
@@ -202,6 +203,9 @@ def write_tree(root: Path, files: dict[str, str]) -> None:
 LEGAL = {
     "native/engine/wire.hpp": "#pragma once\n#include <cstdint>\n#include <openssl/evp.h>\n",
     "native/engine/wire.cpp": '#include "engine/wire.hpp"\n',
+    "native/collective/reduce.cpp": '#include "collective/reduce.hpp"\n#include "engine/wire.hpp"\n',
+    "native/collective/reduce.hpp": "#pragma once\n",
+    "native/io/host.hpp": '#include "collective/reduce.hpp"\n',
     "native/io/udp.hpp": '#include "engine/wire.hpp"\n#include <sys/socket.h>\n#include <thread>\n',
     "native/bind/module.cpp": '#include <nanobind/nanobind.h>\n#include "io/udp.hpp"\n',
     "dlcp/__init__.py": "def main():\n    import dlcp_sim\n",
@@ -232,6 +236,12 @@ def test_legal_tree_passes(tmp_path: Path) -> None:
         ("native/engine/a.cpp", '#include "../io/udp.hpp"', "is not a file under native/"),
         ("native/io/a.cpp", '#include "bind/module.cpp"', "io may not use bind"),
         ("native/io/a.cpp", "#include <nanobind/nanobind.h>", "only bind knows Python"),
+        (
+            "native/engine/a.cpp",
+            '#include "collective/reduce.hpp"',
+            "engine may not use collective/reduce.hpp",
+        ),
+        ("native/collective/a.cpp", '#include "io/udp.hpp"', "collective may not use io/udp.hpp"),
         ("native/attic/a.cpp", "", "no arrows are written for native/attic"),
         ("dlcp/__init__.py", "import torch", "dlcp may not use torch when it is imported"),
         ("dlcp/__init__.py", "import dlcp_sim", "dlcp may not use dlcp_sim when it is imported"),
