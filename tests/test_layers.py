@@ -85,6 +85,9 @@ PYTHON_ARROWS = {
     "dlcp.transport.scapy": {"scapy"},  # reads captures, on its own; nothing imports it
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp", "numpy"},
+    "dlcp.cli": {"dlcp"},
+    "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
+    "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
     "dlcp_sim": {"dlcp", "dlcp._native", "dlcp.transport", "dlcp.switch", "numpy"},
     "bench": {
         "dlcp",
@@ -97,9 +100,12 @@ PYTHON_ARROWS = {
         "torch",
     },
 }
-# Allowed too when it is loaded inside a function: optional packages, and the simulator from the command line.
+# Allowed too when it is loaded inside a function: optional packages, and what the command line is asked for.
 LAZY_PYTHON_ARROWS = {
-    "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp_sim"},
+    "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"},
+    "dlcp.cli": {"dlcp._native", "dlcp.transport", "dlcp.doctor", "dlcp.train", "dlcp_sim"},
+    "dlcp.doctor": {"torch"},
+    "dlcp.train": {"sklearn", "matplotlib", "rich"},
     "bench": {"scapy", "matplotlib"},
 }
 # Where modules lie: folder under the root, and the package that it is.
@@ -182,7 +188,7 @@ def test_python_imports_follow_the_arrows(repository: Path) -> None:
     assert list(forbidden_imports(repository)) == []
 
 
-@pytest.mark.parametrize("module", ["dlcp", "dlcp.transport", "dlcp.switch", "dlcp_sim"])
+@pytest.mark.parametrize("module", ["dlcp", "dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"])
 def test_import_loads_no_torch(module: str) -> None:
     code = f"import sys, {module}; print([m for m in ('torch', 'scapy', 'tests') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -214,6 +220,10 @@ LEGAL = {
     "dlcp/transport/scapy.py": "import scapy.all\n",
     "dlcp/torch/__init__.py": "import torch\nfrom ..transport import ring\n",
     "dlcp/switch/__init__.py": "import json\n",
+    "dlcp/__main__.py": "def main():\n    from dlcp.cli import main\n",
+    "dlcp/cli.py": "import argparse\ndef doctor():\n    from dlcp.doctor import main\n",
+    "dlcp/doctor/__init__.py": "from dlcp.transport import ring\ndef store():\n    import torch\n",
+    "dlcp/train/__init__.py": "import torch, dlcp.torch\ndef draw():\n    import matplotlib\n",
     "sim/dlcp_sim/__init__.py": "from dlcp.transport import ring\nfrom dlcp import _native\n",
     "bench/__main__.py": "import torch, dlcp_sim\n",
 }
@@ -267,6 +277,12 @@ def test_legal_tree_passes(tmp_path: Path) -> None:
         ("dlcp/switch/a.py", "import dlcp._native", "dlcp.switch may not use dlcp._native"),
         ("dlcp/torch/a.py", "from dlcp import _native", "dlcp.torch may not use dlcp._native"),
         ("dlcp/attic/a.py", "", "no arrows are written for dlcp.attic"),
+        ("dlcp/cli.py", "import dlcp.train", "dlcp.cli may not use dlcp.train when it is imported"),
+        ("dlcp/cli.py", "def f():\n    import torch", "dlcp.cli may not use torch"),
+        ("dlcp/doctor/a.py", "import torch", "dlcp.doctor may not use torch when it is imported"),
+        ("dlcp/doctor/a.py", "from dlcp import train", "dlcp.doctor may not use dlcp.train"),
+        ("dlcp/train/a.py", "import rich", "dlcp.train may not use rich when it is imported"),
+        ("dlcp/transport/a.py", "def f():\n    import dlcp.cli", "dlcp.transport may not use dlcp.cli"),
         ("sim/dlcp_sim/a.py", "import dlcp.torch", "dlcp_sim may not use dlcp.torch"),
         ("bench/a.py", "import tests.conftest", "bench may not use tests"),
     ],

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from dlcp.arguments import Parser
 from dlcp.errors import DlcpError, PeerTimeoutError, SettingsError
 from dlcp.transport.endpoint import Endpoint, check_deadline, check_loss
 from dlcp.transport.ping_report import Sample, report
@@ -168,9 +169,9 @@ def serve(endpoint: Endpoint) -> tuple[int, dict[str, Any]]:
     return rank, counted
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Returns the exit status."""
-    parser = _parser()
+def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m dlcp.transport.ping") -> int:
+    """The command. Returns the exit status. `prog`: what it is called in help and complaints."""
+    parser = _parser(prog)
     options = parser.parse_args(arguments)
     if sum((options.listen, options.demo, options.address is not None)) != 1:
         parser.error("give one of ADDRESS, --listen and --demo")
@@ -317,9 +318,9 @@ def _listener(key_file: str) -> Iterator[str]:
 # --- what is asked for ----------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m dlcp.transport.ping",
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=prog,
         description="Moves data between two hosts and says how it went.",
         epilog="Sizes may end in K, M or G (powers of 1024). All settings of an endpoint (dlcp.transport.Settings) can"
         " be given as DLCP_* variables.",

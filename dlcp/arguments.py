@@ -1,0 +1,18 @@
+"""The parser of every `dlcp` command: bad input is one line on standard error and exit status 2.
+
+argparse would print the whole usage before the one sentence that matters; here that sentence stands alone and says
+where to read more.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that complains in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program with status 2 and one line that names what is wrong."""
+        self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` says what is accepted\n")

@@ -1,0 +1,148 @@
+"""The `dlcp` command: one door to what people run. Each subcommand is a module of its own, loaded when asked for.
+
+Exit status: what the subcommand says; 2 with one line for bad input and for errors of dlcp, 130 after Ctrl-C, 141 when
+nobody reads the output any more. Nothing here knows what a subcommand does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlcp import __version__
+from dlcp.arguments import Parser
+from dlcp.errors import DlcpError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Returns the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0].startswith("-"):
+        return _door(words)
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}" if near else f"accepted: {', '.join(COMMANDS)}"
+        print(f"dlcp: unknown command {name!r}; {hint}? `dlcp --help` lists them", file=sys.stderr)
+        return 2
+    try:
+        status = COMMANDS[name].run(rest)
+        sys.stdout.flush()
+    except DlcpError as error:
+        print(f"dlcp {name}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # So that the interpreter's end does not write what is left.
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return 141
+    return status
+
+
+# --- subcommands ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Command:
+    """A subcommand: what it does, in a line, and its function from words to exit status."""
+
+    summary: str
+    run: Callable[[list[str]], int]
+
+
+def _doctor(words: list[str]) -> int:
+    from dlcp.doctor import main
+
+    return main(words)
+
+
+def _ping(words: list[str]) -> int:
+    from dlcp.transport.ping import main
+
+    return main(words, prog="dlcp ping")
+
+
+def _train(words: list[str]) -> int:
+    from dlcp.train import main
+
+    return main(words)
+
+
+def _version(words: list[str]) -> int:
+    parser = Parser(
+        prog="dlcp version",
+        description="Says the versions that two hosts should have in common. Exit status 1: the engine does not load.",
+    )
+    parser.parse_args(words)
+    print(f"dlcp {__version__}")
+    try:
+        from dlcp import _native
+    except ImportError as error:
+        print(f"the compiled engine does not load: {error}; install dlcp again with pip", file=sys.stderr)
+        return 1
+    print(f"wire format {_native.WIRE_VERSION}")
+    print(f"packet protection by {_native.fastest_crypto_library()}")
+    print(f"Python {platform.python_version()}, Linux {platform.release()}, {platform.machine()}")
+    for package in ("torch", "numpy"):
+        try:
+            print(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            print(f"{package} not installed")
+    return 0
+
+
+COMMANDS = {
+    "doctor": _Command("look at this host and at the ways between ranks; say what to mend", _doctor),
+    "ping": _Command("move data between two hosts and say how it went", _ping),
+    "train": _Command("train a model on real data over a lossy network, beside Gloo", _train),
+    "version": _Command("versions of dlcp, its wire format and what it runs on", _version),
+}
+
+
+# --- the door -------------------------------------------------------------------------------------------------
+
+
+def _door(words: list[str]) -> int:
+    """`dlcp`, `dlcp --help`, `dlcp --version`, and a complaint about anything else."""
+    if words in ([], ["-h"], ["--help"]):
+        try:
+            print(_HELP, flush=True)
+        except BrokenPipeError:
+            return 141
+        return 0 if words else 2
+    if words in (["-V"], ["--version"]):
+        print(f"dlcp {__version__}")
+        return 0
+    print(f"dlcp: unknown option {words[0]!r}; give a command first: `dlcp --help` lists them", file=sys.stderr)
+    return 2
+
+
+_HELP = """\
+usage: dlcp COMMAND [OPTIONS]
+
+A loss-tolerant, priority-aware transport for data-parallel training on ordinary Ethernet.
+
+{commands}
+
+Something is slow, or does not connect:
+  dlcp doctor                                                    this host
+  torchrun --nnodes 2 ... --no-python dlcp doctor                every way between the ranks of a job
+  dlcp ping --listen ...  |  dlcp ping HOST:PORT                 one way, as long as you like
+
+In a training script, one word: torch.distributed.init_process_group("dlcp")
+
+Settings: DLCP_* variables, or the [transport] table of the TOML file that DLCP_CONFIG names.
+`dlcp COMMAND --help` says what a command takes.""".format(
+    commands="\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
