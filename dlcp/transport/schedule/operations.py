@@ -25,7 +25,7 @@ class Chunk(NamedTuple):
     """A named piece of memory."""
 
     space: Space
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a chunk
 
 
 class Send(NamedTuple):

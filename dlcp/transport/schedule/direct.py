@@ -1,0 +1,108 @@
+"""Direct: every part goes straight to the rank that needs it, in as few hops as there can be.
+
+An all-reduce is a transpose (part i of all ranks to rank i, which adds them) and its inverse (rank i sends the result
+to all): two hops and as few bytes as a ring, but every rank talks to every other, and n - 1 arrive at once at each.
+For the middle, and for small worlds. What meets is kept in scratch and added in a fixed order: the owner's own part
+first, then by rank. Peers are named from the next rank on, so that no rank is everyone's first destination.
+"""
+
+from __future__ import annotations
+
+from dlcp.transport.schedule.operations import Chunk, RankSchedule
+from dlcp.transport.schedule.program import Program, input_chunk, output_chunk
+
+
+def all_reduce(world_size: int, rank: int) -> RankSchedule:
+    """Rank i adds part i of all, and sends the sum to all.
+
+    The sum overwrites what was sent to rank i before, which rank i has received then: it is in the sum.
+    """
+    program = Program(output_chunks=world_size)
+    own = output_chunk(rank)
+    if world_size == 1:
+        return program.schedule()
+    for peer in _others(world_size, rank):
+        program.send(peer, output_chunk(peer))
+    _receive_and_add(program, world_size, rank, own, own)
+    for peer in _others(world_size, rank):
+        program.send(peer, own)
+    for peer in _others(world_size, rank):
+        program.receive(peer, output_chunk(peer))
+    return program.schedule()
+
+
+def reduce_scatter(world_size: int, rank: int) -> RankSchedule:
+    """Rank i adds part i of all."""
+    program = Program(input_chunks=world_size, output_chunks=1)
+    for peer in _others(world_size, rank):
+        program.send(peer, input_chunk(peer))
+    _receive_and_add(program, world_size, rank, output_chunk(0), input_chunk(rank))
+    return program.schedule()
+
+
+def all_gather(world_size: int, rank: int) -> RankSchedule:
+    """Everybody sends to everybody."""
+    program = Program(input_chunks=1, output_chunks=world_size)
+    for peer in _others(world_size, rank):
+        program.send(peer, input_chunk(0))
+    for peer in _others(world_size, rank):
+        program.receive(peer, output_chunk(peer))
+    program.combine(output_chunk(rank), input_chunk(0))
+    return program.schedule()
+
+
+def broadcast(world_size: int, rank: int, root: int) -> RankSchedule:
+    """The root sends to everybody."""
+    program = Program(output_chunks=1)
+    if rank == root:
+        for peer in _others(world_size, rank):
+            program.send(peer, output_chunk(0))
+    else:
+        program.receive(root, output_chunk(0))
+    return program.schedule()
+
+
+def reduce(world_size: int, rank: int, root: int) -> RankSchedule:
+    """Everybody sends to the root, which adds."""
+    program = Program(input_chunks=1, output_chunks=int(rank == root))
+    if rank == root:
+        _receive_and_add(program, world_size, rank, output_chunk(0), input_chunk(0))
+    else:
+        program.send(root, input_chunk(0))
+    return program.schedule()
+
+
+def gather(world_size: int, rank: int, root: int) -> RankSchedule:
+    """Everybody sends to the root. Only it knows how large the others' parts are, so nobody else carries them."""
+    program = Program(input_chunks=1, output_chunks=world_size if rank == root else 0)
+    if rank == root:
+        for peer in _others(world_size, rank):
+            program.receive(peer, output_chunk(peer))
+        program.combine(output_chunk(rank), input_chunk(0))
+    else:
+        program.send(root, input_chunk(0))
+    return program.schedule()
+
+
+def scatter(world_size: int, rank: int, root: int) -> RankSchedule:
+    """The root sends everybody his part. Only it knows how large the others' are, so nobody else carries them."""
+    program = Program(input_chunks=world_size if rank == root else 0, output_chunks=1)
+    if rank == root:
+        for peer in _others(world_size, rank):
+            program.send(peer, input_chunk(peer))
+        program.combine(output_chunk(0), input_chunk(rank))
+    else:
+        program.receive(root, output_chunk(0))
+    return program.schedule()
+
+
+def _others(world_size: int, rank: int) -> list[int]:
+    return [(rank + distance) % world_size for distance in range(1, world_size)]
+
+
+def _receive_and_add(program: Program, world_size: int, rank: int, target: Chunk, own: Chunk) -> None:
+    """`target` = `own` + the next message of each other rank, by rank."""
+    received = {peer: program.scratch(own) for peer in range(world_size) if peer != rank}
+    for peer in _others(world_size, rank):
+        program.receive(peer, received[peer])
+    program.combine(target, own, *received.values(), final=True)
