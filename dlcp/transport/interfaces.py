@@ -13,6 +13,7 @@ Nothing here opens a socket for traffic or changes an interface. Only a name in 
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import struct
@@ -118,36 +119,11 @@ def choose_bind_host(pattern: str | None, toward: str | None = None) -> Chosen:
     AddressError: `toward` has no address or no route.
     """
     interfaces = list_interfaces()
-    if pattern is None:
-        source = ipaddress.ip_address("127.0.0.1") if toward is None else source_toward(toward)
-        owner = owner_of(source, interfaces)
-        return Chosen(_as_host(source, owner), None if owner is None else owner.name)
-    parsed = Pattern.parse(pattern)
-    places = {one.name: place for one in interfaces if (place := parsed.place(one.name)) is not None}
-    usable = [one for one in interfaces if one.name in places and one.usable]
-    if not usable:
-        raise InterfaceError(
-            _why_none(pattern, [one for one in interfaces if one.name in places], interfaces)
-        )
-    source: Address | None = None
-    on_the_way: Interface | None = None
-    if toward is not None:
-        try:
-            source = source_toward(toward)
-        except AddressError:
-            # The pattern is what the user asked for; that nothing leads there is said when connecting.
-            pass
-        else:
-            on_the_way = owner_of(source, interfaces)
-    chosen = min(
-        usable,
-        key=lambda one: (one != on_the_way, parsed.exclude and one.loopback, places[one.name], one.index),
-    )
-    if chosen == on_the_way and source is not None:
-        return Chosen(_as_host(source, chosen), chosen.name)
-    version = 4 if source is None else source.version
-    addresses = [one.ip for one in chosen.addresses]
-    return Chosen(_as_host(min(addresses, key=lambda one: one.version != version), chosen), chosen.name)
+    if pattern is not None:
+        return _choose_by_pattern(pattern, toward, interfaces)
+    source = ipaddress.ip_address("127.0.0.1") if toward is None else source_toward(toward)
+    owner = owner_of(source, interfaces)
+    return Chosen(_as_host(source, owner), None if owner is None else owner.name)
 
 
 def source_toward(toward: str) -> Address:
@@ -162,18 +138,18 @@ def source_toward(toward: str) -> Address:
         raise AddressError(
             f"cannot find an address of {toward!r}: {reason}; accepted: a host name or address"
         ) from error
-    found.sort(key=lambda one: one[0] != socket.AF_INET)
-    if _means_this_host_to_others(toward, found[0][4][0]):
-        with_route = [
-            (family, probe) for family, probe in _ANYWHERE if _source(family, (probe, 9)) is not None
-        ]
-        found = [(family, socket.SOCK_DGRAM, 0, "", (probe, 9)) for family, probe in with_route] or found
-    for family, _, _, _, address in found:
-        source = _source(family, address)
+    goals: list[Goal] = sorted(
+        ((family, address) for family, _, _, _, address in found), key=lambda one: one[0] != socket.AF_INET
+    )
+    address = goals[0][1][0]
+    if _means_this_host_to_others(toward, address):
+        goals = [*_ANYWHERE, *goals]
+    for goal in goals:
+        source = _source(goal)
         if source is not None:
             return source
     raise AddressError(
-        f"no route to {toward} ({found[0][4][0]}); see `ip route get {found[0][4][0]}`, and that its interface is up"
+        f"no route to {toward} ({address}); see `ip route get {address}`, and that its interface is up"
     )
 
 
@@ -206,7 +182,31 @@ def describe(interfaces: list[Interface]) -> str:
     return ", ".join(f"{one.name} ({one.state})" for one in interfaces) or "none"
 
 
-# --- why not --------------------------------------------------------------------------------------------------
+# --- by pattern ------------------------------------------------------------------------------------------------
+
+
+def _choose_by_pattern(pattern: str, toward: str | None, interfaces: list[Interface]) -> Chosen:
+    parsed = Pattern.parse(pattern)
+    places = {one.name: place for one in interfaces if (place := parsed.place(one.name)) is not None}
+    usable = [one for one in interfaces if one.name in places and one.usable]
+    if not usable:
+        matching = [one for one in interfaces if one.name in places]
+        raise InterfaceError(_why_none(pattern, matching, interfaces))
+    source: Address | None = None
+    if toward is not None:
+        # The pattern is what the user asked for; that nothing leads there is said when connecting.
+        with contextlib.suppress(AddressError):
+            source = source_toward(toward)
+    on_the_way = None if source is None else owner_of(source, interfaces)
+    chosen = min(
+        usable,
+        key=lambda one: (one != on_the_way, parsed.exclude and one.loopback, places[one.name], one.index),
+    )
+    if source is not None and chosen == on_the_way:
+        return Chosen(_as_host(source, chosen), chosen.name)
+    version = 4 if source is None else source.version
+    address = min((one.ip for one in chosen.addresses), key=lambda one: one.version != version)
+    return Chosen(_as_host(address, chosen), chosen.name)
 
 
 def _why_none(pattern: str, matching: list[Interface], all_of_them: list[Interface]) -> str:
