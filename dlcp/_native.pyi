@@ -66,6 +66,7 @@ class HostOptions:
     max_datagram_bytes: int
     receive_buffer_bytes: int
     socket_buffer_bytes: int
+    inject_loss_ratio: float
     allow_unauthenticated: bool
     io_thread: bool
     segmentation_offload: bool

@@ -140,6 +140,8 @@ class Settings:
     """Send and receive through this interface only."""
     job: int = _setting(0, _number(int, 0, 2**32 - 1))
     """Packets of another job are counted and dropped."""
+    inject_loss_ratio: float = _setting(0.0, _number(float, 0, 1))
+    """Share of arriving packets that is dropped on purpose, for demonstrations and tests. Logged and counted."""
 
     # ---- packet protection ----
     key: bytes | None = _setting(None, _KEY, auto=True, secret=True)

@@ -114,6 +114,8 @@ class EndpointStatistics:
     """Times a thread that drives this endpoint slept."""
     role_changes: int
     """Times a waiting caller took over from the I/O thread or from another caller."""
+    injected_lost_packets: int = 0
+    """Arrived, and dropped on purpose: the setting inject_loss_ratio."""
 
     @classmethod
     def from_native(cls, counted: dict[str, Any]) -> EndpointStatistics:

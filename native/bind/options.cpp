@@ -64,6 +64,7 @@ void bind_options(nb::module_& m) {
         .def_rw("max_datagram_bytes", &HostOptions::max_datagram_bytes)
         .def_rw("receive_buffer_bytes", &HostOptions::receive_buffer_bytes)
         .def_rw("socket_buffer_bytes", &HostOptions::socket_buffer_bytes)
+        .def_rw("inject_loss_ratio", &HostOptions::inject_loss_ratio)
         .def_rw("allow_unauthenticated", &HostOptions::allow_unauthenticated)
         .def_rw("io_thread", &HostOptions::io_thread)
         .def_prop_rw(

@@ -73,6 +73,7 @@ nb::dict to_dict(const HostStatistics& s) {
     nb::dict out;
     out["engine"] = to_dict(s.engine);
     out["io"] = to_dict(s.io);
+    out["injected_lost_packets"] = s.injected_lost_packets;
     out["outstanding_operations"] = s.outstanding_operations;
     out["log_entries_dropped"] = s.log_entries_dropped;
     out["driver_waits"] = s.driver_waits;

@@ -21,6 +21,7 @@
 #include "io/driving_role.hpp"
 #include "io/engine_pump.hpp"
 #include "io/fork_guard.hpp"
+#include "io/lossy_driver.hpp"
 #include "io/real_time.hpp"
 
 namespace dlcp {
@@ -310,6 +311,7 @@ public:
             role_.leave();
         }
         out.engine = engine_->counters();
+        if (lossy_) out.injected_lost_packets = lossy_->dropped_packets();
         out.outstanding_operations = operations_.size();
         out.log_entries_dropped = log_dropped_;
         out.driver_waits = pump_.sleeps();
@@ -564,6 +566,10 @@ private:
     // ---- refusals: each names the value, the accepted range and what to do ----
 
     void open_driver() {
+        if (!(options_.inject_loss_ratio >= 0.0 && options_.inject_loss_ratio <= 1.0))
+            throw HostError(
+                HostErrorKind::settings,
+                "inject_loss_ratio is " + std::to_string(options_.inject_loss_ratio) + "; accepted: 0 to 1");
         dlcp_io_config config{};
         config.bind_host = options_.bind_host.empty() ? nullptr : options_.bind_host.c_str();
         config.interface_name = options_.interface_name.empty() ? nullptr : options_.interface_name.c_str();
@@ -576,6 +582,13 @@ private:
         char error[512] = "";
         const int result = table_->open(&config, &io_, error, sizeof error);
         if (result < 0) throw open_refusal(-result, error, table_->name, options_.bind_host, options_.port);
+        if (options_.inject_loss_ratio > 0.0) {
+            // By rank: every rank draws differently, and the same in the next run.
+            lossy_ = std::make_unique<LossyDriver>(*table_, io_, options_.inject_loss_ratio,
+                                                   options_.engine.rank + std::uint64_t{1});
+            table_ = &lossy_->table();
+            io_ = lossy_->io();
+        }
     }
 
     void check_max_datagram(EndpointConfig& config) const {
@@ -614,6 +627,7 @@ private:
 
     const dlcp_io_table* table_ = nullptr;
     dlcp_io* io_ = nullptr;
+    std::unique_ptr<LossyDriver> lossy_;  // between the host and its driver while loss is injected
     ForkGuard fork_guard_;
 
     mutable std::mutex mutex_;

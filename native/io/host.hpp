@@ -44,6 +44,8 @@ struct HostOptions {
     std::uint32_t socket_buffer_bytes = 0;  // 0: the driver's default
     std::uint32_t io_flags = 0;             // DLCP_IO_*
     std::string driver_extra;
+    // Packets that arrive and are dropped on purpose (lossy_driver.hpp); 0: none. At most 1.
+    double inject_loss_ratio = 0.0;
     // Without a job key only loopback is accepted, unless this is set.
     bool allow_unauthenticated = false;
     // false: nothing moves but inside wait, progress and close. For tests and for callers with a loop of their own.
@@ -114,6 +116,7 @@ inline constexpr std::size_t log_capacity = 1024;
 struct HostStatistics {
     Counters engine;
     dlcp_io_counters io{};
+    std::uint64_t injected_lost_packets = 0;  // arrived, and dropped because of inject_loss_ratio
     std::uint64_t outstanding_operations = 0;
     std::uint64_t log_entries_dropped = 0;
     std::uint64_t driver_waits = 0;  // times a driving thread slept
