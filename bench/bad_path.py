@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.lab import Lab, Loss
 from bench.peers import Exchange, exchange
 from bench.report import Bar, Figure, Report, Table, percentile
+from dlcp.lab import Lab, Loss
 
 SUMMARY = "8 paths, one loses 30 %: goodput against the other seven's share"
 NEEDS_LAB = True

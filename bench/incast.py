@@ -6,9 +6,9 @@ rate measures the scheduler.
 
 from __future__ import annotations
 
-from bench.lab import Lab
 from bench.peers import OVERHEAD_BYTES, Exchange, exchange
 from bench.report import Bar, Figure, Report, Table
+from dlcp.lab import Lab
 
 SUMMARY = "two senders into one port, 1 Gbit/s and 300 Mbit/s: total and fairness"
 NEEDS_LAB = True

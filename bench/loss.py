@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.lab import Lab, Loss
 from bench.peers import Exchange, exchange
 from bench.report import Bar, Figure, Report, Table, percentile
+from dlcp.lab import Lab, Loss
 
 SUMMARY = "1 Gbit/s, 1 % loss: p50 and p99 of 4 MB messages, goodput, TCP cubic beside"
 NEEDS_LAB = True

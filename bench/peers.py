@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import programs
-from bench.lab import Lab
+from dlcp.lab import Lab
 
 PORT = 7400
 

@@ -85,6 +85,7 @@ PYTHON_ARROWS = {
     "dlcp.transport.scapy": {"scapy"},  # reads captures, on its own; nothing imports it
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp", "numpy"},
+    "dlcp.lab": set(),  # commands of the operating system, nothing of ours
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
@@ -92,6 +93,7 @@ PYTHON_ARROWS = {
     "bench": {
         "dlcp",
         "dlcp._native",
+        "dlcp.lab",
         "dlcp.transport",
         "dlcp.torch",
         "dlcp.switch",
@@ -105,7 +107,7 @@ LAZY_PYTHON_ARROWS = {
     "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"},
     "dlcp.cli": {"dlcp._native", "dlcp.transport", "dlcp.doctor", "dlcp.train", "dlcp_sim"},
     "dlcp.doctor": {"torch"},
-    "dlcp.train": {"sklearn", "matplotlib", "rich"},
+    "dlcp.train": {"dlcp.lab", "sklearn", "matplotlib", "rich"},
     "bench": {"scapy", "matplotlib"},
 }
 # Where modules lie: folder under the root, and the package that it is.

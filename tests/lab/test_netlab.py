@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.lab import Lab, LabError, Loss, missing
-from bench.lab.netlab import namespaces
+from dlcp.lab import Lab, LabError, Loss, missing
+from dlcp.lab.netlab import namespaces
 
 pytestmark = [
     pytest.mark.needs_root,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.lab import Lab, Loss, missing
+from dlcp.lab import Lab, Loss, missing
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.skipif((why := missing()) is not None, reason=why or "")]
 

@@ -1,5 +1,5 @@
 """A private network on one machine: see netlab."""
 
-from bench.lab.netlab import Lab, LabError, Loss, missing
+from dlcp.lab.netlab import Lab, LabError, Loss, missing
 
 __all__ = ["Lab", "LabError", "Loss", "missing"]
