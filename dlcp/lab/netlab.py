@@ -30,6 +30,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 INTERFACE = "eth-lab"
 _LOSS_SOURCE = Path(__file__).with_name("loss.bpf.c")
@@ -164,7 +165,9 @@ class Lab:
             "text": True,
             **popen,
         }
-        process = subprocess.Popen(self.command(host, words), **options)  # type: ignore[call-overload]
+        process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
+            self.command(host, words), **options
+        )
         self._started.append(process)
         return process
 
@@ -229,8 +232,11 @@ class Lab:
     def _namespace(self, host: int | str) -> str:
         return f"{self._prefix}-{host}"
 
-    def _qdiscs(self, namespace: str, interface: str) -> list[dict]:
-        return json.loads(_run("tc", "-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface) or "[]")
+    def _qdiscs(self, namespace: str, interface: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(
+            _run("tc", "-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface) or "[]"
+        )
+        return found
 
     def _build(self) -> None:
         for host in range(self.hosts):
