@@ -1,0 +1,114 @@
+"""Which algorithm runs a collective: by world size and bytes, unless somebody says.
+
+All ranks must choose alike, so the choice depends only on what all ranks know: never on addresses, load or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dlcp.errors import ArgumentError
+from dlcp.transport.schedule import algorithms
+
+_KIB = 1024
+
+
+class Rule(NamedTuple):
+    """An algorithm, and up to where it is taken: both bounds are inclusive, None is no bound."""
+
+    algorithm: str
+    world_size_max: int | None
+    nbytes_max: int | None
+
+
+# The first rule that holds is taken. Three things decide: hops for small data, what the busiest link carries for large
+# data, and in large worlds the number of peers, since each is a session with its handshake. The bounds follow from
+# counting these (checker.cost), with a hop taken as 50 us and a link as 1 GB/s: a hop is worth 50 KB.
+#
+# Ranks of a host are consecutive, as torchrun numbers them, so a ring crosses from host to host once each way where
+# algorithms with distant peers cross with most of what they send: rings for large data.
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    "all_reduce": (
+        # One hop. It sends (n - 1) tensors where two hops send 2 (n - 1) / n: no more with 2 ranks, twice as much with 4.
+        Rule("one_shot", 2, 128 * _KIB),
+        Rule("one_shot", 4, 32 * _KIB),
+        Rule("one_shot", 16, 4 * _KIB),
+        # Two hops, the bytes of a ring. The incast of n - 1 parts is short while the tensor is.
+        Rule("direct", 8, 1024 * _KIB),
+        # 2 log n hops and log n peers: a barrier or a scalar in a large world; the root's link carries log n tensors.
+        Rule("tree", None, 8 * _KIB),
+        # 2 log n hops, the bytes of a ring, no incast.
+        Rule("halving_doubling", None, 4096 * _KIB),
+        # 2 (n - 1) hops; each link carries the least.
+        Rule("ring", None, None),
+    ),
+    # Each is half an all-reduce: the same places, but one hop instead of two makes direct the smallest as well.
+    "reduce_scatter": (
+        Rule("direct", 8, 1024 * _KIB),
+        Rule("halving_doubling", None, 4096 * _KIB),
+        Rule("ring", None, None),
+    ),
+    "all_gather": (
+        Rule("direct", 8, 1024 * _KIB),
+        Rule("halving_doubling", None, 4096 * _KIB),
+        Rule("ring", None, None),
+    ),
+    # The busiest link, the root's, carries n - 1, log n and one tensors, in 1, log n and n - 1 hops.
+    "broadcast": (
+        Rule("direct", 4, 32 * _KIB),
+        Rule("tree", None, 256 * _KIB),
+        Rule("ring", None, None),
+    ),
+    "reduce": (
+        Rule("direct", 4, 32 * _KIB),
+        Rule("tree", None, 256 * _KIB),
+        Rule("ring", None, None),
+    ),
+    # One sensible way each.
+    "gather": (Rule("direct", None, None),),
+    "scatter": (Rule("direct", None, None),),
+    "all_to_all": (Rule("pairwise", None, None),),
+}
+
+
+def choose(collective: str, world_size: int, nbytes: int, overrides: Mapping[str, str] | None = None) -> str:
+    """The name of the algorithm, for `build`.
+
+    `nbytes`: the whole tensor, as all ranks know it: what is reduced or broadcast; for gathers and scatters all parts
+    together. `overrides`: algorithms by collective, as `parse_algorithms` answers them; they win. Raises ArgumentError.
+    """
+    known = algorithms(collective)
+    if overrides is not None and (said := overrides.get(collective)) is not None:
+        if said not in known:
+            raise ArgumentError(
+                f"algorithm={said!r} does not serve {collective}: use one of {', '.join(known)}"
+            )
+        return said
+    return next(
+        rule.algorithm
+        for rule in RULES[collective]
+        if (rule.world_size_max is None or world_size <= rule.world_size_max)
+        and (rule.nbytes_max is None or nbytes <= rule.nbytes_max)
+    )
+
+
+def parse_algorithms(text: str) -> dict[str, str]:
+    """Algorithms by collective, from text like "all_reduce=ring,broadcast=tree"; empty text names none.
+
+    Raises ArgumentError, naming what is accepted.
+    """
+    parsed: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        collective, equals, algorithm = (piece.strip() for piece in entry.partition("="))
+        if not equals:
+            raise ArgumentError(
+                f"{entry!r}: write collective=algorithm, as in all_reduce=ring,broadcast=tree"
+            )
+        if collective in parsed:
+            raise ArgumentError(f"{entry!r}: {collective} is there twice")
+        known = algorithms(collective)
+        if algorithm not in known:
+            raise ArgumentError(f"{entry!r}: {collective} is served by {', '.join(known)}")
+        parsed[collective] = algorithm
+    return parsed
