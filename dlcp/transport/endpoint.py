@@ -10,7 +10,6 @@ and is kept alive until then.
 
 from __future__ import annotations
 
-import logging
 import math
 import weakref
 from types import TracebackType
@@ -20,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp import _native, errors
+from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.logger import RankLogger, set_level
 from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
 from dlcp.transport.transfer import Dispatcher, Outcome, PeerLog, TransferFuture, check_timeout
-
-logger = logging.getLogger("dlcp")
 
 # What the host refuses, by its kinds (native/io/host_error.hpp).
 _native.register_errors(
@@ -97,7 +96,8 @@ class Endpoint:
         settings = Settings.load(**changes) if settings is None else settings.replace(**changes)
         self._rank = rank
         self._settings = settings
-        self._host = _native.Host(_options(rank, settings))
+        set_level(settings.log_level)
+        self._host = _open_host(rank, settings)
         self._dispatcher = Dispatcher(self._host, rank)
         self._log = PeerLog(self._host)
         # Also at the interpreter's end, when no thread of ours may be left inside.
@@ -105,7 +105,7 @@ class Endpoint:
         for line in self.warnings:
             if line not in _warned:
                 _warned.add(line)
-                logger.warning("%s", line)
+                RankLogger(rank).warning("%s", line)
 
     def __enter__(self) -> Self:
         return self
@@ -445,15 +445,35 @@ def _close(host: _native.Host, dispatcher: Dispatcher) -> None:
     dispatcher.join()
 
 
+def _open_host(rank: int, settings: Settings) -> _native.Host:
+    """The native host, on the first free one of the ports that the settings name. Raises what Endpoint does."""
+    options = _options(rank, settings)
+    for port in settings.ports:
+        options.port = port
+        try:
+            return _native.Host(options)
+        except errors.PortInUseError:
+            if settings.port_range is None:
+                raise
+    raise errors.PortInUseError(
+        f"port_range is {settings.port_range}, and every one of these UDP ports is in use on"
+        f" {options.bind_host or '127.0.0.1'}: widen it, or stop what has them (ss -ulpn names the programs)"
+    )
+
+
 def _options(rank: int, settings: Settings) -> _native.HostOptions:
-    """The native host's options: its units, 0 and "" for what is to be found out."""
+    """The native host's options but the port: its units, 0 and "" for what is to be found out."""
     options = _native.HostOptions()
     options.rank = rank
     options.driver = settings.driver
     options.driver_extra = settings.driver_extra
     options.bind_host = settings.bind_host or ""
-    options.port = settings.port
-    options.interface_name = settings.interface or ""
+    if settings.interface is not None:
+        # Here alone a pattern becomes a name. An own address to bind says which interface of several is meant.
+        wildcard = settings.bind_host in {None, "", "0.0.0.0", "::"}
+        chosen = choose_bind_host(settings.interface, None if wildcard else settings.bind_host)
+        options.interface_name = chosen.interface or ""
+        options.bind_host = settings.bind_host or chosen.host
     options.job = settings.job
     key = settings.job_key()
     if key is not None:

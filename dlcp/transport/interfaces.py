@@ -110,7 +110,8 @@ def choose_bind_host(pattern: str | None, toward: str | None = None) -> Chosen:
     """The address of this host to bind, by a pattern of interface names or by the way to another host.
 
     With a pattern: of the matching interfaces that are up and have an address, the one on the way to `toward`, then
-    the one named first; loopback comes last where a pattern only excludes. Without: the source address of the route
+    the one named first; loopback only if it is named, or leads to `toward`, or nothing else is there and no `toward` is
+    given. Without: the source address of the route
     to `toward`, so loopback for loopback and an own address for itself; with neither, 127.0.0.1.
     `toward`: an address or a name; a host whose own name means loopback (Debian's 127.0.1.1) is taken for its address
     on the default route, since that is what other hosts take it for.
@@ -188,16 +189,19 @@ def describe(interfaces: list[Interface]) -> str:
 def _choose_by_pattern(pattern: str, toward: str | None, interfaces: list[Interface]) -> Chosen:
     parsed = Pattern.parse(pattern)
     places = {one.name: place for one in interfaces if (place := parsed.place(one.name)) is not None}
-    usable = [one for one in interfaces if one.name in places and one.usable]
-    if not usable:
-        matching = [one for one in interfaces if one.name in places]
-        raise InterfaceError(_why_none(pattern, matching, interfaces))
+    matching = [one for one in interfaces if one.name in places]
+    usable = [one for one in matching if one.usable]
     source: Address | None = None
     if toward is not None:
         # The pattern is what the user asked for; that nothing leads there is said when connecting.
         with contextlib.suppress(AddressError):
             source = source_toward(toward)
     on_the_way = None if source is None else owner_of(source, interfaces)
+    if parsed.exclude and toward is not None:
+        # Nobody asked for loopback, and who binds it cannot be reached.
+        usable = [one for one in usable if not one.loopback or one == on_the_way]
+    if not usable:
+        raise InterfaceError(_why_none(pattern, matching, interfaces))
     chosen = min(
         usable,
         key=lambda one: (one != on_the_way, parsed.exclude and one.loopback, places[one.name], one.index),
@@ -209,13 +213,16 @@ def _choose_by_pattern(pattern: str, toward: str | None, interfaces: list[Interf
     return Chosen(_as_host(address, chosen), chosen.name)
 
 
-def _why_none(pattern: str, matching: list[Interface], all_of_them: list[Interface]) -> str:
+def _why_none(pattern: str, matching: list[Interface], interfaces: list[Interface]) -> str:
     """Why no interface can be used, with what mends it."""
-    if not matching:
-        name = Pattern.parse(pattern)
-        if not name.exclude and len(name.words) == 1:
-            return f"this host has no interface {pattern!r}: choose one of {describe(all_of_them)}"
-        return f"no interface of this host matches {pattern!r}: choose among {describe(all_of_them)}"
+    parsed = Pattern.parse(pattern)
+    if parsed.exclude:
+        matching = [one for one in matching if not one.loopback]
+        if not matching:
+            return f"interface is {pattern!r}, which leaves none of this host's: {describe(interfaces)}"
+    elif not matching:
+        what = "interface" if len(parsed.words) == 1 else "interface that matches"
+        return f"this host has no {what} {pattern!r}: choose one of {describe(interfaces)}"
     first = matching[0]
     if not first.up:
         remedy = f"ip link set {first.name} up"
@@ -223,7 +230,7 @@ def _why_none(pattern: str, matching: list[Interface], all_of_them: list[Interfa
         remedy = f"see the cable and the other end: ip -details link show {first.name}"
     else:
         remedy = f"ip address add ADDRESS/PREFIX dev {first.name}"
-    others = [one for one in all_of_them if one not in matching]
+    others = [one for one in interfaces if one not in matching]
     return (
         f"interface is {pattern!r}, and none that matches can be used: {describe(matching)}; {remedy}; or choose among"
         f" {describe(others)}"

@@ -3,7 +3,7 @@
 A value comes from the first of: an argument, the environment (`DLCP_` and the field's name in capitals), the
 `[transport]` table of the TOML file that `DLCP_CONFIG` names, the default. Units are in the names. An unknown name
 is an error that names the nearest known one, in all three places. None stands for "found out when opening"; in the
-environment and in TOML it is written `auto`.
+environment and in TOML it is written `auto`, or `off` where it means that.
 
 What these fields do is the engine's and the driver's; here is only what a person may write.
 """
@@ -14,12 +14,14 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from dlcp.errors import SettingsError
+from dlcp.errors import InterfaceError, SettingsError
+from dlcp.transport import logger
+from dlcp.transport.interfaces import Pattern
 
 # Variables of other parts of dlcp and of its tests; every other DLCP_* must be a setting.
 OTHER_VARIABLES = re.compile(r"DLCP_(CONFIG|(TEST|BENCH|TORCH|SWITCH|SIM|HYPOTHESIS|NATIVE)(_.*|$))")
@@ -98,6 +100,37 @@ _KEY = _Rule(
 )
 
 
+def _is_pattern(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and Pattern.parse(value) is not None
+    except InterfaceError:
+        return False
+
+
+_PATTERN = _Rule(
+    str, _is_pattern, "names of interfaces or their beginnings, such as eth0, eth,ib, =eth0 or ^docker,lo"
+)
+
+
+def _read_ports(text: str) -> range:
+    """The ports of "low-high" or of one number. Raises ValueError."""
+    low, dash, high = (word.strip() for word in text.partition("-"))
+    first, last = int(low), int(high if dash else low)
+    if not 1 <= first <= last <= 65535:
+        raise ValueError(text)
+    return range(first, last + 1)
+
+
+def _is_port_range(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and len(_read_ports(value)) > 0
+    except ValueError:
+        return False
+
+
+_PORT_RANGE = _Rule(str, _is_port_range, "ports from 1 to 65535, such as 7000-7063, or one of them")
+
+
 def _without_key(value: Any) -> str:
     """What may be shown of a job key."""
     if not isinstance(value, bytes):
@@ -113,13 +146,21 @@ def _plain(name: str, value: Any) -> Any:
     """The value as it is kept: lists and paths are as good as tuples and texts."""
     if name == "dscp" and isinstance(value, list):
         return tuple(value)
-    if name == "key_file" and isinstance(value, os.PathLike):
+    if name in ("key_file", "flight_recorder_dir") and isinstance(value, os.PathLike):
         return os.fspath(value)
+    if name == "port_range" and isinstance(value, tuple | list) and len(value) == 2:
+        return f"{value[0]}-{value[1]}"
+    if name == "log_level" and isinstance(value, str):
+        return value.lower()
     return value
 
 
-def _setting(default: Any, rule: _Rule, *, auto: bool = False, secret: bool = False) -> Any:
-    return field(default=default, repr=not secret, metadata={"rule": rule, "auto": auto})
+def _setting(
+    default: Any, rule: _Rule, *, auto: bool = False, off: bool = False, secret: bool = False
+) -> Any:
+    """A field; `auto` and `off`: None is accepted, and that is its word in the environment and in TOML."""
+    none = "auto" if auto else "off" if off else None
+    return field(default=default, repr=not secret, metadata={"rule": rule, "none": none})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +177,14 @@ class Settings:
     """None: loopback, or the interface's own address if `interface` is set."""
     port: int = _setting(0, _number(int, 0, 65535))
     """UDP port that peers send to; 0: any free one."""
-    interface: str | None = _setting(None, _text("the name of a network interface"), auto=True)
-    """Send and receive through this interface only."""
+    port_range: str | None = _setting(None, _PORT_RANGE, auto=True)
+    """In place of `port`: "low-high", of which each process takes the first free one, so that a firewall can let them
+    in. Packets come from any free ports still, one per path."""
+    interface: str | None = _setting(None, _PATTERN, auto=True)
+    """Send and receive through this interface only. A pattern as in NCCL_SOCKET_IFNAME: beginnings of names (eth,ib),
+    exact names (=eth0,eth1) or any but some (^docker,lo); see dlcp.transport.interfaces."""
+    shm: bool = _setting(True, _BOOL)
+    """Ranks of one host talk through shared memory; False: through the network, as if they were on two."""
     job: int = _setting(0, _number(int, 0, 2**32 - 1))
     """Packets of another job are counted and dropped."""
     inject_loss_ratio: float = _setting(0.0, _number(float, 0, 1))
@@ -202,6 +249,25 @@ class Settings:
     Beyond it packets are discarded and senders told to hold.
     """
 
+    # ---- collectives ----
+    algorithm: str | None = _setting(None, _text("the name of a schedule"), auto=True)
+    """Schedule of collectives, as dlcp.transport.schedule names it; None: by size and number of ranks."""
+    timeout_s: float | None = _setting(None, _number(float, 0, 1e9, above=True), auto=True)
+    """After which a collective fails on every rank; None: what the group is opened with (torch: its `timeout`)."""
+
+    # ---- what one can see ----
+    log_level: str | None = _setting(None, _choice(*logger.LEVELS), auto=True)
+    """Lines of the logger `dlcp` from this level on, to standard error unless the program has set up logging; None: as
+    the program has it."""
+    metrics_port: int | None = _setting(None, _number(int, 0, 65535), off=True)
+    """TCP port of the Prometheus endpoint, 0: any free one; None: there is none."""
+    metrics_host: str = _setting("127.0.0.1", _text("an address of this host"))
+    """Address of the Prometheus endpoint. Whoever reaches it can read it."""
+    flight_recorder_entries: int = _setting(2048, _number(int, 0, 2**20))
+    """Operations that the flight recorder remembers per process; 0: it is off."""
+    flight_recorder_dir: str | None = _setting(None, _text("the path of a folder"), auto=True)
+    """Where the flight recorder writes when an operation fails; None: in the folder for temporary files."""
+
     def __post_init__(self) -> None:
         for item in fields(self):
             value = _plain(item.name, getattr(self, item.name))
@@ -209,6 +275,8 @@ class Settings:
             object.__setattr__(self, item.name, value)
         if self.key is not None and self.key_file is not None:
             raise SettingsError("key and key_file are both set; give one of them")
+        if self.port != 0 and self.port_range is not None:
+            raise SettingsError(f"port is {self.port} and port_range is {self.port_range}; give one of them")
         if self.encrypt and self.key is None and self.key_file is None:
             raise SettingsError("encrypt is set, but there is no job key; set key_file")
         if self.congestion != "window" and self.line_rate_bps == 0:
@@ -235,9 +303,10 @@ class Settings:
             values |= _from_file(Path(environ["DLCP_CONFIG"]))
         values |= _from_environment(environ)
         values |= arguments
-        # A key given as an argument takes the place of a file named elsewhere, and the reverse.
-        if arguments.get("key") is not None and "key_file" not in arguments:
-            values.pop("key_file", None)
+        # An argument takes the place of what it would contradict, if that was named elsewhere.
+        for name, other in (("key", "key_file"), ("port", "port_range"), ("port_range", "port")):
+            if arguments.get(name) and other not in arguments:
+                values.pop(other, None)
         return cls(**values)
 
     def replace(self, **changes: Any) -> Self:
@@ -246,6 +315,11 @@ class Settings:
             _known(name, "argument")
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         return type(self)(**(values | changes))
+
+    @property
+    def ports(self) -> Sequence[int]:
+        """The UDP ports to try in turn; 0 is any free one."""
+        return (self.port,) if self.port_range is None else _read_ports(self.port_range)
 
     def job_key(self) -> bytes | None:
         """The 32 bytes of the job key, read from key_file if that is set; None: no key.
@@ -284,8 +358,9 @@ def read_key_file(path: Path) -> bytes:
     return key
 
 
-def _rules() -> dict[str, tuple[_Rule, bool]]:
-    return {item.name: (item.metadata["rule"], item.metadata["auto"]) for item in fields(Settings)}
+def _rules() -> dict[str, tuple[_Rule, str | None]]:
+    """Per setting what it may be, and the word for None if that is accepted."""
+    return {item.name: (item.metadata["rule"], item.metadata["none"]) for item in fields(Settings)}
 
 
 def _known(name: str, where: str, shown: str | None = None, *, prefix: str = "") -> None:
@@ -303,12 +378,12 @@ def _shown(name: str, prefix: str) -> str:
 
 def _check(name: str, value: Any, where: str) -> None:
     """Raises SettingsError if the setting may not have this value."""
-    rule, auto = _rules()[name]
-    if value is None and auto:
+    rule, none = _rules()[name]
+    if value is None and none:
         return
     if not rule.accepts(value):
         shown = _without_key(value) if name == "key" else repr(value)
-        raise SettingsError(f"{where} is {shown}; accepted: {rule.words}{', or auto' if auto else ''}")
+        raise SettingsError(f"{where} is {shown}; accepted: {rule.words}{f', or {none}' if none else ''}")
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -320,11 +395,11 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         _known(name, "environment variable", variable, prefix="DLCP_")
         if name == "key":
             raise SettingsError("DLCP_KEY is not read: an environment is seen by others; use DLCP_KEY_FILE")
-        rule, auto = _rules()[name]
+        rule, none = _rules()[name]
         value: Any = None
-        if not (auto and text.strip().lower() in {"", "auto"}):
+        if not (none and text.strip().lower() in {"", none}):
             try:
-                value = rule.read(text.strip())
+                value = _plain(name, rule.read(text.strip()))
             except (ValueError, KeyError):
                 value = text
         _check(name, value, f"environment variable {variable}")
@@ -353,9 +428,9 @@ def _from_file(path: Path) -> dict[str, Any]:
         _known(name, f"key in [transport] of {path}:")
         if name == "key":
             raise SettingsError(f"{path}: key is not read from a file that others may read; use key_file")
-        auto = _rules()[name][1]
-        value = tuple(given) if isinstance(given, list) else given
-        if auto and value == "auto":
+        none = _rules()[name][1]
+        value = _plain(name, tuple(given) if isinstance(given, list) else given)
+        if none and value == none:
             value = None
         _check(name, value, f"{path}: {name}")
         values[name] = value
