@@ -1,0 +1,82 @@
+// Which kernels this build has and this processor can run.
+#include "collective/reduce.hpp"
+
+#include <array>
+#include <cassert>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "collective/reduce_kernels.hpp"
+
+namespace dlcp {
+namespace {
+
+struct Available {
+    std::array<Variant, 3> variants{};
+    std::size_t count = 0;
+    void add(Variant variant) { variants[count++] = variant; }
+};
+
+Available find_available() {
+    Available found;
+    found.add(Variant::portable);
+#if defined(__x86_64__)
+    // The builtin also asks whether the operating system keeps the registers. It does not know F16C everywhere.
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    if (avx2_kernels() != nullptr && __builtin_cpu_supports("avx2") && f16c) found.add(Variant::avx2);
+    if (avx512_kernels() != nullptr && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        found.add(Variant::avx512);
+#endif
+    return found;
+}
+
+const ReduceKernels& kernels_of(Variant variant) {
+    switch (variant) {
+        case Variant::portable: break;
+        case Variant::avx2: assert(avx2_kernels() != nullptr); return *avx2_kernels();
+        case Variant::avx512: assert(avx512_kernels() != nullptr); return *avx512_kernels();
+    }
+    return portable_kernels();
+}
+
+const ReduceKernels& best_kernels() {
+    static const ReduceKernels& best = kernels_of(available_variants().back());
+    return best;
+}
+
+constexpr std::size_t index(DataType type) { return static_cast<std::size_t>(type); }
+constexpr std::size_t index(ReduceOp op) { return static_cast<std::size_t>(op); }
+
+}  // namespace
+
+std::span<const Variant> available_variants() {
+    static const Available available = find_available();
+    return {available.variants.data(), available.count};
+}
+
+const char* name(Variant variant) {
+    switch (variant) {
+        case Variant::portable: return "portable";
+        case Variant::avx2: return "avx2";
+        case Variant::avx512: return "avx512";
+    }
+    return "?";
+}
+
+ReduceFunction find_reduce(DataType type, ReduceOp op) { return best_kernels().reduce[index(type)][index(op)]; }
+AverageFunction find_average(DataType type) { return best_kernels().average[index(type)]; }
+MultiplyFunction find_multiply(DataType type) { return best_kernels().multiply[index(type)]; }
+
+ReduceFunction find_reduce(DataType type, ReduceOp op, Variant variant) {
+    return kernels_of(variant).reduce[index(type)][index(op)];
+}
+AverageFunction find_average(DataType type, Variant variant) { return kernels_of(variant).average[index(type)]; }
+MultiplyFunction find_multiply(DataType type, Variant variant) {
+    return kernels_of(variant).multiply[index(type)];
+}
+
+}  // namespace dlcp
