@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlcp.errors import AuthenticationError, SettingsError
+from dlcp.errors import AuthenticationError, PortInUseError, SettingsError
 from dlcp.transport import Endpoint, Settings
+from dlcp.transport.logger import RankLogger
 from dlcp.transport.settings import read_key_file
 
 KEY = bytes(range(32))
@@ -50,6 +56,15 @@ def test_environment_reads_every_type() -> None:
             "DLCP_DSCP": "0,8,16,24,32,40,48,46",
             "DLCP_SEGMENTATION_OFFLOAD": "0",
             "DLCP_LINE_RATE_BPS": "25000000000",
+            "DLCP_SHM": "0",
+            "DLCP_PORT_RANGE": "7000-7063",
+            "DLCP_LOG_LEVEL": "INFO",
+            "DLCP_ALGORITHM": "ring",
+            "DLCP_TIMEOUT_S": "90",
+            "DLCP_METRICS_PORT": "9400",
+            "DLCP_METRICS_HOST": "10.0.0.1",
+            "DLCP_FLIGHT_RECORDER_ENTRIES": "0",
+            "DLCP_FLIGHT_RECORDER_DIR": "/var/log/dlcp",
         }
     )
     assert settings.peer_timeout_s == 2.5
@@ -58,14 +73,27 @@ def test_environment_reads_every_type() -> None:
     assert settings.dscp[7] == 46
     assert not settings.segmentation_offload
     assert settings.line_rate_bps == 25_000_000_000
+    assert not settings.shm
+    assert settings.ports == range(7000, 7064)
+    assert settings.log_level == "info"
+    assert settings.algorithm == "ring"
+    assert settings.timeout_s == 90
+    assert (settings.metrics_port, settings.metrics_host) == (9400, "10.0.0.1")
+    assert (settings.flight_recorder_entries, settings.flight_recorder_dir) == (0, "/var/log/dlcp")
 
 
 def test_file_reads_every_type(config: Any) -> None:
     environ = config(
         "[transport]\npeer_timeout_s = 3\nmax_datagram_bytes = 'auto'\ndscp = [0,0,0,0,0,0,0,46]\nencrypt = false\n"
+        "interface = '^docker,lo'\nshm = false\nport_range = '7000'\nlog_level = 'warning'\nalgorithm = 'auto'\n"
+        "timeout_s = 'auto'\nmetrics_port = 'off'\nflight_recorder_entries = 64\nflight_recorder_dir = 'auto'\n"
         "[torch]\nother = 1\n"
     )
     settings = Settings.load(environ=environ)
+    assert (settings.interface, settings.shm, settings.ports) == ("^docker,lo", False, range(7000, 7001))
+    assert (settings.log_level, settings.algorithm, settings.timeout_s) == ("warning", None, None)
+    assert (settings.metrics_port, settings.flight_recorder_entries) == (None, 64)
+    assert settings.flight_recorder_dir is None
     assert settings.peer_timeout_s == 3
     assert settings.dscp == (0, 0, 0, 0, 0, 0, 0, 46)
 
@@ -81,6 +109,17 @@ def test_file_reads_every_type(config: Any) -> None:
         ({"DLCP_ENCRYPT": "maybe"}, "DLCP_ENCRYPT is 'maybe'; accepted: true or false"),
         ({"DLCP_PEER_TIMEOUT_S": "nan"}, "DLCP_PEER_TIMEOUT_S is nan; accepted"),
         ({"DLCP_CONGESTION": "cubic"}, "'cubic'; accepted: one of window, line_rate, credit"),
+        ({"DLCP_SHM": "2"}, "DLCP_SHM is '2'; accepted: true or false"),
+        ({"DLCP_SOCKET_IFNAME": "eth0"}, "unknown environment variable 'DLCP_SOCKET_IFNAME'"),
+        ({"DLCP_INTERFACE": "eth0,"}, "DLCP_INTERFACE is 'eth0,'; accepted: names of interfaces"),
+        ({"DLCP_PORT_RANGE": "7100-7000"}, "'7100-7000'; accepted: ports from 1 to 65535, such as 7000-7063"),
+        ({"DLCP_PORT_RANGE": "0-9"}, "DLCP_PORT_RANGE is '0-9'; accepted"),
+        ({"DLCP_PORT_RANGE": "http"}, "DLCP_PORT_RANGE is 'http'; accepted"),
+        ({"DLCP_LOG_LEVEL": "loud"}, "'loud'; accepted: one of debug, info, warning, error, or auto"),
+        ({"DLCP_TIMEOUT_S": "0"}, "DLCP_TIMEOUT_S is 0.0; accepted: a number above 0"),
+        ({"DLCP_METRICS_PORT": "auto"}, "'auto'; accepted: an integer from 0 to 65 535, or off"),
+        ({"DLCP_FLIGHT_RECORDER_ENTRIES": "-1"}, "DLCP_FLIGHT_RECORDER_ENTRIES is -1; accepted"),
+        ({"DLCP_PORT": "7000", "DLCP_PORT_RANGE": "7000-7009"}, "port is 7000 and port_range is 7000-7009"),
         ({"DLCP_KEY": "00" * 32}, "use DLCP_KEY_FILE"),
         ({"DLCP_CONFIG": "/nowhere/dlcp.toml"}, "DLCP_CONFIG names /nowhere/dlcp.toml: No such file"),
     ],
@@ -127,6 +166,13 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
         ({"congestion": "credit"}, "set it to the rate of this host's link"),
         ({"min_rto_s": 2.0}, "less than min_rto_s"),
         ({"bind_host": 7}, "setting bind_host is 7"),
+        ({"interface": "^"}, "setting interface is '^'; accepted: names of interfaces or their beginnings"),
+        ({"interface": 0}, "setting interface is 0; accepted"),
+        ({"port_range": (7, 65536)}, "setting port_range is '7-65536'; accepted: ports from 1 to 65535"),
+        ({"port_range": 7000}, "setting port_range is 7000; accepted"),
+        ({"shm": 0}, "setting shm is 0; accepted: true or false"),
+        ({"metrics_port": -1}, "setting metrics_port is -1; accepted: an integer from 0 to 65 535, or off"),
+        ({"algorithm": 1}, "setting algorithm is 1; accepted: the name of a schedule, or auto"),
     ],
 )
 def test_argument_mistakes_are_named(arguments: dict[str, Any], words: str) -> None:
@@ -166,9 +212,75 @@ def test_key_file_of_another_length_is_refused(tmp_path: Path, content: bytes) -
         read_key_file(path)
 
 
+def test_argument_port_takes_the_place_of_a_configured_range() -> None:
+    assert list(Settings.load(environ={"DLCP_PORT_RANGE": "7000-7009"}, port=7100).ports) == [7100]
+    assert list(Settings.load(environ={"DLCP_PORT": "7100"}, port_range=(7000, 7001)).ports) == [7000, 7001]
+    assert list(Settings().ports) == [0]
+
+
+def test_each_process_takes_the_first_free_port_of_a_range() -> None:
+    with contextlib.ExitStack() as stack:
+        found = free_ports(3)
+        settings = Settings(port_range=(found[0], found[-1]))
+        opened = [stack.enter_context(Endpoint(rank, settings=settings)) for rank in range(3)]
+        assert [int(one.address.rpartition(":")[2]) for one in opened] == found
+        with pytest.raises(PortInUseError) as caught:
+            Endpoint(3, settings=settings)
+        assert str(caught.value).startswith(
+            f"port_range is {found[0]}-{found[-1]}, and every one of these UDP ports is in use on 127.0.0.1"
+        )
+
+
+def free_ports(count: int) -> list[int]:
+    """Neighbouring UDP ports of loopback that nobody had a moment ago."""
+    for first in range(20_000, 30_000, count):
+        ports = list(range(first, first + count))
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in ports:
+                stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)).bind(
+                    ("127.0.0.1", port)
+                )
+            return ports
+    raise AssertionError("no neighbouring ports are free")
+
+
+def test_log_level_writes_to_standard_error_with_the_rank() -> None:
+    """In a process of its own, as logging is the process's; there nobody has set it up."""
+    code = (
+        "from dlcp.transport import Endpoint\n"
+        "Endpoint(3, bind_host='0.0.0.0', allow_unauthenticated=True, log_level='{}').close()\n"
+        "{}"
+    )
+    later = "import logging; logging.basicConfig(); logging.getLogger('dlcp').warning('once')"
+
+    def lines(level: str, rest: str = "") -> list[str]:
+        words = [sys.executable, "-c", code.format(level, rest)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        return [line for line in done.stderr.splitlines() if "buffer of" not in line]
+
+    (line,) = lines("warning")
+    assert re.fullmatch(r"\S+ \S+ dlcp WARNING rank 3: no job key: .*", line)
+    assert lines("error") == []
+    # A program that sets up logging later has its own lines, and only those.
+    assert lines("error", later.replace("warning", "error")) == ["ERROR:dlcp:once"]
+
+
+def test_lines_of_a_group_name_it(caplog: pytest.LogCaptureFixture) -> None:
+    RankLogger(5, "grads").warning("waits for rank %d", 7)
+    assert caplog.messages == ["rank 5, group grads: waits for rank 7"]
+
+
 def test_lists_and_paths_are_taken(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(KEY)
-    settings = Settings(dscp=[0, 0, 0, 0, 0, 0, 0, 46], key_file=tmp_path / "key")  # type: ignore[arg-type]
+    settings = Settings(
+        dscp=[0, 0, 0, 0, 0, 0, 0, 46],  # type: ignore[arg-type]
+        key_file=tmp_path / "key",  # type: ignore[arg-type]
+        port_range=[7000, 7001],  # type: ignore[arg-type]
+        flight_recorder_dir=tmp_path,  # type: ignore[arg-type]
+        log_level="Debug",
+    )
+    assert (settings.port_range, settings.flight_recorder_dir) == ("7000-7001", str(tmp_path))
+    assert settings.log_level == "debug"
     assert settings.dscp == (0, 0, 0, 0, 0, 0, 0, 46)
     assert settings.key_file == str(tmp_path / "key")
     assert settings.job_key() == KEY
