@@ -146,3 +146,54 @@ class TransferClosedError(TransferError, ClosedError):
 
 class TransferTimeoutError(TransferError, TimeoutError):
     """The caller's own timeout passed. A blocking call has cancelled the message; a future's goes on."""
+
+
+# ---- what became of a job and its collectives ----
+
+
+class JobError(DlcpError, RuntimeError):
+    """The ranks of a job do not go together (version, key, addresses), or one of them did not come in time."""
+
+
+class StoreTimeoutError(JobError, TimeoutError):
+    """A key of the store was not set in time."""
+
+
+class CollectiveError(DlcpError, RuntimeError):
+    """A collective, or a message between two ranks of a group, that failed.
+
+    The memory that it was to fill, or worked on in place, may hold a mixture of old and new values.
+    """
+
+    operation: str = ""
+    """all_reduce, send, …"""
+    sequence: int | None = None
+    """Of the operation in its group, counted from 0; None: not one operation's failure."""
+    group: str = ""
+    culprit: int | None = None
+    """Rank in the job of whom the failure is owed to, if it is known."""
+    waited_s: float = 0.0
+
+
+class CollectiveTimeoutError(CollectiveError, TimeoutError):
+    """It was not over within its time; it and its group are given up."""
+
+
+class PeerFailedError(CollectiveError):
+    """A rank that it needs is gone: silent for `peer_timeout_s`, closed, or started again."""
+
+
+class MismatchError(CollectiveError):
+    """Ranks called different things as the same operation of a group: another kind, type, root or size."""
+
+
+class GroupFailedError(CollectiveError):
+    """The group had failed before; the text names the first failure. Open another one."""
+
+
+class CollectiveAbortedError(CollectiveError):
+    """Given up by abort() or close(), of this rank or another."""
+
+
+class WaitTimeoutError(CollectiveError, TimeoutError):
+    """The time that was given to wait() has passed; the operation goes on."""

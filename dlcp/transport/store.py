@@ -1,0 +1,184 @@
+"""Where the ranks of a job find each other: keys and values that all of them can read.
+
+`Store` is what is asked of one; every store of torch.distributed is one as it is. `MemoryStore` serves ranks that are
+threads of one process, `FileStore` processes that share a folder, `PrefixStore` gives a part of a store to somebody.
+`wait_for` is the bounded wait of everything in this package: it polls, so that another thread may use the store
+meanwhile and Ctrl-C gets through, where a store's own blocking `get` often holds a lock and the signals up.
+A store carries what ranks tell each other once, never data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+from dlcp.errors import StoreTimeoutError
+
+# Between looks at a key, doubling: short for the ranks that start together, rare enough for hundreds that wait long.
+_POLL_S_MIN = 0.5e-3
+_POLL_S_MAX = 50e-3
+# Longest file name that every file system takes.
+_NAME_BYTES_MAX = 200
+
+
+class Store(Protocol):
+    """Keys and values between processes. torch.distributed's TCPStore, FileStore, PrefixStore… are ones."""
+
+    def set(self, key: str, value: str | bytes, /) -> None:
+        """Sets a key, over what it held."""
+
+    def get(self, key: str, /) -> bytes:
+        """The value of a key; blocks until it is set, bounded by the store's timeout."""
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Adds to a counter, from 0, in one step, and returns the sum."""
+
+    def check(self, keys: list[str], /) -> bool:
+        """Whether all of the keys are set. Does not wait for them."""
+
+
+def wait_for(store: Store, key: str, timeout_s: float, what: str) -> bytes:
+    """The value of a key; blocks until it is set, at most `timeout_s`.
+
+    `what`: what it is and who sets it, for the error. Raises StoreTimeoutError, and what the store raises.
+    """
+    deadline = time.monotonic() + timeout_s
+    pause_s = _POLL_S_MIN
+    while not store.check([key]):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise StoreTimeoutError(f"{what} was not in the store after {timeout_s:g} s (key {key!r})")
+        time.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _POLL_S_MAX)
+    return store.get(key)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+class MemoryStore:
+    """A store for ranks that are threads of one process. `timeout_s`: how long get() waits."""
+
+    def __init__(self, timeout_s: float = 300.0) -> None:
+        self._timeout_s = timeout_s
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Sets a key, over what it held."""
+        with self._changed:
+            self._values[key] = _bytes(value)
+            self._changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        """The value of a key; blocks until it is set. Raises StoreTimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: key in self._values, self._timeout_s):
+                raise StoreTimeoutError(f"key {key!r} was not set within {self._timeout_s:g} s")
+            return self._values[key]
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter and returns the sum."""
+        with self._changed:
+            total = int(self._values.get(key, b"0")) + amount
+            self._values[key] = str(total).encode()
+            self._changed.notify_all()
+            return total
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all of the keys are set."""
+        with self._changed:
+            return all(key in self._values for key in keys)
+
+
+class FileStore:
+    """A store in a folder, for processes that share a file system: one file per key.
+
+    `path`: the folder; made if need be, and left when done: give each job a fresh one. `timeout_s`: how long get()
+    waits. Whoever can read the folder can read the job key: it is made for its owner alone.
+    Raises OSError: the folder cannot be made or written to.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], timeout_s: float = 300.0) -> None:
+        self._folder = Path(path)
+        self._timeout_s = timeout_s
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Sets a key, over what it held."""
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".", delete=False) as file:
+            file.write(_bytes(value))
+        # A reader finds the old value or the new one, never half of it.
+        Path(file.name).replace(self._file(key))
+
+    def get(self, key: str) -> bytes:
+        """The value of a key; blocks until it is set. Raises StoreTimeoutError."""
+        deadline = time.monotonic() + self._timeout_s
+        pause_s = _POLL_S_MIN
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                return self._file(key).read_bytes()
+            if time.monotonic() >= deadline:
+                raise StoreTimeoutError(
+                    f"key {key!r} was not set in {self._folder} within {self._timeout_s:g} s"
+                )
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _POLL_S_MAX)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter and returns the sum."""
+        with self._locked():
+            file = self._file(key)
+            total = (int(file.read_bytes()) if file.exists() else 0) + amount
+            self.set(key, str(total))
+            return total
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all of the keys are set."""
+        return all(self._file(key).exists() for key in keys)
+
+    def _file(self, key: str) -> Path:
+        name = "k" + quote(key, safe="")
+        if len(name) > _NAME_BYTES_MAX:
+            name = "h" + hashlib.sha256(key.encode()).hexdigest()
+        return self._folder / name
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self._folder / ".lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+class PrefixStore:
+    """A part of a store: its keys are those of `store` that begin with `prefix` and a slash."""
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        self._prefix = prefix + "/"
+        self._store = store
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Sets a key, over what it held."""
+        self._store.set(self._prefix + key, value)
+
+    def get(self, key: str) -> bytes:
+        """The value of a key; blocks until it is set, bounded by the store's timeout."""
+        return self._store.get(self._prefix + key)
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a counter and returns the sum."""
+        return self._store.add(self._prefix + key, amount)
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all of the keys are set."""
+        return self._store.check([self._prefix + key for key in keys])
