@@ -19,12 +19,24 @@
 
 /* Set when `body` is NULL but body_bytes counts: virtual payload, lengths only. */
 #define DLCP_PACKET_VIRTUAL 1u
+/* Received: it came out of the private channel that `address` names, so nobody but the one process at its other end
+ * can have written it. Only a driver sets it, and only on packets whose address has DLCP_ADDRESS_TRUSTED. */
+#define DLCP_PACKET_TRUSTED 2u
+/* Received: no packet (head_bytes is 0), but word that the process behind `address` has gone and nothing more will
+ * come from there. After all that it had sent; with DLCP_PACKET_TRUSTED. */
+#define DLCP_PACKET_GONE 4u
 
-/* Where a packet goes to or came from. Opaque to the engine, which only stores and compares it: the UDP
- * driver keeps a sockaddr in it, the in-memory network a host number. Bytes past `length` are zero. */
+/* A private channel to one process of the same user on this host (shared memory): what is sent there reaches that
+ * process alone, in order and unchanged, or is counted as lost locally. It needs no packet protection, no pacing and
+ * no congestion control, only a bound on what is in flight (EndpointConfig::channel_buffer). */
+#define DLCP_ADDRESS_TRUSTED 1u
+
+/* Where a packet goes to or came from. Opaque to the engine, which only stores and compares it, but for its flags: the
+ * UDP driver keeps a sockaddr in it, the in-memory network a host number. Bytes past `length` are zero. */
 typedef struct dlcp_address {
     uint8_t bytes[28];
-    uint32_t length; /* 0: no address */
+    uint16_t length; /* 0: no address */
+    uint16_t flags;  /* DLCP_ADDRESS_* */
 } dlcp_address;
 
 typedef struct dlcp_packet {
@@ -36,7 +48,7 @@ typedef struct dlcp_packet {
     uint32_t tail_bytes; /* 0 or the length of the authentication tag, stored behind head[head_bytes) */
     uint16_t path;       /* path id: UDP maps it to a source port; receiving: as the header says */
     uint8_t tos;         /* DSCP << 2 | ECN (RFC 2474, RFC 3168); written when sending, read when receiving */
-    uint8_t flags;       /* DLCP_PACKET_* */
+    uint8_t flags;       /* DLCP_PACKET_*; a driver sets only those said to be received */
     int64_t arrival_ns;  /* receiving: when it reached this host, on the driver's clock; 0: unknown, "now" is taken.
                             Earlier than the call by what it waited in the host: that is no network's queue */
     uint64_t cookie;     /* the driver's own: which buffer this is */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "io/host_error.hpp"
+#include "io/local_driver.hpp"
 #include "io/udp_driver.hpp"
 #include "io/virtual_driver.hpp"
 
@@ -43,14 +44,16 @@ const dlcp_io_table& find_driver(const std::string& name) {
         return HostError(HostErrorKind::driver, "driver '" + name + "': " + what);
     };
     if (name == "udp") return *dlcp_udp_driver();
+    if (name == "local") return *dlcp_local_driver();
     if (name == "virtual") return *dlcp_virtual_driver();
     if (name.find('/') == std::string::npos && !is_plain_name(name))
-        throw fail("a driver is 'udp', the name of a plugin (lower-case letters, digits, _) or the path of one");
+        throw fail(
+            "a driver is 'udp', 'local', the name of a plugin (lower-case letters, digits, _) or the path of one");
     void* handle = open_library(name);
     if (handle == nullptr) {
         const char* reason = dlerror();
         throw fail("cannot load the plugin (" + std::string(reason != nullptr ? reason : "no reason given") +
-                   "); use 'udp', or install the plugin and name its path");
+                   "); use 'udp' or 'local', or install the plugin and name its path");
     }
     using DriverFunction = const dlcp_io_table* (*)();
     const auto function = reinterpret_cast<DriverFunction>(dlsym(handle, driver_symbol));

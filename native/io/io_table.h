@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define DLCP_IO_ABI_VERSION 1u
+#define DLCP_IO_ABI_VERSION 2u
 
 typedef struct dlcp_io dlcp_io; /* one open driver; its layout is the driver's own */
 
@@ -44,6 +44,8 @@ typedef struct dlcp_io_capabilities {
     uint8_t reports_ecn;           /* 1: tos is read back on receive */
     uint8_t pollable;              /* 1: wait() sleeps; 0: it spins */
     uint8_t is_loopback;           /* 1: only this host can reach it */
+    uint32_t channel_buffer_bytes; /* datagram bytes, in packets of any size, that a private channel
+                                      (DLCP_ADDRESS_TRUSTED) holds when nobody reads; 0: it makes none */
 } dlcp_io_capabilities;
 
 typedef struct dlcp_io_counters {
@@ -53,6 +55,10 @@ typedef struct dlcp_io_counters {
     uint64_t rx_dropped_datagrams; /* dropped before we read them; a merged super-packet counts as one */
     uint64_t rx_truncated_packets; /* longer than our buffer: discarded */
     uint64_t ce_packets;           /* received with ECN congestion experienced */
+    /* Of the above, through private channels; tx_dropped_packets counts those that a full channel refused. */
+    uint64_t channel_tx_packets, channel_tx_bytes;
+    uint64_t channel_rx_packets, channel_rx_bytes;
+    uint64_t channels; /* open now */
 } dlcp_io_counters;
 
 typedef struct dlcp_io_table {
@@ -60,11 +66,12 @@ typedef struct dlcp_io_table {
     const char *name;     /* "udp", "dpdk", … */
     int (*open)(const dlcp_io_config *, dlcp_io **out, char *error, size_t error_bytes);
     void (*capabilities)(dlcp_io *, dlcp_io_capabilities *);
-    /* Text to address: "10.0.0.1:7000", "[::1]:7000", "host:7000". Blocking if a name is looked up. */
+    /* Text to address: "10.0.0.1:7000", "[::1]:7000", "host:7000". Blocking if a name is looked up. What follows a
+     * "+" is another driver's way to the same endpoint: a driver that does not know it leaves it out. */
     int (*resolve)(dlcp_io *, const char *text, dlcp_address *out, char *error, size_t error_bytes);
     /* Address to text. Always ends with NUL. */
     void (*format)(dlcp_io *, const dlcp_address *, char *text, size_t text_bytes);
-    /* The address that peers send to. */
+    /* The address that peers send to; format() gives the text to hand to them. */
     void (*local_address)(dlcp_io *, dlcp_address *out);
     /* Lends up to n buffers: fills head and cookie. Returns how many (0: try after wait). */
     int (*tx_get)(dlcp_io *, dlcp_packet *, int n);
@@ -85,6 +92,11 @@ typedef struct dlcp_io_table {
      * raise, missing offloads. Owned by the driver. */
     const char *(*warnings)(dlcp_io *);
     void (*close)(dlcp_io *);
+    /* Has wait() return for `descriptor` as well and set *readable then, which the caller clears. Edge-triggered: told
+     * once per arrival, also of one that is there already, so read until it would block. rx may set it too. Until
+     * unwatch(), which comes before the descriptor is closed. For a driver that holds another one. NULL: cannot. */
+    int (*watch)(dlcp_io *, int descriptor, uint8_t *readable);
+    void (*unwatch)(dlcp_io *, int descriptor);
 } dlcp_io_table;
 
 /* A plugin exports this one symbol. */

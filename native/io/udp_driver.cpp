@@ -244,8 +244,10 @@ int resolve(dlcp_io* io, const char* text, dlcp_address* out, char* error_text, 
     const ErrorText error = {error_text, error_bytes};
     if (io == nullptr) return error.fail(EBADF, "the driver is closed");
     if (out == nullptr) return error.fail(EINVAL, "resolve needs a place for the result");
+    if (text == nullptr) return error.fail(EINVAL, "resolve needs an address");
     try {
-        return resolve_endpoint(text, driver_of(io)->family, *out, error);
+        const std::string own(text, strcspn(text, "+"));
+        return resolve_endpoint(own.c_str(), driver_of(io)->family, *out, error);
     } catch (const std::bad_alloc&) {
         return error.fail(ENOMEM, "not enough memory to look up '%s'", text);
     }
@@ -302,6 +304,14 @@ const char* warnings(dlcp_io* io) { return io != nullptr ? driver_of(io)->warnin
 
 void close(dlcp_io* io) { delete driver_of(io); }
 
+int watch(dlcp_io* io, int descriptor, std::uint8_t* readable) {
+    return io != nullptr ? driver_of(io)->poller.watch(descriptor, readable) : -EBADF;
+}
+
+void unwatch(dlcp_io* io, int descriptor) {
+    if (io != nullptr) driver_of(io)->poller.unwatch(descriptor);
+}
+
 }  // namespace
 
 }  // namespace dlcp::udp
@@ -326,6 +336,8 @@ const dlcp_io_table* dlcp_udp_driver() {
         .counters = counters,
         .warnings = warnings,
         .close = close,
+        .watch = watch,
+        .unwatch = unwatch,
     };
     return &table;
 }

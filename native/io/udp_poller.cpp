@@ -17,8 +17,9 @@ namespace dlcp::udp {
 
 namespace {
 
-constexpr std::uint32_t wake_index = 64;
-constexpr int max_events = 65;  // 64 sockets and the eventfd
+// An event's data is a socket's index, this, or the address of a watcher's flag, which is larger than either.
+constexpr std::uint64_t wake_index = 64;
+constexpr int max_events = 65;  // 64 sockets and the eventfd; what does not fit is there the next time
 
 timespec to_timespec(std::int64_t ns) {
     return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
@@ -27,7 +28,10 @@ timespec to_timespec(std::int64_t ns) {
 std::uint64_t readable_sockets(const epoll_event* events, int count) {
     std::uint64_t ready = 0;
     for (int i = 0; i < count; ++i) {
-        if (events[i].data.u32 != wake_index) ready |= std::uint64_t{1} << events[i].data.u32;
+        if (events[i].data.u64 < wake_index)
+            ready |= std::uint64_t{1} << events[i].data.u64;
+        else if (events[i].data.u64 > wake_index)
+            *static_cast<std::uint8_t*>(events[i].data.ptr) = 1;
     }
     return ready;
 }
@@ -53,10 +57,20 @@ int Poller::open(ErrorText error) {
 int Poller::add(int descriptor, unsigned index, ErrorText error) {
     epoll_event event = {};
     event.events = EPOLLIN;
-    event.data.u32 = index;
+    event.data.u64 = index;
     if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0) return 0;
     return error.fail(errno, "cannot watch a socket with epoll: %s", strerror(errno));
 }
+
+int Poller::watch(int descriptor, std::uint8_t* readable) {
+    epoll_event event = {};
+    event.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
+    event.data.u64 = 0;
+    event.data.ptr = readable;
+    return epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : -errno;
+}
+
+void Poller::unwatch(int descriptor) { epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr); }
 
 std::uint64_t Poller::poll() {
     epoll_event events[max_events];
@@ -88,7 +102,7 @@ std::uint64_t Poller::wait(std::int64_t timeout_ns) {
     }
     asleep_.store(false);
     for (int i = 0; i < count; ++i) {
-        if (events[i].data.u32 != wake_index) continue;
+        if (events[i].data.u64 != wake_index) continue;
         std::uint64_t wakes;
         [[maybe_unused]] const ssize_t read_bytes = read(event_, &wakes, sizeof wakes);
     }

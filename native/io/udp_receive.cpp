@@ -109,7 +109,7 @@ void Receiver::arrive(std::uint32_t index, const mmsghdr& header, const ClockPai
     buffer.unpacked = false;
     buffer.tos = 0;
     buffer.arrival_ns = 0;
-    buffer.source.length = header.msg_hdr.msg_namelen;
+    buffer.source.length = static_cast<std::uint16_t>(header.msg_hdr.msg_namelen);
     msghdr& message = const_cast<msghdr&>(header.msg_hdr);  // CMSG_NXTHDR takes no const
     for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr;
          control = CMSG_NXTHDR(&message, control)) {
