@@ -149,6 +149,23 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
     }
 }
 
+// Is there room for a message that nobody has asked for?
+bool Endpoint::Impl::has_room(std::uint32_t message_bytes) const {
+    return charge(message_bytes) <= config_.max_unexpected_message &&
+           unexpected_ + charge(message_bytes) <= config_.max_unexpected;
+}
+
+void Endpoint::Impl::announce_unexpected(const Peer& peer, const wire::Header& h) {
+    if (config_.announce_unexpected)
+        push_event({EventKind::message_unexpected,
+                    CommandError::none,
+                    {peer.index},
+                    {},
+                    h.tag,
+                    h.message_bytes,
+                    {0}});
+}
+
 // Makes room for a message whose first packet this is. UINT32_MAX: it cannot be taken now.
 std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Header& h) {
     std::uint32_t slot = take_posted(peer.index, h.tag);
@@ -157,7 +174,7 @@ std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Hea
         if (m.wanted_peer == UINT32_MAX) peer.posted.push_back(incoming_, slot);
         m.set_message(peer.index, h);
     } else {
-        if (unexpected_ + charge(h.message_bytes) > config_.max_unexpected) return UINT32_MAX;
+        if (!has_room(h.message_bytes)) return UINT32_MAX;
         slot = incoming_.take();
         IncomingMessage& m = incoming_[slot];
         m.reset();
@@ -165,14 +182,14 @@ std::uint32_t Endpoint::Impl::open_message(Time now, Peer& peer, const wire::Hea
         unexpected_ += charge(h.message_bytes);
         peer.posted.push_back(incoming_, slot);
         add_unexpected(slot);
+        announce_unexpected(peer, h);
     }
     IncomingMessage& m = incoming_[slot];
     if (m.deadline != 0) m.deadline_at = now + wire::decode_deadline(m.deadline);
     IncomingEntry& entry = peer.incoming[h.message_id];
     entry.state = IncomingEntry::State::active;
     entry.slot = slot;
-    if (m.posted && m.message_bytes > m.capacity_bytes)
-        finish_incoming(now, slot, CommandError::receive_too_small);
+    if (m.posted && m.size_error() != CommandError::none) finish_incoming(now, slot, m.size_error());
     return slot;
 }
 
@@ -212,8 +229,7 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
     IncomingEntry& entry = peer.incoming[h.message_id];
     if (entry.state == IncomingEntry::State::held) {
         // Sent before it heard; there may be room by now.
-        if (unexpected_ + charge(h.message_bytes) <= config_.max_unexpected ||
-            find_posted(peer.index, h.tag) != UINT32_MAX) {
+        if (has_room(h.message_bytes) || find_posted(peer.index, h.tag) != UINT32_MAX) {
             entry = IncomingEntry{};
             std::erase(peer.hold_ids, h.message_id);
             --peer.held;
@@ -222,13 +238,16 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
     if (entry.state == IncomingEntry::State::unknown && open_message(now, peer, h) == UINT32_MAX) {
         entry.state = IncomingEntry::State::held;
         ++peer.held;
-        push_event({EventKind::bound_reached,
-                    CommandError::none,
-                    {peer.index},
-                    {},
-                    h.tag,
-                    static_cast<std::uint32_t>(Bound::unexpected_bytes),
-                    {0}});
+        announce_unexpected(peer, h);
+        // A long message is held on principle; the bound is reached when even a short one has no room.
+        if (charge(h.message_bytes) <= config_.max_unexpected_message)
+            push_event({EventKind::bound_reached,
+                        CommandError::none,
+                        {peer.index},
+                        {},
+                        h.tag,
+                        static_cast<std::uint32_t>(Bound::unexpected_bytes),
+                        {0}});
     }
     if (entry.state == IncomingEntry::State::held) {
         ++counters_.held_packets;
@@ -256,11 +275,7 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
         m.received_bytes += h.payload_bytes;
         m.received_critical += critical;
         counters_.data_bytes_placed += h.payload_bytes;
-        if (d.payload != nullptr && h.payload_bytes > 0) {
-            if (!m.posted && !m.staging) m.staging.reset(new std::uint8_t[m.message_bytes]);
-            if (std::uint8_t* target = m.target())
-                std::memcpy(target + std::size_t{h.block_index} * m.block_bytes, d.payload, h.payload_bytes);
-        }
+        m.place(now, h.block_index, d.payload, h.payload_bytes);
     } else {
         ++counters_.duplicate_blocks;
     }
@@ -326,7 +341,7 @@ void Endpoint::Impl::finish_incoming(Time now, std::uint32_t slot, CommandError 
             // Our side gave up, or the sender did: tell it, or confirm.
             entry->state = error == CommandError::peer_cancelled ? IncomingEntry::State::delivered
                                                                  : IncomingEntry::State::refused;
-            entry->reason = error == CommandError::receive_too_small
+            entry->reason = error == CommandError::receive_too_small || error == CommandError::wrong_size
                                 ? static_cast<std::uint8_t>(CommandError::refused)
                                 : static_cast<std::uint8_t>(CommandError::peer_cancelled);
         }

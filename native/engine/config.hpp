@@ -61,6 +61,10 @@ struct EndpointConfig {
         4096;  // 1..65535 (a session names its peer in 16 bits); at the bound: connect fails; an incoming hello is dropped
     std::uint32_t max_messages_per_peer = 16384;  // at the bound: send and receive fail with too_many_messages
     Bytes max_unexpected{64 * 1024 * 1024};       // payload kept without a receive; at the bound: senders hold
+    // Longer messages are held until they are asked for, whatever room there is: staging and copying them costs more
+    // than the round trip that holding costs.
+    Bytes max_unexpected_message{64 * 1024 * 1024};
+    bool announce_unexpected = false;  // tell of messages that nobody has asked for: EventKind::message_unexpected
 
     // DSCP per traffic class (RFC 2474). Default: class selectors, control CS7 … class 0 CS0.
     std::array<std::uint8_t, 8> dscp = {0, 8, 16, 24, 32, 40, 48, 56};

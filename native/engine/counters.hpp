@@ -56,7 +56,9 @@ struct Counters {
 
 struct PeerStatistics {
     std::uint32_t rank = 0;
-    Duration rtt{0};  // smoothed; gauge
+    bool established = false;  // gauge
+    Time last_heard{0};        // last authentic packet; gauge
+    Duration rtt{0};           // smoothed; gauge
     Duration rtt_min{0};
     Duration queue_delay{0};  // median one-way delay above its minimum; gauge
     Bytes window{0};          // gauge

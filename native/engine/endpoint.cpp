@@ -29,8 +29,8 @@ Endpoint::Impl::Impl(const EndpointConfig& config, std::uint64_t seed, Time)
 
 std::uint16_t Endpoint::Impl::block_bytes_for(std::uint16_t datagram_bytes) const {
     const std::size_t overhead = wire::header_bytes + (config_.job_key ? wire::tag_bytes : 0);
-    // A multiple of 8, so that every block starts on an element of any dtype.
-    return static_cast<std::uint16_t>((datagram_bytes - overhead) / 8 * 8);
+    // A multiple of 16, so that every block starts on an element of any type, and on a granule of collectives.
+    return static_cast<std::uint16_t>((datagram_bytes - overhead) / 16 * 16);
 }
 
 Peer* Endpoint::Impl::peer_at(PeerId id) { return id.value < peers_.size() ? peers_[id.value].get() : nullptr; }
@@ -127,6 +127,7 @@ CommandResult<MessageId> Endpoint::Impl::send(Time now, const SendCommand& c) {
     m.retransmitted_bytes = 0;
     m.released = false;
     m.next_same_tag = UINT32_MAX;
+    m.gated = c.gated;
     m.reset(peer->block_bytes, c.importance);
     peer->outgoing.push_back(outgoing_, slot);
 
@@ -166,6 +167,8 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
         m.tag = c.tag;
         m.buffer = c.buffer;
         m.capacity_bytes = c.capacity_bytes;
+        m.sink = c.sink;
+        m.exact = c.exact;
         m.since = now;
         post(slot);
         if (peer) {
@@ -188,25 +191,19 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
     m.since = now;
     m.buffer = c.buffer;
     m.capacity_bytes = c.capacity_bytes;
-    if (m.staging) {
-        if (c.buffer && m.message_bytes <= c.capacity_bytes) {
-            // Only what arrived: an abandoned block leaves the caller's bytes as they were.
-            for (std::uint32_t b = 0; b < m.blocks; ++b) {
-                if (m.received.test(b) == m.over) continue;
-                const std::size_t at = std::size_t{b} * m.block_bytes;
-                std::memcpy(c.buffer + at, m.staging.get() + at,
-                            std::min<std::size_t>(m.block_bytes, m.message_bytes - at));
-            }
-        }
+    m.sink = c.sink;
+    m.exact = c.exact;
+    if (m.size_error() == CommandError::none)
+        m.unstage(now);
+    else
         m.staging.reset();
-    }
     unexpected_ -= charge(m.message_bytes);
     if (peer && !m.over) ++peer->receives;
-    if (m.message_bytes > c.capacity_bytes) {
+    if (const CommandError wrong = m.size_error(); wrong != CommandError::none) {
         if (!m.over) {
-            finish_incoming(now, found, CommandError::receive_too_small);
+            finish_incoming(now, found, wrong);
         } else {
-            m.error = CommandError::receive_too_small;
+            m.error = wrong;
             ++counters_.messages_failed;
             push_event({EventKind::receive_failed, m.error, {m.peer}, id, m.tag, 0, {0}});
         }
@@ -218,6 +215,21 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
     }
     for (auto& each : peers_) proceed_held(*each);
     return {id, CommandError::none};
+}
+
+CommandError Endpoint::Impl::release_blocks(Time now, MessageId id, std::uint32_t first, std::uint32_t count) {
+    if (!known_outgoing(id.slot, id.generation)) return CommandError::unknown_message;
+    OutgoingMessage& m = outgoing_[id.slot];
+    if (m.told()) return CommandError::none;
+    Peer& peer = *peers_[m.peer];
+    if (peer.state != Peer::State::established || !m.gated || first > m.blocks() || count > m.blocks() - first)
+        return CommandError::bad_release;
+    m.release(first, count);
+    if (m.state == OutgoingMessage::State::sending && !m.queue_link.linked) {
+        enqueue(id.slot, false);
+        update_liveness(now, peer);
+    }
+    return CommandError::none;
 }
 
 CommandError Endpoint::Impl::cancel(Time now, MessageId id) {
@@ -325,7 +337,8 @@ void Endpoint::Impl::enqueue(std::uint32_t slot, bool front) {
     Peer& peer = *peers_[m.peer];
     if (m.wire_id == 0) m.recut(peer.block_bytes);
     m.state = OutgoingMessage::State::sending;
-    if (!m.queue_link.linked) {
+    // One that waits for release_blocks() joins when it has something.
+    if (!m.queue_link.linked && (!m.gated || m.has_block_to_send())) {
         if (front)
             peer.queues[m.traffic_class].push_front(outgoing_, slot);
         else
@@ -443,6 +456,8 @@ void Endpoint::Impl::peer_down(Time now, Peer& peer, CommandError error) {
 PeerStatistics Endpoint::Impl::peer_statistics(const Peer& peer) const {
     PeerStatistics s;
     s.rank = peer.rank;
+    s.established = peer.state == Peer::State::established;
+    s.last_heard = peer.last_heard;
     s.rtt = peer.rtt.smoothed();
     s.rtt_min = peer.rtt.min();
     s.queue_delay = peer.queue_delay;
@@ -493,6 +508,9 @@ CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& command) { 
 CommandResult<MessageId> Endpoint::receive(Time now, const ReceiveCommand& command) {
     return impl_->receive(now, command);
 }
+CommandError Endpoint::release_blocks(Time now, MessageId message, std::uint32_t first, std::uint32_t count) {
+    return impl_->release_blocks(now, message, first, count);
+}
 CommandError Endpoint::cancel(Time now, MessageId message) { return impl_->cancel(now, message); }
 CommandError Endpoint::release(MessageId message) { return impl_->release(message); }
 CommandResult<MessageOutcome> Endpoint::outcome(MessageId message) const { return impl_->outcome(message); }
@@ -515,6 +533,9 @@ PeerStatistics Endpoint::peer_statistics(PeerId peer) const {
 std::size_t Endpoint::path_statistics(PeerId peer, std::span<PathStatistics> out) const {
     const Peer* p = impl_->peer_at(peer);
     return p ? p->paths.statistics(out) : 0;
+}
+void Endpoint::probe(PeerId peer) {
+    if (Peer* p = impl_->peer_at(peer)) impl_->probe(*p);
 }
 std::string Endpoint::check_invariants() const { return impl_->check_invariants(); }
 

@@ -46,6 +46,18 @@ struct SendCommand {
     // Per block, 255 critical, else droppable and how much it matters. Empty: all critical. Read during the
     // call only. Its length must be the block count: block_count(message_bytes, block_bytes(peer)).
     std::span<const std::uint8_t> importance;
+    // A block leaves only once release_blocks() has named it: its bytes are still being computed.
+    bool gated = false;
+};
+
+// Takes the blocks of a receive as they arrive, in place of a buffer.
+struct BlockSink {
+    // Called once per block, at the first arrival, inside handle_packets, or inside receive for blocks that came before
+    // it. `payload` is valid during the call; nullptr: virtual. May call release_blocks and getters, nothing else.
+    void (*place)(void* context, std::uint64_t token, Time now, std::uint32_t offset_bytes,
+                  const std::uint8_t* payload, std::uint32_t payload_bytes) = nullptr;
+    void* context = nullptr;
+    std::uint64_t token = 0;  // the caller's
 };
 
 struct ReceiveCommand {
@@ -53,6 +65,8 @@ struct ReceiveCommand {
     std::uint64_t tag = 0;
     std::uint8_t* buffer = nullptr;  // nullptr with capacity_bytes > 0: virtual, bytes are counted, not kept
     std::uint32_t capacity_bytes = 0;
+    BlockSink sink;      // with `place` set, `buffer` is not used
+    bool exact = false;  // a message of another length than capacity_bytes fails with wrong_size, before any block
 };
 
 // How one message ended. Bits are set per block in the bitmaps; sums are in bytes of payload.
@@ -91,6 +105,11 @@ public:
 
     CommandResult<MessageId> send(Time now, const SendCommand& command);
     CommandResult<MessageId> receive(Time now, const ReceiveCommand& command);
+    // Lets `count` blocks of a gated message leave, from block `first` on. The peer must be established, so that blocks
+    // are cut for good. Naming a block again changes nothing; a message that is over is none of the caller's mistakes.
+    CommandError release_blocks(Time now, MessageId message, std::uint32_t first, std::uint32_t count);
+    // Asks an established peer for a sign of life: PeerStatistics::last_heard tells when it came.
+    void probe(PeerId peer);
     // Gives up a message that is not over: the peer is told, the final event has error `cancelled`.
     CommandError cancel(Time now, MessageId message);
     // Forgets a message that is over. Its id is invalid afterwards.

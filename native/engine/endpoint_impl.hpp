@@ -29,6 +29,7 @@ public:
     CommandError disconnect(Time now, PeerId peer);
     CommandResult<MessageId> send(Time now, const SendCommand& command);
     CommandResult<MessageId> receive(Time now, const ReceiveCommand& command);
+    CommandError release_blocks(Time now, MessageId message, std::uint32_t first, std::uint32_t count);
     CommandError cancel(Time now, MessageId message);
     CommandError release(MessageId message);
     CommandResult<MessageOutcome> outcome(MessageId message) const;
@@ -46,6 +47,7 @@ public:
     void handle_packets(Time now, std::span<const dlcp_packet> packets);
 
     // recovery.cpp
+    void probe(Peer& peer);
     void handle_timer(Time now);
     Time next_deadline() const;
 
@@ -107,6 +109,8 @@ private:
     // arrival.cpp
     bool authentic(Peer& peer, const wire::Datagram& datagram);
     bool handle_data(Time now, Time arrived, Peer& peer, const wire::Datagram& datagram);
+    bool has_room(std::uint32_t message_bytes) const;
+    void announce_unexpected(const Peer& peer, const wire::Header& header);
     std::uint32_t open_message(Time now, Peer& peer, const wire::Header& header);
     void note_first_pass_over(Time now, IncomingMessage& message, std::uint32_t delay_ns);
     void end_if_possible(Time now, std::uint32_t slot);
@@ -144,6 +148,7 @@ private:
     void end_round(Peer& peer, std::uint64_t newest, AckSample& sample);
     void declare_lost(Peer& peer, std::uint64_t number);
     void detect_losses(Time now, Peer& peer);
+    bool owed_answer(const Peer& peer) const;
     void update_liveness(Time now, Peer& peer);
     void ask(Peer& peer);
     void arm(Peer& peer);

@@ -43,7 +43,8 @@ enum class CommandError : std::uint8_t {
     own_rank,
     too_many_peers,
     too_many_messages,
-    no_key,  // advance_key_epoch without a job key
+    bad_release,  // release_blocks of a message that is not gated, past its end, or before the session is up
+    no_key,       // advance_key_epoch without a job key
     closed,
     // Of messages that were under way:
     peer_timeout,       // nothing heard from the peer for EndpointConfig::peer_timeout
@@ -52,7 +53,8 @@ enum class CommandError : std::uint8_t {
     cancelled,          // by this side
     peer_cancelled,     // by the other side
     receive_too_small,  // the message is longer than the receive buffer
-    refused,            // the peer's receive was too small
+    refused,            // the peer's receive was too small, or for another length
+    wrong_size,         // the message has another length than an exact receive
 };
 const char* name(CommandError error);
 
@@ -73,6 +75,9 @@ enum class EventKind : std::uint8_t {
     path_down,  // a path to the peer is avoided: value is the path id
     path_up,
     bound_reached,  // value is a Bound
+    // A message came that nobody has asked for; value is its length in bytes. Only if
+    // EndpointConfig::announce_unexpected.
+    message_unexpected,
 };
 
 enum class Bound : std::uint8_t {

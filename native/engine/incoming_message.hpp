@@ -4,11 +4,13 @@
 // block is placed once; what is abandoned is exactly what was not placed when the message ended.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 
 #include "engine/bitmap.hpp"
+#include "engine/endpoint.hpp"
 #include "engine/event.hpp"
 #include "engine/intrusive_list.hpp"
 #include "engine/units.hpp"
@@ -24,6 +26,8 @@ struct IncomingMessage {
     std::uint64_t tag = 0;
     std::uint8_t* buffer = nullptr;  // nullptr: count only
     std::uint32_t capacity_bytes = 0;
+    BlockSink sink;      // takes the blocks in place of `buffer`
+    bool exact = false;  // only a message of capacity_bytes will do
     Time since{0};
     Link match_link;   // in the chain of its tag: receives without a message, or messages without a receive
     Link posted_link;  // in its peer's list of receives and messages that are not over
@@ -81,7 +85,36 @@ struct IncomingMessage {
         return h.message_bytes == message_bytes && h.block_bytes == block_bytes && h.tag == tag &&
                h.budget == budget && h.critical_blocks == critical_blocks;
     }
-    std::uint8_t* target() const { return staging ? staging.get() : buffer; }
+    // What is wrong with the message's length for this receive.
+    CommandError size_error() const {
+        if (exact && message_bytes != capacity_bytes) return CommandError::wrong_size;
+        return message_bytes > capacity_bytes ? CommandError::receive_too_small : CommandError::none;
+    }
+    // Puts a block where it belongs: with the application, or aside until it asks.
+    void place(Time now, std::uint32_t block, const std::uint8_t* payload, std::uint32_t payload_bytes) {
+        const std::uint32_t offset = block * std::uint32_t{block_bytes};
+        if (posted && sink.place != nullptr) {
+            sink.place(sink.context, sink.token, now, offset, payload, payload_bytes);
+            return;
+        }
+        if (payload == nullptr || payload_bytes == 0) return;
+        if (!posted && !staging) staging.reset(new std::uint8_t[message_bytes]);
+        if (std::uint8_t* target = staging ? staging.get() : buffer)
+            std::memcpy(target + offset, payload, payload_bytes);
+    }
+    // The receive has come: hands over what was put aside. Only what arrived: an abandoned block leaves the caller's
+    // bytes as they were.
+    void unstage(Time now) {
+        const bool is_virtual = !staging && message_bytes > 0;
+        std::unique_ptr<std::uint8_t[]> staged = std::move(staging);
+        if (is_virtual && sink.place == nullptr) return;
+        for (std::uint32_t b = 0; b < blocks; ++b) {
+            if (received.test(b) == over) continue;
+            const std::uint32_t at = b * std::uint32_t{block_bytes};
+            const std::uint32_t length = std::min<std::uint32_t>(block_bytes, message_bytes - at);
+            place(now, b, is_virtual ? nullptr : staged.get() + at, length);
+        }
+    }
     // All blocks of this kind that the message said it has are here.
     bool full(bool critical) const {
         return critical ? received_critical >= critical_blocks

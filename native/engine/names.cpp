@@ -18,6 +18,7 @@ const char* name(CommandError error) {
         case CommandError::own_rank: return "own_rank";
         case CommandError::too_many_peers: return "too_many_peers";
         case CommandError::too_many_messages: return "too_many_messages";
+        case CommandError::bad_release: return "bad_release";
         case CommandError::no_key: return "no_key";
         case CommandError::closed: return "closed";
         case CommandError::peer_timeout: return "peer_timeout";
@@ -27,6 +28,7 @@ const char* name(CommandError error) {
         case CommandError::peer_cancelled: return "peer_cancelled";
         case CommandError::receive_too_small: return "receive_too_small";
         case CommandError::refused: return "refused";
+        case CommandError::wrong_size: return "wrong_size";
     }
     return "unknown";
 }
@@ -42,6 +44,7 @@ const char* name(EventKind kind) {
         case EventKind::path_down: return "path_down";
         case EventKind::path_up: return "path_up";
         case EventKind::bound_reached: return "bound_reached";
+        case EventKind::message_unexpected: return "message_unexpected";
     }
     return "unknown";
 }

@@ -16,6 +16,14 @@ void OutgoingMessage::cut(std::uint16_t block_bytes) {
     lost_critical_.reset(critical_blocks_ > 0 ? blocks_ : 0);
     lost_droppable_.reset(critical_blocks_ < blocks_ ? blocks_ : 0);
     abandoned_.reset(critical_blocks_ < blocks_ ? blocks_ : 0);
+    ready_critical_.clear();
+    ready_droppable_.clear();
+    released_blocks_.reset(gated ? blocks_ : 0);
+}
+
+void OutgoingMessage::release(std::uint32_t first, std::uint32_t count) {
+    for (std::uint32_t b = first; b < first + count; ++b)
+        if (released_blocks_.insert(b)) (critical(b) ? ready_critical_ : ready_droppable_).push(b);
 }
 
 void OutgoingMessage::reset(std::uint16_t block_bytes, std::span<const std::uint8_t> importance) {
@@ -49,7 +57,11 @@ std::uint32_t OutgoingMessage::next_with(bool critical, std::uint32_t from) cons
 
 OutgoingMessage::Next OutgoingMessage::peek() {
     if (lost_critical_blocks_ > 0) return {lost_critical_.find(0), true, true};
-    if (first_pass_left_ > 0) return {cursor_, critical_left_ > 0, false};
+    if (gated && first_pass_ready() > 0) {
+        const bool critical = !ready_critical_.empty();
+        return {(critical ? ready_critical_ : ready_droppable_).front(), critical, false};
+    }
+    if (!gated && first_pass_left_ > 0) return {cursor_, critical_left_ > 0, false};
     if (repair_order_stale_) {
         repair_order_stale_ = false;
         repair_order_.clear();
@@ -77,6 +89,10 @@ void OutgoingMessage::take(const Next& next) {
     }
     --first_pass_left_;
     if (next.critical) --critical_left_;
+    if (gated) {
+        (next.critical ? ready_critical_ : ready_droppable_).pop();
+        return;
+    }
     if (next.critical && critical_left_ == 0)
         cursor_ = first_pass_left_ > 0 ? next_with(false, 0) : 0;
     else

@@ -14,6 +14,7 @@
 #include "engine/bitmap.hpp"
 #include "engine/event.hpp"
 #include "engine/intrusive_list.hpp"
+#include "engine/ring_queue.hpp"
 #include "engine/units.hpp"
 #include "engine/wire.hpp"
 
@@ -39,6 +40,7 @@ public:
     std::uint16_t budget = 0;    // coded
     std::uint16_t deadline = 0;  // coded
     Time since{0};
+    bool gated = false;  // the first pass sends only what release() has named
 
     // Changed by the endpoint as the message lives.
     State state = State::waiting;
@@ -73,11 +75,15 @@ public:
     void recut(std::uint16_t block_bytes);
 
     bool has_block_to_send() const {
-        return lost_critical_blocks_ > 0 || first_pass_left_ > 0 || droppable_repair_due();
+        return lost_critical_blocks_ > 0 || first_pass_ready() > 0 || droppable_repair_due();
     }
+    // Gated: these blocks may leave. Named again: nothing happens.
+    void release(std::uint32_t first, std::uint32_t count);
+    // Gated, and all that was released has been sent: the receiver has nothing to answer for.
+    bool waits_for_release() const { return gated && first_pass_left_ > 0 && !has_block_to_send(); }
     // Bytes of payload that would be sent now if nothing limited it.
     std::uint64_t backlog_bytes() const {
-        std::uint64_t blocks = std::uint64_t{lost_critical_blocks_} + first_pass_left_;
+        const std::uint64_t blocks = std::uint64_t{lost_critical_blocks_} + first_pass_ready();
         return blocks * block_bytes_ +
                (droppable_repair_due() ? std::max(lost_droppable_bytes_, budget_bytes()) - budget_bytes() : 0);
     }
@@ -114,6 +120,11 @@ private:
     }
     void cut(std::uint16_t block_bytes);
     std::uint32_t next_with(bool critical, std::uint32_t from) const;
+    // Blocks of the first pass that may leave now.
+    std::uint32_t first_pass_ready() const {
+        return gated ? static_cast<std::uint32_t>(ready_critical_.size() + ready_droppable_.size())
+                     : first_pass_left_;
+    }
 
     std::uint16_t block_bytes_ = 0;
     std::uint32_t blocks_ = 0;
@@ -123,6 +134,10 @@ private:
     std::uint32_t first_pass_left_ = 0;  // blocks not sent yet
     std::uint32_t critical_left_ = 0;    // of these, critical ones
     std::uint32_t cursor_ = 0;           // next block of the half of the first pass that is under way
+    // Gated: released and not sent yet, in the order of release.
+    RingQueue<std::uint32_t> ready_critical_;
+    RingQueue<std::uint32_t> ready_droppable_;
+    Bitmap released_blocks_;
 
     Bitmap acked_;
     Bitmap lost_critical_;

@@ -192,9 +192,18 @@ void Endpoint::Impl::detect_losses(Time now, Peer& peer) {
     peer.sent.trim();
 }
 
+// Something was sent that the peer has not answered for in full. A message that waits for blocks to be released has no
+// such answer outstanding once what was sent of it is acknowledged.
+bool Endpoint::Impl::owed_answer(const Peer& peer) const {
+    if (peer.awaiting > 0) return true;
+    for (std::uint32_t m = peer.started.front(); m != Link::none; m = StartedList::next(outgoing_, m))
+        if (!outgoing_[m].waits_for_release()) return true;
+    return false;
+}
+
 // Is an answer owed, by when, and since when? Call after anything that changes what is under way.
 void Endpoint::Impl::update_liveness(Time now, Peer& peer) {
-    const bool sending = peer.state == Peer::State::established && (!peer.started.empty() || peer.awaiting > 0);
+    const bool sending = peer.state == Peer::State::established && owed_answer(peer);
     const bool wants =
         sending || !peer.posted.empty() || !peer.outgoing.empty() || peer.state == Peer::State::connecting;
     if (wants && !peer.waiting) peer.waiting_since = now;
@@ -238,6 +247,12 @@ void Endpoint::Impl::ask(Peer& peer) {
     for (std::uint32_t m = peer.started.front(); m != Link::none; m = StartedList::next(outgoing_, m))
         if (outgoing_[m].state == OutgoingMessage::State::cancelling)
             peer.cancel_ids.push_back(outgoing_[m].wire_id);
+}
+
+void Endpoint::Impl::probe(Peer& peer) {
+    if (peer.state != Peer::State::established) return;
+    ask(peer);
+    queue_control(peer);
 }
 
 void Endpoint::Impl::arm(Peer& peer) {

@@ -11,6 +11,7 @@ class RingQueue {
 public:
     bool empty() const { return head_ == tail_; }
     std::size_t size() const { return tail_ - head_; }
+    void clear() { head_ = tail_ = 0; }
     T& front() { return items_[head_ % items_.size()]; }
     void push(const T& item) {
         if (size() == items_.size()) {
