@@ -23,7 +23,10 @@ Time EnginePump::now() {
 bool EnginePump::round(Lock& lock) {
     interrupted_ = false;  // whatever a command has left to do is done below
     const bool more_to_receive = receive(lock);
-    if (const Time when = now(); engine_->next_deadline() <= when) engine_->handle_timer(when);
+    if (const Time when = now(); next_deadline() <= when) {
+        engine_->handle_timer(when);
+        collectives_->handle_timer(when);
+    }
     // Four bursts, then a look at what came in: acknowledgements should not wait for a whole window.
     auto transmitted = Transmitted::more;
     for (int burst = 0; burst < 4 && transmitted == Transmitted::more; ++burst) transmitted = transmit(lock);
@@ -88,7 +91,7 @@ void EnginePump::sleep(Lock& lock, RealTime until) {
     const auto shorten = [&](std::int64_t ns) {
         if (timeout_ns < 0 || ns < timeout_ns) timeout_ns = std::max<std::int64_t>(ns, 0);
     };
-    if (const Time deadline = engine_->next_deadline(); deadline != time_never) shorten((deadline - now()).value);
+    if (const Time deadline = next_deadline(); deadline != time_never) shorten((deadline - now()).value);
     if (until != real_never)
         shorten(std::chrono::duration_cast<std::chrono::nanoseconds>(until - RealClock::now()).count());
     // Packets are ready but had no buffer: look again soon, whatever the engine's deadline is.

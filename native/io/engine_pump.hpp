@@ -4,11 +4,13 @@
 // host's mutex held, which is given up whenever the driver is called. Keeps no packet over from one call to the next.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <span>
 #include <vector>
 
+#include "collective/executor.hpp"
 #include "engine/endpoint.hpp"
 #include "io/io_table.h"
 #include "io/real_time.hpp"
@@ -20,8 +22,13 @@ public:
     using Lock = std::unique_lock<std::mutex>;
 
     void open(const dlcp_io_table& table, dlcp_io* io, std::uint32_t max_burst_packets);
-    // Not before the first round; it stays the caller's.
-    void set_engine(Endpoint& engine) { engine_ = &engine; }
+    // Before the first round; they stay the caller's.
+    void set_engine(Endpoint& engine, CollectiveExecutor& collectives) {
+        engine_ = &engine;
+        collectives_ = &collectives;
+    }
+    // When the engine or a collective is next due.
+    Time next_deadline() const { return std::min(engine_->next_deadline(), collectives_->next_deadline()); }
 
     // The driver's time as the engine wants it: never back.
     Time now();
@@ -49,6 +56,7 @@ private:
     const dlcp_io_table* table_ = nullptr;
     dlcp_io* io_ = nullptr;
     Endpoint* engine_ = nullptr;
+    CollectiveExecutor* collectives_ = nullptr;
     Time last_now_{INT64_MIN};
     bool interrupted_ = false;  // since the last round began
     bool sleeping_ = false;     // a thread is in the driver's wait() …

@@ -59,6 +59,7 @@ public:
         // Spraying is for networks with several ways; loopback has one, and long runs cost less there.
         const bool choose_paths = options_.engine.paths == 0;
         if (choose_paths) options_.engine.paths = EndpointConfig().paths;
+        options_.engine.announce_unexpected = true;  // so that collectives find calls that do not match
         EndpointConfig config = options_.engine;
         // Before the driver: a mistake in the settings should not need a free port to be found.
         if (options_.max_datagram_bytes != 0) check_max_datagram(config);
@@ -86,7 +87,8 @@ public:
             pump_.open(*table_, io_, capabilities_.max_burst_packets);
             engine_ =
                 std::make_unique<Endpoint>(config, options_.seed != 0 ? options_.seed : entropy(), pump_.now());
-            pump_.set_engine(*engine_);
+            collectives_ = std::make_unique<Collectives>(*engine_);
+            pump_.set_engine(*engine_, collectives_->executor());
             if (options_.io_thread) start_thread();
         } catch (...) {
             table_->close(io_);
@@ -105,6 +107,9 @@ public:
         }
         closing_ = true;
         role_.take(lock);
+        const RealTime drained_by = real_deadline(options_.close_timeout);
+        drive(
+            lock, [&] { return !collectives_->executor().draining(); }, drained_by);
         engine_->close(pump_.now());
         // Bounded: the goodbyes to max_peers peers, and what was queued behind them, fit in far fewer rounds.
         for (int rounds = 0; rounds < 64; ++rounds)
@@ -257,16 +262,6 @@ public:
         return error == CommandError::none;
     }
 
-    bool wait(const OperationPtr& operation, Duration timeout) {
-        if (operation->over.load(std::memory_order_acquire)) return true;
-        Lock lock = enter();
-        const Inside inside(*this, Inside::also_closing);
-        const auto done = [&] { return operation->over.load(std::memory_order_relaxed); };
-        wait_until(lock, done, real_deadline(timeout), operation.get());
-        if (closing_) changed_.wait(lock, done);  // close() makes it so
-        return done();
-    }
-
     bool progress(Duration timeout) {
         Lock lock = enter();
         const Inside inside(*this);
@@ -280,7 +275,44 @@ public:
         return done();
     }
 
-    bool watch(const OperationPtr& operation, std::uint64_t id) {
+    // ---- collectives ----
+
+    bool open_group(std::uint32_t group, const std::vector<std::uint32_t>& members, std::uint32_t own) {
+        Lock lock = enter();
+        const Inside inside(*this);
+        return collectives_->executor().open_group(pump_.now(), group, members, own);
+    }
+
+    void close_group(std::uint32_t group, bool tell) {
+        Lock lock = enter();
+        if (closing_) return;
+        const Inside inside(*this);
+        collectives_->executor().close_group(pump_.now(), group, tell);
+        kick(lock);
+    }
+
+    template <class Command>
+    CollectivePtr start(const Command& command, bool wait_follows) {
+        Lock lock = enter();
+        const Inside inside(*this);
+        CollectivePtr operation = collectives_->start(pump_.now(), command);
+        if (!wait_follows) kick(lock);
+        return operation;
+    }
+
+    template <class AnyOperation>
+    bool wait(const std::shared_ptr<AnyOperation>& operation, Duration timeout) {
+        if (operation->over.load(std::memory_order_acquire)) return true;
+        Lock lock = enter();
+        const Inside inside(*this, Inside::also_closing);
+        const auto done = [&] { return operation->over.load(std::memory_order_relaxed); };
+        wait_until(lock, done, real_deadline(timeout), operation.get());
+        if (closing_) changed_.wait(lock, done);  // close() makes it so
+        return done();
+    }
+
+    template <class AnyOperation>
+    bool watch(const std::shared_ptr<AnyOperation>& operation, std::uint64_t id) {
         Lock lock = enter();
         if (operation->over.load(std::memory_order_relaxed)) return false;
         operation->watch = id;
@@ -389,7 +421,7 @@ private:
 
     // Waits until `done`, the deadline, or closing; drives whenever nobody else does.
     template <class Done>
-    void wait_until(Lock& lock, Done&& done, RealTime until, const Operation* operation) {
+    void wait_until(Lock& lock, Done&& done, RealTime until, const void* operation) {
         const auto drive = [&](Lock&, auto&& stop) { this->drive(lock, stop, until); };
         role_.wait_until(
             lock, [&] { return done() || closing_; }, until, operation, drive);
@@ -431,13 +463,14 @@ private:
         Lock lock(mutex_);
         role_.serve(
             lock, [&] { return stop_; }, [&](Lock&, auto&& stop) { drive(lock, stop, real_never); },
-            [&] { return engine_->next_deadline(); });
+            [&] { return pump_.next_deadline(); });
     }
 
     void take_events(Lock& lock) {
         Event event;
         std::vector<OperationPtr> called;
         while (engine_->poll_event(event)) {
+            if (collectives_->executor().handle_event(pump_.now(), event)) continue;
             switch (event.kind) {
                 case EventKind::send_finished:
                 case EventKind::send_failed:
@@ -450,8 +483,10 @@ private:
                 case EventKind::path_down:
                 case EventKind::path_up:
                 case EventKind::bound_reached: note(event); break;
+                case EventKind::message_unexpected: break;
             }
         }
+        for (const CollectivePtr& operation : collectives_->take_over()) tell_over(*operation);
         call(lock, called);
     }
 
@@ -497,14 +532,19 @@ private:
         mark_over(operation, called);
     }
 
-    void mark_over(const OperationPtr& operation, std::vector<OperationPtr>& called) {
+    template <class AnyOperation>
+    void tell_over(AnyOperation& operation) {
         ++finished_count_;
-        operation->over.store(true, std::memory_order_release);
-        role_.notify(operation.get());
-        if (operation->watch != 0) {
-            finished_.push_back(operation->watch);
+        operation.over.store(true, std::memory_order_release);
+        role_.notify(&operation);
+        if (operation.watch != 0) {
+            finished_.push_back(operation.watch);
             finished_condition_.notify_one();
         }
+    }
+
+    void mark_over(const OperationPtr& operation, std::vector<OperationPtr>& called) {
+        tell_over(*operation);
         if (operation->on_over) called.push_back(operation);
     }
 
@@ -640,6 +680,7 @@ private:
     std::condition_variable finished_condition_;
     std::unordered_map<std::uint32_t, Peer> peers_;  // by rank
 
+    std::unique_ptr<Collectives> collectives_;
     EnginePump pump_;
     DrivingRole role_;
     std::thread thread_;
@@ -684,6 +725,18 @@ OperationPtr Host::receive(const HostReceive& command) { return impl_->receive(c
 bool Host::cancel(const OperationPtr& operation) { return impl_->cancel(operation); }
 bool Host::wait(const OperationPtr& operation, Duration timeout) { return impl_->wait(operation, timeout); }
 bool Host::progress(Duration timeout) { return impl_->progress(timeout); }
+bool Host::open_group(std::uint32_t group, const std::vector<std::uint32_t>& members, std::uint32_t own) {
+    return impl_->open_group(group, members, own);
+}
+void Host::close_group(std::uint32_t group, bool tell) { impl_->close_group(group, tell); }
+CollectivePtr Host::start(const CollectiveCommand& command, bool wait_follows) {
+    return impl_->start(command, wait_follows);
+}
+CollectivePtr Host::start(const MessageCommand& command, bool wait_follows) {
+    return impl_->start(command, wait_follows);
+}
+bool Host::wait(const CollectivePtr& operation, Duration timeout) { return impl_->wait(operation, timeout); }
+bool Host::watch(const CollectivePtr& operation, std::uint64_t id) { return impl_->watch(operation, id); }
 bool Host::watch(const OperationPtr& operation, std::uint64_t id) { return impl_->watch(operation, id); }
 std::vector<std::uint64_t> Host::next_finished(Duration timeout) { return impl_->next_finished(timeout); }
 

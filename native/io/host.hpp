@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "engine/endpoint.hpp"
+#include "io/collectives.hpp"
 #include "io/host_error.hpp"
 #include "io/io_table.h"
 
@@ -51,6 +52,8 @@ struct HostOptions {
     // false: nothing moves but inside wait, progress and close. For tests and for callers with a loop of their own.
     bool io_thread = true;
     Duration linger = microseconds(100);
+    // close() waits this long for peers to acknowledge what collectives have left in copies.
+    Duration close_timeout = seconds(2);
     // 0: from the system's entropy. Anything else only for tests: session ids must not repeat.
     std::uint64_t seed = 0;
 };
@@ -159,6 +162,16 @@ public:
 
     // Has next_finished answer `id` (not 0) once the operation is over. False if it is over already.
     bool watch(const OperationPtr& operation, std::uint64_t id);
+
+    // Collectives (collective/executor.hpp): a group of ranks, and what its members do together. Peers must have been
+    // named by connect(). Mistakes are thrown as std::invalid_argument, before anything has started.
+    bool open_group(std::uint32_t group, const std::vector<std::uint32_t>& members, std::uint32_t own);
+    void close_group(std::uint32_t group, bool tell);
+    // `wait_follows`: as in HostSend.
+    CollectivePtr start(const CollectiveCommand& command, bool wait_follows);
+    CollectivePtr start(const MessageCommand& command, bool wait_follows);
+    bool wait(const CollectivePtr& operation, Duration timeout);
+    bool watch(const CollectivePtr& operation, std::uint64_t id);
     // Ids of watched operations that are over. Blocks until there is one; empty: time is up or the host is closed.
     // Never drives: for one thread that dispatches callbacks.
     std::vector<std::uint64_t> next_finished(Duration timeout);

@@ -1,0 +1,90 @@
+// What the executor keeps of one collective under way, and of one group.
+//
+// Records, changed by the parts of the executor (executor, dataflow, failure); they decide nothing themselves.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "collective/executor.hpp"
+#include "collective/granules.hpp"
+#include "collective/memory_pool.hpp"
+#include "collective/reduce.hpp"
+
+namespace dlcp {
+
+// One operation of a schedule under way. What it is, the schedule says.
+struct StepState {
+    ChunkMemory memory;     // of the target; send: of the source
+    MessageId message;      // send, receive
+    PeerId peer;            // send, receive
+    bool over = false;      // nothing more to do for the collective
+    bool arrived = false;   // receive: the message is over
+    bool open = false;      // send: blocks are cut for good, so that they can be released
+    bool detached = false;  // send: leaves from a copy, and outlives the collective
+    std::uint8_t* copy = nullptr;  // send: the copy it leaves from; nullptr: the memory itself
+    std::uint64_t left_bytes = 0;  // not yet produced; send: not yet let go
+    Granules produced;             // tracked if a later operation waits for it
+    // receive: arrived before its operand was there.
+    MemoryPool::Piece early;
+    Granules waiting;
+};
+
+struct Running {
+    std::uint32_t group = 0;
+    bool single = false;      // one message, not a collective
+    bool single_sends = false;
+    std::uint64_t single_tag = 0;
+    std::uint32_t sequence = 0;
+    std::uint16_t signature = 0;
+    std::shared_ptr<const Schedule> schedule;  // not of a single message
+    DataType type = DataType::u8;
+    ReduceFunction reduce = nullptr;
+    AverageFunction average = nullptr;
+    std::uint32_t average_over = 0;
+    std::uint32_t element_bytes = 1;
+    std::array<std::vector<ChunkMemory>, spaces> memory;
+    std::vector<MemoryPool::Piece> borrowed;
+    std::vector<StepState> steps;
+    std::uint32_t steps_left = 0;     // steps that are not over, detached sends aside
+    std::uint32_t messages_left = 0;  // of ours in the engine, detached sends aside
+    Time since{0};
+    Time deadline = time_never;
+    bool asked = false;  // time is up; the peers waited for have been asked whether they are there
+    Time asked_at{0};
+    bool doomed = false;  // a peer gave its part up: fails at `deadline`, unless word comes why
+    bool failed = false;
+    CollectiveResult result;
+};
+
+struct Group {
+    std::uint32_t number = 0;
+    std::uint32_t own = 0;
+    std::vector<std::uint32_t> members;  // endpoint ranks
+    std::vector<PeerId> peers;           // of the members, as far as they have been asked for
+    std::vector<std::uint32_t> running;  // slots
+    bool closing = false;                // goes once nothing of it is in the engine
+    bool failed = false;
+    CollectiveResult failure;  // of the first failure
+    MessageId failure_receive;
+    std::array<std::uint8_t, 64> failure_buffer{};
+    // Signatures of the last collectives, by sequence: a message for one that is over here is judged by them.
+    struct Past {
+        std::uint32_t sequence = UINT32_MAX;
+        std::uint16_t signature = 0;
+    };
+    std::array<Past, 256> past{};
+    // Messages for collectives that have not started here, by sequence.
+    struct Early {
+        std::uint32_t sequence;
+        std::uint32_t peer;  // rank in the group
+        std::uint16_t signature;
+        std::uint32_t bytes;
+    };
+    std::vector<Early> early;
+};
+
+}  // namespace dlcp

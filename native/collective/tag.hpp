@@ -1,0 +1,48 @@
+// How a message of a group says what it belongs to: the 64 bits by which the engine pairs sends with receives.
+//
+//    63        50 49  48 47            28 27        16 15         0
+//   +------------+------+----------------+------------+------------+
+//   |   group    | kind |    sequence    |  message   | signature  |   kind 0: collective
+//   |            |      |   0 (16 bits)  |      the user's tag     |   kind 1: single message (tag: 32 bits)
+//   |            |      |                    0                     |   kind 2: word that the group has failed
+//   +------------+------+----------------+------------+------------+
+//
+// The signature is a hash of what all ranks must agree on. A rank that called something else sends another tag, which
+// nobody waits for: so it is found, and never summed.
+#pragma once
+
+#include <cstdint>
+
+namespace dlcp {
+
+enum class TagKind : std::uint8_t { collective, message, failure };
+
+struct Tag {
+    static constexpr std::uint32_t groups = 1u << 14;
+    static constexpr std::uint32_t sequence_mask = (1u << 20) - 1;
+
+    std::uint32_t group = 0;
+    TagKind kind = TagKind::collective;
+    std::uint32_t sequence = 0;
+    std::uint32_t message = 0;
+    std::uint16_t signature = 0;
+
+    static std::uint64_t of_collective(std::uint32_t group, std::uint32_t sequence, std::uint32_t message,
+                                       std::uint16_t signature) {
+        return std::uint64_t{group} << 50 | std::uint64_t{sequence & sequence_mask} << 28 |
+               std::uint64_t{message} << 16 | signature;
+    }
+    static std::uint64_t of_message(std::uint32_t group, std::uint32_t tag) {
+        return std::uint64_t{group} << 50 | std::uint64_t{1} << 48 | tag;
+    }
+    static std::uint64_t of_failure(std::uint32_t group) {
+        return std::uint64_t{group} << 50 | std::uint64_t{2} << 48;
+    }
+    static Tag read(std::uint64_t bits) {
+        return {static_cast<std::uint32_t>(bits >> 50), static_cast<TagKind>(bits >> 48 & 3),
+                static_cast<std::uint32_t>(bits >> 28) & sequence_mask,
+                static_cast<std::uint32_t>(bits >> 16) & 0xfff, static_cast<std::uint16_t>(bits)};
+    }
+};
+
+}  // namespace dlcp
