@@ -16,6 +16,7 @@ Not checked: speed. `cost` counts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -119,7 +120,7 @@ class _Graph:
 
     def name(self, step: int) -> str:
         """Where an operation stands and what it does."""
-        rank = max(r for r, first in enumerate(self.first) if first <= step)
+        rank = bisect_right(self.first, step) - 1
         return f"rank {rank}, operation {step - self.first[rank]} ({_describe(self.operations[step])})"
 
     def _add_rank(self, rank: int, schedule: RankSchedule, given: Layout) -> None:
@@ -331,27 +332,28 @@ def _check_values(graph: _Graph) -> None:
             divided.append(operation.final)
         values[step] = value
 
+    def fail_result(what: str) -> NoReturn:
+        where = f"rank {rank}, {_where(Chunk(Space.OUTPUT, index))}"
+        writer = f", written last by {graph.name(source)}" if source is not None and source >= 0 else ""
+        raise ScheduleError(f"{where}{writer}: {what}")
+
     agreed: dict[int, tuple[int, int]] = {}  # by part: value and the rank that has it
     for rank, sources in enumerate(graph.results):
         for index, source in enumerate(sources):
             role = graph.layouts[rank].outputs[index]
-            where = f"rank {rank}, {_where(Chunk(Space.OUTPUT, index))}"
             if source is None:
-                raise ScheduleError(f"{where}: nothing is written there")
+                fail_result("nothing is written there")
             value = values[source] if source >= 0 else source
-            if source >= 0:
-                where = f"{where}, written last by {graph.name(source)}"
-            if missing := role.wants & ~contributors_of(value):
-                raise ScheduleError(f"{where}: lacks the contribution of {_ranks(missing)}")
-            if foreign := contributors_of(value) & ~role.wants:
-                raise ScheduleError(f"{where}: holds the contribution of {_ranks(foreign)}")
+            mask = contributors_of(value)
+            if mask != role.wants:
+                if missing := role.wants & ~mask:
+                    fail_result(f"lacks the contribution of {_ranks(missing)}")
+                fail_result(f"holds the contribution of {_ranks(mask & ~role.wants)}")
             if reducing and graph.world_size > 1 and not (value >= 0 and divided[value]):
-                raise ScheduleError(
-                    f"{where}: no operation on its way is final, so an average is not divided"
-                )
+                fail_result("no operation on its way is final, so an average is not divided")
             other, owner = agreed.setdefault(role.part, (value, rank))
             if other != value:
-                raise ScheduleError(f"{where}: is added up in another order than at rank {owner}")
+                fail_result(f"is added up in another order than at rank {owner}")
 
 
 def _check_overwriting(graph: _Graph) -> None:

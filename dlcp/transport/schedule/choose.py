@@ -30,7 +30,7 @@ class Rule(NamedTuple):
 # algorithms with distant peers cross with most of what they send: rings for large data.
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "all_reduce": (
-        # One hop. It sends (n - 1) tensors where two hops send 2 (n - 1) / n: no more with 2 ranks, twice as much with 4.
+        # One hop, for n - 1 tensors sent; two hops send 2 (n - 1) / n: as much with 2 ranks, half with 4.
         Rule("one_shot", 2, 128 * _KIB),
         Rule("one_shot", 4, 32 * _KIB),
         Rule("one_shot", 16, 4 * _KIB),

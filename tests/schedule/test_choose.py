@@ -1,0 +1,108 @@
+"""The choice of an algorithm: always one that serves, rings for large data, few hops for small; text that overrides."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlcp.errors import ArgumentError
+from dlcp.transport.schedule import ALGORITHMS
+from dlcp.transport.schedule.choose import RULES, choose, parse_algorithms
+from tests.support.schedules import PAIRS
+
+WORLD_SIZES = [1, 2, 3, 4, 8, 9, 16, 17, 64, 1000]
+NBYTES = [0, 1, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 64 << 20, 4 << 30]
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_choice_serves_the_collective(collective: str) -> None:
+    for world_size in WORLD_SIZES:
+        for nbytes in NBYTES:
+            assert choose(collective, world_size, nbytes) in ALGORITHMS[collective]
+
+
+def test_every_collective_has_rules_without_a_hole() -> None:
+    assert RULES.keys() == ALGORITHMS.keys()
+    for collective, rules in RULES.items():
+        assert rules[-1][1:] == (None, None), f"the last rule of {collective} has a bound"
+        assert {rule.algorithm for rule in rules} <= set(ALGORITHMS[collective])
+
+
+@pytest.mark.parametrize(
+    ("collective", "world_size", "nbytes", "algorithm"),
+    [
+        ("all_reduce", 2, 4 << 10, "one_shot"),
+        ("all_reduce", 4, 4 << 10, "one_shot"),
+        ("all_reduce", 4, 256 << 10, "direct"),
+        ("all_reduce", 64, 1, "tree"),
+        ("all_reduce", 64, 1 << 20, "halving_doubling"),
+        ("all_reduce", 4, 64 << 20, "ring"),
+        ("reduce_scatter", 4, 64 << 20, "ring"),
+        ("all_gather", 64, 4 << 10, "halving_doubling"),
+        ("broadcast", 64, 4 << 10, "tree"),
+        ("broadcast", 4, 64 << 20, "ring"),
+        ("gather", 4, 64 << 20, "direct"),
+        ("all_to_all", 4, 64 << 20, "pairwise"),
+    ],
+)
+def test_choice_follows_size(collective: str, world_size: int, nbytes: int, algorithm: str) -> None:
+    assert choose(collective, world_size, nbytes) == algorithm
+
+
+def test_large_worlds_connect_few() -> None:
+    """Beyond a few ranks, nobody needs a session with everybody unless the collective is such."""
+    for collective in ALGORITHMS.keys() - {"gather", "scatter", "all_to_all"}:
+        for nbytes in NBYTES:
+            assert choose(collective, 64, nbytes) not in ("direct", "one_shot")
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), PAIRS)
+def test_override_wins(collective: str, algorithm: str) -> None:
+    overrides = parse_algorithms(f"{collective}={algorithm}")
+    for nbytes in NBYTES:
+        assert choose(collective, 4, nbytes, overrides) == algorithm
+    other = next(name for name in ALGORITHMS if name != collective)
+    assert choose(other, 4, 1 << 20, overrides) == choose(other, 4, 1 << 20)
+
+
+def test_override_that_does_not_serve_is_refused() -> None:
+    with pytest.raises(
+        ArgumentError, match="algorithm='tree' does not serve all_gather: use one of direct, "
+    ):
+        choose("all_gather", 4, 1, {"all_gather": "tree"})
+
+
+def test_unknown_collective_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="collective='allreduce' is unknown: use one of all_reduce, "):
+        choose("allreduce", 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("", {}),
+        (" , ", {}),
+        ("all_reduce=ring", {"all_reduce": "ring"}),
+        (" all_reduce = ring , broadcast=tree,", {"all_reduce": "ring", "broadcast": "tree"}),
+    ],
+)
+def test_text_is_parsed(text: str, parsed: dict[str, str]) -> None:
+    assert parse_algorithms(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("ring", "'ring': write collective=algorithm, as in all_reduce=ring,broadcast=tree"),
+        (
+            "all_reduce=",
+            "'all_reduce=': all_reduce is served by one_shot, direct, halving_doubling, ring, tree",
+        ),
+        ("broadcast=ring,all_reduce=rign", "'all_reduce=rign': all_reduce is served by one_shot, "),
+        ("allreduce=ring", "collective='allreduce' is unknown: use one of all_reduce, "),
+        ("all_reduce=ring,all_reduce=tree", "'all_reduce=tree': all_reduce is there twice"),
+    ],
+)
+def test_wrong_text_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        parse_algorithms(text)
+    assert complaint in str(raised.value)
