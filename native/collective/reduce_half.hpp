@@ -31,8 +31,9 @@ struct Lanes {
     static Vector max(Vector a, Vector b) { return _mm512_maskz_max_ps(every, a, b); }
     static Vector bits_or(Vector a, Vector b) { return _mm512_or_ps(a, b); }
     static Vector bits_and(Vector a, Vector b) { return _mm512_and_ps(a, b); }
-    static Vector nan_where_unordered(Vector v, Vector a, Vector b) {
-        return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q), all(__builtin_nanf("")));
+    // v, or the canonical NaN where `test` is NaN.
+    static Vector or_nan(Vector v, Vector test) {
+        return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(test, test, _CMP_UNORD_Q), all(__builtin_nanf("")));
     }
 };
 #else
@@ -48,8 +49,9 @@ struct Lanes {
     static Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
     static Vector bits_or(Vector a, Vector b) { return _mm256_or_ps(a, b); }
     static Vector bits_and(Vector a, Vector b) { return _mm256_and_ps(a, b); }
-    static Vector nan_where_unordered(Vector v, Vector a, Vector b) {
-        return _mm256_blendv_ps(v, all(__builtin_nanf("")), _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+    // v, or the canonical NaN where `test` is NaN.
+    static Vector or_nan(Vector v, Vector test) {
+        return _mm256_blendv_ps(v, all(__builtin_nanf("")), _mm256_cmp_ps(test, test, _CMP_UNORD_Q));
     }
 };
 #endif
@@ -58,20 +60,22 @@ struct HalfVector {
     Lanes::Vector value;
 
     static HalfVector load(const void* p) { return {Lanes::load(p)}; }
-    void store(void* p) const { Lanes::store(p, Lanes::nan_where_unordered(value, value, value)); }
+    void store(void* p) const { Lanes::store(p, Lanes::or_nan(value, value)); }
     static HalfVector all(float value) { return {Lanes::all(value)}; }
 
     friend HalfVector operator+(HalfVector a, HalfVector b) { return {a.value + b.value}; }
     friend HalfVector operator*(HalfVector a, HalfVector b) { return {a.value * b.value}; }
     friend HalfVector operator/(HalfVector a, HalfVector b) { return {a.value / b.value}; }
-    // Both orders joined, for the zeros, as in combine_floats.
+    // Both orders joined, for the zeros, as in combine_floats. Where an operand is NaN, one order answers it and the
+    // bits of either make a NaN. It is not looked for in the operands: clang 14 would compare them as f16, which no
+    // processor of these can, one by one.
     friend HalfVector min(HalfVector a, HalfVector b) {
-        const auto joined = Lanes::bits_or(Lanes::min(a.value, b.value), Lanes::min(b.value, a.value));
-        return {Lanes::nan_where_unordered(joined, a.value, b.value)};
+        return {Lanes::bits_or(Lanes::min(a.value, b.value), Lanes::min(b.value, a.value))};
     }
     friend HalfVector max(HalfVector a, HalfVector b) {
-        const auto joined = Lanes::bits_and(Lanes::max(a.value, b.value), Lanes::max(b.value, a.value));
-        return {Lanes::nan_where_unordered(joined, a.value, b.value)};
+        const Lanes::Vector one = Lanes::max(a.value, b.value);
+        const Lanes::Vector other = Lanes::max(b.value, a.value);
+        return {Lanes::or_nan(Lanes::bits_and(one, other), Lanes::bits_or(one, other))};
     }
 };
 
