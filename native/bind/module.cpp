@@ -9,6 +9,7 @@ NB_MODULE(_native, m) {
     // the process, which is no leak worth a message on the user's terminal.
     nb::set_leak_warnings(false);
     bind_errors(m);
+    bind_reduce(m);
     bind_options(m);
     bind_host(m);
     bind_wire(m);
