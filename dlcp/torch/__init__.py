@@ -1,0 +1,56 @@
+"""The torch.distributed backend: init_process_group("dlcp").
+
+    import torch.distributed as dist
+
+    dist.init_process_group("dlcp")
+
+An installed dlcp registers itself when torch is imported (entry point of the group torch.backends). Where that is
+switched off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), importing this package or calling `register()` does the same, as
+often as one likes. `Options` are what `pg_options` takes; every setting of it has a DLCP_ variable too.
+
+The process group itself, and with it the engine, loads when the first group is made: importing this package costs
+torch programs that do not use dlcp nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dlcp.torch.registration import BACKEND_NAME, register
+
+if TYPE_CHECKING:
+    from dlcp.torch.hooks import fp16_compress_hook
+    from dlcp.torch.monitored_barrier import monitored_barrier
+    from dlcp.torch.options import Options
+    from dlcp.torch.process_group import ProcessGroup
+
+__all__ = [
+    "BACKEND_NAME",
+    "Options",
+    "ProcessGroup",
+    "fp16_compress_hook",
+    "monitored_barrier",
+    "register",
+]
+
+# Where the names live that are loaded when they are asked for.
+_LATER = {
+    "Options": "options",
+    "ProcessGroup": "process_group",
+    "fp16_compress_hook": "hooks",
+    "monitored_barrier": "monitored_barrier",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    # Kept here under its own name: a submodule of the same name (monitored_barrier) would hide it otherwise.
+    value = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+register()

@@ -1,0 +1,70 @@
+"""What `pg_options` takes: how a group chooses its algorithm, its traffic class and its transport's settings.
+
+Everything here is the group's own choice and must be the same on all of its ranks, but for addresses and interfaces.
+Settings come, as everywhere, from the first of: here, DLCP_* in the environment, the file that DLCP_CONFIG names,
+the defaults. What a transport's setting means is dlcp.transport.settings' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dlcp.errors import TrafficClassError
+from dlcp.transport.settings import Settings
+
+# Class 7 is the engine's own, for control.
+TRAFFIC_CLASS_MAX = 6
+
+
+class Options:
+    """Options of a process group: `init_process_group("dlcp", pg_options=Options(algorithm="ring"))`.
+
+    `algorithm`: name of the schedule for the group's collectives; None: chosen by size and world.
+    `traffic_class`: 0 (first to wait) to 6; None: the transport's default.
+    `settings`: the transport's, checked; or single ones by name, as `Options(interface="eth0")`.
+    Raises SettingsError, TrafficClassError: unknown, or out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        algorithm: str | None = None,
+        traffic_class: int | None = None,
+        settings: Settings | None = None,
+        **changes: Any,
+    ) -> None:
+        if traffic_class is not None and traffic_class not in range(TRAFFIC_CLASS_MAX + 1):
+            raise TrafficClassError(
+                f"traffic_class is {traffic_class!r}; accepted: 0 to {TRAFFIC_CLASS_MAX}, or None"
+            )
+        self.algorithm = algorithm
+        self.traffic_class = traffic_class
+        if changes:
+            settings = settings.replace(**changes) if settings is not None else Settings.load(**changes)
+        self.settings = settings
+
+    @classmethod
+    def of(cls, pg_options: Any) -> Options:
+        """The options that were passed as pg_options: None, Options, Settings, or a mapping of names to values.
+
+        Raises TypeError: something else.
+        """
+        match pg_options:
+            case None:
+                return cls()
+            case Options():
+                return pg_options
+            case Settings():
+                return cls(settings=pg_options)
+            case Mapping():
+                return cls(**pg_options)
+            case _:
+                raise TypeError(
+                    f"pg_options is a {type(pg_options).__name__}; accepted: dlcp.torch.Options, "
+                    "dlcp.transport.Settings, a mapping of names to values, or None"
+                )
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in vars(self).items() if value is not None]
+        return f"Options({', '.join(shown)})"

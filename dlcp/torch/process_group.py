@@ -1,0 +1,670 @@
+"""The process group: each c10d collective as one method, over a Communicator of the transport.
+
+The methods check what can be checked here, find the memory behind the tensors, start the operation and return a
+CollectiveWork at once. They know nothing of schedules, packets or peers; those errors come out of the work.
+
+torch calls the methods from Python (torch.distributed) and, for those it has trampolines for, from C++ (DDP's reducer,
+functional collectives). 2.13 renamed some: the older names are aliases. A Python process group replaces torch's whole
+group, so this one answers for all device types, and for what torch otherwise asks of a group's Backend.
+"""
+
+# The stubs of torch's ProcessGroup name arguments in several ways for one method.
+# mypy: disable-error-code="override, assignment"
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from dlcp.errors import DlcpError
+from dlcp.torch import checks, dynamo, profiling, work
+from dlcp.torch.failures import for_torch
+from dlcp.torch.jobs import SharedJob
+from dlcp.torch.options import Options
+from dlcp.torch.registration import BACKEND_NAME
+from dlcp.torch.tensors import (
+    CopyBack,
+    apart,
+    as_real,
+    data_type,
+    is_share,
+    parts,
+    readable,
+    reduction,
+    span,
+    updatable,
+    writable,
+)
+from dlcp.torch.work import CollectiveWork, ReceiveWork
+
+if TYPE_CHECKING:
+    from dlcp.torch.sparse import SparseReducer
+    from dlcp.transport.communicator import Communicator
+    from dlcp.transport.communicator import Work as Operation
+
+Tensor = torch.Tensor
+# Coalesced tensors below this are reduced as one: a small collective costs a round trip whatever its size, while
+# copying this much costs a few tens of microseconds.
+PACKED_BYTES_MAX = 256 * 1024
+_NO_TIME = timedelta(0)
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """A group of the backend "dlcp". Made by init_process_group, new_group and their like.
+
+    Errors of a work (dlcp.errors, all of them also torch.distributed.DistBackendError): CollectiveTimeoutError,
+    PeerFailedError, MismatchError, GroupFailedError, CollectiveAbortedError. A wrong call raises ValueError or
+    TypeError and has sent nothing.
+    """
+
+    def __init__(
+        self,
+        shared: SharedJob,
+        communicator: Communicator,
+        store: Store,
+        name: str,
+        options: Options,
+    ) -> None:
+        # The form with a store refuses subclasses in torch 2.13.
+        super().__init__(communicator.rank, communicator.size)  # type: ignore[call-arg]
+        self.communicator = communicator
+        """The transport's group behind this one."""
+        self.options = options
+        self._shared = shared
+        self._rank: int = communicator.rank
+        self._size: int = communicator.size
+        self._store = store
+        self._name = name
+        self._description = ""
+        self._lock = threading.Lock()
+        self._closed = False
+        self._sparse: SparseReducer | None = None
+        self._splits = itertools.count()
+        # Passed along with every operation.
+        self._how: dict[str, Any] = {}
+        if options.traffic_class is not None:
+            self._how["traffic_class"] = options.traffic_class
+        if options.algorithm is not None:
+            self._how["algorithm"] = options.algorithm
+
+    @classmethod
+    def create(cls, backend_options: Any, pg_options: Any) -> Self:
+        """The group that torch asks for. Blocks for the store; raises dlcp's errors of opening."""
+        options = Options.of(pg_options)
+        store, timeout_s = backend_options.store, backend_options.timeout.total_seconds()
+        ranks = list(backend_options.global_ranks_in_group)
+        name = str(backend_options.group_id)
+        world = dist.group.WORLD
+        if ranks and isinstance(world, ProcessGroup) and options.settings is None:
+            # The ranks of the default group are those of its job.
+            return cls._open(world._shared, ranks, store, name, options, timeout_s)
+        shared = SharedJob.open(
+            store, backend_options.group_rank, backend_options.group_size, options.settings, timeout_s
+        )
+        return cls._open(shared, None, store, name, options, timeout_s)
+
+    @classmethod
+    def _open(
+        cls,
+        shared: SharedJob,
+        members: Sequence[int] | None,
+        store: Store,
+        name: str,
+        options: Options,
+        timeout_s: float,
+    ) -> Self:
+        communicator = shared.communicator(name, members, store, timeout_s)
+        return cls(shared, communicator, store, name, options)
+
+    # --- reductions -----------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Sequence[Tensor] | Tensor, opts: Any = None) -> CollectiveWork:
+        """Every rank's tensors become their reduction over all ranks."""
+        if isinstance(tensors, Tensor):
+            tensors = [tensors]
+        if len(tensors) == 1 and tensors[0].layout is torch.sparse_coo:
+            return self._sparse_reducer().all_reduce(tensors[0], _op_of(opts), _timeout_s(opts))
+        return self._all_reduce(tensors, opts, list(tensors), CopyBack())
+
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> CollectiveWork:
+        """As allreduce of each tensor; small ones travel together."""
+        result, back = list(tensors), CopyBack()
+        small = [tensor for tensor in tensors if tensor.nbytes <= PACKED_BYTES_MAX]
+        if len(small) > 1 and all(tensor.is_cpu and tensor.dtype == small[0].dtype for tensor in small):
+            with torch.no_grad():
+                packed = torch.cat([tensor.detach().reshape(-1) for tensor in small])
+            pieces = torch.split(packed, [tensor.numel() for tensor in small])
+            for tensor, piece in zip(small, pieces, strict=True):
+                back.add(tensor, piece.view(tensor.shape), "all_reduce")
+            tensors = [packed, *(tensor for tensor in tensors if tensor.nbytes > PACKED_BYTES_MAX)]
+        return self._all_reduce(tensors, opts, result, back)
+
+    def _all_reduce(
+        self, tensors: Sequence[Tensor], opts: Any, result: list[Tensor], back: CopyBack
+    ) -> CollectiveWork:
+        name, timeout_s = "all_reduce", _timeout_s(opts)
+        op, factor = reduction(_op_of(opts), name)
+        operands = []
+        for tensor in tensors:
+            memory = updatable(as_real(tensor, op, name), name, back)
+            operands.append((memory, data_type(memory.dtype, op, name)))
+        # All were checked before the first is sent.
+        operations = [
+            self._start(
+                self.communicator.all_reduce,
+                span(memory),
+                dtype,
+                op,
+                factor=factor,
+                keep=memory,
+                timeout_s=timeout_s,
+            )
+            for memory, dtype in operands
+        ]
+        return self._work(name, operations, result, back)
+
+    def reduce(self, tensors: Sequence[Tensor], opts: Any) -> CollectiveWork:
+        """The root's tensor becomes the reduction over all ranks; the others' stay as they are."""
+        name = "reduce"
+        root = checks.rank(opts.rootRank, self._size, name, "root")
+        op, factor = reduction(opts.reduceOp, name)
+        tensor = checks.only(tensors, name, "tensors")
+        back = CopyBack()
+        real = as_real(tensor, op, name)
+        memory = updatable(real, name, back) if root == self._rank else readable(real, name)
+        dtype = data_type(memory.dtype, op, name)
+        operation = self._start(
+            self.communicator.reduce,
+            span(memory),
+            dtype,
+            op,
+            root,
+            factor=factor,
+            keep=memory,
+            timeout_s=_timeout_s(opts),
+        )
+        return self._work(name, [operation], [tensor], back)
+
+    def reduce_scatter(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any = None
+    ) -> CollectiveWork:
+        """The output becomes the reduction of what all ranks have for this one; shares may differ in size."""
+        name = "reduce_scatter"
+        op, factor = reduction(_op_of(opts), name)
+        output = checks.only(outputs, name, "outputs")
+        shares = list(inputs[0]) if len(inputs) == 1 else []
+        checks.one_per_rank(shares, self._size, name, "inputs")
+        checks.same_type(shares, output, name, "inputs")
+        checks.same_count(output, shares[self._rank].numel(), name, "output")
+        back = CopyBack()
+        memory = writable(as_real(output, op, name), name, back)
+        sources = [
+            apart(readable(as_real(share, op, name), name), memory, memory if index == self._rank else None)
+            for index, share in enumerate(shares)
+        ]
+        dtype = data_type(memory.dtype, op, name)
+        operation = self._start(
+            self.communicator.reduce_scatter,
+            span(memory),
+            [span(source) for source in sources],
+            dtype,
+            op,
+            factor=factor,
+            keep=(memory, sources),
+            timeout_s=_timeout_s(opts),
+        )
+        return self._work(name, [operation], [output], back)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> CollectiveWork:  # noqa: A002
+        """As reduce_scatter of the input cut into one equal share per rank."""
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+    ) -> CollectiveWork:
+        """As reduce_scatter_single of each pair."""
+        name, back, operands = "reduce_scatter", CopyBack(), []
+        op, factor = reduction(_op_of(opts), name)
+        for output, source in zip(outputs, inputs, strict=True):
+            checks.same_type([source], output, name, "input")
+            checks.same_count(source, output.numel() * self._size, name, "input")
+            memory = writable(as_real(output, op, name), name, back)
+            whole = readable(as_real(source, op, name), name)
+            # In place: the output is where this rank's share of the input is.
+            if not is_share(memory, whole, self._rank):
+                whole = apart(whole, memory)
+            operands.append((memory, whole, data_type(memory.dtype, op, name)))
+        operations = [
+            self._start(
+                self.communicator.reduce_scatter,
+                span(memory),
+                span(whole),
+                dtype,
+                op,
+                factor=factor,
+                keep=(memory, whole),
+                timeout_s=_timeout_s(opts),
+            )
+            for memory, whole, dtype in operands
+        ]
+        return self._work(name, operations, list(outputs), back)
+
+    # --- gathering and spreading ----------------------------------------------------------------------------
+
+    def broadcast(self, tensors: Sequence[Tensor] | Tensor, opts: Any) -> CollectiveWork:
+        """Every rank's tensors become the root's."""
+        name = "broadcast"
+        root = checks.rank(opts.rootRank, self._size, name, "root")
+        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        back = CopyBack()
+        here = root == self._rank
+        memories = [readable(tensor, name) if here else writable(tensor, name, back) for tensor in tensors]
+        operations = [
+            self._start(
+                self.communicator.broadcast, span(memory), root, keep=memory, timeout_s=_timeout_s(opts)
+            )
+            for memory in memories
+        ]
+        return self._work(name, operations, tensors, back)
+
+    def allgather(
+        self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
+    ) -> CollectiveWork:
+        """Output i becomes rank i's input; sizes may differ from rank to rank."""
+        checks.only(inputs, "all_gather", "inputs")
+        return self._all_gather([list(outputs[0]) if len(outputs) == 1 else []], inputs, opts)
+
+    def allgather_coalesced(
+        self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
+    ) -> CollectiveWork:
+        """As allgather of each input; outputs[i][j] becomes rank i's input j."""
+        checks.one_per_rank(outputs, self._size, "all_gather", "outputs")
+        for index, received in enumerate(outputs):
+            if len(received) != len(inputs):
+                raise ValueError(
+                    f"all_gather: outputs[{index}] holds {len(received)} tensors; accepted: {len(inputs)}, one "
+                    "per input"
+                )
+        return self._all_gather([list(received) for received in zip(*outputs, strict=True)], inputs, opts)
+
+    def _all_gather(
+        self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any
+    ) -> CollectiveWork:
+        name, back, operands = "all_gather", CopyBack(), []
+        for received, source in zip(outputs, inputs, strict=True):
+            checks.one_per_rank(received, self._size, name, "outputs")
+            checks.same_type(received, source, name, "outputs")
+            checks.same_count(source, received[self._rank].numel(), name, "input")
+            memories = [writable(tensor, name, back) for tensor in received]
+            own = readable(source, name)
+            for memory in memories:
+                own = apart(own, memory, memories[self._rank])
+            operands.append((memories, own))
+        operations = [
+            self._start(
+                self.communicator.all_gather,
+                [span(memory) for memory in memories],
+                span(own),
+                keep=(memories, own),
+                timeout_s=_timeout_s(opts),
+            )
+            for memories, own in operands
+        ]
+        return self._work(name, operations, list(itertools.chain(*outputs)), back)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> CollectiveWork:  # noqa: A002
+        """The output becomes all ranks' inputs in the order of ranks; the input may be this rank's part of it."""
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+    ) -> CollectiveWork:
+        """As all_gather_single of each pair."""
+        name, back, operands = "all_gather", CopyBack(), []
+        for output, source in zip(outputs, inputs, strict=True):
+            checks.same_type([source], output, name, "input")
+            checks.same_count(output, source.numel() * self._size, name, "output")
+            memory, own = writable(output, name, back), readable(source, name)
+            # In place: the input is where this rank's part of the output is.
+            if not is_share(own, memory, self._rank):
+                own = apart(own, memory)
+            operands.append((memory, own))
+        operations = [
+            self._start(
+                self.communicator.all_gather,
+                span(memory),
+                span(own),
+                keep=(memory, own),
+                timeout_s=_timeout_s(opts),
+            )
+            for memory, own in operands
+        ]
+        return self._work(name, operations, list(outputs), back)
+
+    def gather(
+        self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any
+    ) -> CollectiveWork:
+        """The root's output i becomes rank i's input; the others have no outputs."""
+        name = "gather"
+        root = checks.rank(opts.rootRank, self._size, name, "root")
+        source = checks.only(inputs, name, "inputs")
+        back, received, memories = CopyBack(), [], None
+        if root == self._rank:
+            received = list(checks.only(outputs, name, "outputs"))
+            checks.one_per_rank(received, self._size, name, "outputs")
+            checks.same_type(received, source, name, "outputs")
+            for index, tensor in enumerate(received):
+                checks.same_count(tensor, source.numel(), name, f"outputs[{index}]")
+            memories = [writable(tensor, name, back) for tensor in received]
+        own = readable(source, name)
+        if memories is not None:
+            for memory in memories:
+                own = apart(own, memory, memories[root])
+        operation = self._start(
+            self.communicator.gather,
+            None if memories is None else [span(memory) for memory in memories],
+            span(own),
+            root,
+            keep=(memories, own),
+            timeout_s=_timeout_s(opts),
+        )
+        return self._work(name, [operation], received, back)
+
+    def scatter(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any
+    ) -> CollectiveWork:
+        """The output becomes the root's input of this rank's number; the others have no inputs."""
+        name = "scatter"
+        root = checks.rank(opts.rootRank, self._size, name, "root")
+        output = checks.only(outputs, name, "outputs")
+        back, sources = CopyBack(), None
+        memory = writable(output, name, back)
+        if root == self._rank:
+            shares = list(checks.only(inputs, name, "inputs"))
+            checks.one_per_rank(shares, self._size, name, "inputs")
+            checks.same_type(shares, output, name, "inputs")
+            for index, tensor in enumerate(shares):
+                checks.same_count(tensor, output.numel(), name, f"inputs[{index}]")
+            sources = [
+                apart(readable(tensor, name), memory, memory if index == root else None)
+                for index, tensor in enumerate(shares)
+            ]
+        operation = self._start(
+            self.communicator.scatter,
+            span(memory),
+            None if sources is None else [span(source) for source in sources],
+            root,
+            keep=(memory, sources),
+            timeout_s=_timeout_s(opts),
+        )
+        return self._work(name, [operation], [output], back)
+
+    def alltoall(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+    ) -> CollectiveWork:
+        """Output i becomes what rank i has for this rank; sizes are those that the ranks agreed on."""
+        name = "all_to_all"
+        checks.one_per_rank(outputs, self._size, name, "outputs")
+        checks.one_per_rank(inputs, self._size, name, "inputs")
+        checks.same_type([*outputs, *inputs], inputs[0], name, "tensors")
+        checks.same_count(outputs[self._rank], inputs[self._rank].numel(), name, f"outputs[{self._rank}]")
+        back = CopyBack()
+        memories = [writable(tensor, name, back) for tensor in outputs]
+        sources = [readable(tensor, name) for tensor in inputs]
+        for memory in memories:
+            sources = [apart(source, memory) for source in sources]
+        operation = self._start(
+            self.communicator.all_to_all,
+            [span(memory) for memory in memories],
+            [span(source) for source in sources],
+            keep=(memories, sources),
+            timeout_s=_timeout_s(opts),
+        )
+        return self._work(name, [operation], list(outputs), back)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        input: Tensor,  # noqa: A002
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        opts: Any = None,
+    ) -> CollectiveWork:
+        """As alltoall of tensors cut along the first dimension; without split sizes, evenly."""
+        name = "all_to_all"
+        checks.same_type([input], output, name, "input")
+        out_rows = checks.splits(output, output_split_sizes or (), self._size, name, "output")
+        in_rows = checks.splits(input, input_split_sizes or (), self._size, name, "input")
+        back = CopyBack()
+        memory = writable(output, name, back)
+        source = apart(readable(input, name), memory)
+        targets, sources = parts(memory, out_rows), parts(source, in_rows)
+        if targets[self._rank].nbytes != sources[self._rank].nbytes:
+            raise ValueError(
+                f"{name}: this rank keeps {sources[self._rank].nbytes} bytes of the input for itself and has room for "
+                f"{targets[self._rank].nbytes} in the output; accepted: as much"
+            )
+        operation = self._start(
+            self.communicator.all_to_all,
+            targets,
+            sources,
+            keep=(memory, source),
+            timeout_s=_timeout_s(opts),
+        )
+        return self._work(name, [operation], [output], back)
+
+    # --- between two ranks ----------------------------------------------------------------------------------
+
+    def send(self, tensors: Sequence[Tensor], dstRank: int, tag: int = 0) -> CollectiveWork:  # noqa: N803
+        """Sends a tensor; over when the receiver has it."""
+        name = "send"
+        tensor = checks.only(tensors, name, "tensors")
+        destination = checks.rank(dstRank, self._size, name, "destination")
+        memory = readable(tensor, name)
+        operation = self._start(
+            self.communicator.send, span(memory), destination, checks.tag(tag, name), keep=memory
+        )
+        return self._work(name, [operation], [tensor], CopyBack())
+
+    def recv(self, tensors: Sequence[Tensor], srcRank: int, tag: int = 0) -> CollectiveWork:  # noqa: N803
+        """Receives a tensor of this size from one rank."""
+        return self._receive(tensors, checks.rank(srcRank, self._size, "receive", "source"), tag)
+
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> CollectiveWork:
+        """Receives a tensor of this size from whoever sends first; the work's source_rank() says who it was."""
+        return self._receive(tensors, None, tag)
+
+    def _receive(self, tensors: Sequence[Tensor], source: int | None, tag: int) -> CollectiveWork:
+        name = "receive"
+        tensor = checks.only(tensors, name, "tensors")
+        back = CopyBack()
+        memory = writable(tensor, name, back)
+        operation = self._start(
+            self.communicator.receive, span(memory), source, checks.tag(tag, name), keep=memory
+        )
+        receive = ReceiveWork(operation, [tensor], back, memory.nbytes)
+        if profiling.is_recording():
+            profiling.record(name, receive)
+        return receive
+
+    # --- barriers -------------------------------------------------------------------------------------------
+
+    def barrier(self, opts: Any = None) -> CollectiveWork:
+        """Over when every rank of the group has come here."""
+        operation = self._start(self.communicator.barrier, timeout_s=_timeout_s(opts))
+        return self._work("barrier", [operation], [], CopyBack())
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that names the ranks that did not come. Blocks; see dlcp.torch.monitored_barrier."""
+        from dlcp.torch.monitored_barrier import run
+
+        run(self, timeout, wait_all_ranks)
+
+    # --- the group itself -----------------------------------------------------------------------------------
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroup | None:
+        """A group of some of this group's ranks; None on the others. Every rank of this group calls it."""
+        count = next(self._splits)
+        if self._rank not in ranks:
+            return None
+        name = group_name or f"{self._name}.split{count}"
+        members = [
+            self.communicator.members[checks.rank(rank, self._size, "split_group", "rank")] for rank in ranks
+        ]
+        timeout_s = timeout.total_seconds() if timeout else self.communicator.timeout_s
+        store = PrefixStore(f"{name}/", self._store)
+        options = self.options if opts is None else Options.of(opts)
+        group = type(self)._open(self._shared, members, store, name, options, timeout_s)
+        group.setGroupName(name)
+        group.setGroupDesc(group_desc or "")
+        return group
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The time that operations started from now on have."""
+        self.communicator.timeout_s = timeout.total_seconds()
+
+    def abort(self) -> None:
+        """Fails everything under way, on every rank of the group, and closes the group here."""
+        if not self._closed:
+            self.communicator.abort("abort() of the process group")
+            self.shutdown()
+
+    def shutdown(self) -> None:
+        """Closes the group; with the last group its job. Works still under way fail. May be called again."""
+        with self._lock:
+            closed, self._closed = self._closed, True
+        if closed:
+            return
+        if self._sparse is not None:
+            self._sparse.close()
+        self._shared.release(self.communicator)
+
+    # --- what torch asks of a group -------------------------------------------------------------------------
+
+    # Spelled as torch's C++ asks for them.
+    # ruff: noqa: N802
+
+    def getBackendName(self) -> str:
+        return BACKEND_NAME
+
+    def name(self) -> str:
+        return BACKEND_NAME
+
+    def getRank(self) -> int:
+        return self._rank
+
+    def getSize(self) -> int:
+        return self._size
+
+    # Asked on every call from Python; the C++ ones would come back here through the trampolines.
+    rank = getRank
+    size = getSize
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def get_group_store(self) -> Store:
+        return self._store
+
+    def _get_sequence_number_for_group(self) -> int:
+        return int(self.communicator.sequence)
+
+    def _set_sequence_number_for_group(self) -> None:
+        """The communicator counts from 0 on every rank."""
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+        return [torch.device(device) for device in devices]
+
+    # torch has one Backend per device type under a group. Here the group is that for all of its devices.
+
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        return self
+
+    def _has_hooks(self) -> bool:
+        return False
+
+    supports_splitting = True
+    supports_coalescing = False
+    supports_time_estimate = False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else ""
+        return f"<dlcp.torch.ProcessGroup {self._name!r} rank {self._rank} of {self._size}{closed}>"
+
+    # --- names before torch 2.13 ----------------------------------------------------------------------------
+
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    # --- helpers --------------------------------------------------------------------------------------------
+
+    def _start(self, call: Callable[..., Operation], *operands: Any, **more: Any) -> Operation:
+        """Starts an operation of the communicator in this group's way."""
+        try:
+            return call(*operands, **more, **self._how)
+        except DlcpError as error:
+            raise for_torch(error) from None
+
+    def _work(
+        self, name: str, operations: Sequence[Operation], result: list[Tensor], back: CopyBack
+    ) -> CollectiveWork:
+        collective = CollectiveWork(tuple(operations), result, back)
+        if profiling.is_recording():
+            profiling.record(name, collective)
+        return collective
+
+    def _sparse_reducer(self) -> SparseReducer:
+        from dlcp.torch.sparse import SparseReducer
+
+        with self._lock:
+            if self._sparse is None:
+                self._sparse = SparseReducer(self)
+            return self._sparse
+
+
+def _op_of(opts: Any) -> Any:
+    return dist.ReduceOp.SUM if opts is None else opts.reduceOp
+
+
+def _timeout_s(opts: Any) -> float | None:
+    """The timeout of one call; None: the group's. torch leaves -1 ms where none was given."""
+    if opts is None:
+        return None
+    timeout = opts.timeout
+    return timeout.total_seconds() if timeout > _NO_TIME else None
+
+
+dynamo.skip(sys.modules[__name__], work)

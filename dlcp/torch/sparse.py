@@ -1,0 +1,147 @@
+"""Reducing sparse tensors, such as the gradients of nn.Embedding(sparse=True).
+
+Ranks have different numbers of entries, so this takes three collectives in a row: how many, the indices, the values.
+They run behind the caller's back, on a communicator of their own: there the order of calls is the order of operations
+on every rank, whatever the group does meanwhile. Entries are added in the order of ranks, so all ranks get the same
+bits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from dlcp.errors import CollectiveError, DlcpError, WaitTimeoutError
+from dlcp.torch.callbacks import pool
+from dlcp.torch.tensors import CopyBack, reduction, span
+from dlcp.torch.work import CollectiveWork
+from dlcp.transport.communicator import Reduction
+
+if TYPE_CHECKING:
+    from dlcp.torch.process_group import ProcessGroup
+    from dlcp.transport.communicator import Work as Operation
+
+OPERATION = "all_reduce"
+
+
+class SparseReducer:
+    """The sparse reductions of one group, one after the other."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+        self._shared = group._shared
+        main = group.communicator
+        self._communicator = self._shared.communicator(
+            f"{main.name}.sparse", main.members, group.get_group_store(), main.timeout_s
+        )
+        self._lock = threading.Lock()
+        self._last: _Sequence | None = None
+
+    def all_reduce(self, tensor: torch.Tensor, op: Any, timeout_s: float | None) -> CollectiveWork:
+        """The tensor becomes the sum, or mean, over all ranks. Raises ValueError: another operation."""
+        kind, _ = reduction(op, OPERATION)
+        if kind not in (Reduction.SUM, Reduction.AVG):
+            raise ValueError(f"{OPERATION}: {kind.name} of a sparse tensor; accepted: SUM, AVG")
+        if tensor.layout is not torch.sparse_coo:
+            raise ValueError(f"{OPERATION}: layout is {tensor.layout}; accepted: sparse_coo")
+        own = tensor.detach().coalesce()
+
+        def run() -> None:
+            total = self._sum(own, timeout_s)
+            if kind is Reduction.AVG:
+                total = total / self._communicator.size
+            # Not detach().copy_(): a detached sparse tensor has indices of its own.
+            with torch.no_grad():
+                tensor.copy_(total)
+
+        with self._lock:
+            sequence = _Sequence(run, after=self._last)
+            self._last = sequence
+        pool.submit(sequence.run)
+        return CollectiveWork((cast("Operation", sequence),), [tensor], CopyBack())
+
+    def close(self) -> None:
+        """Gives the communicator back; what is under way fails."""
+        self._shared.release(self._communicator)
+
+    def _sum(self, own: torch.Tensor, timeout_s: float | None) -> torch.Tensor:
+        ranks = range(self._communicator.size)
+        counts = torch.empty(len(ranks), dtype=torch.int64)
+        self._gather([counts[rank] for rank in ranks], torch.tensor(own._nnz()), timeout_s)
+        entries = counts.tolist()
+        # Kept as rows of entries, so that one rank's are contiguous.
+        indices = own.indices().t().contiguous()
+        values = own.values().contiguous()
+        all_indices = torch.empty((sum(entries), *indices.shape[1:]), dtype=indices.dtype)
+        all_values = torch.empty((sum(entries), *values.shape[1:]), dtype=values.dtype)
+        self._gather(list(torch.split(all_indices, entries)), indices, timeout_s)
+        self._gather(list(torch.split(all_values, entries)), values, timeout_s)
+        device = own.device
+        return torch.sparse_coo_tensor(
+            all_indices.t().to(device), all_values.to(device), own.shape, check_invariants=False
+        ).coalesce()
+
+    def _gather(self, outputs: list[torch.Tensor], own: torch.Tensor, timeout_s: float | None) -> None:
+        own = own.cpu()
+        self._communicator.all_gather(
+            [span(output) for output in outputs], span(own), keep=(outputs, own), timeout_s=timeout_s
+        ).wait()
+
+
+class _Sequence:
+    """Steps that run on a thread of the pool after another sequence's: as an operation of the transport, to a work."""
+
+    def __init__(self, steps: Callable[[], None], after: _Sequence | None) -> None:
+        self._steps: Callable[[], None] | None = steps
+        self._after = after
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._error: DlcpError | None = None
+        self._callbacks: list[Callable[[Any], None]] = []
+        self._started_s = time.monotonic()
+
+    def run(self) -> None:
+        if self._after is not None:
+            self._after._over.wait()
+            self._after = None
+        assert self._steps is not None
+        try:
+            self._steps()
+        except DlcpError as error:
+            self._error = error
+        except Exception as error:
+            self._error = CollectiveError(f"{OPERATION} of a sparse tensor: {error}")
+            self._error.__cause__ = error
+        # Not kept: the tensors of the steps hang on them.
+        self._steps = None
+        with self._lock:
+            self._over.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        if not self._over.wait(timeout_s):
+            waited_s = time.monotonic() - self._started_s
+            raise WaitTimeoutError(
+                f"{OPERATION} of a sparse tensor is not over after {waited_s:.1f} s; it goes on"
+            )
+        if self._error is not None:
+            raise self._error
+
+    def done(self) -> bool:
+        return self._over.is_set()
+
+    def exception(self) -> DlcpError | None:
+        return self._error
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        with self._lock:
+            if not self._over.is_set():
+                self._callbacks.append(callback)
+                return
+        callback(self)

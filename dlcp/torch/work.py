@@ -1,0 +1,207 @@
+"""What a collective's caller holds: torch's Work and Future over the transport's operations.
+
+A work is settled once, by whoever comes first: a waiting caller, a question whether it is over, or the thread that
+completes its future. Settling looks for the first error and copies staged results back; only then does anybody see
+the work as over. Futures are completed on the callback pool, never on the thread that drives the transport: what users
+hang on a future may wait for another collective.
+
+From Python only `wait` and `get_future` are reached by torch's C++ code (reducer, functional collectives); the others
+are for Python callers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlcp.errors import DlcpError, MismatchError
+from dlcp.torch import cuda
+from dlcp.torch.callbacks import pool
+from dlcp.torch.failures import for_torch
+from dlcp.torch.tensors import CopyBack
+from dlcp.transport.communicator import Work as Operation
+
+ANY_SOURCE = -1
+
+
+class CollectiveWork(dist.Work):
+    """One call of a process group: one or more operations of the transport, over when all of them are."""
+
+    def __init__(self, operations: tuple[Operation, ...], result: list[torch.Tensor], back: CopyBack) -> None:
+        super().__init__()
+        self._operations = operations
+        self._result = result
+        self._back = back
+        self._lock = threading.Lock()
+        self._settled = False
+        self._error: DlcpError | None = None
+        self._future: torch.futures.Future[Any] | None = None
+        if back:
+            # Results must come back also where nobody waits, or asks only for the group's next barrier.
+            self.get_future()
+
+    # --- what C++ calls too ---------------------------------------------------------------------------------
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Blocks until the work is over, or for `timeout` if it is more than nothing. True.
+
+        On CUDA the current stream waits for the result, the host only for its arrival. Raises the work's error, and
+        after `timeout` TransferTimeoutError; then the work goes on.
+        """
+        try:
+            if not timeout:
+                for operation in self._operations:
+                    operation.wait()
+            else:
+                end_s = time.monotonic() + timeout.total_seconds()
+                for operation in self._operations:
+                    operation.wait(max(0.0, end_s - time.monotonic()))
+        except DlcpError as error:
+            if not self._over():
+                # The caller's own timeout, or the first of several operations to fail.
+                raise for_torch(error) from None
+        self._settle()
+        if self._error is not None:
+            raise self._error
+        self._back.make_streams_wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future of the list of result tensors."""
+        with self._lock:
+            if self._future is None:
+                self._open_future()
+            assert self._future is not None
+            return self._future
+
+    # --- what Python calls ----------------------------------------------------------------------------------
+
+    def is_completed(self) -> bool:
+        """Whether the work is over, well or not; the results are there then."""
+        if not self._over():
+            return False
+        self._settle()
+        return True
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> DlcpError | None:
+        return self._error if self.is_completed() else None
+
+    def result(self) -> list[torch.Tensor]:
+        """The result tensors. Blocks until they are there; raises the work's error."""
+        self.wait()
+        return self._result
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """As wait: an arrival from the network cannot be waited for by a stream alone."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Group rank of the sender, after a receive is over. Raises RuntimeError for other works."""
+        source = getattr(self._operations[0], "source", None) if len(self._operations) == 1 else None
+        if source is None or source == ANY_SOURCE:
+            raise RuntimeError("source_rank() of a work that is no receive, or that is not over")
+        return int(source)
+
+    _source_rank = source_rank
+
+    # --- the way to the end ---------------------------------------------------------------------------------
+
+    def _over(self) -> bool:
+        return self._settled or all(operation.done() for operation in self._operations)
+
+    def _settle(self) -> None:
+        """Error and results, once; every operation is over."""
+        with self._lock:
+            if self._settled:
+                return
+            error = next(filter(None, (operation.exception() for operation in self._operations)), None)
+            error = error or self._complaint()
+            if error is None:
+                self._back.run()
+            else:
+                self._error = for_torch(error)
+            # Not kept beyond the end: a work may outlive its tensors' use by far.
+            self._settled = True
+
+    def _complaint(self) -> DlcpError | None:
+        """What is wrong with operations that all went well."""
+        return None
+
+    def _open_future(self) -> None:
+        """Makes the future, completed at the end of the last operation. Called with the lock held."""
+        devices: set[int | str | torch.device] = {tensor.device for tensor in self._result if tensor.is_cuda}
+        raw: torch.futures.Future[Any] = torch.futures.Future(devices=sorted(devices, key=str) or None)
+        # A Python future completed with an exception is, to C++ code such as DDP's reducer, one completed with a
+        # value that is no tensor. One whose callback raised has failed for both.
+        self._future = raw.then(_value_or_raise)
+        waiting = len(self._operations)
+        if waiting == 0:
+            pool.submit(lambda: self._complete(raw))
+            return
+        left = _Countdown(waiting)
+
+        def at_end(_: Operation) -> None:
+            if left.is_last():
+                pool.submit(lambda: self._complete(raw))
+
+        for operation in self._operations:
+            operation.add_done_callback(at_end)
+
+    def _complete(self, raw: torch.futures.Future[Any]) -> None:
+        try:
+            self._settle()
+            value: Any = self._error or self._result
+        except BaseException as error:
+            value = error
+        with cuda.on_streams_of(self._result):
+            raw.set_result(value)
+
+
+class ReceiveWork(CollectiveWork):
+    """A receive, which must have got as much as it asked for."""
+
+    def __init__(self, operation: Operation, result: list[torch.Tensor], back: CopyBack, nbytes: int) -> None:
+        self._nbytes = nbytes
+        super().__init__((operation,), result, back)
+
+    def _complaint(self) -> DlcpError | None:
+        operation = self._operations[0]
+        if operation.nbytes == self._nbytes:
+            return None
+        return MismatchError(
+            f"receive: rank {operation.source} sent {operation.nbytes} bytes, the tensor holds {self._nbytes}; "
+            "both sides must name the same shape and dtype"
+        )
+
+
+class _Countdown:
+    """True for the last of so many callers."""
+
+    __slots__ = ("_left", "_lock")
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._lock = threading.Lock()
+
+    def is_last(self) -> bool:
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+
+def _value_or_raise(future: torch.futures.Future[Any]) -> Any:
+    value = future.value()
+    if isinstance(value, BaseException):
+        raise value
+    return value
