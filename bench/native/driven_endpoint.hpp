@@ -30,6 +30,8 @@ public:
         config.max_datagram_bytes = static_cast<std::uint16_t>(
             std::min<std::uint32_t>(config.max_datagram_bytes, capabilities.max_datagram_bytes));
         config.receive_buffer = Bytes{capabilities.receive_buffer_bytes};
+        if (capabilities.channel_buffer_bytes != 0)
+            config.channel_buffer = Bytes{capabilities.channel_buffer_bytes};
         if (const std::string fault = config.validate(); !fault.empty()) die(fault);
         std::random_device entropy;
         const std::uint64_t seed = std::uint64_t{entropy()} << 32 | entropy();
@@ -57,6 +59,11 @@ public:
         dlcp_address address{};
         table_.local_address(io_, &address);
         return address;
+    }
+    std::string text(const dlcp_address& address) const {
+        char out[160] = "";
+        table_.format(io_, &address, out, sizeof out);
+        return out;
     }
     dlcp_io_counters io_counters() const {
         dlcp_io_counters counters{};

@@ -31,8 +31,16 @@ void Endpoint::Impl::touch(Peer& peer) {
     touched_.push_back(peer.index);
 }
 
-bool Endpoint::Impl::authentic(Peer& peer, const wire::Datagram& d) {
+// Without a tag only what came out of the private channel is taken that a hello of this very session came out of. The
+// hello was tagged under the job key, and a channel has one process at its other end: so this is that process's, as
+// surely as a tag would say, and it cannot be a replay of what was said elsewhere. The packet number is checked as ever.
+// Whatever else claims the session, on a network or out of another channel, needs its tag.
+bool Endpoint::Impl::authentic(Peer& peer, const dlcp_packet& packet, const wire::Datagram& d) {
     const bool tagged = d.tag != nullptr;
+    if (!tagged && packet.flags & DLCP_PACKET_TRUSTED && peer.channel_session == peer.peer_session &&
+        same_address(*packet.address, peer.channel)) {
+        return true;
+    }
     if (tagged != peer.keys.present()) {
         ++counters_.unauthenticated;
         return false;
@@ -64,6 +72,10 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
     for (std::size_t i = 0; i < packets.size(); ++i) {
         const dlcp_packet& packet = packets[i];
         if (i + 1 < packets.size()) __builtin_prefetch(packets[i + 1].head);
+        if (packet.flags & DLCP_PACKET_GONE) {
+            handle_gone(now, *packet.address);
+            continue;
+        }
         const std::uint32_t virtual_bytes = packet.flags & DLCP_PACKET_VIRTUAL ? packet.body_bytes : 0;
         const wire::ParseError error = wire::parse({packet.head, packet.head_bytes}, virtual_bytes, d);
         if (error != wire::ParseError::none) {
@@ -111,7 +123,7 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
             ++counters_.replayed;
             continue;
         }
-        if (!authentic(*peer, d)) continue;
+        if (!authentic(*peer, packet, d)) continue;
         peer->last_heard = now;
         peer->keepalive_tries = 0;
         touch(*peer);
@@ -164,6 +176,14 @@ void Endpoint::Impl::announce_unexpected(const Peer& peer, const wire::Header& h
                     h.tag,
                     h.message_bytes,
                     {0}});
+}
+
+// The process at the other end of a channel has ended without a goodbye.
+void Endpoint::Impl::handle_gone(Time now, const dlcp_address& address) {
+    for (const auto& peer : peers_) {
+        const bool open = peer->state == Peer::State::established || peer->state == Peer::State::connecting;
+        if (open && same_address(peer->address, address)) peer_down(now, *peer, CommandError::peer_closed);
+    }
 }
 
 // Makes room for a message whose first packet this is. UINT32_MAX: it cannot be taken now.
@@ -408,6 +428,7 @@ void Endpoint::Impl::advance_floor(Time now, Peer& peer, std::uint32_t floor) {
 // How much this peer may have in flight to us: the receive buffer shared by those that sent lately, so that together
 // they cannot overflow it.
 Bytes Endpoint::Impl::credit_for(Time now, Peer& peer) {
+    if (is_trusted(peer.address)) return config_.channel_buffer;  // shared with nobody
     std::erase_if(senders_, [&](std::uint32_t index) {
         const Peer& other = *peers_[index];
         return now - other.last_data_at > std::max(other.rtt.smoothed() * 8, milliseconds(10));

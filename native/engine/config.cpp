@@ -65,6 +65,8 @@ std::string EndpointConfig::validate() const {
     complaint.in_range("max_window", max_window, datagram, tebibyte);
     complaint.in_range("initial_window", initial_window, datagram, max_window);
     complaint.in_range("receive_buffer", receive_buffer, datagram, tebibyte);
+    complaint.in_range("channel_datagram_bytes", channel_datagram_bytes, 576, 9152);
+    complaint.in_range("channel_buffer", channel_buffer, Bytes{channel_datagram_bytes}, tebibyte);
     if (congestion != CongestionAlgorithm::window && line_rate.value_bps == 0) {
         complaint.say("line_rate is 0 bps; accepted with congestion line_rate or credit: at least 1 bps");
     }

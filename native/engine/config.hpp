@@ -47,6 +47,11 @@ struct EndpointConfig {
     // What this endpoint can buffer before reading, for all peers together: offered to senders as credit.
     Bytes receive_buffer{2 * 1024 * 1024};
 
+    // Private channels (DLCP_ADDRESS_TRUSTED): what one holds per direction, which is all that bounds its sender, and
+    // the largest datagram in one, whatever the network carries.
+    Bytes channel_buffer{1024 * 1024};
+    std::uint16_t channel_datagram_bytes = 9152;  // 576 .. 9152
+
     // Timers.
     Duration initial_rtt = milliseconds(10);  // until measured
     Duration min_rto = microseconds(200);     // floor near a data centre's round trip, not TCP's 200 ms

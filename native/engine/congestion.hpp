@@ -45,5 +45,7 @@ public:
 
 std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config,
                                                            std::uint16_t datagram_bytes);
+// For a private channel that holds so much: nothing is shared on the way, so there is nothing else to find out.
+std::unique_ptr<CongestionControl> make_channel_control(Bytes channel_buffer);
 
 }  // namespace dlcp

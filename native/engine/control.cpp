@@ -120,7 +120,7 @@ bool Endpoint::Impl::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     }
     if (!owes_control(peer)) return false;
 
-    const bool keyed = peer.keys.present();
+    const bool keyed = peer.protects();
     const std::size_t overhead = wire::header_bytes + (keyed ? wire::tag_bytes : 0);
     wire::FrameWriter writer(slot.head + wire::header_bytes, peer.datagram_bytes - overhead);
     // With anything to say goes an acknowledgement, if there is something to acknowledge: it is nearly free.

@@ -91,6 +91,7 @@ private:
     void start_handshake(Time now, Peer& peer);
     void establish(Time now, Peer& peer, std::uint16_t datagram_bytes);
     void adopt_candidate(Time now, Peer& peer);
+    void use_channel(Peer& peer);
     void handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& datagram);
     bool proves(SessionKeys& keys, const wire::Datagram& datagram);
     bool establish_by(Time now, Peer& peer, const wire::Datagram& datagram);
@@ -107,7 +108,8 @@ private:
     std::uint32_t id_span() const { return std::max(2 * config_.max_messages_per_peer, least_id_span); }
 
     // arrival.cpp
-    bool authentic(Peer& peer, const wire::Datagram& datagram);
+    bool authentic(Peer& peer, const dlcp_packet& packet, const wire::Datagram& datagram);
+    void handle_gone(Time now, const dlcp_address& address);
     bool handle_data(Time now, Time arrived, Peer& peer, const wire::Datagram& datagram);
     bool has_room(std::uint32_t message_bytes) const;
     void announce_unexpected(const Peer& peer, const wire::Header& header);

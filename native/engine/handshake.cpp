@@ -48,7 +48,7 @@ std::uint64_t Endpoint::Impl::new_session(const Peer& peer) {
 
 std::uint16_t Endpoint::Impl::hello_size(const Peer& peer) const {
     const std::uint16_t own = config_.max_datagram_bytes;
-    if (peer.hello_attempts < 2) return own;
+    if (peer.hello_attempts < 2 || is_trusted(peer.address)) return own;
     if (peer.hello_attempts < 4) return std::min(own, ethernet_datagram);
     if (peer.hello_attempts < 6) return std::min(own, ipv6_minimum_datagram);
     return std::min(own, ipv4_minimum_datagram);
@@ -83,12 +83,17 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
     peer.lane_acked.assign(std::size_t{config_.paths} * wire::traffic_classes, 0);
     peer.largest_acked = 0;
     peer.queue_delay = Duration{0};
-    peer.paths.reset(config_.paths);
+    peer.paths.reset(is_trusted(peer.address) ? 1 : config_.paths);
     peer.congestion = make_congestion_control(config_, peer.datagram_bytes);
     peer.pacer.reset();
     peer.awaiting = 0;
     peer.in_flight = peer.lost_unreported = peer.sent_total = peer.granted = Bytes{0};
     peer.credit = config_.initial_window;
+    if (is_trusted(peer.address)) {
+        peer.datagram_bytes = config_.channel_datagram_bytes;  // no network carries it
+        peer.block_bytes = block_bytes_for(peer.datagram_bytes);
+        use_channel(peer);
+    }
     peer.round_end = 0;
     peer.run_left = 0;
     peer.unrequested_bytes = 0;
@@ -121,6 +126,13 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
         if (active_tags_.find(peer.index, outgoing_[slot].tag)->first == slot) enqueue(slot, false);
     update_liveness(now, peer);
     arm(peer);
+}
+
+// The peer's address is a private channel: it bounds what is in flight, and nothing paces.
+void Endpoint::Impl::use_channel(Peer& peer) {
+    peer.congestion = make_channel_control(config_.channel_buffer);
+    peer.pacer.set(Rate{0}, Bytes{0}, Duration{0});
+    peer.credit = config_.channel_buffer;
 }
 
 void Endpoint::Impl::adopt_candidate(Time now, Peer& peer) {
@@ -226,6 +238,12 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
         return std::min(bytes, hello.max_datagram_bytes);
     };
 
+    // This hello's session speaks out of this channel from now on.
+    const auto note_channel = [&] {
+        if (!(packet.flags & DLCP_PACKET_TRUSTED)) return;
+        peer.channel = *packet.address;
+        peer.channel_session = hello.own_session;
+    };
     // Only a hello that proves itself fresh says how long an empty path takes.
     const auto sample_hello = [&] {
         peer.arrival_delays.sample_control(now, static_cast<std::uint32_t>(arrived.value) - d.header.timestamp_ns);
@@ -234,12 +252,22 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
     if (peer.state == Peer::State::established) {
         if (hello.own_session == peer.peer_session) {
             peer.answer_hello |= asks;
+            if (packet.flags & DLCP_PACKET_TRUSTED && peer.channel_session != peer.peer_session) {
+                // The session was made over the network, and here is a channel as well: it is used from now on, with the
+                // session's block size, and the peer hears so before anything else that comes out of it.
+                note_channel();
+                peer.address = peer.channel;
+                use_channel(peer);
+                peer.answer_hello = true;
+                refresh(peer);
+            }
         } else if (peer.candidate_own != 0 && hello.own_session == peer.candidate_peer &&
                    hello.echo_session == peer.candidate_own) {
+            note_channel();
             peer.address = *packet.address;
             adopt_candidate(now, peer);
             sample_hello();
-            peer.answer_hello = !(hello.flags & wire::hello_flag_established);
+            peer.answer_hello = !(hello.flags & wire::hello_flag_established) || is_trusted(peer.address);
         } else if (asks) {
             if (hello.own_session != peer.candidate_peer) {
                 peer.candidate_peer = hello.own_session;
@@ -250,19 +278,23 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
         }
     } else {
         peer.peer_session = hello.own_session;
+        note_channel();
         if (hello.echo_session == peer.own_session) {
             const bool timed = peer.state == Peer::State::connecting && peer.hello_attempts == 1;
             if (peer.state != Peer::State::connecting) peer.rtt = RttEstimator(config_.initial_rtt);
             if (timed) peer.rtt.sample(now - peer.hello_sent_at);
-            peer.address = *packet.address;
+            peer.address = peer.channel_session == peer.peer_session ? peer.channel : *packet.address;
             establish(now, peer, path_bytes());
             sample_hello();
-            peer.answer_hello |= !(hello.flags & wire::hello_flag_established);
+            // Into a channel always: what comes out of it after a hello needs no tag (authentic()).
+            peer.answer_hello |= !(hello.flags & wire::hello_flag_established) || is_trusted(peer.address);
         }
         peer.answer_hello |= asks;
     }
     if (peer.answer_hello || peer.answer_candidate) {
-        peer.answer_address = *packet.address;
+        const bool into_channel =
+            peer.state == Peer::State::established && !peer.answer_candidate && is_trusted(peer.address);
+        peer.answer_address = into_channel ? peer.address : *packet.address;
         queue_control(peer);
     }
     arm(peer);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/address.hpp"
 #include "engine/arrival_delays.hpp"
 #include "engine/congestion.hpp"
 #include "engine/event.hpp"
@@ -68,6 +69,10 @@ struct Peer {
     std::uint64_t candidate_own = 0;  // answering a peer that seems to have restarted; 0: none
     std::uint64_t candidate_peer = 0;
     SessionKeys keys;
+    // The private channel that a hello of the peer's came out of, and the session it named: what else comes out of it
+    // for that session is the same process's, and needs no tag.
+    dlcp_address channel{};
+    std::uint64_t channel_session = 0;
     std::uint64_t hello_number = 0;  // packet number of the next hello under own_session
     std::uint64_t candidate_hello_number = 0;
     std::uint32_t hello_attempts = 0;
@@ -79,6 +84,9 @@ struct Peer {
     std::uint16_t heard_hello_bytes = 0;  // length of the peer's last hello
     std::uint16_t datagram_bytes = 0;     // what the path carries
     std::uint16_t block_bytes = 0;
+
+    // Packets to the peer carry tags: there is a key, and they leave by a network.
+    bool protects() const { return keys.present() && !is_trusted(address); }
 
     // Liveness (recovery).
     Time last_heard{0};     // last authentic packet

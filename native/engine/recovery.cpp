@@ -293,7 +293,8 @@ void Endpoint::Impl::fire(Time now, Peer& peer) {
         peer.demand_due = peer.backlog_told > 0;  // the last one may have been lost
         peer.last_progress = now;
         peer.congestion->on_timeout(peer.timeouts);
-        if (peer.timeouts > unanswered_probes) {
+        // A channel loses nothing on its way: its peer is busy, and sending again would make it busier.
+        if (peer.timeouts > unanswered_probes && !is_trusted(peer.address)) {
             // Where questions and answers are lost too, waiting for one to come through costs more than sending again.
             const Duration overdue = peer.rtt.timeout(config_.min_rto);
             for (std::uint64_t n = peer.sent.find(0); n != peer.sent.next(); n = peer.sent.find(n + 1))

@@ -52,7 +52,7 @@ bool Endpoint::Impl::may_start_message(Peer& peer) {
 
 void Endpoint::Impl::seal(Peer& peer, dlcp_packet& packet, const std::uint8_t* payload,
                           std::uint32_t payload_bytes, std::uint64_t number) {
-    if (!peer.keys.present()) {
+    if (!peer.protects()) {
         packet.tail_bytes = 0;
         return;
     }
@@ -101,7 +101,7 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     constexpr std::size_t longest_run = 64;  // segments in one kernel super-packet
     std::array<Taken, longest_run> taken;
     const std::size_t most = std::min<std::size_t>({slots.size(), peer.run_left, longest_run, peer.sent.room()});
-    const bool keyed = peer.keys.present();
+    const bool keyed = peer.protects();
     const std::uint32_t overhead = wire::header_bytes + (keyed ? wire::tag_bytes : 0);
     std::size_t n = 0;
     bool run_critical = false;

@@ -78,6 +78,8 @@ public:
             } else if (capabilities_.receive_buffer_bytes != 0) {
                 config.receive_buffer = Bytes{capabilities_.receive_buffer_bytes};
             }
+            if (capabilities_.channel_buffer_bytes != 0)
+                config.channel_buffer = Bytes{capabilities_.channel_buffer_bytes};
             refuse_if(config.validate());
             options_.engine = config;
             dlcp_address local{};
