@@ -1,68 +1,103 @@
-// Element types and reduction kernels for Python, on raw addresses: what a collective computes, for tests and for
-// factors that are applied before a sum.
-#include "collective/reduce.hpp"
-
+// Types, operations and the kernels that combine, average and multiply elements, on raw memory.
+//
+// Addresses and counts are trusted: who calls owns the memory. What can be seen to be wrong raises ValueError. `variant`
+// is for tests and benchmarks; left out, the fastest kernel that the processor can run. The GIL is released.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "bind/bind.hpp"
+#include "collective/element.hpp"
+#include "collective/reduce.hpp"
 
 namespace dlcp::bind {
 namespace {
 
-template <class Pointer = void*>
-Pointer at(std::uintptr_t address) {
-    return reinterpret_cast<Pointer>(address);
+constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16, DataType::i8,
+                              DataType::i16, DataType::i32, DataType::i64, DataType::u8,   DataType::boolean};
+constexpr ReduceOp ops[] = {ReduceOp::sum,  ReduceOp::product, ReduceOp::min, ReduceOp::max,
+                            ReduceOp::band, ReduceOp::bor,     ReduceOp::bxor};
+static_assert(std::size(types) == data_types && std::size(ops) == reduce_ops);
+
+[[noreturn]] void raise(const std::string& message) { throw nb::value_error(message.c_str()); }
+
+std::vector<std::string> variant_names() {
+    std::vector<std::string> names;
+    for (const Variant variant : available_variants()) names.emplace_back(name(variant));
+    return names;
 }
 
-void reduce(DataType type, ReduceOp op, std::uintptr_t out, std::uintptr_t a, std::uintptr_t b,
-            std::size_t count) {
-    const ReduceFunction function = find_reduce(type, op);
-    if (function == nullptr)
-        throw nb::value_error((std::string(name(op)) + " is not defined for " + name(type)).c_str());
-    nb::gil_scoped_release release;
-    function(at(out), at(a), at(b), count);
+Variant find_variant(const std::optional<std::string>& wanted) {
+    if (!wanted) return available_variants().back();
+    std::string accepted;
+    for (const Variant variant : available_variants()) {
+        if (*wanted == name(variant)) return variant;
+        accepted += (accepted.empty() ? "" : ", ") + std::string(name(variant));
+    }
+    raise("variant '" + *wanted + "'; accepted on this machine: " + accepted);
 }
 
-void average(DataType type, std::uintptr_t address, std::size_t count, std::uint32_t divisor) {
-    if (divisor == 0) throw nb::value_error("divisor is 0; accepted: at least 1");
-    nb::gil_scoped_release release;
-    find_average(type)(at(address), count, divisor);
+template <class T = void>
+T* memory_at(std::uintptr_t address) {
+    return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr): addresses are what Python has
 }
 
-void multiply(DataType type, std::uintptr_t out, std::uintptr_t in, std::size_t count, double factor) {
-    nb::gil_scoped_release release;
-    find_multiply(type)(at(out), at(in), count, factor);
+void check_apart(const char* what, std::uintptr_t out, std::uintptr_t in, std::size_t bytes) {
+    if (out != in && out < in + bytes && in < out + bytes)
+        raise(std::string("the output overlaps ") + what +
+              " in part; accepted: the same memory, or apart from it");
+}
+
+void reduce(DataType type, ReduceOp op, std::uintptr_t out, std::uintptr_t a, std::uintptr_t b, std::size_t count,
+            const std::optional<std::string>& variant) {
+    const ReduceFunction kernel = find_reduce(type, op, find_variant(variant));
+    if (kernel == nullptr)
+        raise(std::string(name(op)) + " is not defined on " + name(type) + "; accepted: sum, product, min, max");
+    check_apart("the first operand", out, a, count * element_bytes(type));
+    check_apart("the second operand", out, b, count * element_bytes(type));
+    const nb::gil_scoped_release release;
+    kernel(memory_at(out), memory_at<const void>(a), memory_at<const void>(b), count);
+}
+
+void average(DataType type, std::uintptr_t data, std::size_t count, std::int64_t divisor,
+             const std::optional<std::string>& variant) {
+    const AverageFunction kernel = find_average(type, find_variant(variant));
+    if (divisor < 1 || divisor > UINT32_MAX)
+        raise("divisor " + std::to_string(divisor) + "; accepted: 1 to " + std::to_string(UINT32_MAX));
+    const nb::gil_scoped_release release;
+    kernel(memory_at(data), count, static_cast<std::uint32_t>(divisor));
+}
+
+void multiply(DataType type, std::uintptr_t out, std::uintptr_t in, std::size_t count, double factor,
+              const std::optional<std::string>& variant) {
+    const MultiplyFunction kernel = find_multiply(type, find_variant(variant));
+    check_apart("the input", out, in, count * element_bytes(type));
+    const nb::gil_scoped_release release;
+    kernel(memory_at(out), memory_at<const void>(in), count, factor);
 }
 
 }  // namespace
 
 void bind_reduce(nb::module_& m) {
-    nb::enum_<DataType>(m, "DataType")
-        .value("f32", DataType::f32)
-        .value("f64", DataType::f64)
-        .value("f16", DataType::f16)
-        .value("bf16", DataType::bf16)
-        .value("i8", DataType::i8)
-        .value("i16", DataType::i16)
-        .value("i32", DataType::i32)
-        .value("i64", DataType::i64)
-        .value("u8", DataType::u8)
-        .value("boolean", DataType::boolean);
-    nb::enum_<ReduceOp>(m, "ReduceOp")
-        .value("sum", ReduceOp::sum)
-        .value("product", ReduceOp::product)
-        .value("min", ReduceOp::min)
-        .value("max", ReduceOp::max)
-        .value("band", ReduceOp::band)
-        .value("bor", ReduceOp::bor)
-        .value("bxor", ReduceOp::bxor);
+    nb::enum_<DataType> type_enum(m, "DataType");
+    for (const DataType type : types) type_enum.value(name(type), type);
+    nb::enum_<ReduceOp> op_enum(m, "ReduceOp");
+    for (const ReduceOp op : ops) op_enum.value(name(op), op);
+
+    m.def("reduce_variants", &variant_names, "The kernels' variants that run on this machine, the fastest last.");
     m.def("reduce", &reduce, nb::arg("type"), nb::arg("op"), nb::arg("out_address"), nb::arg("a_address"),
-          nb::arg("b_address"), nb::arg("count"));
-    m.def("average", &average, nb::arg("type"), nb::arg("address"), nb::arg("count"), nb::arg("divisor"));
+          nb::arg("b_address"), nb::arg("count"), nb::kw_only(), nb::arg("variant") = nb::none(),
+          "out[i] = a[i] op b[i]; out may be a or b.");
+    m.def("average", &average, nb::arg("type"), nb::arg("address"), nb::arg("count"), nb::arg("divisor"),
+          nb::kw_only(), nb::arg("variant") = nb::none(), "data[i] /= divisor.");
     m.def("multiply", &multiply, nb::arg("type"), nb::arg("out_address"), nb::arg("in_address"), nb::arg("count"),
-          nb::arg("factor"));
+          nb::arg("factor"), nb::kw_only(), nb::arg("variant") = nb::none(),
+          "out[i] = in[i] * factor; out may be in.");
 }
 
 }  // namespace dlcp::bind
