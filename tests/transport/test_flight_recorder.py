@@ -1,0 +1,331 @@
+"""The flight recorder: what it keeps, what it writes, and that torch's own tool understands it."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import logging
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed.flight_recorder import fr_trace
+
+from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup, dump_path
+
+Ranks = list[tuple[FlightRecorder, RecordedGroup]]
+
+
+def make_ranks(count: int, folder: Path) -> Ranks:
+    recorders = [FlightRecorder(rank, path=folder / f"rank_{rank}") for rank in range(count)]
+    return [(recorder, recorder.open_group("0", range(count), "default_pg")) for recorder in recorders]
+
+
+def analyse(ranks: Ranks, folder: Path) -> tuple[str, list[Any]]:
+    """What torch's tool says of the ranks' dumps, and the collectives of its database."""
+    for recorder, _ in ranks:
+        recorder.dump()
+    table = folder.parent / f"{folder.name}.table"
+    said = io.StringIO()
+    handler = logging.StreamHandler(said)
+    tool = logging.getLogger("Flight Recorder")
+    tool.addHandler(handler)
+    try:
+        fr_trace.main([str(folder), "-o", str(table)])
+    finally:
+        tool.removeHandler(handler)
+        gc.enable()  # which the tool disables
+    return said.getvalue(), pickle.loads(table.read_bytes())[1].collectives
+
+
+def done(entry: Entry) -> None:
+    entry.start()
+    entry.complete()
+
+
+# --- torch's tool -------------------------------------------------------------------------------------------
+
+
+def test_torch_matches_every_operation(tmp_path: Path) -> None:
+    """Of two ranks that agree, each operation is found on both, and nothing is complained of."""
+    ranks = make_ranks(2, tmp_path / "dumps")
+    n = len(ranks)
+    kinds: list[Callable[[FlightRecorder, RecordedGroup, int, int], Entry]] = [
+        lambda r, g, s, rank: r.record(g, s, "all_reduce", 4096, 4096, "f32"),
+        lambda r, g, s, rank: r.record(g, s, "broadcast", 80, 80, "bf16", root=1),
+        lambda r, g, s, rank: r.record(g, s, "reduce", 64, 64 if rank == 0 else 0, "f64", root=0),
+        lambda r, g, s, rank: r.record(g, s, "all_gather", 24, 24 * n, "f32"),
+        lambda r, g, s, rank: r.record(g, s, "all_gather_v", 24 + 8 * rank, 24 * n + 8, "i64"),
+        lambda r, g, s, rank: r.record(g, s, "reduce_scatter", 24 * n, 24, "f16"),
+        lambda r, g, s, rank: r.record(g, s, "reduce_scatter_v", 72, 24 + 24 * rank, "f16"),
+        lambda r, g, s, rank: r.record(g, s, "gather", 24, 24 * n if rank == 0 else 0, "u8", root=0),
+        lambda r, g, s, rank: r.record(g, s, "scatter", 24 * n if rank == 0 else 0, 24, "boolean", root=0),
+        lambda r, g, s, rank: r.record(g, s, "all_to_all", 16 + 8 * rank, 24 - 8 * rank, "i32"),
+        lambda r, g, s, rank: r.record(g, s, "barrier"),
+    ]
+    for rank, (recorder, group) in enumerate(ranks):
+        for sequence, kind in enumerate(kinds):
+            done(kind(recorder, group, sequence, rank))
+    said, collectives = analyse(ranks, tmp_path / "dumps")
+    assert [c.collective_seq_id for c in collectives] == list(range(len(kinds)))
+    assert [c.collective_seq_id for c in collectives if not c.pass_check] == [], said
+    assert [c.collective_state for c in collectives] == ["completed"] * len(kinds)
+    assert "error" not in said.lower()
+
+
+def test_torch_command_reads_the_folder(tmp_path: Path) -> None:
+    """As a person calls it: the folder alone."""
+    for recorder, group in make_ranks(2, tmp_path):
+        recorder.record(group, recorder.rank, "barrier").fail("lost")
+    command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "Not all ranks joining collective, sequence number: 0" in result.stderr
+    assert "Not all ranks joining collective, sequence number: 1" in result.stderr
+
+
+def test_torch_names_the_rank_that_did_not_come(tmp_path: Path) -> None:
+    ranks = make_ranks(3, tmp_path / "dumps")
+    for rank, (recorder, group) in enumerate(ranks):
+        done(recorder.record(group, 0, "all_reduce", 40, 40, "f32"))
+        if rank != 1:
+            late = recorder.record(group, 1, "all_reduce", 80, 80, "f32")
+            late.start()
+            late.fail("30 s are over", culprit=1, waiting_for=[(1, True, 80)])
+    said, _ = analyse(ranks, tmp_path / "dumps")
+    assert "Not all ranks joining collective, sequence number: 1" in said
+    assert "missing ranks: {1}" in said
+
+
+def test_torch_names_the_rank_that_called_something_else(tmp_path: Path) -> None:
+    ranks = make_ranks(3, tmp_path / "dumps")
+    for rank, (recorder, group) in enumerate(ranks):
+        recorder.record(group, 0, "broadcast" if rank == 2 else "all_reduce", 40, 40, "f32", root=0).start()
+    said, _ = analyse(ranks, tmp_path / "dumps")
+    assert "Collective sequence number: 0 has errors" in said
+    # It takes the first file that it finds for the truth, and names the others.
+    assert "Error type: COLLECTIVE_TYPE_MISMATCH" in said
+    assert "Culprit rank 2" in said or ("Culprit rank 0" in said and "Culprit rank 1" in said)
+
+
+def test_torch_names_the_rank_with_another_size(tmp_path: Path) -> None:
+    ranks = make_ranks(3, tmp_path / "dumps")
+    for rank, (recorder, group) in enumerate(ranks):
+        nbytes = 44 if rank == 1 else 40
+        recorder.record(group, 0, "all_reduce", nbytes, nbytes, "f32").start()
+    said, _ = analyse(ranks, tmp_path / "dumps")
+    assert "Error type: SIZE_OR_SYNTAX_MISMATCH" in said
+    assert "Culprit rank 1" in said or ("Culprit rank 0" in said and "Culprit rank 2" in said)
+
+
+def test_torch_matches_messages_by_direction(tmp_path: Path) -> None:
+    """Both ranks send before they receive, a third one has nothing to do with it, and one receives from anyone."""
+    ranks = make_ranks(3, tmp_path / "dumps")
+    (zero, group_zero), (one, group_one), _ = ranks
+    for recorder, group, peer in ((zero, group_zero, 1), (one, group_one, 0)):
+        for nbytes in (40, 48):
+            done(recorder.record_message(group, "send", peer, nbytes, "f32"))
+        done(recorder.record_message(group, "receive", peer, 40, "f32"))
+    done(zero.record_message(group_zero, "receive", 1, 48, "f32"))
+    anyone = one.record_message(group_one, "receive", None, 4096, "f32")
+    anyone.start()
+    anyone.complete(source=0, nbytes=48)
+    for recorder, group in ranks:
+        done(recorder.record(group, 0, "all_reduce", 4, 4, "f32"))
+    said, collectives = analyse(ranks, tmp_path / "dumps")
+    assert [c for c in collectives if not c.pass_check] == [], said
+    assert sorted((c.group_id, c.p2p_seq_id) for c in collectives) == [
+        ("0", 0),
+        ("0 0->1", 0),
+        ("0 0->1", 1),
+        ("0 1->0", 0),
+        ("0 1->0", 1),
+    ]
+
+
+def test_torch_names_a_message_that_nobody_sent(tmp_path: Path) -> None:
+    ranks = make_ranks(4, tmp_path / "dumps")
+    recorder, group = ranks[3]
+    recorder.record_message(group, "receive", 1, 40, "f32").start()
+    recorder.record_message(group, "receive", None, 40, "f32").start()
+    said, _ = analyse(ranks, tmp_path / "dumps")
+    assert "group info: 0 1->3:messages" in said
+    assert "missing ranks: {1}" in said
+    assert said.count("missing ranks") == 1
+
+
+def test_torch_matches_subgroups(tmp_path: Path) -> None:
+    """Ranks of a group in an order of their own, two groups of one name, and sizes that differ between groups."""
+    recorders = [FlightRecorder(rank, path=tmp_path / "dumps" / f"rank_{rank}") for rank in range(4)]
+    ranks = []
+    for members in ((3, 1), (0, 2)):
+        for rank in members:
+            group = recorders[rank].open_group("pair", members, "pairs")
+            again = recorders[rank].open_group("pair", members, "pairs")
+            done(recorders[rank].record(group, 0, "all_reduce", members[0] * 8, members[0] * 8, "f32"))
+            done(recorders[rank].record(again, 0, "all_reduce", 16, 16, "f32"))
+            done(recorders[rank].record_message(group, "send", 1 - members.index(rank), 8))
+            done(recorders[rank].record_message(group, "receive", 1 - members.index(rank), 8))
+            ranks.append((recorders[rank], group))
+    said, collectives = analyse(ranks, tmp_path / "dumps")
+    assert len(collectives) == 8
+    assert all(c.pass_check for c in collectives), said
+
+
+# --- what is kept -------------------------------------------------------------------------------------------
+
+
+def test_oldest_operation_goes() -> None:
+    recorder = FlightRecorder(0, entries=3)
+    group = recorder.open_group("0", [0])
+    for sequence in range(5):
+        recorder.record(group, sequence, "barrier")
+    assert [entry.sequence for entry in recorder.entries()] == [2, 3, 4]
+    assert [entry["record_id"] for entry in recorder.trace()["entries"]] == [2, 3, 4]
+
+
+def test_state_follows_the_operation() -> None:
+    recorder = FlightRecorder(1)
+    group = recorder.open_group("tp", [4, 1], "tensor parallel")
+    entry = recorder.record(group, 7, "reduce", 40, 0, "f32", root=0, timeout_s=2.5, label="loss")
+    assert entry.state == "scheduled"
+    entry.start()
+    assert entry.state == "started"
+    entry.fail("rank 4 is silent", culprit=4, waiting_for=[(0, False, 40)])
+    assert entry.state == "failed"
+    described = recorder.snapshot()[0]
+    times = [described.pop(name) for name in ("created_ns", "started_ns", "completed_ns")]
+    assert times == sorted(times)
+    assert described == {
+        "id": 0,
+        "group": "tp",
+        "operation": "reduce",
+        "sequence": 7,
+        "label": "loss",
+        "input_bytes": 40,
+        "output_bytes": 0,
+        "dtype": "f32",
+        "peer": 4,
+        "tag": None,
+        "state": "failed",
+        "timeout_s": 2.5,
+        "failure": "rank 4 is silent",
+        "culprit": 4,
+        "waiting_for": [{"rank": 4, "for_arrival": False, "missing_bytes": 40}],
+    }
+    traced = json.loads(recorder.dump_json())
+    assert traced["pg_status"]["0"] == {
+        "last_enqueued_collective": "7",
+        "last_started_collective": "7",
+        "last_completed_collective": "-1",
+    }
+    assert (traced["entries"][0]["state"], traced["entries"][0]["retired"]) == ("started", True)
+    assert traced["entries"][0]["timeout_ms"] == 2500
+
+
+def test_completion_out_of_order_keeps_the_highest() -> None:
+    recorder = FlightRecorder(0)
+    group = recorder.open_group("0", [0, 1])
+    entries = [recorder.record(group, sequence, "barrier") for sequence in range(3)]
+    for sequence in (0, 2, 1):
+        entries[sequence].complete()
+    assert recorder.trace()["pg_status"]["0"]["last_completed_collective"] == "2"
+
+
+def test_closed_group_stays_as_long_as_its_operations() -> None:
+    recorder = FlightRecorder(0, entries=1)
+    first = recorder.open_group("first", [0, 1])
+    second = recorder.open_group("second", [0, 2])
+    recorder.record(first, 0, "barrier")
+    recorder.close_group(first)
+    recorder.close_group(first)
+    assert recorder.trace()["pg_config"].keys() == {"first", "second"}
+    recorder.record(second, 0, "barrier")
+    assert recorder.trace()["pg_config"].keys() == {"second"}
+
+
+def test_recorder_that_is_off_keeps_and_writes_nothing(tmp_path: Path) -> None:
+    recorder = FlightRecorder(0, entries=0, path=tmp_path / "rank_0")
+    group = recorder.open_group("0", [0, 1])
+    for entry in (recorder.record(group, 0, "barrier"), recorder.record_message(group, "send", 1, 8)):
+        entry.start()
+        entry.complete()
+        assert entry.fail("lost") is None
+    assert recorder.entries() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_threads_record_while_one_looks() -> None:
+    recorder = FlightRecorder(0, entries=64)
+    group = recorder.open_group("0", [0])
+    threads = [
+        threading.Thread(target=lambda: [done(recorder.record(group, s, "barrier")) for s in range(3000)])
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        ids = [entry["record_id"] for entry in recorder.trace()["entries"]]
+        assert ids == sorted(set(ids))
+    for thread in threads:
+        thread.join()
+    assert len(recorder.entries()) == 64
+    assert max(entry.id for entry in recorder.entries()) == 8999
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def test_first_failure_of_a_group_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "on the way" / "rank_0"
+    recorder = FlightRecorder(0, path=path)
+    one, other = recorder.open_group("one", [0, 1]), recorder.open_group("other", [0, 2])
+    entries = [recorder.record(group, 0, "barrier") for group in (one, one, other)]
+    assert recorder.record(one, 1, "barrier").fail("cancelled", dump=False) is None
+    assert not path.exists()
+    assert entries[0].fail("time is up") == path
+    assert pickle.loads(path.read_bytes())["entries"][0]["failure"] == "time is up"
+    assert entries[1].fail("the group has failed") is None
+    assert pickle.loads(path.read_bytes())["entries"][1]["failure"] is None
+    assert entries[2].fail("time is up here, too") == path
+    assert pickle.loads(path.read_bytes())["entries"][2]["failure"] == "time is up here, too"
+    assert [file.name for file in path.parent.iterdir()] == ["rank_0"]
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o077) == (0o600, 0)
+
+
+def test_failure_without_a_place_to_write_is_no_second_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    recorder = FlightRecorder(0, path=tmp_path / "file" / "rank_0")
+    assert recorder.record(recorder.open_group("0", [0, 1]), 0, "barrier").fail("lost") is None
+    with pytest.raises(FileExistsError):
+        recorder.dump()
+    homeless = FlightRecorder(0)
+    assert homeless.record(homeless.open_group("0", [0, 1]), 0, "barrier").fail("lost") is None
+    with pytest.raises(ValueError, match="no path of its own"):
+        homeless.dump()
+
+
+def test_dump_on_demand_goes_where_it_is_told(tmp_path: Path) -> None:
+    recorder = FlightRecorder(3)
+    recorder.record(recorder.open_group("0", [0, 3]), 0, "barrier")
+    assert recorder.dump(tmp_path / "trace_3") == tmp_path / "trace_3"
+    assert pickle.loads((tmp_path / "trace_3").read_bytes()) == recorder.trace()
+
+
+def test_place_follows_setting_then_torch_then_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", "/traces/nccl_")
+    assert dump_path(3, str(tmp_path), 7) == tmp_path / "rank_3"
+    assert dump_path(3, None, 7) == Path("/traces/nccl_3")
+    monkeypatch.delenv("TORCH_FR_DUMP_TEMP_FILE")
+    places = {dump_path(rank, None, job) for rank in (0, 1) for job in (7, 8)}
+    assert len(places) == 4
+    assert len({place.parent for place in places}) == 2
+    assert {place.name for place in places} == {"rank_0", "rank_1"}
