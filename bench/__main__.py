@@ -15,6 +15,7 @@ from bench import lab, programs
 
 MODULES = {
     "engine": "engine",
+    "reduce": "reduce",
     "in_flight": "in_flight",
     "loopback": "loopback",
     "lab": "loss",

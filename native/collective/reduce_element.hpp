@@ -128,8 +128,8 @@ struct Integer {
     static Int combine(Int a, Int b) {
         // Unsigned, so that it wraps, and not int, in which the product of two 16-bit numbers can overflow.
         using Wrapping = decltype(Unsigned{} + 0u);
-        const auto x = static_cast<Wrapping>(a);
-        const auto y = static_cast<Wrapping>(b);
+        const auto x = static_cast<Wrapping>(static_cast<Unsigned>(a));
+        const auto y = static_cast<Wrapping>(static_cast<Unsigned>(b));
         switch (op) {
             case ReduceOp::sum: return static_cast<Int>(x + y);
             case ReduceOp::product: return static_cast<Int>(x * y);
