@@ -1,0 +1,241 @@
+"""`dlcp doctor`: looks at this host, and at the ways between the ranks of a job, and says what to mend.
+
+Three ways to run it: alone; as every rank of a launcher (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set), where
+rank 0 prints; with `--listen` on each host and `--peers` on one. Exit status: 0, 1 if something fails, 2 for bad input
+or an error on the way, which is one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dlcp.arguments import Parser
+
+if TYPE_CHECKING:
+    from dlcp.doctor.ranks import Examination
+    from dlcp.transport.store import Store
+
+_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Returns the exit status. Raises DlcpError: it cannot look."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    _check(parser, options)
+    try:
+        from dlcp import _native  # noqa: F401
+    except ImportError as error:
+        print(
+            f"  fail  engine  the compiled engine does not load: {error}\n        → pip install --force-reinstall dlcp"
+        )
+        return 1
+    if options.listen:
+        return _listen(options)
+    if options.peers:
+        return _report(options, _examine_peers(options))
+    if (
+        not options.alone
+        and all(os.environ.get(name) for name in _LAUNCHER)
+        and os.environ["WORLD_SIZE"] != "1"
+    ):
+        found = _examine_ranks(options, os.environ)
+        return 0 if found is None else _report(options, found)
+    return _alone(options)
+
+
+# --- three ways to run ----------------------------------------------------------------------------------------
+
+
+def _alone(options: argparse.Namespace) -> int:
+    from dlcp.doctor.host import look_at_host
+    from dlcp.doctor.ranks import Examination
+    from dlcp.doctor.software import describe_host
+
+    environ = dict(os.environ)
+    if options.interface is not None:
+        environ["DLCP_INTERFACE"] = options.interface
+    findings = [one.to_json() for one in look_at_host(options.toward, environ)]
+    return _report(options, Examination([], [{"name": describe_host(), "findings": findings}], [], []))
+
+
+def _listen(options: argparse.Namespace) -> int:
+    from dlcp.doctor.hosts import Listener
+    from dlcp.transport import Settings
+
+    with Listener(Settings.load(**_changes(options))) as listener:
+        print(
+            f"listening on {listener.address}; on one host: dlcp doctor --peers {listener.address},…",
+            flush=True,
+        )
+        try:
+            listener.join()
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _examine_peers(options: argparse.Namespace) -> Examination:
+    from dlcp.doctor.hosts import examine_hosts
+    from dlcp.transport import Settings
+
+    return examine_hosts(options.peers, Settings.load(**_changes(options)), options.timeout)
+
+
+def _examine_ranks(options: argparse.Namespace, environ: Mapping[str, str]) -> Examination | None:
+    from dlcp.doctor.ranks import examine_ranks
+
+    store, rank, size = _rendezvous(environ)
+    return examine_ranks(
+        store,
+        rank,
+        size,
+        toward=environ["MASTER_ADDR"],
+        environ=environ,
+        timeout_s=options.timeout,
+        changes=_changes(options),
+    )
+
+
+def _rendezvous(environ: Mapping[str, str]) -> tuple[Store, int, int]:
+    """The launcher's store, as torch.distributed would find it, rank and size. Raises JobError: it is not there."""
+    import datetime
+
+    from torch.distributed import DistNetworkError
+    from torch.distributed.rendezvous import rendezvous
+
+    from dlcp.errors import JobError
+
+    address = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=datetime.timedelta(seconds=60)))
+    except (DistNetworkError, OSError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise JobError(
+            f"rank {environ['RANK']} does not reach the launcher's store at {address} (TCP): {reason}; see that"
+            f" MASTER_ADDR is rank 0's address and TCP port {environ['MASTER_PORT']} is let in: nc -vz"
+            f" {environ['MASTER_ADDR']} {environ['MASTER_PORT']}"
+        ) from error
+    return store, rank, size
+
+
+# --- what comes out -------------------------------------------------------------------------------------------
+
+
+def _report(options: argparse.Namespace, found: Examination) -> int:
+    from dlcp.doctor import report
+    from dlcp.doctor.finding import Finding, Verdict, worst
+
+    everything = [Finding.from_json(one) for host in found.hosts for one in host["findings"]] + found.findings
+    status = 1 if worst(everything) == Verdict.FAIL else 0
+    if options.json:
+        print(json.dumps(report.to_json(found.hosts, found.findings, found.ways), indent=2))
+        return status
+    colour = report.wants_colour()
+    for host in found.hosts:
+        print(f"{host['name']}:")
+        findings = [Finding.from_json(one) for one in host["findings"]]
+        # With others to look at, a host that is in order is one line.
+        shown = (
+            findings
+            if options.verbose or not found.names
+            else [one for one in findings if one.verdict != "ok"]
+        )
+        for line in report.finding_lines(shown, colour):
+            print(line)
+        if len(shown) < len(findings):
+            print(f"  {len(findings) - len(shown)} in order (--verbose shows them)")
+    if found.names:
+        print(f"\nbetween {', '.join(found.names)}:")
+        for line in report.finding_lines(found.findings, colour):
+            print(line)
+        for line in report.way_lines(found.names, found.ways):
+            print(line)
+    print(f"\n{report.summary_line(everything)}")
+    return status
+
+
+# --- what is asked for ----------------------------------------------------------------------------------------
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="dlcp doctor",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Looks at this host and at the ways between ranks, and says what to mend.",
+        epilog="between the ranks of a job:\n"
+        "  torchrun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint HOST:29500 --no-python dlcp doctor\n"
+        "without a launcher, on each host and then on one:\n"
+        "  dlcp doctor --listen --key-file KEY\n"
+        "  dlcp doctor --peers hostA:7010,hostB:7010 --key-file KEY\n\n"
+        "Exit status: 0, 1 if something fails, 2 for bad input. DLCP_* variables count as in a job.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--verbose", action="store_true", help="between hosts: also what is in order on each")
+    parser.add_argument("--alone", action="store_true", help="this host only, also under a launcher")
+    parser.add_argument(
+        "--toward", metavar="HOST", help="alone: a host of the job, for the choice of interface"
+    )
+    parser.add_argument("--listen", action="store_true", help="answer until Ctrl-C")
+    parser.add_argument("--peers", type=_peers, metavar="HOST:PORT,…", help="listeners to look at")
+    parser.add_argument("--timeout", type=_seconds, default=5.0, metavar="S", help="to wait for a peer (5)")
+    where = parser.add_argument_group("endpoint")
+    where.add_argument("--bind", metavar="HOST", help="own address (the way to the others)")
+    where.add_argument("--port", type=_port, metavar="N", help="with --listen: UDP port (7010)")
+    where.add_argument("--interface", metavar="PATTERN", help="such as eth0, eth,ib, =eth0 or ^docker,lo")
+    where.add_argument("--key-file", metavar="FILE", help="job key; a launcher's ranks draw their own")
+    where.add_argument("--allow-unauthenticated", action="store_true", default=None, help="do without a key")
+    return parser
+
+
+def _check(parser: Parser, options: argparse.Namespace) -> None:
+    if options.listen and options.peers:
+        parser.error("--listen and --peers are both given; one host asks, the others listen")
+    if options.port is not None and not options.listen:
+        parser.error("--port is for --listen; peers are named with their ports")
+    if options.toward is not None and (options.listen or options.peers):
+        parser.error("--toward is for this host alone; leave it out")
+    if options.json and options.listen:
+        parser.error("--json is for the host that asks; a listener prints nothing of note")
+
+
+def _changes(options: argparse.Namespace) -> dict[str, Any]:
+    given = {
+        "bind_host": options.bind,
+        "port": options.port,
+        "interface": options.interface,
+        "key_file": options.key_file,
+        "allow_unauthenticated": options.allow_unauthenticated,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _peers(text: str) -> list[str]:
+    peers = [word.strip() for word in text.split(",") if word.strip()]
+    for peer in peers:
+        host, _, port = peer.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise argparse.ArgumentTypeError(f"{peer!r}; accepted: host:port, such as node1:7010")
+    if not peers:
+        raise argparse.ArgumentTypeError("no peer; accepted: host:port, such as node1:7010,node2:7010")
+    return peers
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: 1 to 65535")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: more than 0 seconds")
+    return value

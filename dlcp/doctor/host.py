@@ -1,0 +1,57 @@
+"""Everything about this host alone, in the order in which a person would look."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+
+from dlcp.doctor.finding import Finding, fail, ok
+from dlcp.doctor.firewall import look_at_firewall
+from dlcp.doctor.machine import look_at_machine
+from dlcp.doctor.network import look_at_network
+from dlcp.doctor.probe import Responder, probe
+from dlcp.doctor.sockets import look_at_sockets
+from dlcp.doctor.software import look_at_settings, look_at_software
+from dlcp.errors import DlcpError
+from dlcp.transport import Endpoint, Settings
+
+
+def look_at_host(toward: str | None = None, environ: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Findings about this host. `toward`: a host of the job, if it is known. Takes about half a second."""
+    why_toward = "as --toward says"
+    if toward is None and environ.get("MASTER_ADDR"):
+        toward, why_toward = environ["MASTER_ADDR"], "MASTER_ADDR"
+    settings, findings = look_at_settings(environ)
+    return [
+        *look_at_software(),
+        *findings,
+        *look_at_network(settings, toward, why_toward),
+        *look_at_sockets(settings),
+        *look_at_firewall(settings),
+        *look_at_machine(settings, environ),
+        look_at_engine(),
+    ]
+
+
+def look_at_engine() -> Finding:
+    """Whether two endpoints of this process reach each other over loopback, and how fast."""
+    settings = Settings(key=secrets.token_bytes(32))
+    try:
+        with (
+            Endpoint(1, settings=settings) as answering,
+            Responder(answering),
+            Endpoint(0, settings=settings) as asking,
+        ):
+            way = probe(asking, 0, 1, 1, answering.address, timeout_s=5.0)
+    except DlcpError as error:
+        return fail("engine", f"no endpoint opens on loopback: {error}")
+    if way.rtt_s is None or way.goodput_bps is None:
+        return fail(
+            "engine", f"two endpoints of this process do not reach each other over loopback: {way.error}"
+        )
+    return ok(
+        "engine",
+        f"two endpoints exchange authenticated messages over loopback: {way.goodput_bps / 1e9:.1f} Gbit/s, round trip"
+        f" {way.rtt_s * 1e6:.0f} µs",
+    )

@@ -1,0 +1,174 @@
+"""The doctor without a launcher: `--listen` waits on each host, `--peers` names all and asks each about the others.
+
+The one who asks measures its own ways, then has every listener measure its ways to the others, one at a time. A
+listener's rank is a number made of its address, which both sides know; so it listens on one address, not on all.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlcp.doctor.host import look_at_host
+from dlcp.doctor.probe import Responder, Way, ask, probe, split_address
+from dlcp.doctor.ranks import Examination
+from dlcp.doctor.software import versions_of
+from dlcp.doctor.ways import Member, look_at_ways
+from dlcp.errors import AddressError, DlcpError
+from dlcp.transport import Endpoint, Settings
+from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.rank_card import this_place
+
+PORT = 7010
+# Of an order to measure one way, which takes longest when that is closed.
+_ORDER_TIMEOUT_S = 30.0
+
+
+def rank_of(address: str) -> int:
+    """The rank of a listener at an address in numbers."""
+    return zlib.crc32(address.encode())
+
+
+def resolve(text: str) -> str:
+    """A peer's address in numbers, IPv4 first. Raises AddressError."""
+    try:
+        host, port = split_address(text)
+    except ValueError:
+        raise AddressError(f"peer is {text!r}; accepted: host:port, such as node1:{PORT}") from None
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except OSError as error:
+        raise AddressError(
+            f"peer is {text!r}: {error.strerror}; accepted: host:port, such as node1:{PORT}"
+        ) from error
+    found.sort(key=lambda one: one[0] != socket.AF_INET)
+    return join(str(found[0][4][0]), port)
+
+
+def join(host: str, port: int) -> str:
+    """An address as endpoints write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Listener:
+    """Answers probes and orders on this host, from `with` to its end.
+
+    `settings`: with `bind_host`, or the way out of this host decides. Raises what Endpoint raises.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        chosen = choose_bind_host(settings.interface, settings.bind_host or "0.0.0.0")
+        host = settings.bind_host or chosen.host
+        port = settings.port or PORT
+        self._interface = chosen.interface or ""
+        # Over the network, whoever asks: shared memory is for the ranks of a job.
+        self._endpoint = Endpoint(
+            rank_of(join(host, port)),
+            settings=settings.replace(bind_host=host, port=port, port_range=None, shm=False),
+        )
+        self._responder = Responder(self._endpoint, self._obey)
+
+    def __enter__(self) -> Listener:
+        self._responder.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._responder.__exit__(None, None, None)
+
+    @property
+    def address(self) -> str:
+        """What `--peers` takes."""
+        return self._endpoint.address
+
+    def join(self) -> None:
+        """Blocks until the endpoint is closed."""
+        self._responder.join()
+
+    def _obey(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("order") == "card":
+            return {
+                "member": _member("", self._endpoint, self._interface).to_json(),
+                "findings": [one.to_json() for one in look_at_host(self._endpoint.settings.bind_host)],
+            }
+        if request.get("order") == "probe":
+            address = str(request["address"])
+            way = probe(self._endpoint, 0, 0, rank_of(address), address, float(request["timeout_s"]))
+            return {"way": way.to_json()}
+        return {"error": f"no order {request.get('order')!r}; run one version of dlcp on all hosts"}
+
+
+def examine_hosts(
+    peers: Sequence[str], settings: Settings, timeout_s: float, environ: Mapping[str, str] = os.environ
+) -> Examination:
+    """Every way between this host and listeners. `peers`: their addresses, host:port.
+
+    Blocks a third of a second per way that is open, `timeout_s` per one that is not. Raises AddressError and what
+    Endpoint raises.
+    """
+    addresses = list(dict.fromkeys(resolve(peer) for peer in peers))
+    toward = split_address(addresses[0])[0]
+    chosen = choose_bind_host(settings.interface, settings.bind_host or toward)
+    settings = settings.replace(bind_host=settings.bind_host or chosen.host, interface=None, shm=False)
+    hosts = [
+        {"name": socket.gethostname(), "findings": [one.to_json() for one in look_at_host(toward, environ)]}
+    ]
+    with Endpoint(secrets.randbits(32), settings=settings) as endpoint, Responder(endpoint):
+        members = [_member("here", endpoint, chosen.interface or "")]
+        ways = [
+            probe(endpoint, 0, place, rank_of(address), address, timeout_s)
+            for place, address in enumerate(addresses, 1)
+        ]
+        known: list[int] = []
+        for place, (peer, address) in enumerate(zip(peers, addresses, strict=False), 1):
+            card = _order(endpoint, address, {"order": "card"}) if ways[place - 1].error is None else {}
+            if "member" in card:
+                known.append(place)
+                members.append(Member(**(card["member"] | {"name": peer, "address": address})))
+                hosts.append({"name": members[-1].host, "findings": card["findings"]})
+            else:
+                members.append(_stranger(peer, address, members[0]))
+        for source in known:
+            for target, address in enumerate(addresses, 1):
+                if target == source:
+                    continue
+                order = {"order": "probe", "address": address, "timeout_s": timeout_s}
+                answer = _order(endpoint, addresses[source - 1], order)
+                found = answer.get("way") or {"error": answer.get("error", "no answer")}
+                ways.append(Way(**(found | {"source": source, "target": target})))
+    return Examination([one.name for one in members], hosts, look_at_ways(members, ways), ways)
+
+
+def _order(endpoint: Endpoint, address: str, order: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return ask(endpoint, rank_of(address), order, _ORDER_TIMEOUT_S)
+    except DlcpError as error:
+        return {"error": str(error)}
+
+
+def _member(name: str, endpoint: Endpoint, interface: str) -> Member:
+    return Member(
+        name=name,
+        host=socket.gethostname(),
+        address=endpoint.address,
+        interface=interface,
+        where=this_place(),
+        **versions_of(),
+    )
+
+
+def _stranger(name: str, address: str, asker: Member) -> Member:
+    """A listener of which nothing is known but its address."""
+    return Member(
+        name=name,
+        host=split_address(name)[0],
+        address=address,
+        interface="",
+        where=address,
+        version=asker.version,
+        wire_version=asker.wire_version,
+        torch=asker.torch,
+    )

@@ -1,0 +1,241 @@
+"""Processors, memory, clocks, timers and shared memory of this host, as far as a transport feels them.
+
+Limits of containers (cgroups) count as the machine's: they are what a rank gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from dlcp.doctor.finding import Finding, ok, warn
+from dlcp.transport import Settings
+
+# Clocks that are read without a system call.
+_FAST_CLOCKS = {"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"}
+_TIME_ERROR = 5
+# Timers later than this make pacing and repair coarse: above the engine's own allowance (timer_granularity_s).
+_LATENESS_S_MAX = 1e-3
+_GIB = 1 << 30
+
+
+def look_at_machine(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+    """Findings about this machine. Takes about 10 ms, in which it waits for timers."""
+    return [
+        *_look_at_processors(environ),
+        *_look_at_clock(),
+        _look_at_timers(),
+        look_at_shared_memory(settings),
+    ]
+
+
+# --- processors and memory ------------------------------------------------------------------------------------
+
+
+def _look_at_processors(environ: Mapping[str, str]) -> list[Finding]:
+    allowed = len(os.sched_getaffinity(0))
+    quota = _processor_quota()
+    usable = allowed if quota is None else min(allowed, quota)
+    words = f"{usable:g} of {os.cpu_count()} processors"
+    if quota is not None and quota < allowed:
+        words += " (the rest is not given to this container)"
+    memory = _memory_bytes()
+    if memory is not None:
+        words += f" and {memory / _GIB:.1f} GiB of memory"
+    ranks = environ.get("LOCAL_WORLD_SIZE", "")
+    findings = []
+    if ranks.isdecimal() and int(ranks) > usable:
+        findings.append(
+            warn(
+                "processors",
+                f"{ranks} ranks of this host share {words}: they wait for each other's turn",
+                f"torchrun --nproc-per-node {max(1, int(usable))}",
+            )
+        )
+    else:
+        findings.append(ok("processors", f"a rank may use {words}"))
+    governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    driver = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver") or ""
+    # Where the hardware chooses, `powersave` is the ordinary governor and no brake.
+    if governor == "powersave" and "pstate" not in driver:
+        findings.append(
+            warn(
+                "processors",
+                "the frequency governor is powersave: packets wait for a slow processor",
+                "cpupower frequency-set -g performance",
+            )
+        )
+    return findings
+
+
+def _own_cgroup() -> Path | None:
+    """The folder of this process's cgroup (version 2)."""
+    for line in (_read("/proc/self/cgroup") or "").splitlines():
+        if line.startswith("0::"):
+            return Path("/sys/fs/cgroup") / line[3:].lstrip("/")
+    return None
+
+
+def _processor_quota() -> float | None:
+    """Processors that the cgroup's quota allows; None: no limit known."""
+    group = _own_cgroup()
+    words = (_read(group / "cpu.max") or "").split() if group is not None else []
+    if len(words) == 2 and words[0] != "max":
+        return int(words[0]) / int(words[1])
+    quota, period = (
+        _read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+        _read("/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+    )
+    if quota and period and int(quota) > 0:
+        return int(quota) / int(period)
+    return None
+
+
+def _memory_bytes() -> int | None:
+    """Memory that this process may have; None: not known."""
+    limits = []
+    for line in (_read("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            limits.append(int(line.split()[1]) * 1024)
+    group = _own_cgroup()
+    limit = _read(group / "memory.max") if group is not None else None
+    if limit and limit != "max":
+        limits.append(int(limit))
+    return min(limits, default=None)
+
+
+# --- clocks and timers ----------------------------------------------------------------------------------------
+
+
+def _look_at_clock() -> list[Finding]:
+    source = _read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    resolution_s = time.clock_getres(time.CLOCK_MONOTONIC)
+    others = (_read("/sys/devices/system/clocksource/clocksource0/available_clocksource") or "").split()
+    findings = []
+    if source is not None and source not in _FAST_CLOCKS:
+        better = next((one for one in others if one in _FAST_CLOCKS), None)
+        remedy = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+        findings.append(
+            warn(
+                "clock",
+                f"the kernel reads time from {source}, a system call and a slow device per packet burst",
+                f"echo {better} > {remedy}"
+                if better
+                else "boot with clocksource=tsc if the processor allows it",
+            )
+        )
+    elif resolution_s > 1e-6:
+        findings.append(
+            warn(
+                "clock",
+                f"CLOCK_MONOTONIC advances in steps of {resolution_s * 1e3:g} ms: no high-resolution timers",
+                "boot without highres=off, with a kernel that has CONFIG_HIGH_RES_TIMERS",
+            )
+        )
+    else:
+        source_words = f", read from {source}" if source else ""
+        findings.append(ok("clock", f"CLOCK_MONOTONIC resolves {resolution_s * 1e9:g} ns{source_words}"))
+    synchronised = _clock_is_synchronised()
+    if synchronised is not None:
+        text = "the time of day is kept by NTP" if synchronised else "the time of day is not kept by NTP"
+        findings.append(
+            ok(
+                "clock",
+                f"{text}; dlcp needs no common time, but logs of several hosts do",
+                None if synchronised else "timedatectl set-ntp true",
+            )
+        )
+    return findings
+
+
+def _clock_is_synchronised() -> bool | None:
+    """Whether something keeps the clock (adjtimex); None: the kernel does not tell."""
+    # struct timex is 208 bytes on every 64-bit Linux; modes 0 only reads.
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
+    return None if state < 0 else state != _TIME_ERROR
+
+
+def _look_at_timers() -> Finding:
+    late_s = []
+    for _ in range(40):
+        begin = time.monotonic()
+        time.sleep(100e-6)
+        late_s.append(time.monotonic() - begin - 100e-6)
+    median = statistics.median(late_s)
+    ticks = _kernel_ticks()
+    words = f"timers are {median * 1e6:.0f} µs late (median){ticks}"
+    if median <= _LATENESS_S_MAX:
+        return ok("timers", words)
+    return warn(
+        "timers",
+        f"{words}: repairs and pacing are as coarse",
+        "leave processors to the ranks: fewer per host, or taskset",
+    )
+
+
+def _kernel_ticks() -> str:
+    """`, HZ is 250`, if the kernel's configuration is there to read."""
+    for line in (_read(f"/boot/config-{os.uname().release}") or "").splitlines():
+        if line.startswith("CONFIG_HZ="):
+            return f", HZ is {line.removeprefix('CONFIG_HZ=')}"
+    return ""
+
+
+# --- shared memory --------------------------------------------------------------------------------------------
+
+
+def look_at_shared_memory(settings: Settings) -> Finding:
+    """Whether ranks of this host can share memory: a memory file handed over an abstract socket."""
+    if not settings.shm:
+        return ok("shared memory", "ranks of this host use the network, as DLCP_SHM=0 says", "unset DLCP_SHM")
+    try:
+        _hand_over_memory()
+    except OSError as error:
+        return warn(
+            "shared memory",
+            f"ranks of this host cannot share memory: {error.strerror or error}; they use the network",
+            "allow memfd_create and abstract sockets (seccomp or AppArmor profile of the container)",
+        )
+    place = ""
+    with contextlib.suppress(OSError):
+        free = os.statvfs("/dev/shm")
+        place = f"; /dev/shm, which data loaders use, has {free.f_bavail * free.f_frsize / _GIB:.1f} GiB free"
+    return ok("shared memory", f"ranks of this host and user can share memory{place}")
+
+
+def _hand_over_memory() -> None:
+    """What the driver does between two processes, within one. Raises OSError: the system refuses."""
+    name = f"\0dlcp-doctor-{os.getpid()}-{time.monotonic_ns()}"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as door,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as opener,
+    ):
+        door.bind(name)
+        door.listen(1)
+        opener.connect(name)
+        with door.accept()[0] as taker:
+            memory = os.memfd_create("dlcp-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            received: list[int] = []
+            try:
+                os.ftruncate(memory, 1 << 16)
+                socket.send_fds(opener, [b"memory"], [memory])
+                received = socket.recv_fds(taker, 16, 1)[1]
+                if not received or os.fstat(received[0]).st_size != 1 << 16:
+                    raise OSError("a memory file does not come through")
+            finally:
+                for descriptor in (memory, *received):
+                    os.close(descriptor)
+
+
+def _read(path: str | Path) -> str | None:
+    """What a file of the kernel says; None: it is not there or not for us."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,282 @@
+"""One way between two endpoints, measured: is it open, how wide, how long, how lossy, how far apart the clocks.
+
+Each side answers on a thread (`Responder`); `probe` is the side that asks. So everybody can be asked at any time, and
+what is measured is the transport itself, not a stand-in. A probe takes about a third of a second on a way that is open,
+and `timeout_s` on one that is not; every step in it is bounded.
+
+The talk: a JSON request under REQUEST_TAG names a tag of its own, `base`. Under the tags that follow it come the
+answer, then echoes (each carries the answerer's clock), then one message to warm up, and as many more as the way takes
+in DURATION_S, of which the asker first says the number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import secrets
+import socket
+import statistics
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from dlcp.errors import ClosedError, DlcpError, ForkError, PeerTimeoutError
+from dlcp.transport import Endpoint
+
+TALK_VERSION = 1
+REQUEST_TAG = 1 << 63 | 1
+JSON_BYTES_MAX = 1 << 20
+ECHOES = 48
+WARM_UP_BYTES = 256 << 10
+MESSAGE_BYTES = 1 << 20
+# Long enough for the window to open, short enough for a hundred ways.
+DURATION_S = 0.2
+MESSAGES_MAX = 256
+DEPTH = 4
+# Of a step when the peer answers at all.
+STEP_TIMEOUT_S = 10.0
+_CLOCK = struct.Struct("=q")
+
+Handler = Callable[[int, dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """What one rank found of its way to another. Numbers are None if it is not open."""
+
+    source: int
+    target: int
+    error: str | None = None
+    """Why it is not open."""
+    silence: str | None = None
+    """refused, no neighbour or silent: what else came back from there."""
+    rtt_s: float | None = None
+    """Least round trip of a packet."""
+    echo_s: float | None = None
+    """Median round trip of a small message, programs included."""
+    goodput_bps: float | None = None
+    sent_packets: int = 0
+    lost_packets: int = 0
+    datagram_bytes: int | None = None
+    """Largest that the way carries, as the handshake found."""
+    datagram_bytes_own: int | None = None
+    """Largest that the sender's interface carries."""
+    clock_offset_s: float | None = None
+    """How far the target's time of day is ahead."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it travels and as `--json` prints it."""
+        return asdict(self)
+
+
+def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, timeout_s: float) -> Way:
+    """Measures the way from this endpoint to another; raises nothing for a way that is not open.
+
+    `own` and `target`: how the report calls the two. `rank`, `address`: the target's endpoint.
+    """
+    try:
+        endpoint.connect(rank, address, timeout_s=timeout_s)
+    except PeerTimeoutError as error:
+        return Way(source=own, target=target, error=str(error), silence=knock(address))
+    except DlcpError as error:
+        return Way(source=own, target=target, error=str(error))
+    try:
+        return _measure(endpoint, own, target, rank)
+    except DlcpError as error:
+        return Way(source=own, target=target, error=f"the handshake worked, then: {error}")
+
+
+def ask(endpoint: Endpoint, rank: int, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    """What a responder answers to a request of another kind. Raises DlcpError."""
+    base = _draw_base()
+    endpoint.send(rank, _pack({**request, "base": base}), tag=REQUEST_TAG, timeout_s=timeout_s)
+    return _receive_json(endpoint, rank, base, timeout_s)
+
+
+class Responder:
+    """Answers probes on a thread, from `with` to its end or the endpoint's close.
+
+    `handler`: answers requests of other kinds: from rank and request to answer.
+    """
+
+    def __init__(self, endpoint: Endpoint, handler: Handler | None = None) -> None:
+        self._endpoint = endpoint
+        self._handler = handler
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="dlcp doctor", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the endpoint, which ends the thread's wait."""
+        self._stopping = True
+        self._endpoint.close()
+        self._thread.join()
+
+    def join(self) -> None:
+        """Blocks until the endpoint is closed."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        request = bytearray(JSON_BYTES_MAX)
+        while True:
+            try:
+                outcome = self._endpoint.receive(None, request, tag=REQUEST_TAG)
+                if outcome.rank is not None:
+                    self._answer(outcome.rank, bytes(request[: outcome.message_bytes]))
+            except (ClosedError, ForkError):
+                return
+            except (DlcpError, ValueError, KeyError, TypeError):
+                # A peer that went away, or is no doctor of this version: its own side says so.
+                if self._stopping:
+                    return
+
+    def _answer(self, rank: int, text: bytes) -> None:
+        request = json.loads(text)
+        base = int(request["base"])
+        if request.get("version", TALK_VERSION) != TALK_VERSION:
+            answer = {
+                "error": f"this is version {TALK_VERSION} of the doctor's talk; run one dlcp on all hosts"
+            }
+            self._endpoint.send(rank, _pack(answer), tag=base, timeout_s=STEP_TIMEOUT_S)
+        elif "echoes" not in request:
+            answer = (
+                self._handler(rank, request) if self._handler is not None else {"error": "not asked here"}
+            )
+            self._endpoint.send(rank, _pack(answer), tag=base, timeout_s=STEP_TIMEOUT_S)
+        else:
+            self._serve(rank, base, min(int(request["echoes"]), ECHOES))
+
+    def _serve(self, rank: int, base: int, echoes: int) -> None:
+        endpoint = self._endpoint
+        buffer = bytearray(MESSAGE_BYTES)
+        endpoint.send(rank, _pack({"version": TALK_VERSION}), tag=base, timeout_s=STEP_TIMEOUT_S)
+        for _ in range(echoes):
+            endpoint.receive(rank, buffer, tag=base + 1, timeout_s=STEP_TIMEOUT_S)
+            endpoint.send(rank, _CLOCK.pack(time.time_ns()), tag=base + 2, timeout_s=STEP_TIMEOUT_S)
+        endpoint.receive(rank, buffer, tag=base + 3, timeout_s=STEP_TIMEOUT_S)
+        messages = min(int(_receive_json(endpoint, rank, base + 4, STEP_TIMEOUT_S)["messages"]), MESSAGES_MAX)
+        # All into one buffer: nobody looks at it.
+        arriving = [endpoint.ireceive(rank, buffer, tag=base + 5) for _ in range(messages)]
+        endpoint.send(rank, b"ready", tag=base + 6, timeout_s=STEP_TIMEOUT_S)
+        for future in arriving:
+            future.result(STEP_TIMEOUT_S)
+
+
+def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
+    base = _draw_base()
+    request = {"version": TALK_VERSION, "base": base, "echoes": ECHOES}
+    endpoint.send(rank, _pack(request), tag=REQUEST_TAG, timeout_s=STEP_TIMEOUT_S)
+    answer = _receive_json(endpoint, rank, base, STEP_TIMEOUT_S)
+    if "error" in answer:
+        return Way(source=own, target=target, error=str(answer["error"]))
+    echoes = [_echo(endpoint, rank, base) for _ in range(ECHOES)]
+    # The quickest echo says most of the clocks: half of it is the way there.
+    least_s, offset_s = min(echoes)
+    payload = bytearray(MESSAGE_BYTES)
+    begin = time.monotonic()
+    endpoint.send(rank, memoryview(payload)[:WARM_UP_BYTES], tag=base + 3, timeout_s=STEP_TIMEOUT_S)
+    bytes_per_s = WARM_UP_BYTES / (time.monotonic() - begin)
+    messages = max(DEPTH, min(int(bytes_per_s * DURATION_S / MESSAGE_BYTES), MESSAGES_MAX))
+    endpoint.send(rank, _pack({"messages": messages}), tag=base + 4, timeout_s=STEP_TIMEOUT_S)
+    endpoint.receive(rank, bytearray(8), tag=base + 6, timeout_s=STEP_TIMEOUT_S)
+    before = endpoint.path_stats(rank)
+    begin = time.monotonic()
+    under_way = deque(endpoint.isend(rank, payload, tag=base + 5) for _ in range(DEPTH))
+    for _ in range(messages - DEPTH):
+        under_way.popleft().result(STEP_TIMEOUT_S)
+        under_way.append(endpoint.isend(rank, payload, tag=base + 5))
+    for future in under_way:
+        future.result(STEP_TIMEOUT_S)
+    elapsed_s = time.monotonic() - begin
+    after = endpoint.path_stats(rank)
+    state = endpoint.peer_stats(rank)
+    return Way(
+        source=own,
+        target=target,
+        rtt_s=min(state.rtt_s_min, least_s),
+        echo_s=statistics.median(one[0] for one in echoes),
+        goodput_bps=messages * MESSAGE_BYTES * 8 / elapsed_s,
+        sent_packets=sum(path.packets_sent for path in after) - sum(path.packets_sent for path in before),
+        lost_packets=sum(path.packets_lost for path in after) - sum(path.packets_lost for path in before),
+        datagram_bytes=state.max_datagram_bytes,
+        datagram_bytes_own=endpoint.max_datagram_bytes,
+        clock_offset_s=offset_s,
+    )
+
+
+def _echo(endpoint: Endpoint, rank: int, base: int) -> tuple[float, float]:
+    """Round trip of a small message, and how far the other's clock is ahead, in seconds."""
+    clock = bytearray(_CLOCK.size)
+    arriving = endpoint.ireceive(rank, clock, tag=base + 2)
+    began, began_ns = time.monotonic(), time.time_ns()
+    endpoint.send(rank, b"echo", tag=base + 1, timeout_s=STEP_TIMEOUT_S)
+    arriving.result(STEP_TIMEOUT_S)
+    taken_s = time.monotonic() - began
+    return taken_s, (_CLOCK.unpack(clock)[0] - began_ns) / 1e9 - taken_s / 2
+
+
+def knock(address: str) -> str:
+    """What the kernel hears of an address that does not answer: refused, no neighbour, or silent.
+
+    Sends a datagram that is none of dlcp's; blocks for a third of a second.
+    """
+    host, port = split_address(address)
+    if _is_no_neighbour(host):
+        return "no neighbour"
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.settimeout(0.3)
+            probe.connect((host, port))
+            probe.send(b"?")
+            with contextlib.suppress(TimeoutError):
+                probe.recv(1)
+    except OSError as error:
+        if error.errno == errno.ECONNREFUSED:
+            return "refused"
+        if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+            return "no neighbour"
+    return "silent"
+
+
+def _is_no_neighbour(host: str) -> bool:
+    """Whether ARP was not answered for an address of this network."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/thread-self/net/arp").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[0] == host:
+                return int(words[2], 16) & 0x2 == 0  # ATF_COM: complete
+    return False
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of an endpoint's address, without what follows it for shared memory. Raises ValueError."""
+    host, _, port = address.partition("+")[0].rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _draw_base() -> int:
+    """A tag whose followers nobody else uses."""
+    return secrets.randbits(40) << 16
+
+
+def _pack(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _receive_json(endpoint: Endpoint, rank: int, tag: int, timeout_s: float) -> dict[str, Any]:
+    buffer = bytearray(JSON_BYTES_MAX)
+    length = endpoint.receive(rank, buffer, tag=tag, timeout_s=timeout_s).message_bytes
+    answer = json.loads(buffer[:length])
+    return answer if isinstance(answer, dict) else {}

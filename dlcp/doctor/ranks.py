@@ -1,0 +1,168 @@
+"""The doctor as a job: every rank of a launcher looks at its host, and each pair measures its two ways in turn.
+
+Ranks meet as a job does (dlcp.transport.job): same store, same key, same choice of interface, so that what works here
+works there. Pairs take turns as in a tournament, so that each rank is in one measurement at a time. What a rank finds
+goes through the store, which is TCP to the launcher and there even when no UDP comes through.
+
+Invariant: every wait is bounded, and a rank that cannot take part says why in the store and stays out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlcp.doctor.finding import Finding, fail
+from dlcp.doctor.host import look_at_host
+from dlcp.doctor.probe import Responder, Way, probe
+from dlcp.doctor.software import versions_of
+from dlcp.doctor.ways import Member, look_at_ways
+from dlcp.errors import DlcpError, StoreTimeoutError
+from dlcp.transport.job import Job
+from dlcp.transport.rank_card import this_place
+from dlcp.transport.store import PrefixStore, Store, wait_for
+
+# From the first rank at the store to the last; and for all ranks to be through one round.
+MEET_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What all ranks found."""
+
+    names: list[str]
+    hosts: list[dict[str, Any]]
+    """Per host its name, ranks and findings."""
+    findings: list[Finding]
+    """Between ranks."""
+    ways: list[Way]
+
+
+def rounds(size: int) -> Iterator[list[tuple[int, int]]]:
+    """A tournament: every pair of ranks meets once, and in each round nobody meets two (the circle method)."""
+    players: list[int | None] = list(range(size)) + ([None] if size % 2 else [])
+    for _ in range(len(players) - 1):
+        half = len(players) // 2
+        pairs = zip(players[:half], reversed(players[half:]), strict=True)
+        yield [(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None]
+        players = [players[0], players[-1], *players[1:-1]]
+
+
+def examine_ranks(
+    store: Store,
+    rank: int,
+    size: int,
+    *,
+    toward: str | None,
+    environ: Mapping[str, str],
+    timeout_s: float,
+    changes: Mapping[str, Any],
+) -> Examination | None:
+    """This rank's part; the result at rank 0, None at the others, which may leave then.
+
+    Blocks for the slowest rank, at most MEET_TIMEOUT_S a step. Raises StoreTimeoutError: a rank did not come; and what
+    the store raises.
+    """
+    part = PrefixStore("dlcp-doctor", store)
+    findings = look_at_host(toward, environ)
+    card: dict[str, Any] = {"where": this_place(), "findings": [one.to_json() for one in findings]}
+    job: Job | None = None
+    try:
+        job = Job(part, rank, size, timeout_s=MEET_TIMEOUT_S, toward=toward, **changes)
+    except DlcpError as error:
+        card["refusal"] = str(error)
+    else:
+        card["member"] = _member(job).to_json()
+    ways: list[Way] = []
+    part.set(f"doctor/card/{rank}", json.dumps(card))
+    cards = [json.loads(_wait(part, f"doctor/card/{other}", other)) for other in range(size)]
+    taking_part = [other for other in range(size) if "refusal" not in cards[other]]
+    if job is not None:
+        with job, Responder(job.endpoint):
+            ways = _meet(job, part, taking_part, timeout_s)
+            part.set(f"doctor/ways/{rank}", json.dumps([way.to_json() for way in ways]))
+            # Nobody closes before everybody has measured.
+            for other in taking_part:
+                _wait(part, f"doctor/ways/{other}", other)
+    if rank != 0:
+        part.set(f"doctor/left/{rank}", "1")
+        return None
+    for other in taking_part:
+        if other != 0:
+            ways += [Way(**way) for way in json.loads(_wait(part, f"doctor/ways/{other}", other))]
+    # The store may be this process's: the others leave first.
+    for other in range(1, size):
+        _wait(part, f"doctor/left/{other}", other)
+    return _conclude(cards, taking_part, ways)
+
+
+def _meet(job: Job, part: Store, taking_part: Sequence[int], timeout_s: float) -> list[Way]:
+    """This rank's measurements, in step with the others'."""
+    ways = []
+    for number, pairs in enumerate(rounds(len(taking_part))):
+        for turn in (0, 1):
+            for pair in pairs:
+                source, target = taking_part[pair[turn]], taking_part[pair[1 - turn]]
+                if source == job.rank:
+                    ways.append(_probe(job, target, timeout_s))
+            key = f"doctor/round/{number}.{turn}"
+            if part.add(f"{key}/count", 1) == len(taking_part):
+                part.set(key, "over")
+            wait_for(part, key, MEET_TIMEOUT_S, f"round {number} of {len(taking_part)} ranks")
+    return ways
+
+
+def _probe(job: Job, target: int, timeout_s: float) -> Way:
+    try:
+        address = job.address_of(target)
+    except DlcpError as error:
+        return Way(source=job.rank, target=target, error=str(error))
+    return probe(job.endpoint, job.rank, target, target, address, timeout_s)
+
+
+def _member(job: Job) -> Member:
+    card = job.card
+    return Member(
+        name=f"rank {job.rank}",
+        host=card.host,
+        address=card.address,
+        interface=card.interface,
+        where=card.where,
+        **versions_of(),
+    )
+
+
+def _conclude(
+    cards: Sequence[dict[str, Any]], taking_part: Sequence[int], ways: Sequence[Way]
+) -> Examination:
+    hosts: dict[str, dict[str, Any]] = {}
+    for rank, card in enumerate(cards):
+        member = card.get("member", {})
+        host = hosts.setdefault(
+            card["where"],
+            {"name": member.get("host", f"rank {rank}"), "ranks": [], "findings": card["findings"]},
+        )
+        host["ranks"].append(rank)
+    refusals = [
+        fail("start", f"rank {rank} cannot take part: {card['refusal']}")
+        for rank, card in enumerate(cards)
+        if "refusal" in card
+    ]
+    members = [Member(**cards[rank]["member"]) for rank in taking_part]
+    places = {rank: place for place, rank in enumerate(taking_part)}
+    renumbered = [
+        Way(**(way.to_json() | {"source": places[way.source], "target": places[way.target]})) for way in ways
+    ]
+    between = look_at_ways(members, renumbered) if len(members) > 1 else []
+    return Examination([one.name for one in members], list(hosts.values()), refusals + between, renumbered)
+
+
+def _wait(part: Store, key: str, rank: int) -> bytes:
+    try:
+        return wait_for(part, key, MEET_TIMEOUT_S, f"rank {rank}'s part")
+    except StoreTimeoutError as error:
+        raise StoreTimeoutError(
+            f"{error}; see that `dlcp doctor` runs as every rank, and that rank {rank} has not died"
+        ) from error

@@ -1,0 +1,115 @@
+"""How findings are shown: a line each with what mends it below, matrices of the ways between ranks, or JSON."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+from dlcp.doctor.finding import Finding, Verdict, worst
+from dlcp.doctor.probe import Way
+
+# Wider tables are not read; then the extremes are named.
+RANKS_SHOWN_MAX = 16
+_COLOURS = {Verdict.OK: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
+_Number = Callable[[Way], float | None]
+
+
+def finding_lines(findings: Iterable[Finding], colour: bool = False) -> Iterator[str]:
+    """A line per finding and one for what mends it."""
+    listed = list(findings)
+    width = max((len(one.topic) for one in listed), default=0)
+    for one in listed:
+        verdict = f"{one.verdict:<4}"
+        if colour:
+            verdict = f"\x1b[{_COLOURS[one.verdict]}m{verdict}\x1b[0m"
+        yield f"  {verdict}  {one.topic:<{width}}  {one.text}"
+        if one.remedy is not None:
+            yield f"  {'':4}  {'':{width}}    {'better' if one.verdict == Verdict.OK else 'mend'}: {one.remedy}"
+
+
+def summary_line(findings: Sequence[Finding]) -> str:
+    """How many of each verdict."""
+    count = {verdict: sum(one.verdict == verdict for one in findings) for verdict in Verdict}
+    return f"{count[Verdict.FAIL]} failed, {_plural(count[Verdict.WARN], 'warning')}, {count[Verdict.OK]} in order"
+
+
+def way_lines(names: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
+    """Tables of what was measured, row to column; for many ranks the extremes instead.
+
+    `names`: of the ranks; ways count in them.
+    """
+    quantities: tuple[tuple[str, _Number, str], ...] = (
+        ("least round trip, µs", lambda way: None if way.rtt_s is None else way.rtt_s * 1e6, ".0f"),
+        ("goodput, Gbit/s", lambda way: None if way.goodput_bps is None else way.goodput_bps / 1e9, ".2f"),
+        ("packets lost, %", _loss_percent, ".2f"),
+        ("largest datagram, bytes", lambda way: way.datagram_bytes, ".0f"),
+    )
+    for title, number, form in quantities:
+        yield ""
+        if len(names) <= RANKS_SHOWN_MAX:
+            yield from _table(title, names, {(way.source, way.target): way for way in ways}, number, form)
+        else:
+            yield _extremes(title, names, ways, number, form)
+
+
+def to_json(
+    hosts: Sequence[dict[str, Any]], findings: Sequence[Finding], ways: Sequence[Way]
+) -> dict[str, Any]:
+    """The whole report. `hosts`: per host its name and findings; `findings`: between ranks."""
+    everything = [Finding.from_json(one) for host in hosts for one in host["findings"]] + list(findings)
+    return {
+        "verdict": str(worst(everything)),
+        "hosts": list(hosts),
+        "between": [one.to_json() for one in findings],
+        "ways": [way.to_json() for way in ways],
+    }
+
+
+def wants_colour(stream: TextIO | None = None) -> bool:
+    """Whether a person looks on (https://no-color.org)."""
+    stream = sys.stdout if stream is None else stream
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _loss_percent(way: Way) -> float | None:
+    return None if way.goodput_bps is None else 100 * way.lost_packets / max(1, way.sent_packets)
+
+
+def _table(
+    title: str, names: Sequence[str], ways: dict[tuple[int, int], Way], number: _Number, form: str
+) -> Iterator[str]:
+    def cell(source: int, target: int) -> str:
+        if source == target:
+            return "·"
+        way = ways.get((source, target))
+        if way is None:
+            return "?"
+        value = number(way)
+        return "none" if value is None else format(value, form)
+
+    width = max(6, *(len(name) for name in names))
+    yield f"{title} (row to column)"
+    yield "  " + " ".join(f"{name:>{width}}" for name in ("", *names))
+    for source, name in enumerate(names):
+        yield "  " + " ".join(
+            f"{text:>{width}}" for text in (name, *(cell(source, target) for target in range(len(names))))
+        )
+
+
+def _extremes(title: str, names: Sequence[str], ways: Sequence[Way], number: _Number, form: str) -> str:
+    known = [(value, way) for way in ways if (value := number(way)) is not None]
+    if not known:
+        return f"{title}: nothing was measured"
+    low, high = min(known, key=lambda one: one[0]), max(known, key=lambda one: one[0])
+    middle = statistics.median(value for value, _ in known)
+    return (
+        f"{title}: {format(low[0], form)} ({names[low[1].source]} to {names[low[1].target]}), median"
+        f" {format(middle, form)}, {format(high[0], form)} ({names[high[1].source]} to {names[high[1].target]})"
+    )
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

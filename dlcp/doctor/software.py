@@ -1,0 +1,126 @@
+"""Versions, settings in the environment, and the job key's file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dlcp import __version__, _native
+from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.errors import SettingsError
+from dlcp.transport import Settings
+
+# What dlcp is built and tested against (pyproject.toml).
+_TORCH_MIN = (2, 4)
+# Variables of others that name an interface for the same purpose.
+_OTHERS_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+
+
+def look_at_software() -> list[Finding]:
+    """Findings about versions."""
+    findings = [
+        ok(
+            "versions",
+            f"dlcp {__version__}, wire version {_native.WIRE_VERSION}, Python {platform.python_version()}, numpy"
+            f" {_version('numpy')}, torch {_version('torch')}",
+        )
+    ]
+    torch = _version("torch")
+    if torch == "absent":
+        findings.append(
+            fail(
+                "versions", 'torch is not installed: init_process_group("dlcp") needs it', "pip install torch"
+            )
+        )
+    elif tuple(int(word) for word in torch.split(".")[:2] if word.isdecimal()) < _TORCH_MIN:
+        wanted = ".".join(map(str, _TORCH_MIN))
+        findings.append(
+            fail("versions", f"torch is {torch}; dlcp needs {wanted} or later", "pip install -U torch")
+        )
+    library = _native.fastest_crypto_library()
+    if library.startswith("ipsec"):
+        findings.append(ok("crypto", f"packets are protected by {library}, the fastest there is"))
+    else:
+        findings.append(
+            ok(
+                "crypto",
+                f"packets are protected by {library}",
+                "cheaper tags on x86: apt-get install libipsec-mb1 (or your distribution's intel-ipsec-mb)",
+            )
+        )
+    return findings
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def look_at_settings(environ: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
+    """The settings of this environment, or the defaults if they are wrong, and findings about them."""
+    given = sorted(name for name in environ if name.startswith("DLCP_"))
+    settings, findings = Settings(), []
+    try:
+        settings = Settings.load(environ=environ)
+    except SettingsError as error:
+        bad = next((name for name in given if name in str(error)), None)
+        findings.append(fail("settings", str(error), f"unset {bad}" if bad else None))
+    else:
+        words = (
+            ", ".join(f"{name}={environ[name]}" for name in given)
+            or "no DLCP_* variable is set: all defaults"
+        )
+        findings.append(ok("settings", words))
+    if settings.interface is None and settings.bind_host is None:
+        for name in _OTHERS_INTERFACES:
+            if environ.get(name):
+                findings.append(
+                    warn(
+                        "settings",
+                        f"{name}={environ[name]} is not read by dlcp",
+                        f"export DLCP_INTERFACE='{environ[name]}'",
+                    )
+                )
+                break
+    return settings, [*findings, *_look_at_key(settings)]
+
+
+def _look_at_key(settings: Settings) -> list[Finding]:
+    if settings.key_file is None:
+        if settings.allow_unauthenticated:
+            return [
+                warn(
+                    "key",
+                    "DLCP_ALLOW_UNAUTHENTICATED is set: whoever can send to a rank can forge what it receives",
+                    "unset DLCP_ALLOW_UNAUTHENTICATED",
+                )
+            ]
+        return [ok("key", "a job draws its own key and shares it through the launcher's store")]
+    path = Path(settings.key_file)
+    try:
+        settings.job_key()
+    except SettingsError as error:
+        return [fail("key", str(error), f"(umask 077; head -c 32 /dev/urandom > {path})")]
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        return [
+            warn("key", f"key file {path} can be read by others (mode {mode & 0o777:o})", f"chmod 600 {path}")
+        ]
+    owner = "" if path.stat().st_uid == os.geteuid() else ", another user's"
+    return [ok("key", f"the job key is in {path}{owner}")]
+
+
+def versions_of() -> dict[str, Any]:
+    """What two ranks should have in common, for their cards."""
+    return {"version": __version__, "wire_version": _native.WIRE_VERSION, "torch": _version("torch")}
+
+
+def describe_host() -> str:
+    """For the headline: name, kernel, machine."""
+    return f"{platform.node()}, Linux {platform.release()}, {platform.machine()}"

@@ -1,0 +1,238 @@
+"""What the ways between ranks say together: who cannot reach whom and why, which way is worse than the others.
+
+Pure: ranks and measurements in, findings out.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.doctor.probe import Way, split_address
+
+# Beyond this share of lost packets something is wrong on the way; dlcp copes, but pays.
+LOSS_RATIO_MAX = 1e-3
+# A way this much worse than the median of all is named.
+_ODD_FACTOR = 3.0
+_RTT_S_NAMED = 1e-3
+_CLOCK_OFFSET_S_MAX = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One of those between whom ways are measured."""
+
+    name: str
+    """What the report calls it: rank 3, or an address."""
+    host: str
+    address: str
+    """Its endpoint's."""
+    interface: str
+    where: str
+    """Equal for members that reach each other over loopback."""
+    version: str
+    wire_version: int
+    torch: str = ""
+
+    def describe(self) -> str:
+        """Name, host, interface and address."""
+        on = f", {self.interface}" if self.interface else ""
+        return f"{self.name} ({self.host}{on}, {self.address.partition('+')[0]})"
+
+    def to_json(self) -> dict[str, Any]:
+        """As it travels."""
+        return asdict(self)
+
+
+def look_at_ways(members: Sequence[Member], ways: Sequence[Way]) -> list[Finding]:
+    """Findings about the ways between members; ways count in `members`."""
+    return [
+        *_look_at_versions(members),
+        *_look_at_reach(members, ways),
+        *_look_at_datagrams(members, ways),
+        *_look_at_speed(members, ways),
+        *_look_at_loss(members, ways),
+        *_look_at_clocks(members, ways),
+        *_look_at_hosts(members),
+    ]
+
+
+def _look_at_versions(members: Sequence[Member]) -> Iterator[Finding]:
+    first = members[0]
+    differing = [
+        one for one in members if (one.version, one.wire_version) != (first.version, first.wire_version)
+    ]
+    for one in differing:
+        yield fail(
+            "versions",
+            f"{one.name} on {one.host} runs dlcp {one.version} (wire version {one.wire_version}), {first.name} on"
+            f" {first.host} runs dlcp {first.version} (wire version {first.wire_version})",
+            f"on {one.host}: pip install dlcp=={first.version}",
+        )
+    torches = sorted({one.torch for one in members})
+    if len(torches) > 1:
+        yield warn(
+            "versions", f"ranks run different torch: {', '.join(torches)}", "install one version everywhere"
+        )
+    if not differing:
+        yield ok("versions", f"all run dlcp {first.version}, wire version {first.wire_version}")
+
+
+def _look_at_reach(members: Sequence[Member], ways: Sequence[Way]) -> Iterator[Finding]:
+    closed = [way for way in ways if way.error is not None]
+    open_ = len(ways) - len(closed)
+    if not closed:
+        yield ok(
+            "reach", f"all {open_} ways between {len(members)} are open" if open_ != 1 else "the way is open"
+        )
+        return
+    named: set[frozenset[int]] = set()
+    for way in closed:
+        pair = frozenset((way.source, way.target))
+        if pair in named:
+            continue
+        named.add(pair)
+        back = next((one for one in closed if (one.source, one.target) == (way.target, way.source)), None)
+        yield _closed_way(members[way.source], members[way.target], way, both=back is not None)
+    if open_:
+        yield ok("reach", f"{open_} of {len(ways)} ways are open")
+
+
+def _closed_way(source: Member, target: Member, way: Way, *, both: bool) -> Finding:
+    verb = "and" if both else "cannot reach"
+    text = f"{source.describe()} {verb} {target.describe()}{' do not reach each other' if both else ''}"
+    from_host, _ = split_address(source.address)
+    to_host, to_port = split_address(target.address)
+    family = "ip6" if ":" in from_host else "ip"
+    if way.silence == "refused":
+        return fail(
+            "reach",
+            f"{text}: the host is there, but nobody has UDP port {to_port}",
+            f"see that it runs at that address, on {target.host}: ss -ulpn 'sport = :{to_port}'",
+        )
+    if way.silence == "no neighbour":
+        return fail(
+            "reach",
+            f"{text}: no host answers at {to_host} on that network",
+            f"see cable, VLAN and interface, on {target.host}: ip -br address; on {source.host}: ip neighbour show"
+            f" {to_host}",
+        )
+    if way.silence == "silent":
+        return fail(
+            "reach",
+            f"{text}: nothing comes back, as when a firewall drops UDP or the network does not route between them",
+            f"on {target.host}: nft insert rule inet filter input {family} saddr {from_host} meta l4proto udp accept"
+            f" (or: iptables -I INPUT -s {from_host} -p udp -j ACCEPT), and the same between them; routes: ip route get"
+            f" {to_host}",
+        )
+    return fail("reach", f"{text}: {way.error}")
+
+
+def _look_at_datagrams(members: Sequence[Member], ways: Sequence[Way]) -> Iterator[Finding]:
+    sizes = {way.datagram_bytes for way in ways if way.datagram_bytes is not None}
+    narrow: list[tuple[Way, int]] = []
+    for way in ways:
+        if way.datagram_bytes is None or way.datagram_bytes_own is None:
+            continue
+        back = next((one for one in ways if (one.source, one.target) == (way.target, way.source)), None)
+        target_own = back.datagram_bytes_own if back is not None else None
+        if way.datagram_bytes < min(way.datagram_bytes_own, target_own or way.datagram_bytes_own):
+            narrow.append((way, way.datagram_bytes))
+    for way, datagram_bytes in narrow:
+        source, target = members[way.source], members[way.target]
+        headers = 48 if ":" in split_address(source.address)[0] else 28
+        yield warn(
+            "mtu",
+            f"from {source.name} to {target.name} datagrams of {datagram_bytes} bytes get through, though the"
+            f" interfaces carry {way.datagram_bytes_own}: something on the way has an MTU of about"
+            f" {datagram_bytes + headers}",
+            f"find it: tracepath -n {split_address(target.address)[0]}; or say so on both: ip link set dev"
+            f" {source.interface or 'NAME'} mtu {datagram_bytes + headers}",
+        )
+    own = {way.source: way.datagram_bytes_own for way in ways if way.datagram_bytes_own is not None}
+    if len(set(own.values())) > 1:
+        listed = ", ".join(f"{members[source].name} {size}" for source, size in sorted(own.items()))
+        yield warn(
+            "mtu",
+            f"interfaces carry datagrams of different sizes: {listed} bytes",
+            "give all the same MTU: ip link set dev NAME mtu BYTES",
+        )
+    elif sizes and not narrow:
+        yield ok("mtu", f"every way carries datagrams of {', '.join(map(str, sorted(sizes)))} bytes")
+
+
+def _look_at_speed(members: Sequence[Member], ways: Sequence[Way]) -> Iterator[Finding]:
+    rates = [way.goodput_bps for way in ways if way.goodput_bps is not None]
+    trips = [way.rtt_s for way in ways if way.rtt_s is not None]
+    if not rates or not trips:
+        return
+    rate, trip = statistics.median(rates), statistics.median(trips)
+    yield ok(
+        "speed",
+        f"goodput {min(rates) / 1e9:.2f} to {max(rates) / 1e9:.2f} Gbit/s, least round trip {min(trips) * 1e6:.0f} to"
+        f" {max(trips) * 1e6:.0f} µs",
+    )
+    for way in ways:
+        names = f"from {members[way.source].name} to {members[way.target].name}"
+        if way.goodput_bps is not None and way.goodput_bps * _ODD_FACTOR < rate:
+            yield warn(
+                "speed",
+                f"{names} goodput is {way.goodput_bps / 1e9:.2f} Gbit/s, the median {rate / 1e9:.2f}",
+                f"see link and load of {members[way.target].host}: ethtool {members[way.target].interface or 'NAME'}",
+            )
+        if way.rtt_s is not None and way.rtt_s > max(_ODD_FACTOR * trip, _RTT_S_NAMED):
+            yield warn(
+                "speed",
+                f"{names} a round trip takes {way.rtt_s * 1e3:.1f} ms, the median {trip * 1e3:.2f}",
+                f"see the way: tracepath -n {split_address(members[way.target].address)[0]}",
+            )
+
+
+def _look_at_loss(members: Sequence[Member], ways: Sequence[Way]) -> Iterator[Finding]:
+    measured = [way for way in ways if way.goodput_bps is not None and way.sent_packets > 0]
+    lossy = [way for way in measured if way.lost_packets > LOSS_RATIO_MAX * way.sent_packets]
+    for way in lossy:
+        target = members[way.target]
+        yield warn(
+            "loss",
+            f"from {members[way.source].name} to {target.name} {way.lost_packets} of {way.sent_packets} packets were"
+            f" lost ({100 * way.lost_packets / way.sent_packets:.2f} %)",
+            f"see where, on {target.host}: nstat -az UdpRcvbufErrors; ethtool -S {target.interface or 'NAME'} |"
+            " grep -iE 'drop|err|discard'",
+        )
+    if measured and not lossy:
+        yield ok("loss", f"at most {100 * LOSS_RATIO_MAX:g} % of packets were lost on any way, at full speed")
+
+
+def _look_at_clocks(members: Sequence[Member], ways: Sequence[Way]) -> Iterator[Finding]:
+    offsets = [(abs(way.clock_offset_s), way) for way in ways if way.clock_offset_s is not None]
+    if not offsets:
+        return
+    far, way = max(offsets, key=lambda one: one[0])
+    if far > _CLOCK_OFFSET_S_MAX:
+        ahead = (way.clock_offset_s or 0) > 0
+        late, early = (way.source, way.target) if ahead else (way.target, way.source)
+        yield warn(
+            "clock",
+            f"the time of day of {members[early].name} is {far:.1f} s ahead of {members[late].name}'s; dlcp needs no"
+            " common time, but logs and certificates do",
+            "timedatectl set-ntp true",
+        )
+        return
+    yield ok("clock", f"times of day differ by at most {far * 1e3:.1f} ms")
+
+
+def _look_at_hosts(members: Sequence[Member]) -> Iterator[Finding]:
+    places: dict[str, list[Member]] = {}
+    for one in members:
+        places.setdefault(one.where, []).append(one)
+    for group in places.values():
+        if len(group) < 2:
+            continue
+        names = ", ".join(one.name for one in group)
+        shared = all("+shm:" in one.address for one in group)
+        how = "talk through shared memory" if shared else "talk through the network's loopback"
+        yield ok("host", f"{names} are on one host, {group[0].host}, and {how}")
