@@ -182,7 +182,7 @@ void Endpoint::Impl::announce_unexpected(const Peer& peer, const wire::Header& h
 void Endpoint::Impl::handle_gone(Time now, const dlcp_address& address) {
     for (const auto& peer : peers_) {
         const bool open = peer->state == Peer::State::established || peer->state == Peer::State::connecting;
-        if (open && same_address(peer->address, address)) peer_down(now, *peer, CommandError::peer_closed);
+        if (open && same_address(peer->address, address)) peer_down(now, *peer, CommandError::peer_gone);
     }
 }
 

@@ -55,6 +55,7 @@ enum class CommandError : std::uint8_t {
     receive_too_small,  // the message is longer than the receive buffer
     refused,            // the peer's receive was too small, or for another length
     wrong_size,         // the message has another length than an exact receive
+    peer_gone,          // the peer's process ended without a goodbye: its private channel says so
 };
 const char* name(CommandError error);
 

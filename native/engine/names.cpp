@@ -29,6 +29,7 @@ const char* name(CommandError error) {
         case CommandError::receive_too_small: return "receive_too_small";
         case CommandError::refused: return "refused";
         case CommandError::wrong_size: return "wrong_size";
+        case CommandError::peer_gone: return "peer_gone";
     }
     return "unknown";
 }
