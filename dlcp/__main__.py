@@ -2,7 +2,12 @@
 
 import sys
 
-if __name__ == "__main__":
+
+def _run() -> int:
     from dlcp.cli import main
 
-    sys.exit(main())
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(_run())

@@ -66,7 +66,8 @@ def examine_ranks(
     the store raises.
     """
     part = PrefixStore("dlcp-doctor", store)
-    findings = look_at_host(toward, environ)
+    # One rank of a host looks at it: several at once would measure each other.
+    findings = look_at_host(toward, environ) if environ.get("LOCAL_RANK", "0") == "0" else []
     card: dict[str, Any] = {"where": this_place(), "findings": [one.to_json() for one in findings]}
     job: Job | None = None
     try:
@@ -140,11 +141,10 @@ def _conclude(
     hosts: dict[str, dict[str, Any]] = {}
     for rank, card in enumerate(cards):
         member = card.get("member", {})
-        host = hosts.setdefault(
-            card["where"],
-            {"name": member.get("host", f"rank {rank}"), "ranks": [], "findings": card["findings"]},
-        )
+        nobody = {"name": member.get("host", f"rank {rank}"), "ranks": [], "findings": []}
+        host = hosts.setdefault(card["where"], nobody)
         host["ranks"].append(rank)
+        host["findings"] = host["findings"] or card["findings"]
     refusals = [
         fail("start", f"rank {rank} cannot take part: {card['refusal']}")
         for rank, card in enumerate(cards)
