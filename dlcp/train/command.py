@@ -1,0 +1,246 @@
+"""The words of `dlcp train`: what they mean, what is refused, and what is left behind.
+
+Exit status: 0 done, 1 the result is wrong (ranks disagree, or loss changed the weights), 2 bad words or a rank that
+failed, 130 Ctrl-C or SIGTERM. Bad words are refused before anything starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from dlcp.arguments import Parser
+from dlcp.errors import DlcpError
+from dlcp.train import table
+from dlcp.train.conduct import conduct
+from dlcp.train.errors import TrainError
+from dlcp.train.plan import EPOCHS, MODELS, MODES, WORLD_SIZE_MAX, Links, Plan, plan_runs
+from dlcp.train.record import Record
+from dlcp.train.view import open_view
+
+BACKENDS = ("dlcp", "gloo")
+RECORD_NAME, PICTURE_NAME, PAGE_NAME = "record.json", "training.png", "training.html"
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Does what the words say. Returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        if options.draw is not None:
+            record = Record.load(options.draw)
+            if not record.runs:
+                raise TrainError(f"{options.draw} holds no run")
+            output = options.output or options.draw.parent
+        else:
+            plan = _plan(parser, options)
+            output = plan.output
+            with _terminating(), contextlib.closing(open_view(sys.stdout)) as view:
+                record = conduct(plan, view)
+            record.save(output / RECORD_NAME)
+        print()
+        for line in table.lines(record):
+            print(line)
+        if not options.no_picture:
+            _draw(record, output)
+    except DlcpError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 1 if any(line.startswith("WRONG") for line in table.findings(record)) else 0
+
+
+def _draw(record: Record, output: Path) -> None:
+    """The picture and the page; without matplotlib a sentence instead."""
+    try:
+        from dlcp.train.figure import draw
+    except ImportError as error:
+        print(
+            f"\nno picture: {error}; pip install 'dlcp[demo]', then dlcp train --draw {output / RECORD_NAME}"
+        )
+        return
+    from dlcp.train.page import write_page
+
+    output.mkdir(parents=True, exist_ok=True)
+    draw(record, output / PICTURE_NAME)
+    write_page(record, output / PAGE_NAME)
+    print(f"\npicture: {output / PICTURE_NAME}\npage:    {output / PAGE_NAME}")
+
+
+@contextlib.contextmanager
+def _terminating() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does, so that ranks and namespaces are cleared away."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# --- words ----------------------------------------------------------------------------------------------------
+
+
+_EPILOG = """\
+models:
+  digits      scikit-learn's handwritten digits, by a convolutional network
+  language    Python's own library, byte by byte, by a transformer
+
+modes:
+  compare     Gloo without loss (with --lab also with it), then the backend with loss
+  single      only the backend, with loss
+  study       for each seed: Gloo, the backend without loss, the backend with loss
+"""
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="dlcp train",
+        description="Trains small models on real data, data-parallel on ranks of this machine: over Gloo\n"
+        "on a network without loss, then over dlcp on one that loses packets, side by side.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_argument_group("what is trained")
+    what.add_argument(
+        "--model",
+        choices=(*MODELS, "all"),
+        default="all",
+        help="default: all",
+    )
+    what.add_argument(
+        "--mode", choices=MODES, default="compare", help="which runs, see below; default: compare"
+    )
+    what.add_argument(
+        "--backend", choices=BACKENDS, default="dlcp", help="the backend to look at; default: dlcp"
+    )
+    what.add_argument(
+        "--world-size",
+        type=_integer(1, WORLD_SIZE_MAX),
+        default=4,
+        metavar="N",
+        help=f"ranks, 1 to {WORLD_SIZE_MAX}; default: 4",
+    )
+    defaults = ", ".join(f"{count} for {model}" for model, count in EPOCHS.items())
+    what.add_argument("--epochs", type=_integer(1, 10_000), metavar="N", help=f"default: {defaults}")
+    what.add_argument(
+        "--seeds", type=_integer(1, 100), metavar="N", help="seeds 0 to N - 1; default: 1, in a study 3"
+    )
+    network = parser.add_argument_group("the network")
+    network.add_argument(
+        "--loss",
+        type=_percentage,
+        default=0.01,
+        metavar="PERCENT",
+        help="of the packets that arrive, 0 to 50; default: 1",
+    )
+    network.add_argument(
+        "--lab",
+        action="store_true",
+        help="a network namespace per rank, joined by links that are shaped and lose packets (root only); otherwise "
+        "loopback, where dlcp's own driver drops them",
+    )
+    network.add_argument(
+        "--rate",
+        type=_rate,
+        metavar="RATE",
+        help="of each link of the lab, such as 200M or 1G bit/s; default: 1G",
+    )
+    network.add_argument(
+        "--timeout",
+        type=_integer(1, 3600),
+        default=60,
+        metavar="S",
+        help="seconds for one all-reduce; default: 60",
+    )
+    report = parser.add_argument_group("the report")
+    report.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help=f"folder for {RECORD_NAME}, {PICTURE_NAME}, {PAGE_NAME} and logs; default: dlcp-train",
+    )
+    report.add_argument("--no-picture", action="store_true", help="only the record and the table")
+    report.add_argument(
+        "--draw", type=Path, metavar="RECORD", help="train nothing; report on a stored record again"
+    )
+    return parser
+
+
+def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
+    """The plan that the words describe. Ends the program with status 2 if they contradict each other."""
+    if options.rate is not None and not options.lab:
+        parser.error("--rate shapes the links of the lab; give --lab too")
+    if options.lab and options.world_size < 2:
+        parser.error("--world-size 1 has no links to shape; give --lab at least 2 ranks")
+    if options.backend == "gloo" and options.loss and not options.lab and options.mode != "compare":
+        parser.error(
+            "--loss is injected by dlcp's driver; Gloo loses packets only in the --lab (or give --loss 0)"
+        )
+    if options.backend == "gloo" and options.mode == "compare" and not options.lab:
+        parser.error("--backend gloo would be compared with itself; give --mode single --loss 0, or --lab")
+    models = MODELS if options.model == "all" else (options.model,)
+    if "digits" in models and importlib.util.find_spec("sklearn") is None:
+        parser.error("--model digits needs scikit-learn: pip install 'dlcp[demo]', or give --model language")
+    output = options.output or Path("dlcp-train")
+    if output.exists() and not output.is_dir():
+        parser.error(f"--output {output} is a file; give a folder")
+    seeds = options.seeds or (3 if options.mode == "study" else 1)
+    return Plan(
+        runs=plan_runs(
+            options.mode,
+            models,
+            options.backend,
+            options.loss,
+            range(seeds),
+            options.epochs,
+            gloo_with_loss=options.lab,
+        ),
+        world_size=options.world_size,
+        output=output,
+        links=Links(options.rate or 10**9) if options.lab else None,
+        step_timeout_s=options.timeout,
+    )
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def _percentage(text: str) -> float:
+    """The ratio that a percentage stands for."""
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 50:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 50 percent")
+    return value / 100
+
+
+def _rate(text: str) -> int:
+    """Bits per second."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG])(?:bit(?:/s)?)?", text)
+    rate = float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]] if match else 0.0
+    if not 1e6 <= rate <= 1e11:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 1M to 100G")
+    return round(rate)

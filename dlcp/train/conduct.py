@@ -1,0 +1,201 @@
+"""Carries out a plan: data, network, ranks, one run after another; the result is a record.
+
+Loss is the network's in the lab and the driver's elsewhere, so the same plan runs with and without root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dlcp import __version__
+from dlcp.train.data import prepare
+from dlcp.train.errors import TrainError
+from dlcp.train.plan import Links, Plan, Run
+from dlcp.train.ranks import Ranks
+from dlcp.train.record import Epoch, Network, Record, RunRecord
+
+if TYPE_CHECKING:
+    from dlcp.lab import Lab
+
+# UDP payload of a full Ethernet frame. Loopback would carry six times as much, and one loss would be another thing.
+ETHERNET_DATAGRAM_BYTES = 1472
+
+
+class View(Protocol):
+    """Who watches. Calls come in the order of the runs."""
+
+    def begin(self, record: Record, plan: Plan) -> None:
+        """The ranks are about to start."""
+        ...
+
+    def run_begins(self, current: RunRecord) -> None:
+        """A run has been ordered."""
+        ...
+
+    def stepped(self, current: RunRecord, step: int, steps: int) -> None:
+        """Rank 0 has done so many steps."""
+        ...
+
+    def epoch_over(self, current: RunRecord) -> None:
+        """The run's record has another epoch."""
+        ...
+
+    def run_over(self, done: RunRecord) -> None:
+        """The run's record is complete."""
+        ...
+
+
+@dataclass(slots=True)
+class _Hearing:
+    """Collects what the ranks say of one run."""
+
+    current: RunRecord
+    view: View
+    done: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def listen(self, rank: int, report: dict[str, Any]) -> None:
+        event = report.pop("event")
+        if event == "step":
+            self.view.stepped(self.current, report["step"], report["steps"])
+        elif event == "epoch":
+            self.current.epochs.append(Epoch(**report))
+            self.view.epoch_over(self.current)
+        elif event == "done":
+            self.done[rank] = report
+
+    def finish(self) -> None:
+        by_rank = [self.done[rank] for rank in sorted(self.done)]
+        for name in ("parameters", "steps", "wall_s", "step_s", "communication_s", "sample"):
+            setattr(self.current, name, by_rank[0][name])
+        self.current.cpu_s = [one["cpu_s"] for one in by_rank]
+        self.current.digests = [one["digest"] for one in by_rank]
+        self.current.network = [Network(**one["network"]) for one in by_rank if one["network"] is not None]
+
+
+def conduct(plan: Plan, view: View) -> Record:
+    """Does all runs of a plan and returns their record. Blocks to the end.
+
+    Raises RankError: a rank failed; TrainError: the data or the lab's tools are not here.
+    """
+    record = Record(
+        world_size=plan.world_size,
+        host=_describe_host(),
+        network=_describe_network(plan),
+        started=datetime.now(UTC).astimezone().isoformat(" ", "minutes"),
+    )
+    start_s = time.monotonic()
+    plan.output.mkdir(parents=True, exist_ok=True)
+    view.begin(record, plan)
+    with _network(plan.links, plan.world_size) as network, network.ranks(plan) as ranks:
+        # While the ranks import torch.
+        data = {model: prepare(model, plan.output) for model in plan.models}
+        for run in plan.runs:
+            hearing = _Hearing(RunRecord(run), view)
+            record.runs.append(hearing.current)
+            options = network.prepare(run)
+            view.run_begins(hearing.current)
+            ranks.train(
+                run, data[run.model], options=options, timeout_s=plan.step_timeout_s, listen=hearing.listen
+            )
+            hearing.finish()
+            view.run_over(hearing.current)
+    for path in data.values():
+        path.unlink()
+    record.wall_s = time.monotonic() - start_s
+    return record
+
+
+# --- the network ----------------------------------------------------------------------------------------------
+
+
+class _Loopback:
+    """All ranks on 127.0.0.1; what is lost is lost by dlcp's own driver."""
+
+    def ranks(self, plan: Plan) -> Ranks:
+        return Ranks(plan.world_size, plan.output / "logs", environment={"GLOO_SOCKET_IFNAME": "lo"})
+
+    def prepare(self, run: Run) -> dict[str, Any]:
+        """What the ranks' dlcp groups are to be opened with."""
+        options: dict[str, Any] = {"shm": False}  # a network is what there is to see
+        if run.way.loss_ratio:
+            options["inject_loss_ratio"] = run.way.loss_ratio
+        if "DLCP_MAX_DATAGRAM_BYTES" not in os.environ:
+            options["max_datagram_bytes"] = ETHERNET_DATAGRAM_BYTES
+        return options
+
+
+class _InLab:
+    """A network namespace per rank; what is lost is lost on arrival in the kernel, whatever the backend."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    def ranks(self, plan: Plan) -> Ranks:
+        from dlcp.lab.netlab import INTERFACE
+
+        return Ranks(
+            plan.world_size,
+            plan.output / "logs",
+            host=self._lab.addresses[0],
+            environment={"GLOO_SOCKET_IFNAME": INTERFACE, "DLCP_INTERFACE": INTERFACE},
+            command=self._lab.command,
+        )
+
+    def prepare(self, run: Run) -> dict[str, Any]:
+        from dlcp.lab import Loss
+
+        self._lab.set_loss(Loss(run.way.loss_ratio))
+        return {"shm": False}
+
+
+@contextlib.contextmanager
+def _network(links: Links | None, world_size: int) -> Iterator[_Loopback | _InLab]:
+    if links is None:
+        yield _Loopback()
+        return
+    from dlcp.lab import Lab, LabError, missing
+
+    if (reason := missing()) is not None:
+        raise TrainError(f"{reason}; without --lab the driver loses the packets")
+    try:
+        with Lab(hosts=world_size, rate_bps=links.rate_bps) as lab:
+            yield _InLab(lab)
+    except LabError as error:
+        raise TrainError(f"the network lab: {error}") from error
+
+
+def _describe_network(plan: Plan) -> str:
+    if plan.links is not None:
+        rate = f"{plan.links.rate_bps / 1e6:g} Mbit/s"
+        return f"{plan.world_size} network namespaces, {rate} each, MTU 1500; loss on arrival, in the kernel"
+    words = "loopback, datagrams of Ethernet's size, no shared memory"
+    if any(run.way.loss_ratio for run in plan.runs):
+        words += "; loss injected per packet on arrival"
+    return words
+
+
+def _describe_host() -> dict[str, str]:
+    return {
+        "dlcp": __version__,
+        "torch": metadata.version("torch"),
+        "Python": platform.python_version(),
+        "Linux": platform.release(),
+        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+    }
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()

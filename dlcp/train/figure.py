@@ -1,0 +1,341 @@
+"""A record as one picture: per model the curves of all ways and the time of every step; below, what the network did.
+
+What is to be seen: whether the curves lie on each other although packets were lost, and what a step cost. The reference
+is drawn broad and pale, what is compared with it thin and dark on top, so that both are seen where they coincide.
+Needs matplotlib; draws without a display.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from dlcp.train.plan import Way, percent
+from dlcp.train.record import Epoch, Network, Record
+from dlcp.train.table import Row, circumstances, data_size, findings, number, quantile, rows, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.text import Text
+    from matplotlib.transforms import Transform
+
+INK, SOFT, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff"
+GLOO, GLOO_LOSSY, CLEAN, LOSSY = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c"
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": "#b8c2cc",
+    "axes.labelcolor": SOFT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "svg.fonttype": "path",
+}
+WIDTH_INCHES, HEAD_INCHES, ROW_INCHES, NETWORK_INCHES, LINE_INCHES = 14.0, 1.25, 3.9, 1.35, 0.21
+MODELS = {"digits": "convolutional network", "language": "transformer"}
+# More points than this say no more, and a vector picture of them would be large.
+POINTS_MAX = 400
+
+
+def draw(record: Record, path: Path) -> None:
+    """Writes the picture; the kind of file is that of the path's ending: .png, .svg, .pdf."""
+    with mpl.rc_context(STYLE):
+        _figure(record).savefig(path, dpi=150, facecolor=PAPER)
+
+
+def as_svg(record: Record) -> str:
+    """The picture as the text of an <svg> element."""
+    text = io.StringIO()
+    with mpl.rc_context(STYLE):
+        _figure(record).savefig(text, format="svg", facecolor="none", metadata={"Date": None})
+    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
+
+
+def colour(way: Way) -> str:
+    """The colour of a way, here and on the page."""
+    if way.backend == "gloo":
+        return GLOO_LOSSY if way.loss_ratio else GLOO
+    return LOSSY if way.loss_ratio else CLEAN
+
+
+# --- layout ---------------------------------------------------------------------------------------------------
+
+
+def _figure(record: Record) -> Figure:
+    models = record.models
+    total = lossy_total(record)
+    foot = 0.25 + LINE_INCHES * len(findings(record))
+    height = HEAD_INCHES + ROW_INCHES * len(models) + foot + (NETWORK_INCHES if total else 0.0)
+    figure = Figure(figsize=(WIDTH_INCHES, height))
+    FigureCanvasAgg(figure)  # measures words
+    _head(figure, record, height)
+    top = height - HEAD_INCHES
+    for place, model in enumerate(models):
+        _model(figure, record, model, top - place * ROW_INCHES, height)
+    if total is not None:
+        _network(figure, total, foot + NETWORK_INCHES, height)
+    _foot(figure, record, height)
+    return figure
+
+
+def _head(figure: Figure, record: Record, height: float) -> None:
+    lossy = next((one.run.way for one in record.runs if one.run.way.loss_ratio), None)
+    title = (
+        f"Training over a network that loses {percent(lossy.loss_ratio)} of its packets"
+        if lossy is not None
+        else "Training without loss"
+    )
+    figure.text(0.04, 1 - 0.42 / height, title, fontsize=19, fontweight="bold", va="center")
+    words = f"{record.world_size} ranks, data-parallel  ·  {record.network}"
+    figure.text(0.04, 1 - 0.78 / height, words, fontsize=10.5, color=SOFT, va="center")
+
+
+def _model(figure: Figure, record: Record, model: str, top: float, height: float) -> None:
+    """One row of panels; `top` in inches from the figure's lower edge."""
+    level = (top - 0.1) / height
+    name = figure.text(0.04, level, title(model), fontsize=13, fontweight="bold", va="center")
+    words = f"{MODELS[model]}, {circumstances(record, model)}"
+    figure.text(_right_end(figure, name) + 0.014, level, words, fontsize=10, color=SOFT, va="center")
+    found = rows(record, model)
+    lower, panel = (top - ROW_INCHES + 0.75) / height, (ROW_INCHES - 1.5) / height
+    loss = figure.add_axes((0.055, lower, 0.26, panel))
+    accuracy = figure.add_axes((0.375, lower, 0.26, panel))
+    steps = figure.add_axes((0.72, lower, 0.2, panel))
+    _curves(loss, found, "loss")
+    _curves(accuracy, found, "accuracy")
+    _steps(steps, found)
+    _legend(figure, found, (top - 0.1) / height)
+
+
+def _legend(figure: Figure, found: Sequence[Row], level: float) -> None:
+    """The ways, with their colours, at the right end of a model's headline."""
+    right = 0.975
+    for row in reversed(found):
+        words = figure.text(right, level, row.way.name, fontsize=10.5, ha="right", va="center")
+        left = _left_end(figure, words)
+        _line(figure, left - 0.027, left - 0.009, level, colour(row.way), _width(row.way))
+        right = left - 0.045
+
+
+# --- panels ---------------------------------------------------------------------------------------------------
+
+
+def _curves(axes: Axes, found: Sequence[Row], name: str) -> None:
+    """A line per run over the epochs, and the last values."""
+    _frame(axes, f"{name} on what was kept out of the training")
+    every = [_value(epoch, name) for row in found for run in row.runs for epoch in run.epochs]
+    # A loss that falls by much shows its end only on a logarithmic scale.
+    log = name == "loss" and max(every) > 10 * min(every)
+    for depth, row in enumerate(found):
+        for run in row.runs:
+            places = [epoch.epoch for epoch in run.epochs]
+            values = [_value(epoch, name) for epoch in run.epochs]
+            several = len(row.runs) > 1
+            axes.plot(
+                places,
+                values,
+                color=colour(row.way),
+                lw=_width(row.way) * (0.6 if several else 1),
+                alpha=0.75 if several else 1,
+                zorder=3 + depth,
+                solid_capstyle="round",
+                solid_joinstyle="round",
+                marker="o" if row.way.loss_ratio and not several else None,
+                ms=3.2,
+                clip_on=False,
+            )
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.set_xlim(0, max(run.last.epoch for row in found for run in row.runs))
+    if log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=8))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(axis="y", which="minor", length=0)
+    elif name == "accuracy":
+        axes.set_ylim(0, 100 if max(every) > 80 else max(every) * 1.12)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    _last_values(axes, found, name)
+
+
+def _value(epoch: Epoch, name: str) -> float:
+    return epoch.accuracy * 100 if name == "accuracy" else epoch.loss
+
+
+def _last_values(axes: Axes, found: Sequence[Row], name: str) -> None:
+    """The final value of each way, in its colour, listed where the curves leave room."""
+    for place, row in enumerate(found):
+        values = [_value(run.last, name) for run in row.runs]
+        middle = sum(values) / len(values)
+        words = f"{middle:.1f} %" if name == "accuracy" else f"{middle:.3f}"
+        if len(values) > 1:
+            words += f" ± {_deviation(values):.1f}" if name == "accuracy" else f" ± {_deviation(values):.3f}"
+        level = 0.93 - 0.105 * place if name == "loss" else 0.07 + 0.105 * (len(found) - 1 - place)
+        axes.text(
+            0.99,
+            level,
+            words,
+            transform=axes.transAxes,
+            ha="right",
+            va="center",
+            color=_dark(row.way),
+            fontsize=12,
+            fontweight="bold",
+        )
+
+
+def _steps(axes: Axes, found: Sequence[Row]) -> None:
+    """Every step as a point, a row per way; median and 99th percentile as marks with their values."""
+    _frame(axes, "time per step")
+    axes.text(1.275, 1.052, "in all-reduce", transform=axes.transAxes, fontsize=10, color=SOFT, ha="right")
+    times = {row.way: [step * 1e3 for run in row.runs for step in run.step_s[1:]] for row in found}
+    low = min(min(values) for values in times.values())
+    high = max(quantile(values, 0.99) for values in times.values())
+    axes.set_xscale("log")
+    axes.set_xlim(low * 0.85, high * 1.25)
+    draw = random.Random(0)
+    for place, row in enumerate(reversed(found)):
+        values = times[row.way]
+        shown = values if len(values) <= POINTS_MAX else draw.sample(values, POINTS_MAX)
+        heights = [place + draw.uniform(-0.16, 0.16) for _ in shown]
+        axes.plot(
+            shown, heights, ".", ms=4.5, mew=0, color=colour(row.way), alpha=0.45, zorder=3, rasterized=True
+        )
+        middle, tail = quantile(values, 0.5), quantile(values, 0.99)
+        for value, size in ((middle, 0.3), (tail, 0.2)):
+            axes.plot([value, value], [place - size, place + size], color=_dark(row.way), lw=2.2, zorder=5)
+        axes.text(
+            middle, place + 0.34, f"{middle:.0f} ms", ha="center", va="bottom", fontsize=10, fontweight="bold",
+            color=_dark(row.way), zorder=6,
+        )  # fmt: skip
+        axes.text(
+            tail,
+            place + 0.24,
+            f"p99 {tail:.0f}",
+            ha="center",
+            va="bottom",
+            fontsize=8.5,
+            color=SOFT,
+            zorder=6,
+        )
+        share = sum(sum(run.communication_s) for run in row.runs) / sum(sum(run.step_s) for run in row.runs)
+        axes.text(1.275, place, f"{share:.0%}".replace("%", " %"), transform=_beside(axes), ha="right", va="center",
+            fontsize=10.5, fontweight="bold", color=_dark(row.way),
+        )  # fmt: skip
+    axes.set_ylim(-0.5, len(found) - 0.5 + 0.2)
+    axes.set_yticks(range(len(found)), [row.way.name.replace(", ", ",\n") for row in reversed(found)])
+    axes.grid(False, axis="y")
+    axes.grid(True, axis="x", color=FAINT, lw=0.8)
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", which="minor", length=0)
+    axes.set_xlabel("ms")
+
+
+def _network(figure: Figure, total: Network, top: float, height: float) -> None:
+    """What happened to all packets of the lossy runs, as large numbers; `top` in inches from the lower edge."""
+    level = (top - 0.3) / height
+    _line(figure, 0.04, 0.975, level + 0.22 / height, FAINT, 1)
+    arrived = total.received_packets + total.injected_packets
+    lost = total.injected_packets or total.lost_packets
+    extra = (total.sent_bytes - total.gradient_bytes) / max(1, total.gradient_bytes)
+    tiles = [
+        (number(total.sent_packets), "packets sent", data_size(total.sent_bytes)),
+        (number(lost), "lost on the way", f"{lost / max(1, arrived):.2%} of them".replace("%", " %")),
+        (number(total.repair_packets), "sent again", data_size(total.repair_bytes)),
+        (number(total.marked_packets), "marked as congested", "by the network"),
+        ("0", "gradients missing", "plain collectives are exact"),
+        (f"{extra * 100:.1f} %", "overhead", "headers, tags, control, repairs"),
+    ]
+    step = (0.975 - 0.04) / len(tiles)
+    for place, (value, what, more) in enumerate(tiles):
+        left = 0.04 + place * step
+        strong = LOSSY if what == "lost on the way" else INK
+        figure.text(
+            left, level - 0.18 / height, value, fontsize=19, fontweight="bold", color=strong, va="center"
+        )
+        figure.text(left, level - 0.5 / height, what, fontsize=10.5, va="center")
+        figure.text(left, level - 0.71 / height, more, fontsize=9, color=SOFT, va="center")
+
+
+def _foot(figure: Figure, record: Record, height: float) -> None:
+    """What follows from it all, a line each at the lower edge."""
+    found = findings(record)
+    for place, line in enumerate(found):
+        figure.text(
+            0.04, (0.24 + LINE_INCHES * (len(found) - 1 - place)) / height, line, fontsize=9.5, va="center",
+            color="#c92a2a" if line.startswith("WRONG") else SOFT,
+        )  # fmt: skip
+
+
+# --- small things ---------------------------------------------------------------------------------------------
+
+
+def lossy_total(record: Record) -> Network | None:
+    """All runs that lost packets and counted them, together; None: there were none."""
+    counted = [total for one in record.runs if one.run.way.loss_ratio and (total := one.totals()) is not None]
+    if not counted:
+        return None
+    sums = {
+        name: sum(getattr(total, name) for total in counted)
+        for name in Network.__dataclass_fields__
+        if name != "rtt_s"
+    }
+    return Network(**sums)
+
+
+def _frame(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=10, color=SOFT, loc="left", pad=9)
+    axes.grid(True, axis="y", color=FAINT, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.spines["left"].set_visible(False)
+
+
+def _width(way: Way) -> float:
+    return 5.0 if way == Way("gloo") else 1.9
+
+
+def _dark(way: Way) -> str:
+    """A colour for words: what is pale as a line is not to be read."""
+    return {GLOO: "#66758a"}.get(colour(way), colour(way))
+
+
+def _deviation(values: Sequence[float]) -> float:
+    middle = sum(values) / len(values)
+    return float((sum((value - middle) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
+
+
+def _line(figure: Figure, left: float, right: float, level: float, ink: str, width: float) -> None:
+    """A horizontal line in shares of the figure."""
+    figure.add_artist(Line2D([left, right], [level, level], color=ink, lw=width, solid_capstyle="round"))
+
+
+def _left_end(figure: Figure, words: Text) -> float:
+    """Where words begin, as a share of the figure's width."""
+    return float(words.get_window_extent().x0 / figure.bbox.width)
+
+
+def _right_end(figure: Figure, words: Text) -> float:
+    """Where words end, as a share of the figure's width."""
+    return float(words.get_window_extent().x1 / figure.bbox.width)
+
+
+def _beside(axes: Axes) -> Transform:
+    """Along the panel's width in shares of it, along its height in data."""
+    return axes.get_yaxis_transform()

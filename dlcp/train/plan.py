@@ -1,0 +1,117 @@
+"""What is to be run: which models over which backends, from which seeds, on how many ranks. Values only.
+
+A *run* is one training of one model from one seed. A *way* is what carries its gradients: a backend and the share of
+packets that the network loses. Runs that differ only in the way are what a report compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+MODELS = ("digits", "language")
+# Epochs that bring a model to where its curve bends; together they take about half of the three minutes allowed.
+EPOCHS = {"digits": 20, "language": 12}
+MODES = ("compare", "single", "study")
+WORLD_SIZE_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What carries the gradients."""
+
+    backend: str
+    loss_ratio: float = 0.0
+    """Of the packets on their way, 0 to 1."""
+
+    @property
+    def name(self) -> str:
+        """For people: "dlcp, 1 % loss"."""
+        shown = {"gloo": "Gloo"}.get(self.backend, self.backend)
+        return f"{shown}, {percent(self.loss_ratio) if self.loss_ratio else 'no'} loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training of one model."""
+
+    model: str
+    way: Way
+    seed: int
+    epochs: int
+
+    @property
+    def name(self) -> str:
+        """For people: "digits over dlcp, 1 % loss, seed 0"."""
+        return f"{self.model} over {self.way.name}, seed {self.seed}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Run:
+        """What as_dict() gave."""
+        return cls(**(values | {"way": Way(**values["way"])}))
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The network of --lab: a namespace per rank, and what each one's interface carries."""
+
+    rate_bps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything one call of the program does, in order."""
+
+    runs: tuple[Run, ...]
+    world_size: int
+    output: Path
+    links: Links | None = None
+    """None: all ranks on loopback, and dlcp's own driver drops packets."""
+    step_timeout_s: float = 60.0
+    """After which a collective that does not end fails."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """In the order of their first run."""
+        return tuple(dict.fromkeys(run.model for run in self.runs))
+
+
+def plan_runs(
+    mode: str,
+    models: Sequence[str],
+    backend: str,
+    loss_ratio: float,
+    seeds: Sequence[int],
+    epochs: int | None,
+    *,
+    gloo_with_loss: bool = False,
+) -> tuple[Run, ...]:
+    """The runs of a mode. `epochs` None: as many as the model wants.
+
+    compare: Gloo without loss, also with it if `gloo_with_loss`, then `backend` with it. single: only that. study: for
+    each seed Gloo, and `backend` without and with loss. Models come one after another, and no run comes twice.
+    """
+    lossy = Way(backend, loss_ratio)
+    also = (Way("gloo", loss_ratio),) if gloo_with_loss else ()
+    ways = {
+        "compare": (Way("gloo"), *also, lossy),
+        "single": (lossy,),
+        "study": (Way("gloo"), Way(backend), lossy),
+    }[mode]
+    return tuple(
+        Run(model, way, seed, EPOCHS[model] if epochs is None else epochs)
+        for model in models
+        for seed in seeds
+        for way in dict.fromkeys(ways)
+    )
+
+
+def percent(ratio: float) -> str:
+    """A ratio for people: "1 %"."""
+    return f"{ratio * 100:.3g} %"

@@ -1,0 +1,152 @@
+"""The record of a call: everything its report shows, as plain values that go to JSON and back.
+
+A report is drawn from a record alone, so a stored one can be drawn again. Times are in seconds; what is counted per
+rank is a list with one entry per rank.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dlcp.train.errors import TrainError
+from dlcp.train.plan import Run
+
+# Raised when a field changes its meaning: an old record is then refused rather than misread.
+VERSION = 1
+
+
+@dataclass(slots=True)
+class Epoch:
+    """How good a model was after an epoch."""
+
+    epoch: int
+    """From 1; 0 is before the first step."""
+    train_loss: float | None
+    """Mean over the epoch's steps and ranks; None before the first."""
+    loss: float
+    """Of what was kept out of the training."""
+    accuracy: float
+    wall_s: float
+    """Since the run's first step began."""
+
+
+@dataclass(slots=True)
+class Network:
+    """What one rank's endpoint counted over a run."""
+
+    sent_packets: int = 0
+    sent_bytes: int = 0
+    """UDP payload: gradients, headers, tags, control."""
+    gradient_bytes: int = 0
+    """Of it, gradients, sent for the first time."""
+    repair_packets: int = 0
+    repair_bytes: int = 0
+    received_packets: int = 0
+    injected_packets: int = 0
+    """Arrived and dropped on purpose."""
+    lost_packets: int = 0
+    """Declared lost by this sender, less those that came late."""
+    marked_packets: int = 0
+    """Arrived with the network's congestion mark."""
+    refused_packets: int = 0
+    """Foreign, forged, replayed or damaged."""
+    rtt_s: float = 0.0
+    """Smallest round-trip time to a peer; the median of the peers."""
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """One training, from its first step to its last."""
+
+    run: Run
+    parameters: int = 0
+    steps: int = 0
+    wall_s: float = 0.0
+    epochs: list[Epoch] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)
+    """Of rank 0: batch, forward, backward with its all-reduce, optimizer."""
+    communication_s: list[float] = field(default_factory=list)
+    """Of rank 0, per step: from the first all-reduce's start to the last one's end; it waits for other ranks too."""
+    cpu_s: list[float] = field(default_factory=list)
+    """Per rank: user and system time of the run."""
+    digests: list[str] = field(default_factory=list)
+    """Per rank: SHA-256 of the final weights."""
+    network: list[Network] = field(default_factory=list)
+    """Per rank; empty for a backend that does not say."""
+    sample: str = ""
+
+    @property
+    def replicas_agree(self) -> bool:
+        """Whether all ranks ended with the same bits."""
+        return len(set(self.digests)) == 1
+
+    @property
+    def last(self) -> Epoch:
+        """After the last epoch."""
+        return self.epochs[-1]
+
+    def totals(self) -> Network | None:
+        """All ranks together; None if nothing was counted. The round-trip time is the median rank's."""
+        if not self.network:
+            return None
+        names = [name for name in Network.__dataclass_fields__ if name != "rtt_s"]
+        sums = {name: sum(getattr(rank, name) for rank in self.network) for name in names}
+        times = sorted(rank.rtt_s for rank in self.network)
+        return Network(**sums, rtt_s=times[len(times) // 2])
+
+
+@dataclass(slots=True)
+class Record:
+    """One call: where it ran, and its runs."""
+
+    world_size: int
+    host: dict[str, str] = field(default_factory=dict)
+    """Facts about the machine, in words."""
+    network: str = ""
+    """What the packets went through, in words."""
+    started: str = ""
+    """Date and time."""
+    wall_s: float = 0.0
+    runs: list[RunRecord] = field(default_factory=list)
+
+    @property
+    def models(self) -> list[str]:
+        """In the order of their first run."""
+        return list(dict.fromkeys(one.run.model for one in self.runs))
+
+    def of_model(self, model: str) -> list[RunRecord]:
+        """The runs of one model, in order."""
+        return [one for one in self.runs if one.run.model == model]
+
+    def save(self, path: Path) -> None:
+        """Writes it as JSON."""
+        path.write_text(json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Record:
+        """What save() wrote. Raises TrainError: it cannot be read, or is of another version."""
+        try:
+            values: dict[str, Any] = json.loads(path.read_text())
+            version = values.pop("version")
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise TrainError(f"{path} is no record of a training: {error}") from error
+        if version != VERSION:
+            raise TrainError(f"{path} is a record of version {version}; this program reads version {VERSION}")
+        return cls(**(values | {"runs": [run_from_dict(one) for one in values["runs"]]}))
+
+
+def run_from_dict(values: dict[str, Any]) -> RunRecord:
+    """The run that asdict() of a RunRecord describes."""
+    return RunRecord(
+        **(
+            values
+            | {
+                "run": Run.from_dict(values["run"]),
+                "epochs": [Epoch(**one) for one in values["epochs"]],
+                "network": [Network(**one) for one in values["network"]],
+            }
+        )
+    )

@@ -1,0 +1,209 @@
+"""A record as text: a table per model, what the network did, and what follows from both.
+
+Compared are runs of one model; several seeds become a mean and a spread. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean, median, stdev
+
+from dlcp.train.plan import Way, percent
+from dlcp.train.record import Network, Record, RunRecord
+
+
+def lines(record: Record) -> Iterator[str]:
+    """The whole report as plain lines."""
+    for model in record.models:
+        yield from _model_lines(record, model)
+        yield ""
+    yield from _network_lines(record)
+    yield from findings(record)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The runs of one model over one way: a run per seed."""
+
+    way: Way
+    runs: Sequence[RunRecord]
+
+    def cells(self) -> list[str]:
+        """As COLUMNS names them."""
+        return [
+            spread([run.last.loss for run in self.runs], "{:.4f}"),
+            spread([run.last.accuracy * 100 for run in self.runs], "{:.1f}", " %"),
+            f"{median(t for run in self.runs for t in run.step_s) * 1e3:.1f} ms",
+            f"{quantile([t for run in self.runs for t in run.step_s], 0.99) * 1e3:.1f} ms",
+            percent(sum(sum(run.communication_s) for run in self.runs) / total_step_s(self.runs)),
+            f"{mean(sum(run.cpu_s) for run in self.runs):.1f} s",
+            f"{mean(run.wall_s for run in self.runs):.1f} s",
+        ]
+
+
+COLUMNS = ("", "loss", "accuracy", "step p50", "step p99", "all-reduce", "CPU", "time")
+
+
+def rows(record: Record, model: str) -> list[Row]:
+    """A row per way, in the order of the runs."""
+    runs = record.of_model(model)
+    return [
+        Row(way, [run for run in runs if run.run.way == way])
+        for way in dict.fromkeys(run.run.way for run in runs)
+    ]
+
+
+def title(model: str) -> str:
+    """What a model is, in a few words."""
+    return {"digits": "Handwritten digits", "language": "Python's library, byte by byte"}[model]
+
+
+def circumstances(record: Record, model: str) -> str:
+    """What was trained how, in a line."""
+    first = record.of_model(model)[0]
+    seeds = len({run.run.seed for run in record.of_model(model)})
+    return f"{number(first.parameters)} parameters, {first.steps} steps, {record.world_size} ranks" + (
+        f", {seeds} seeds" if seeds > 1 else ""
+    )
+
+
+def network_rows(record: Record) -> list[tuple[str, list[str]]]:
+    """What the network did to each lossy or counted run, as NETWORK_COLUMNS names it."""
+    found = []
+    for one in record.runs:
+        if (total := one.totals()) is not None:
+            found.append((one.run.name, _network_cells(one, total)))
+    return found
+
+
+NETWORK_COLUMNS = ("", "packets", "sent", "lost", "sent again", "marked", "refused", "overhead")
+
+
+def findings(record: Record) -> list[str]:
+    """Sentences that say what the numbers show. A comparison that was not made is not mentioned."""
+    found = []
+    if record.runs and all(one.replicas_agree for one in record.runs):
+        found.append(f"In every run all {record.world_size} ranks ended with the same weights, bit for bit.")
+    for one in record.runs:
+        if not one.replicas_agree:
+            found.append(f"WRONG: the ranks of {one.run.name} ended with different weights.")
+    found += _identity(record)
+    for model in record.models:
+        found += _comparison(record, model)
+    return found
+
+
+def identical(record: Record) -> list[tuple[RunRecord, RunRecord, bool]]:
+    """Pairs of runs that differ in nothing but the loss, and whether their final weights are the same bits."""
+    return [
+        (clean, lossy, clean.digests == lossy.digests)
+        for clean in record.runs
+        for lossy in record.runs
+        if (clean.run.model, clean.run.seed, clean.run.epochs)
+        == (lossy.run.model, lossy.run.seed, lossy.run.epochs)
+        and clean.run.way.backend == lossy.run.way.backend
+        and not clean.run.way.loss_ratio
+        and lossy.run.way.loss_ratio
+    ]
+
+
+def spread(values: Sequence[float], form: str, unit: str = "") -> str:
+    """One value, or the mean of several and their standard deviation."""
+    if len(values) == 1:
+        return form.format(values[0]) + unit
+    return f"{form.format(mean(values))} ± {form.format(stdev(values))}{unit}"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that this share of all is not above."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def total_step_s(runs: Sequence[RunRecord]) -> float:
+    """Time in steps, of rank 0."""
+    return sum(sum(run.step_s) for run in runs)
+
+
+def data_size(count: float) -> str:
+    """Bytes for people: "12.3 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError("not reached")
+
+
+def number(count: int) -> str:
+    """An integer for people: groups of three digits."""
+    return f"{count:,}".replace(",", " ")
+
+
+# --- parts ----------------------------------------------------------------------------------------------------
+
+
+def _model_lines(record: Record, model: str) -> Iterator[str]:
+    yield f"{title(model)}: {circumstances(record, model)}"
+    yield from _align([COLUMNS, *((row.way.name, *row.cells()) for row in rows(record, model))])
+
+
+def _network_lines(record: Record) -> Iterator[str]:
+    if not (found := network_rows(record)):
+        return
+    yield f"network: {record.network}"
+    yield from _align([NETWORK_COLUMNS, *((name, *cells) for name, cells in found)])
+    yield ""
+
+
+def _network_cells(one: RunRecord, total: Network) -> list[str]:
+    arrived = total.received_packets + total.injected_packets
+    # In the lab nobody counts what the kernel dropped, so there it is what the senders found missing.
+    lost = total.injected_packets or total.lost_packets
+    carried = total.gradient_bytes
+    return [
+        number(total.sent_packets),
+        data_size(total.sent_bytes),
+        f"{number(lost)} ({percent(lost / max(1, arrived))})",
+        f"{number(total.repair_packets)} ({data_size(total.repair_bytes)})",
+        number(total.marked_packets),
+        number(total.refused_packets),
+        percent((total.sent_bytes - carried) / max(1, carried)),
+    ]
+
+
+def _identity(record: Record) -> Iterator[str]:
+    pairs = identical(record)
+    for backend in dict.fromkeys(clean.run.way.backend for clean, _, _ in pairs):
+        equal = [same for clean, _, same in pairs if clean.run.way.backend == backend]
+        name = Way(backend).name.partition(",")[0]
+        if all(equal):
+            yield f"Over {name} loss changed no bit of the final weights ({len(equal)} of {len(equal)} runs)."
+        else:
+            yield f"WRONG: over {name} loss changed the final weights in {equal.count(False)} of {len(equal)} runs."
+
+
+def _comparison(record: Record, model: str) -> Iterator[str]:
+    found = rows(record, model)
+    reference = next((row for row in found if row.way == Way("gloo")), None)
+    tested = next((row for row in reversed(found) if row.way != Way("gloo")), None)
+    if reference is None or tested is None:
+        return
+    theirs = [run.last.accuracy for run in reference.runs]
+    ours = [run.last.accuracy for run in tested.runs]
+    difference = (mean(ours) - mean(theirs)) * 100
+    words = f"{title(model)}: accuracy over {tested.way.name} differs from Gloo's without loss by {difference:+.2f} points"
+    if len(theirs) > 1:
+        width = (max(theirs) - min(theirs)) * 100
+        inside = abs(difference) <= width
+        words += f"; Gloo's own seeds are {width:.2f} points apart, so it is {'within' if inside else 'OUTSIDE'} them"
+    yield words + "."
+
+
+def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as they need, the first to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    for row in table:
+        first = row[0].ljust(widths[0])
+        rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield "  " + "   ".join([first, *rest]).rstrip()

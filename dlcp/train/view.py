@@ -1,0 +1,189 @@
+"""What a person sees while it runs: a living table on a terminal, a line per epoch anywhere else.
+
+Lines are plain so that a log of them reads well: no colour, no cursor movement, the whole fact in each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from dlcp.train.plan import Plan, Run, Way, percent
+from dlcp.train.record import Record, RunRecord
+from dlcp.train.table import data_size, number
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def open_view(stream: TextIO) -> PlainView | LiveView:
+    """The view that suits where the output goes."""
+    if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        try:
+            return LiveView()
+        except ImportError:
+            pass  # rich is an extra
+    return PlainView(stream)
+
+
+class PlainView:
+    """A line per epoch."""
+
+    def __init__(self, stream: TextIO = sys.stdout) -> None:
+        self._stream = stream
+        self._record: Record | None = None
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def begin(self, record: Record, plan: Plan) -> None:
+        self._record = record
+        self._print(f"{plan.world_size} ranks on {record.host['processor']}")
+        self._print(f"network: {record.network}")
+
+    def run_begins(self, current: RunRecord) -> None:
+        self._print(f"\n{current.run.name}")
+
+    def stepped(self, current: RunRecord, step: int, steps: int) -> None:
+        """Epochs are enough in a log."""
+
+    def epoch_over(self, current: RunRecord) -> None:
+        last = current.last
+        line = (
+            f"  epoch {last.epoch:2}/{current.run.epochs}  loss {last.loss:7.4f}  accuracy {last.accuracy * 100:5.1f} %"
+            f"  {last.wall_s:6.1f} s"
+        )
+        if (other := reference(self._record, current)) is not None and last.epoch < len(other.epochs):
+            then = other.epochs[last.epoch]
+            line += f"   ({other.run.way.name}: {then.loss:.4f}, {then.accuracy * 100:.1f} %, {then.wall_s:.1f} s)"
+        self._print(line)
+
+    def run_over(self, done: RunRecord) -> None:
+        if (words := network_words(done)) is not None:
+            self._print(f"  {words}")
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class LiveView:
+    """A table on a terminal: a row per run, drawn again as it goes on."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console()
+        # A little slower than a step, so that drawing takes no processor from the ranks.
+        self._live = Live(console=self._console, refresh_per_second=5, transient=False)
+        self._runs: tuple[Run, ...] = ()
+        self._records: dict[Run, RunRecord] = {}
+        self._steps: dict[Run, tuple[int, int]] = {}
+        self._words: list[str] = []
+        self._network = ""
+
+    def close(self) -> None:
+        """Leaves the table as it is, and the cursor behind it."""
+        self._live.stop()
+
+    def begin(self, record: Record, plan: Plan) -> None:
+        self._runs = plan.runs
+        self._console.print(
+            f"[bold]dlcp train[/]  {plan.world_size} ranks on {record.host['processor']}", highlight=False
+        )
+        self._network = record.network
+        self._console.print(f"[dim]{record.network}[/]\n", highlight=False)
+        self._live.start()
+        self._draw()
+
+    def run_begins(self, current: RunRecord) -> None:
+        self._records[current.run] = current
+        self._draw()
+
+    def stepped(self, current: RunRecord, step: int, steps: int) -> None:
+        self._steps[current.run] = (step, steps)
+        self._draw()
+
+    def epoch_over(self, current: RunRecord) -> None:
+        self._draw()
+
+    def run_over(self, done: RunRecord) -> None:
+        if (words := network_words(done)) is not None:
+            self._words.append(f"{done.run.name}: {words}")
+        self._draw()
+
+    def _draw(self) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        self._live.update(Group(self._table(), *(Text(words, style="dim") for words in self._words)))
+
+    def _table(self) -> Table:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
+        for name in ("model", "over", "seed", "", "epoch", "loss", "accuracy", "time", "loss so far"):
+            justify = "left" if name in ("model", "over", "", "loss so far") else "right"
+            table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        for run in self._runs:
+            current = self._records.get(run)
+            step, steps = self._steps.get(run, (0, 1))
+            style = "bold" if run.way.loss_ratio else ""
+            cells: list[Text | ProgressBar | str] = [run.model, Text(run.way.name, style), str(run.seed)]
+            cells.append(ProgressBar(total=steps, completed=step, width=24))
+            if current is None or not current.epochs:
+                waits = "starting" if current is not None or not self._records else "waits"
+                cells += [Text(waits if run == self._next() else "", "dim"), "", "", "", ""]
+            else:
+                last = current.last
+                cells += [
+                    f"{last.epoch}/{run.epochs}",
+                    f"{last.loss:.4f}",
+                    f"{last.accuracy * 100:.1f} %",
+                    f"{last.wall_s:.1f} s",
+                    Text(sparkline([epoch.loss for epoch in current.epochs]), "cyan"),
+                ]
+            table.add_row(*cells)
+        return table
+
+    def _next(self) -> Run | None:
+        """The first run that has said nothing yet."""
+        silent = (run for run in self._runs if run not in self._records or not self._records[run].epochs)
+        return next(silent, None)
+
+
+def reference(record: Record | None, current: RunRecord) -> RunRecord | None:
+    """The run that the current one is to be compared with: the same model and seed over Gloo without loss."""
+    if record is None or current.run.way == Way("gloo"):
+        return None
+    for one in record.runs:
+        same = (one.run.model, one.run.seed) == (current.run.model, current.run.seed)
+        if same and one.run.way == Way("gloo") and one is not current:
+            return one
+    return None
+
+
+def network_words(done: RunRecord) -> str | None:
+    """What the network did to a run, in a line; None if nobody counted."""
+    if (total := done.totals()) is None:
+        return None
+    lost = total.injected_packets or total.lost_packets
+    arrived = total.received_packets + total.injected_packets
+    return (
+        f"network: {number(total.sent_packets)} packets, {data_size(total.sent_bytes)}; "
+        f"{number(lost)} lost ({percent(lost / max(1, arrived))}), {number(total.repair_packets)} sent again, "
+        f"{number(total.marked_packets)} marked; "
+        f"{percent(sum(done.communication_s) / max(1e-9, sum(done.step_s)))} of the time in all-reduce"
+    )
+
+
+def sparkline(values: list[float]) -> str:
+    """Values as a row of bars between their least and their largest."""
+    low, high = min(values), max(values)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in values)
