@@ -1,0 +1,574 @@
+// The driver "local": who is found in shared memory, what arrives, in which order, and what happens when the other side
+// is full, gone, of another kind, or not a dlcp process at all. Two processes where processes matter.
+#include <dirent.h>
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/host.hpp"
+#include "io/local_driver.hpp"
+#include "io/shm_rendezvous.hpp"
+#include "io/udp_driver.hpp"
+
+namespace {
+
+const dlcp_io_table& local = *dlcp_local_driver();
+
+// One open driver, and what a test does with it.
+class Io {
+public:
+    explicit Io(const char* extra = nullptr, const dlcp_io_table& table = local) : table_(table) {
+        dlcp_io_config config = {};
+        config.paths = 1;
+        config.extra = extra;
+        char text[512] = "";
+        const int result = table_.open(&config, &io_, text, sizeof text);
+        INFO(std::string(text));
+        REQUIRE(result == 0);
+    }
+    ~Io() { close(); }
+    Io(const Io&) = delete;
+    Io& operator=(const Io&) = delete;
+
+    void close() {
+        if (io_ != nullptr) table_.close(io_);
+        io_ = nullptr;
+    }
+    dlcp_io* get() const { return io_; }
+    std::string text() const {
+        dlcp_address address;
+        table_.local_address(io_, &address);
+        return text_of(address);
+    }
+    std::string text_of(const dlcp_address& address) const {
+        char out[160];
+        table_.format(io_, &address, out, sizeof out);
+        return out;
+    }
+    dlcp_address resolve(const std::string& text) const {
+        dlcp_address out{};
+        char error[512] = "";
+        const int result = table_.resolve(io_, text.c_str(), &out, error, sizeof error);
+        INFO(std::string(error));
+        REQUIRE(result == 0);
+        return out;
+    }
+    dlcp_io_counters counters() const {
+        dlcp_io_counters out;
+        table_.counters(io_, &out);
+        return out;
+    }
+
+    // Head and body as given; how many were taken.
+    int send(const dlcp_address& to, const std::vector<std::string>& packets, std::uint8_t tos = 0) const {
+        std::vector<dlcp_packet> out(packets.size());
+        REQUIRE(table_.tx_get(io_, out.data(), static_cast<int>(out.size())) == static_cast<int>(out.size()));
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            const std::string& from = packets[i];
+            const std::size_t head = from.size() / 3;  // the rest is body, and the last byte tag
+            const std::size_t tail = from.empty() ? 0 : 1;
+            memcpy(out[i].head, from.data(), head);
+            memcpy(out[i].head + head, from.data() + from.size() - tail, tail);
+            out[i].head_bytes = static_cast<std::uint32_t>(head);
+            out[i].body = reinterpret_cast<const std::uint8_t*>(from.data() + head);
+            out[i].body_bytes = static_cast<std::uint32_t>(from.size() - head - tail);
+            out[i].tail_bytes = static_cast<std::uint32_t>(tail);
+            out[i].tos = tos;
+            out[i].address = &to;
+        }
+        return table_.tx_put(io_, out.data(), static_cast<int>(out.size()));
+    }
+
+    struct Received {
+        std::string bytes;
+        dlcp_address source;
+        std::uint8_t flags;
+        std::uint8_t tos;
+    };
+    // What is there now.
+    std::vector<Received> receive() const {
+        std::vector<Received> out;
+        dlcp_packet packets[32];
+        for (int n; (n = table_.rx(io_, packets, 32)) > 0;) {
+            for (int i = 0; i < n; ++i)
+                out.push_back({{reinterpret_cast<const char*>(packets[i].head), packets[i].head_bytes},
+                               *packets[i].address,
+                               packets[i].flags,
+                               packets[i].tos});
+            table_.rx_done(io_, packets, n);
+        }
+        return out;
+    }
+    // Sleeps until there is something.
+    std::vector<Received> await() const {
+        for (;;) {
+            auto out = receive();
+            if (!out.empty()) return out;
+            table_.wait(io_, -1);
+        }
+    }
+
+private:
+    const dlcp_io_table& table_;
+    dlcp_io* io_ = nullptr;
+};
+
+bool same(const dlcp_address& a, const dlcp_address& b) {
+    return a.length == b.length && a.flags == b.flags && memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
+}
+
+bool trusted(const dlcp_address& address) { return (address.flags & DLCP_ADDRESS_TRUSTED) != 0; }
+
+std::string of_length(std::size_t bytes, char first) {
+    std::string out(bytes, '\0');
+    for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<char>(first + i);
+    return out;
+}
+
+int open_descriptors() {
+    int count = 0;
+    DIR* folder = opendir("/proc/self/fd");
+    while (readdir(folder) != nullptr) ++count;
+    closedir(folder);
+    return count;
+}
+
+// A fresh process that runs `body` and then ends; its address text comes back through a pipe.
+class Process {
+public:
+    explicit Process(const std::function<void(int say, int hear)>& body) {
+        int up[2], down[2];
+        REQUIRE(pipe(up) == 0);
+        REQUIRE(pipe(down) == 0);
+        id_ = fork();
+        REQUIRE(id_ >= 0);
+        if (id_ == 0) {
+            ::close(up[0]);
+            ::close(down[1]);
+            body(up[1], down[0]);
+            _exit(0);
+        }
+        ::close(up[1]);
+        ::close(down[0]);
+        hear_ = up[0];
+        say_ = down[1];
+    }
+    ~Process() {
+        ::close(hear_);
+        ::close(say_);
+        if (id_ > 0) end(SIGKILL);
+    }
+    std::string line() const {
+        std::string out;
+        for (char c = 0; read(hear_, &c, 1) == 1 && c != '\n';) out += c;
+        return out;
+    }
+    void say(const std::string& text) const {
+        const std::string line = text + "\n";
+        REQUIRE(write(say_, line.data(), line.size()) == static_cast<ssize_t>(line.size()));
+    }
+    void end(int signal) {
+        kill(id_, signal);
+        waitpid(id_, nullptr, 0);
+        id_ = -1;
+    }
+    int wait_for_end() {
+        int status = 0;
+        waitpid(id_, &status, 0);
+        id_ = -1;
+        return status;
+    }
+
+private:
+    pid_t id_ = -1;
+    int hear_ = -1;
+    int say_ = -1;
+};
+
+void say_line(int descriptor, const std::string& text) {
+    const std::string line = text + "\n";
+    if (write(descriptor, line.data(), line.size()) < 0) _exit(2);
+}
+
+std::string hear_line(int descriptor) {
+    std::string out;
+    for (char c = 0; read(descriptor, &c, 1) == 1 && c != '\n';) out += c;
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("shm local: an endpoint of this host is found in shared memory, by the address it gives") {
+    Io a, b;
+    const std::string text = b.text();
+    REQUIRE(text.find("127.0.0.1:") == 0);
+    REQUIRE(text.find("+shm:") != std::string::npos);
+    const dlcp_address there = a.resolve(text);
+    CHECK(trusted(there));
+    CHECK(a.text_of(there) == text);
+    CHECK(same(a.resolve(text), there));
+    CHECK(a.counters().channels == 1);
+}
+
+TEST_CASE("shm local: another host's, a vanished one's and a plain address are the network's") {
+    Io a, b;
+    const std::string full = b.text();
+    const std::string plain = full.substr(0, full.find('+'));
+    std::string elsewhere = full;
+    char& digit = elsewhere[full.find("+shm:") + 5];
+    digit = digit == '0' ? '1' : '0';
+    CHECK(!trusted(a.resolve(plain)));
+    CHECK(!trusted(a.resolve(elsewhere)));
+    b.close();
+    CHECK(!trusted(a.resolve(full)));
+    CHECK(a.text_of(a.resolve(full)) == plain);
+    CHECK(a.counters().channels == 0);
+}
+
+TEST_CASE("shm local: the UDP driver takes the network's part of the address") {
+    Io a(nullptr, *dlcp_udp_driver());
+    Io b;
+    const dlcp_address there = a.resolve(b.text());
+    CHECK(!trusted(there));
+    CHECK(a.send(there, {"hello"}) == 1);
+    const auto got = b.await();
+    REQUIRE(got.size() == 1);
+    CHECK(got[0].bytes == "hello");
+    CHECK((got[0].flags & DLCP_PACKET_TRUSTED) == 0);
+}
+
+TEST_CASE("shm local: an address that names nothing is refused, and so are words it does not know") {
+    Io a;
+    char error[512] = "";
+    dlcp_address out;
+    const std::string broken = a.text() + "0";
+    CHECK(local.resolve(a.get(), broken.c_str(), &out, error, sizeof error) == -EINVAL);
+    CHECK(std::string(error).find(broken) != std::string::npos);
+    CHECK(local.resolve(a.get(), nullptr, &out, error, sizeof error) == -EINVAL);
+    CHECK(local.resolve(nullptr, "127.0.0.1:1", &out, error, sizeof error) == -EBADF);
+    for (const char* extra :
+         {"ring_bytes=1000000", "ring_bytes=4096", "ring_bytes=1073741824", "rings=3", "ring_bytes="}) {
+        CAPTURE(extra);
+        dlcp_io_config config = {};
+        config.paths = 1;
+        config.extra = extra;
+        dlcp_io* io = nullptr;
+        CHECK(local.open(&config, &io, error, sizeof error) == -EINVAL);
+        CHECK(io == nullptr);
+        CHECK(std::string(error).find("65536") != std::string::npos);
+    }
+}
+
+TEST_CASE("shm local: packets arrive whole and in order, both ways, and say that they are trusted") {
+    Io a, b;
+    const dlcp_address there = a.resolve(b.text());
+    const std::vector<std::string> sent = {of_length(3, 1), of_length(64, 2), of_length(1472, 3),
+                                           of_length(9152, 4)};
+    CHECK(a.send(there, sent, 0x88) == 4);
+    const auto got = b.await();
+    REQUIRE(got.size() == sent.size());
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+        CHECK(got[i].bytes == sent[i]);
+        CHECK(got[i].tos == 0x88);
+        CHECK(got[i].flags == DLCP_PACKET_TRUSTED);
+        CHECK(same(got[i].source, got[0].source));
+    }
+    // The source is where answers go, and where resolve() would lead.
+    CHECK(same(b.resolve(a.text()), got[0].source));
+    CHECK(b.text_of(got[0].source) == a.text());
+    CHECK(b.send(got[0].source, {of_length(500, 9)}) == 1);
+    const auto back = a.await();
+    REQUIRE(back.size() == 1);
+    CHECK(back[0].bytes == of_length(500, 9));
+    CHECK(same(back[0].source, there));
+    CHECK(a.counters().channel_tx_packets == 4);
+    CHECK(a.counters().tx_packets == 4);
+    CHECK(b.counters().channel_rx_bytes == 3 + 64 + 1472 + 9152);
+    CHECK(b.counters().channels == 1);
+}
+
+TEST_CASE("shm local: rings and sockets serve one burst together") {
+    Io a, b;
+    const dlcp_address ring = a.resolve(b.text());
+    const dlcp_address socket = a.resolve(b.text().substr(0, b.text().find('+')));
+    std::vector<dlcp_packet> out(6);
+    REQUIRE(local.tx_get(a.get(), out.data(), 6) == 6);
+    for (int i = 0; i < 6; ++i) {
+        out[i].head[0] = static_cast<std::uint8_t>(i);
+        out[i].head_bytes = 1;
+        out[i].address = i % 2 == 0 ? &ring : &socket;
+    }
+    CHECK(local.tx_put(a.get(), out.data(), 6) == 6);
+    std::string from_ring, from_socket;
+    while (from_ring.size() + from_socket.size() < 6)
+        for (const auto& packet : b.await())
+            (packet.flags & DLCP_PACKET_TRUSTED ? from_ring : from_socket) += packet.bytes;
+    CHECK(from_ring == std::string({0, 2, 4}));
+    CHECK(from_socket == std::string({1, 3, 5}));
+}
+
+TEST_CASE(
+    "shm local: of two channels opened at once the smaller name's carries on, and nothing is lost in the other") {
+    using namespace dlcp::shm;
+    bool smaller_seen = false, larger_seen = false;
+    for (int round = 0; round < 200 && !(smaller_seen && larger_seen); ++round) {
+        Io io;
+        const std::string text = io.text();
+        Name name;
+        REQUIRE(from_text(text.substr(text.rfind('/') + 1), name));
+        // The other side, step by step: it opens its channel when the first one is on its way.
+        Rendezvous other(1 << 20, 9216);
+        REQUIRE(other.open() == 0);
+        const dlcp_address there = io.resolve("127.0.0.1:9+shm:" + host_identity() + "/" + to_text(other.name()));
+        REQUIRE(io.send(there, {"first"}) == 1);
+        int error = 0;
+        const auto opened = other.connect(name, "other", error);
+        REQUIRE(error == 0);
+        std::uint8_t* to = opened->writer.reserve(6);
+        memcpy(to, "second", 6);
+        opened->writer.commit(6, 0);
+        opened->writer.publish();
+
+        const auto got = io.await();
+        REQUIRE(got.size() == 1);
+        CHECK(got[0].bytes == "second");
+        CHECK(same(got[0].source, there));
+        REQUIRE(io.send(there, {"third"}) == 1);
+
+        Greeting greeting;
+        const auto taken = other.accept(greeting);
+        REQUIRE(taken != nullptr);
+        CHECK(greeting.from == name);
+        CHECK(greeting.address == text);
+        RingReader::Packet packet;
+        REQUIRE(taken->reader.next(packet));
+        CHECK(std::string(reinterpret_cast<const char*>(packet.bytes), packet.length) == "first");
+        const bool smaller = name < other.name();
+        CHECK(taken->reader.next(packet) == smaller);
+        CHECK(opened->reader.next(packet) == !smaller);
+        CHECK(std::string(reinterpret_cast<const char*>(packet.bytes), packet.length) == "third");
+        CHECK(io.counters().channels == (smaller ? 2 : 1));
+        (smaller ? smaller_seen : larger_seen) = true;
+    }
+    CHECK(smaller_seen);
+    CHECK(larger_seen);
+}
+
+TEST_CASE("shm local: two processes that open a channel to each other at the same moment") {
+    for (int round = 0; round < 10; ++round) {
+        Process other([](int say, int hear) {
+            Io io;
+            say_line(say, io.text());
+            const dlcp_address to = io.resolve(hear_line(hear));
+            io.send(to, {"from the child"});
+            std::string got;
+            while (got != "from the parent") got = io.await()[0].bytes;
+            io.send(to, {"and again"});
+            hear_line(hear);
+        });
+        Io io;
+        other.say(io.text());
+        const dlcp_address to = io.resolve(other.line());
+        REQUIRE(trusted(to));
+        io.send(to, {"from the parent"});
+        std::vector<std::string> got;
+        while (got.size() < 2)
+            for (const auto& packet : io.await())
+                if (packet.flags == DLCP_PACKET_TRUSTED) got.push_back(packet.bytes);
+        CHECK(got == std::vector<std::string>{"from the child", "and again"});
+        other.say("end");
+        other.wait_for_end();
+    }
+}
+
+TEST_CASE("shm local: what a full ring cannot take counts as lost here, and what fits arrives") {
+    Io a("ring_bytes=65536"), b("ring_bytes=65536");
+    const dlcp_address there = a.resolve(b.text());
+    const std::vector<std::string> burst(10, of_length(9152, 1));
+    CHECK(a.send(there, burst) == 7);
+    CHECK(a.counters().tx_dropped_packets == 3);
+    CHECK(b.await().size() == 7);
+    CHECK(a.send(there, burst) == 7);
+    CHECK(b.await().size() == 7);
+}
+
+TEST_CASE("shm local: any mix of packets of what a channel promises to hold fits in it") {
+    Io a, b;
+    dlcp_io_capabilities capabilities;
+    local.capabilities(a.get(), &capabilities);
+    REQUIRE(capabilities.channel_buffer_bytes > 1'000'000);
+    for (const std::size_t length : {std::size_t{65}, std::size_t{73}, std::size_t{1400}, std::size_t{9152}}) {
+        CAPTURE(length);
+        const dlcp_address there = a.resolve(b.text());
+        std::uint64_t sent_bytes = 0;
+        // 8192 is the most packets that the engine has in flight.
+        for (int packets = 0; packets < 8192 && sent_bytes + length <= capabilities.channel_buffer_bytes;
+             ++packets) {
+            REQUIRE(a.send(there, {of_length(length, 1)}) == 1);
+            sent_bytes += length;
+        }
+        while (sent_bytes > 0)
+            for (const auto& packet : b.await()) sent_bytes -= packet.bytes.size();
+    }
+    CHECK(a.counters().tx_dropped_packets == 0);
+}
+
+TEST_CASE("shm local: wait() is left for a packet, for a new channel and for wake()") {
+    Io a, b;
+    std::atomic<int> seen{0};
+    std::thread other([&] {
+        while (seen < 3) {
+            for (const auto& packet : b.await()) {
+                static_cast<void>(packet);
+                ++seen;
+                seen.notify_all();
+            }
+        }
+        local.wait(b.get(), -1);
+    });
+    const dlcp_address there = a.resolve(b.text());
+    for (int i = 0; i < 3; ++i) {
+        CHECK(a.send(there, {"knock"}) == 1);
+        seen.wait(i);
+    }
+    local.wake(b.get());
+    other.join();
+    CHECK(seen == 3);
+}
+
+TEST_CASE("shm local: when the other side closes, its last packets come first and then word that it has gone") {
+    Io a;
+    auto b = std::make_unique<Io>();
+    const dlcp_address there = a.resolve(b->text());
+    const std::string text = b->text();
+    a.send(there, {"hello"});
+    CHECK(b->await().size() == 1);
+    b->send(b->resolve(a.text()), {"one", "two!"});
+    b.reset();
+    std::vector<Io::Received> got;
+    while (got.size() < 3)
+        for (auto& packet : a.await()) got.push_back(packet);
+    CHECK(got[0].bytes == "one");
+    CHECK(got[1].bytes == "two!");
+    CHECK(got[2].flags == (DLCP_PACKET_TRUSTED | DLCP_PACKET_GONE));
+    CHECK(got[2].bytes.empty());
+    CHECK(same(got[2].source, there));
+    CHECK(a.counters().channels == 0);
+    CHECK(a.send(there, {"too late"}) == 0);
+    CHECK(a.counters().tx_dropped_packets == 1);
+    CHECK(!trusted(a.resolve(text)));
+}
+
+TEST_CASE("shm local: a killed process is told of as gone, and leaves nothing behind") {
+    const int before = open_descriptors();
+    {
+        Io io;
+        Process other([](int say, int) {
+            Io own;
+            say_line(say, own.text());
+            for (;;)
+                for (const auto& packet : own.await()) own.send(packet.source, {packet.bytes});
+        });
+        const dlcp_address to = io.resolve(other.line());
+        REQUIRE(trusted(to));
+        io.send(to, {"are you there"});
+        CHECK(io.await()[0].bytes == "are you there");
+        other.end(SIGKILL);
+        const auto got = io.await();
+        REQUIRE(got.size() == 1);
+        CHECK((got[0].flags & DLCP_PACKET_GONE) != 0);
+    }
+    CHECK(open_descriptors() == before);
+}
+
+TEST_CASE("shm local: packets lent out stay readable when the other side goes meanwhile") {
+    Io a;
+    auto b = std::make_unique<Io>();
+    const dlcp_address there = b->resolve(a.text());
+    b->send(there, {of_length(5000, 7)});
+    dlcp_packet packet;
+    while (local.rx(a.get(), &packet, 1) == 0) local.wait(a.get(), -1);
+    b.reset();
+    dlcp_packet word;
+    while (local.rx(a.get(), &word, 1) == 0) local.wait(a.get(), -1);
+    CHECK((word.flags & DLCP_PACKET_GONE) != 0);
+    CHECK(std::string(reinterpret_cast<const char*>(packet.head), packet.head_bytes) == of_length(5000, 7));
+    local.rx_done(a.get(), &word, 1);
+    local.rx_done(a.get(), &packet, 1);
+    local.rx_done(a.get(), &packet, 1);  // twice: no harm
+}
+
+TEST_CASE("shm local: who does not greet as an endpoint does is dropped") {
+    Io a, b;
+    const std::string text = a.text();
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    const std::string name = "dlcp-" + text.substr(text.rfind('/') + 1);
+    memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    std::vector<int> strangers;
+    for (int i = 0; i < 100; ++i) {
+        const int stranger = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        REQUIRE(connect(stranger, reinterpret_cast<sockaddr*>(&address), length) == 0);
+        if (i % 2 == 0) REQUIRE(send(stranger, "good day", 8, 0) == 8);  // the others say nothing
+        strangers.push_back(stranger);
+    }
+    const dlcp_address there = b.resolve(text);
+    b.send(there, {"hello"});
+    const auto got = a.await();
+    REQUIRE(got.size() == 1);
+    CHECK(got[0].bytes == "hello");
+    CHECK(a.counters().channels == 1);
+    for (const int stranger : strangers) close(stranger);
+}
+
+TEST_CASE("shm local: hosts exchange messages through shared memory, under a key") {
+    using namespace dlcp;
+    const auto options = [](std::uint32_t rank) {
+        HostOptions out;
+        out.driver = "local";
+        out.engine.rank = rank;
+        out.engine.job_key.emplace();
+        out.engine.job_key->fill(7);
+        return out;
+    };
+    Host left(options(0)), right(options(1));
+    left.connect(1, right.local_address());
+    right.connect(0, left.local_address());
+    REQUIRE(left.wait_established(1, seconds(60)));
+    REQUIRE(right.wait_established(0, seconds(60)));
+    CHECK(left.peer_address(1) == right.local_address());
+    CHECK(right.peer_address(0) == left.local_address());
+    const std::string sent = of_length(3'000'000, 5);
+    std::string got(sent.size(), '\0');
+    HostReceive receive;
+    receive.rank = 0;
+    receive.buffer = got.data();
+    receive.capacity_bytes = got.size();
+    const auto there = right.receive(receive);
+    HostSend send;
+    send.rank = 1;
+    send.payload = sent.data();
+    send.message_bytes = sent.size();
+    const auto here = left.send(send);
+    REQUIRE(left.wait(here, seconds(60)));
+    REQUIRE(right.wait(there, seconds(60)));
+    CHECK(there->error == CommandError::none);
+    CHECK(got == sent);
+    const HostStatistics statistics = left.statistics();
+    CHECK(statistics.io.channel_tx_bytes > sent.size());
+    CHECK(statistics.io.tx_packets == statistics.io.channel_tx_packets);
+    CHECK(statistics.engine.lost_packets == 0);
+}
