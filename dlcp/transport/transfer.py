@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -178,6 +178,9 @@ class TransferFuture:
         """
         self._dispatcher.add(self, callback)
 
+    def _watch(self, watch: int) -> bool:
+        return self._host.watch(self._transfer, watch)
+
     def _absence(self, waited_s: float | None) -> str:
         """What is known of a peer that has gone, as the end of a clause; "" if it has not."""
         if self._rank is None or waited_s is None or not self._log.has_closed(self._rank):
@@ -237,6 +240,18 @@ class PeerLog:
                 self._closed.add(entry.rank)
 
 
+class Watched(Protocol):
+    """What a Dispatcher can wait for: messages, and collectives (work.py)."""
+
+    _callbacks: list[Callable[[Any], object]]
+
+    def done(self) -> bool:
+        """Whether it is over."""
+
+    def _watch(self, watch: int) -> bool:
+        """Has the host answer `watch` once it is over. False: it is over already."""
+
+
 class Dispatcher:
     """Calls the callbacks of one endpoint's futures, on a thread that starts with the first of them."""
 
@@ -245,10 +260,10 @@ class Dispatcher:
         self._rank = rank
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
-        self._waiting: dict[int, TransferFuture] = {}
+        self._waiting: dict[int, Watched] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, future: TransferFuture, callback: Callable[[TransferFuture], object]) -> None:
+    def add(self, future: Watched, callback: Callable[[Any], object]) -> None:
         """Has the callback called when the future is done, or calls it now."""
         with self._lock:
             if future._callbacks and not future.done():
@@ -257,7 +272,7 @@ class Dispatcher:
             watch = next(self._ids)
             self._waiting[watch] = future
             future._callbacks.append(callback)
-            if self._host.watch(future._transfer, watch):
+            if future._watch(watch):
                 if self._thread is None:
                     self._thread = threading.Thread(
                         target=self._run, name=f"dlcp-callbacks-{self._rank}", daemon=True
@@ -284,7 +299,7 @@ class Dispatcher:
                     _call(callback, future)
 
 
-def _call(callback: Callable[[TransferFuture], object], future: TransferFuture) -> None:
+def _call(callback: Callable[[Any], object], future: Watched) -> None:
     try:
         callback(future)
     except Exception:
@@ -308,6 +323,10 @@ def _failure(name: str, what: str, outcome: Outcome, absence: str = "") -> error
             )
         case "peer_closed":
             return errors.PeerClosedError(f"{what}: the peer closed its endpoint {waited}")
+        case "peer_gone":
+            return errors.PeerClosedError(
+                f"{what}: the peer's process ended {waited} without closing its endpoint; see the end of its log"
+            )
         case "cancelled":
             return errors.TransferCancelledError(f"{what}: given up by this side {waited}")
         case "peer_cancelled":

@@ -1,0 +1,100 @@
+"""What a rank called lately in a group, so that an error can say who called what.
+
+The transport finds that a rank called something else, or nothing, by sixteen bits in a tag. What it was stands here,
+on the rank that called it. When a group fails over it, each rank leaves its own account in the group's store and
+reads, for a moment, those of the ranks concerned; an account that does not come in time is left out of the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import zlib
+from collections.abc import Iterable
+
+from dlcp.errors import StoreTimeoutError
+from dlcp.transport.store import Store, wait_for
+
+OPERATIONS = (
+    "all_reduce",
+    "reduce",
+    "reduce_scatter",
+    "all_gather",
+    "broadcast",
+    "gather",
+    "scatter",
+    "all_to_all",
+    "barrier",
+)
+# A tag has this many bits of the sequence number (native/collective/tag.hpp).
+SEQUENCE_MASK = (1 << 20) - 1
+# Calls remembered per group; a power of two. A rank that far behind has its timeout to tell it.
+_CALLS = 256
+_HASH_BITS = 12
+
+
+def signature_of(operation: str, terms: str) -> int:
+    """16 bits that differ between calls that do not go together: which operation, and a hash of what it is to do."""
+    return (OPERATIONS.index(operation) + 1) << _HASH_BITS | zlib.crc32(terms.encode()) & (
+        (1 << _HASH_BITS) - 1
+    )
+
+
+def operation_of(signature: int) -> str | None:
+    """The operation that a signature names; None: it names none."""
+    number = signature >> _HASH_BITS
+    return OPERATIONS[number - 1] if 1 <= number <= len(OPERATIONS) else None
+
+
+class CallLog:
+    """The last collectives that this rank called in a group. `note` is called for each and does next to nothing."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, str]] = [(-1, "")] * _CALLS
+        self._count = 0
+
+    def note(self, sequence: int, words: str) -> None:
+        """This rank calls operation `sequence`, which is `words`. Called in any order of the last few."""
+        self._calls[sequence % _CALLS] = (sequence, words)
+        if sequence >= self._count:
+            self._count = sequence + 1
+
+    def words_of(self, sequence: int) -> str | None:
+        """What this rank called under a number, of which the lower 20 bits count; None: it has not, or long ago."""
+        for known, words in self._calls:
+            if known >= 0 and (known ^ sequence) & SEQUENCE_MASK == 0:
+                return words
+        return None
+
+    def account_of(self, sequence: int) -> str:
+        """This rank's account of an operation, as the end of a sentence that begins with the rank."""
+        words = self.words_of(sequence)
+        if words is not None:
+            return f"called {words}"
+        if self._count == 0:
+            return "has called no operation of this group yet"
+        _, last = self._calls[(self._count - 1) % _CALLS]
+        return f"has called {self._count} operations of this group so far, the last one {last}"
+
+
+def exchange_accounts(
+    store: Store, sequence: int, own_rank: int, own_account: str, of_ranks: Iterable[int], bound_s: float
+) -> dict[int, str]:
+    """Leaves this rank's account in the store and returns those of other ranks that came within `bound_s`.
+
+    Never raises and never blocks for longer: the store's server may be what has died, so a thread of its own asks it.
+    """
+    accounts: dict[int, str] = {}
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            store.set(f"called/{sequence & SEQUENCE_MASK}/{own_rank}", own_account)
+            for rank in of_ranks:
+                with contextlib.suppress(StoreTimeoutError):
+                    text = wait_for(store, f"called/{sequence & SEQUENCE_MASK}/{rank}", bound_s, "an account")
+                    accounts[rank] = text.decode(errors="replace")
+
+    thread = threading.Thread(target=ask, name="dlcp-accounts", daemon=True)
+    thread.start()
+    thread.join(bound_s)
+    return dict(accounts)

@@ -1,0 +1,879 @@
+"""A group of ranks and its collectives, on raw memory of the CPU.
+
+    with Job(store, rank, size) as job:
+        group = job.open_communicator("all")
+        group.all_reduce(Span.of(gradient), DataType.f32).wait()
+
+Every method starts one operation and returns its Work at once; memory belongs to the operation until that is over.
+Plain collectives are exact and reliable: all ranks end with the same bits, in every run, whatever was lost on the way.
+
+All members call the same collectives in the same order. What must be equal among them, kind, type, reduction, root and
+sizes, is compared by the transport: a rank that calls something else is found and named, and nothing is summed. A group
+fails as a whole: the first failure ends what is under way on every member, and later calls raise GroupFailedError.
+
+After an error the memory that was to be filled may hold old and new values mixed; memory that is only read never
+changes. Closing waits a while for what is under way; it is no barrier, and needs nothing of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import numpy as np
+
+from dlcp import _native, errors
+from dlcp.transport.call_log import CallLog
+from dlcp.transport.diagnosis import Diagnosis
+from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction, check_type, native_op
+from dlcp.transport.failures import group_failed, is_of_the_group
+from dlcp.transport.plan import Memory, Plan, Planner, lay_out
+from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
+from dlcp.transport.span import Span
+from dlcp.transport.store import Store
+from dlcp.transport.work import ManyWorks, Work
+
+if TYPE_CHECKING:
+    from dlcp.transport.job import Job
+
+__all__ = ["Communicator", "DataType", "Reduction", "Span", "Work"]
+
+# Plans kept per group; beyond it all are made again, which costs some 50 us each.
+_PLANS_MAX = 4096
+# The native sequence number has 32 bits, of which a tag carries 20.
+_SEQUENCE_MASK = (1 << 32) - 1
+# close(): how long what is under way may take.
+_CLOSE_S = 5.0
+_TAG_BITS = 32
+
+_ANY = DataType.u8
+_NO_OP = _native.ReduceOp.sum
+
+
+class How(TypedDict, total=False):
+    """Keyword arguments that every operation has."""
+
+    keep: Any
+    """Any object, kept alive until the operation is over, such as the owner of the memory."""
+    timeout_s: float | None
+    """After which the operation, and with it the group, fails on all ranks; None: the group's."""
+    traffic_class: int | None
+    """0 to 6, 6 leaves first; None: 0."""
+    label: str | None
+    """A name for errors and logs."""
+    wait_follows: bool
+    """The caller waits at once, so nobody else need be woken to send."""
+
+
+class Communicator:
+    """This rank's end of a group. Made by Job.open_communicator; any thread may use it.
+
+    Keyword arguments of all operations: see How. Of all collectives also: `algorithm`: a name of
+    dlcp.transport.schedule, the same on all ranks (None: by size). `agree`: words for anything else that must be equal
+    on all ranks, such as a shape; they are compared as the sizes are.
+
+    They raise ArgumentError: memory, type, root or tag that does not fit; GroupFailedError; ClosedError; ForkError; and
+    on first use of a peer what Job.connect raises. They do not block but for that.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        name: str,
+        members: tuple[int, ...],
+        number: int | None,
+        store: Store,
+        timeout_s: float,
+        *,
+        limit_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        self.job = job
+        """The job it belongs to."""
+        self.name = name
+        """What its members call it."""
+        self.members = members
+        """Ranks in the job, by rank in the group."""
+        self.rank = members.index(job.rank)
+        """This rank in the group."""
+        self.size = len(members)
+        """How many members there are."""
+        self.number = number
+        """What messages carry of the group; None: it has one member."""
+        self.timeout_s = timeout_s
+        """Of operations that bring none, seconds. May be changed."""
+        self._host = job.endpoint._host
+        self._dispatcher = job.endpoint._dispatcher
+        self._planner = Planner(members, self.rank, job.settings.algorithm, limit_bytes)
+        self._limit_bytes = limit_bytes
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._log = CallLog()
+        self._diagnosis = Diagnosis(job, name, members, store, self._log)
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._messages = 0
+        self._under_way: deque[_native.Collective] = deque()
+        self._failed: errors.DlcpError | None = None
+        self._failure_lock = threading.Lock()
+        self._reason = ""
+        self._closed = False
+        if number is not None and not self._host.open_group(number, list(members), self.rank):
+            raise errors.DlcpError(f"group number {number} of {name!r} is taken on rank {job.rank}")
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ", failed" if self._failed is not None else ""
+        return f"<Communicator {self.name!r}: rank {self.rank} of {self.size}{state}>"
+
+    @property
+    def sequence(self) -> int:
+        """How many collectives this rank has started; single messages are not counted."""
+        return self._sequence
+
+    @property
+    def failed(self) -> errors.DlcpError | None:
+        """The first failure of the group that this rank has seen, or None."""
+        return self._failed
+
+    @property
+    def under_way(self) -> int:
+        """How many operations of this rank are not over."""
+        with self._lock:
+            return sum(not collective.over for collective in self._under_way)
+
+    # ---- reducing ----
+
+    def all_reduce(
+        self,
+        data: Span,
+        dtype: DataType,
+        op: Reduction = Reduction.SUM,
+        *,
+        factor: float | None = None,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """The reduction of all ranks' `data`, in place on each of them.
+
+        `factor`: this rank's values are multiplied by it first, and then summed (PREMUL_SUM); only with SUM.
+        """
+        key = ("all_reduce", data[1], dtype, op, algorithm, agree, factor is None)
+        plan = self._plans.get(key)
+        if plan is None:
+            check_type(dtype, data[1], "data")
+            combine = native_op(op, dtype)
+            self._check_factor(factor, op)
+            words = f"all_reduce({_elements(dtype, data[1])}, {_reduction(op, factor)}{_more(agree)})"
+            if self.size == 1 or data[1] == 0:
+                self._scale(data, data, dtype, factor)
+                return self._over("all_reduce", words, how)
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "all_reduce",
+                    words,
+                    words,
+                    collective="all_reduce",
+                    algorithm=algorithm,
+                    nbytes=data[1],
+                    inputs=(),
+                    outputs=data[1],
+                    type=dtype,
+                    op=combine,
+                    average_over=self.size if op is Reduction.AVG else 0,
+                ),
+            )
+        if factor is not None:
+            self._check_open(plan.words)
+            self._scale(data, data, dtype, factor)
+        return self._start(plan, None, data, **how)
+
+    def reduce(
+        self,
+        data: Span,
+        dtype: DataType,
+        op: Reduction = Reduction.SUM,
+        root: int = 0,
+        *,
+        factor: float | None = None,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """The reduction of all ranks' `data`, in place on the group's rank `root`; the others' data stays as it is.
+
+        `factor`: as for all_reduce.
+        """
+        key = ("reduce", data[1], dtype, op, root, algorithm, agree, factor is None)
+        plan = self._plans.get(key)
+        if plan is None:
+            check_type(dtype, data[1], "data")
+            combine = native_op(op, dtype)
+            self._check_factor(factor, op)
+            self._check_rank("root", root)
+            to = f"to rank {self.members[root]}"
+            words = f"reduce({_elements(dtype, data[1])}, {_reduction(op, factor)}, {to}{_more(agree)})"
+            if self.size == 1 or data[1] == 0:
+                self._scale(data, data, dtype, factor)
+                return self._over("reduce", words, how)
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "reduce",
+                    words,
+                    words,
+                    collective="reduce",
+                    algorithm=algorithm,
+                    root=root,
+                    nbytes=data[1],
+                    inputs=(data[1],),
+                    outputs=(data[1],) if self.rank == root else (),
+                    type=dtype,
+                    op=combine,
+                    average_over=self.size if op is Reduction.AVG else 0,
+                ),
+            )
+        source = data
+        if factor is not None:
+            self._check_open(plan.words)
+            if self.rank != root:
+                source = _room(data[1], how)
+            self._scale(source, data, dtype, factor)
+        output = [data] if self.rank == root else None
+        return self._start(plan, [source], output, **how)
+
+    def reduce_scatter(
+        self,
+        output: Span,
+        inputs: Span | Sequence[Span],
+        dtype: DataType,
+        op: Reduction = Reduction.SUM,
+        *,
+        factor: float | None = None,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """The reduction of all ranks' part number `rank` of the inputs, in `output`.
+
+        `inputs`: one memory, split evenly among the ranks, or one per rank, of any sizes that are equal on all ranks.
+        They stay as they are; `output` may be this rank's part of them. `factor`: as for all_reduce.
+        """
+        parts = self._parts(inputs, "inputs")
+        sizes = tuple([part[1] for part in parts])
+        key = ("reduce_scatter", sizes, output[1], dtype, op, algorithm, agree, factor is None)
+        plan = self._plans.get(key)
+        if plan is None:
+            for size in sizes:
+                check_type(dtype, size, "inputs")
+            self._check_equal("output", output[1], sizes[self.rank], "this rank's part of inputs")
+            combine = native_op(op, dtype)
+            self._check_factor(factor, op)
+            words = f"reduce_scatter({_part_elements(dtype, sizes)}, {_reduction(op, factor)}{_more(agree)})"
+            if self.size == 1 or not any(sizes):
+                _copy(output, parts[self.rank])
+                self._scale(output, output, dtype, factor)
+                return self._over("reduce_scatter", words, how)
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "reduce_scatter",
+                    words,
+                    f"{words} {sizes}",
+                    collective="reduce_scatter",
+                    algorithm=algorithm,
+                    nbytes=sum(sizes),
+                    inputs=sizes,
+                    outputs=(output[1],),
+                    type=dtype,
+                    op=combine,
+                    average_over=self.size if op is Reduction.AVG else 0,
+                ),
+            )
+        if factor is not None:
+            self._check_open(plan.words)
+            scaled = []
+            for part in parts:
+                room = _room(part[1], how)
+                self._scale(room, part, dtype, factor)
+                scaled.append(room)
+            parts = scaled
+        return self._start(plan, parts, [output], **how)
+
+    # ---- moving ----
+
+    def all_gather(
+        self,
+        outputs: Span | Sequence[Span],
+        input: Span,  # noqa: A002
+        *,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """All ranks' `input`, in part i of `outputs` that of rank i.
+
+        `outputs`: one memory, split evenly, or one per rank, of any sizes that are equal on all ranks. `input` may be
+        this rank's part of them.
+        """
+        parts = self._parts(outputs, "outputs")
+        sizes = tuple([part[1] for part in parts])
+        key = ("all_gather", sizes, input[1], algorithm, agree)
+        plan = self._plans.get(key)
+        if plan is None:
+            self._check_equal("input", input[1], sizes[self.rank], "this rank's part of outputs")
+            words = f"all_gather({_part_bytes(sizes)}{_more(agree)})"
+            if self.size == 1 or not any(sizes):
+                _copy(parts[self.rank], input)
+                return self._over("all_gather", words, how)
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "all_gather",
+                    words,
+                    f"{words} {sizes}",
+                    collective="all_gather",
+                    algorithm=algorithm,
+                    nbytes=sum(sizes),
+                    inputs=(input[1],),
+                    outputs=sizes,
+                    type=_ANY,
+                    op=_NO_OP,
+                ),
+            )
+        return self._start(plan, [input], parts, **how)
+
+    def broadcast(
+        self,
+        data: Span,
+        root: int = 0,
+        *,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """The `data` of the group's rank `root`, in everybody's `data`."""
+        key = ("broadcast", data[1], root, algorithm, agree)
+        plan = self._plans.get(key)
+        if plan is None:
+            self._check_rank("root", root)
+            words = f"broadcast({data[1]} bytes, from rank {self.members[root]}{_more(agree)})"
+            if self.size == 1 or data[1] == 0:
+                return self._over("broadcast", words, how)
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "broadcast",
+                    words,
+                    words,
+                    collective="broadcast",
+                    algorithm=algorithm,
+                    root=root,
+                    nbytes=data[1],
+                    inputs=(),
+                    outputs=(data[1],),
+                    type=_ANY,
+                    op=_NO_OP,
+                ),
+            )
+        return self._start(plan, None, [data], **how)
+
+    def gather(
+        self,
+        outputs: Span | Sequence[Span] | None,
+        input: Span,  # noqa: A002
+        root: int = 0,
+        *,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """All ranks' `input`, in part i of the root's `outputs` that of rank i.
+
+        `outputs`: at the root one memory, split evenly, or one per rank; elsewhere None. Sizes may differ by rank.
+        """
+        self._check_rank("root", root)
+        at_root = self.rank == root
+        self._check_at_root("outputs", outputs, root)
+        parts = [] if outputs is None or not at_root else self._parts(outputs, "outputs")
+        sizes = tuple([part[1] for part in parts])
+        key = ("gather", sizes, input[1], root, algorithm, agree)
+        plan = self._plans.get(key)
+        if plan is None:
+            if at_root:
+                self._check_equal("input", input[1], sizes[root], "this rank's part of outputs")
+            words = f"gather({input[1]} bytes from this rank, to rank {self.members[root]}{_more(agree)})"
+            if self.size == 1:
+                _copy(parts[0], input)
+                return self._over("gather", words, how)
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "gather",
+                    words,
+                    agree,
+                    collective="gather",
+                    algorithm=algorithm,
+                    root=root,
+                    nbytes=0,
+                    inputs=(input[1],),
+                    outputs=sizes,
+                    type=_ANY,
+                    op=_NO_OP,
+                ),
+            )
+        return self._start(plan, [input], parts if at_root else None, **how)
+
+    def scatter(
+        self,
+        output: Span,
+        inputs: Span | Sequence[Span] | None,
+        root: int = 0,
+        *,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """Part `rank` of the root's `inputs`, in `output`.
+
+        `inputs`: at the root one memory, split evenly, or one per rank; elsewhere None. Sizes may differ by rank.
+        """
+        self._check_rank("root", root)
+        at_root = self.rank == root
+        self._check_at_root("inputs", inputs, root)
+        parts = [] if inputs is None or not at_root else self._parts(inputs, "inputs")
+        sizes = tuple([part[1] for part in parts])
+        key = ("scatter", sizes, output[1], root, algorithm, agree)
+        plan = self._plans.get(key)
+        if plan is None:
+            if at_root:
+                self._check_equal("output", output[1], sizes[root], "this rank's part of inputs")
+            words = f"scatter({output[1]} bytes to this rank, from rank {self.members[root]}{_more(agree)})"
+            if self.size == 1:
+                _copy(output, parts[0])
+                return self._over("scatter", words, how)
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "scatter",
+                    words,
+                    agree,
+                    collective="scatter",
+                    algorithm=algorithm,
+                    root=root,
+                    nbytes=0,
+                    inputs=sizes,
+                    outputs=(output[1],),
+                    type=_ANY,
+                    op=_NO_OP,
+                ),
+            )
+        return self._start(plan, parts if at_root else None, [output], **how)
+
+    def all_to_all(
+        self,
+        outputs: Span | Sequence[Span],
+        inputs: Span | Sequence[Span],
+        *,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """Part j of this rank's `inputs` goes to rank j; part i of `outputs` comes from rank i.
+
+        Each: one memory, split evenly, or one per rank, of any sizes on which the two ranks concerned agree. Inputs and
+        outputs do not overlap.
+        """
+        out_parts = self._parts(outputs, "outputs")
+        in_parts = self._parts(inputs, "inputs")
+        out_sizes = tuple([part[1] for part in out_parts])
+        in_sizes = tuple([part[1] for part in in_parts])
+        key = ("all_to_all", out_sizes, in_sizes, algorithm, agree)
+        plan = self._plans.get(key)
+        if plan is None:
+            self._check_equal(
+                "outputs", out_sizes[self.rank], in_sizes[self.rank], "inputs", "this rank's own part of "
+            )
+            words = f"all_to_all({sum(in_sizes)} bytes out, {sum(out_sizes)} in on this rank{_more(agree)})"
+            if self.size == 1:
+                _copy(out_parts[0], in_parts[0])
+                return self._over("all_to_all", words, how)
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "all_to_all",
+                    words,
+                    agree,
+                    collective="all_to_all",
+                    algorithm=algorithm,
+                    nbytes=0,
+                    inputs=in_sizes,
+                    outputs=out_sizes,
+                    type=_ANY,
+                    op=_NO_OP,
+                ),
+            )
+        return self._start(plan, in_parts, out_parts, **how)
+
+    def barrier(
+        self,
+        *,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[How],
+    ) -> Work:
+        """Over when every rank has called it. In the highest class unless told otherwise."""
+        if self.size == 1:
+            return self._over("barrier", "barrier()", how)
+        key = ("barrier", algorithm, agree)
+        plan = self._plans.get(key)
+        if plan is None:
+            words = "barrier()" if not agree else f"barrier({agree})"
+            plan = self._remember(
+                key,
+                self._planner.plan(
+                    "barrier",
+                    words,
+                    words,
+                    collective="all_reduce",
+                    algorithm=algorithm,
+                    nbytes=1,
+                    inputs=(),
+                    outputs=1,
+                    type=DataType.u8,
+                    op=_native.ReduceOp.max,
+                ),
+            )
+        room = _room(1, how)
+        if how.get("traffic_class") is None:
+            how["traffic_class"] = 6
+        return self._start(plan, None, room, **how)
+
+    # ---- single messages ----
+
+    def send(
+        self,
+        data: Span,
+        destination: int,
+        tag: int = 0,
+        **how: Unpack[How],
+    ) -> Work:
+        """`data` to the group's rank `destination`, whose receive of the same tag it pairs with, in order.
+
+        `tag`: 0 to 2^32 - 1. Over when it has been received, or, if it is short, when it has left a copy.
+        """
+        self._check_rank("destination", destination, own=False)
+        return self._message("send", data, destination, tag, **how)
+
+    def receive(
+        self,
+        data: Span,
+        source: int | None,
+        tag: int = 0,
+        **how: Unpack[How],
+    ) -> Work:
+        """A message of exactly the length of `data` from the group's rank `source`; None: from whoever sends first.
+
+        Messages of one tag from one rank come in order. A message of another length fails with MismatchError on both
+        sides; it does not fail the group. From anyone: less than 4 GiB.
+        """
+        if source is not None:
+            self._check_rank("source", source, own=False)
+        return self._message("receive", data, source, tag, **how)
+
+    # ---- ending ----
+
+    def abort(self, reason: str = "") -> None:
+        """Gives up everything under way, here and on the other members; later calls raise GroupFailedError.
+
+        Waiters raise CollectiveAbortedError. Does not block. Again, or of a closed group: nothing.
+        """
+        with self._failure_lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._reason = reason
+            if self._failed is None:
+                error = errors.CollectiveAbortedError(
+                    f"group {self.name} was aborted by this rank{f': {reason}' if reason else ''}"
+                )
+                error.group = self.name
+                error.culprit = self.job.rank
+                self._failed = error
+        self._leave(tell=True)
+
+    def close(self) -> None:
+        """Leaves the group. Again: nothing.
+
+        Waits a few seconds for operations under way, so that what others still expect of this rank reaches them; what
+        is not over then ends with CollectiveAbortedError, and the others are told. Who has nothing under way says
+        nothing: the others may still be at work on what this rank has finished.
+        """
+        with self._failure_lock:
+            if self._closed:
+                return
+            self._closed = True
+        end = time.monotonic() + _CLOSE_S
+        with self._lock:
+            under_way = list(self._under_way)
+        orderly = True
+        with contextlib.suppress(errors.ClosedError, errors.ForkError):
+            for collective in under_way:
+                left_s = max(0.0, end - time.monotonic()) if self._failed is None else 0.0
+                orderly = self._host.wait_collective(collective, left_s) and orderly
+        if not orderly:
+            self._reason = "close() with operations under way"
+        self._leave(tell=not orderly)
+
+    def _leave(self, *, tell: bool) -> None:
+        if self.number is None:
+            return
+        with contextlib.suppress(errors.ClosedError, errors.ForkError):
+            self._host.close_group(self.number, tell)
+        self.job.release_number(self.number)
+
+    # ---- starting ----
+
+    def _start(
+        self,
+        plan: Plan,
+        inputs: Memory,
+        outputs: Memory,
+        *,
+        keep: Any = None,
+        timeout_s: float | None = None,
+        traffic_class: int | None = None,
+        label: str | None = None,
+        wait_follows: bool = False,
+    ) -> Work:
+        if self._failed is not None or self._closed:
+            self._check_open(plan.words, plan.operation)
+        if timeout_s is None:
+            timeout_s = self.timeout_s
+        if not plan.connected:
+            self.job.connect(plan.peers, timeout_s)
+            plan.connected = True
+        if plan.input_parts is not None or plan.output_parts is not None:
+            inputs = lay_out(inputs, plan.input_parts, plan.even_inputs)
+            outputs = lay_out(outputs, plan.output_parts, plan.even_outputs)
+        with self._lock:
+            sequence = self._sequence
+            self._sequence = sequence + 1
+        self._log.note(sequence, plan.words)
+        started_s = time.monotonic()
+        collective = self._host.start_collective(
+            plan.schedule,
+            self.number,
+            sequence & _SEQUENCE_MASK,
+            plan.signature,
+            inputs,
+            outputs,
+            plan.type,
+            plan.op,
+            plan.average_over,
+            0 if traffic_class is None else traffic_class,
+            timeout_s,
+            keep,
+            wait_follows,
+        )
+        work = Work(self, collective, plan.operation, plan.words, sequence, started_s, label)
+        self._track(work, collective)
+        return work
+
+    def _message(
+        self,
+        operation: str,
+        data: Span,
+        peer: int | None,
+        tag: int,
+        *,
+        keep: Any = None,
+        timeout_s: float | None = None,
+        traffic_class: int | None = None,
+        label: str | None = None,
+        wait_follows: bool = False,
+    ) -> Work:
+        if not isinstance(tag, int) or not 0 <= tag < 1 << _TAG_BITS:
+            raise errors.ArgumentError(f"tag is {tag!r}; accepted: 0 to {(1 << _TAG_BITS) - 1}")
+        whom = "any rank" if peer is None else f"rank {self.members[peer]}"
+        words = f"{operation}({data[1]} bytes {'to' if operation == 'send' else 'from'} {whom}, tag {tag})"
+        self._check_open(words, operation)
+        if self.size == 1:
+            raise errors.ArgumentError(f"{words} in a group of one: there is nobody else")
+        if timeout_s is None:
+            timeout_s = self.timeout_s
+        if peer is None:
+            if data[1] > self._limit_bytes:
+                raise errors.MessageTooLongError(
+                    f"data has {data[1]} bytes; accepted: up to {self._limit_bytes} from anyone; name the source"
+                )
+        else:
+            self.job.connect((self.members[peer],), timeout_s)
+        works = []
+        for at in range(0, max(data[1], 1), self._limit_bytes):
+            with self._lock:
+                number = self._messages
+                self._messages = number + 1
+            collective = self._host.start_message(
+                self.number,
+                operation == "send",
+                peer,
+                tag,
+                data[0] + at,
+                min(self._limit_bytes, data[1] - at),
+                0 if traffic_class is None else traffic_class,
+                timeout_s,
+                keep,
+                wait_follows,
+            )
+            work = Work(self, collective, operation, words, number, time.monotonic(), label, numbered=False)
+            self._track(work, collective)
+            works.append(work)
+        return works[0] if len(works) == 1 else ManyWorks(works)
+
+    def _track(self, work: Work, collective: _native.Collective) -> None:
+        """Remembers what is under way, for close(). Raises GroupFailedError if the group had failed unnoticed."""
+        with self._lock:
+            under_way = self._under_way
+            while under_way and under_way[0].over:
+                under_way.popleft()
+            under_way.append(collective)
+        if collective.over:
+            result = collective.result
+            if result["error"] == "group_failed":
+                work.exception()
+                assert self._failed is not None
+                raise group_failed(work.operation, work.words, self.name, self._failed)
+
+    def _over(self, operation: str, words: str, how: How) -> Work:
+        """The work of a collective for which there is nobody to ask, or nothing to move."""
+        self._check_open(words, operation)
+        with self._lock:
+            sequence = self._sequence
+            self._sequence = sequence + 1
+        self._log.note(sequence, words)
+        return Work(self, None, operation, words, sequence, time.monotonic(), how.get("label"))
+
+    def _remember(self, key: tuple[Any, ...], plan: Plan) -> Plan:
+        if len(self._plans) >= _PLANS_MAX:
+            self._plans.clear()
+        self._plans[key] = plan
+        return plan
+
+    def _scale(self, out: Span, source: Span, dtype: DataType, factor: float | None) -> None:
+        if factor is not None and source[1]:
+            _native.multiply(dtype, out[0], source[0], source[1] // ELEMENT_BYTES[dtype], factor)
+
+    # ---- checks ----
+
+    def _check_open(self, words: str, operation: str = "") -> None:
+        if self.job.endpoint.closed:
+            raise errors.ClosedError(f"{words} on group {self.name}: {self.job!r}")
+        if self._failed is not None:
+            raise group_failed(operation, words, self.name, self._failed)
+        if self._closed:
+            raise errors.ClosedError(f"{words} on group {self.name}, which is closed")
+
+    def _check_rank(self, name: str, rank: int, *, own: bool = True) -> None:
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.size:
+            raise errors.ArgumentError(
+                f"{name} is {rank!r}; accepted: a rank of group {self.name}, 0 to {self.size - 1}"
+            )
+        if not own and rank == self.rank and self.size > 1:
+            raise errors.ArgumentError(f"{name} is {rank}, this rank itself; accepted: another rank")
+
+    def _check_factor(self, factor: float | None, op: Reduction) -> None:
+        if factor is not None and op is not Reduction.SUM:
+            raise errors.ArgumentError(
+                f"factor is {factor!r} with {op}; accepted: a factor with Reduction.SUM only"
+            )
+
+    def _check_equal(self, name: str, nbytes: int, expected: int, other: str, own: str = "") -> None:
+        if nbytes != expected:
+            raise errors.ArgumentError(
+                f"{own}{name} has {nbytes} bytes; accepted: as many as {own}{other}, {expected}"
+            )
+
+    def _check_at_root(self, name: str, memory: object, root: int) -> None:
+        if memory is None and self.rank == root:
+            raise errors.ArgumentError(
+                f"{name} is None at the root, rank {root}; accepted: memory for every rank"
+            )
+
+    def _parts(self, memory: Span | Sequence[Span], name: str) -> list[Span]:
+        """One memory per rank."""
+        if not isinstance(memory, Span):
+            parts = list(memory)
+            if len(parts) != self.size:
+                raise errors.ArgumentError(
+                    f"{name} has {len(parts)} parts; accepted: one per rank, {self.size}"
+                )
+            return parts
+        address, nbytes = memory
+        step, rest = divmod(nbytes, self.size)
+        if rest:
+            raise errors.ArgumentError(
+                f"{name} has {nbytes} bytes; accepted: a multiple of the group's size, {self.size}"
+            )
+        return [Span(address + i * step, step) for i in range(self.size)]
+
+    # ---- failures ----
+
+    def _explain(self, work: Work, result: dict[str, Any]) -> errors.CollectiveError:
+        """The exception of a work that has failed; the group has failed with it, unless it is one message's own."""
+        with self._failure_lock:
+            error = self._diagnosis.explain(work, result, self._reason)
+            if self._failed is None and is_of_the_group(result, single=not work.numbered):
+                self._failed = error
+        return error
+
+
+# ---- words for errors ----
+
+
+def _elements(dtype: DataType, nbytes: int) -> str:
+    return f"{dtype.name}, {nbytes // ELEMENT_BYTES[dtype]} elements"
+
+
+def _part_elements(dtype: DataType, sizes: Sequence[int]) -> str:
+    counts = [size // ELEMENT_BYTES[dtype] for size in sizes]
+    return f"{dtype.name}, {_each(counts)} elements per rank"
+
+
+def _part_bytes(sizes: Sequence[int]) -> str:
+    return f"{_each(sizes)} bytes per rank"
+
+
+def _each(counts: Sequence[int]) -> str:
+    """One number if all are alike; else the first few."""
+    if len(set(counts)) == 1:
+        return str(counts[0])
+    shown = ", ".join(map(str, counts[:8]))
+    return f"[{shown}{', …' if len(counts) > 8 else ''}]"
+
+
+def _reduction(op: Reduction, factor: float | None) -> str:
+    return "sum of values times a factor" if factor is not None else op.value
+
+
+def _more(agree: str) -> str:
+    return f"; {agree}" if agree else ""
+
+
+# ---- memory ----
+
+
+def _room(nbytes: int, how: How) -> Span:
+    """Memory for the time of an operation, which is to keep it."""
+    room = np.empty(nbytes, np.uint8)
+    how["keep"] = (room, how.get("keep"))
+    return Span(room.__array_interface__["data"][0], nbytes)
+
+
+def _copy(target: Span, source: Span) -> None:
+    if target[0] != source[0] and source[1]:
+        ctypes.memmove(target[0], source[0], source[1])

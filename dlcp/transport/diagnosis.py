@@ -1,0 +1,97 @@
+"""Finds out what can be known of a failure at the moment it is noticed: who is concerned, and what they say.
+
+Once per group: a group fails as a whole, so what was found for its first failure serves all of its operations. Reading
+others' accounts takes a fraction of a second at most (call_log.py); nothing else here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dlcp import errors
+from dlcp.transport.call_log import CallLog, exchange_accounts
+from dlcp.transport.failures import Member, Scene, explain, is_of_the_group, wait_timeout
+from dlcp.transport.store import Store
+
+if TYPE_CHECKING:
+    from dlcp.transport.job import Job
+    from dlcp.transport.work import Work
+
+# How long to wait for other ranks' accounts. A timeout is promised a second after its time, of which the executor uses
+# up to 0.7 to find out whom to blame. A rank that has not come to the operation yet has nothing to say either.
+_TIMEOUT_ACCOUNTS_S = 0.2
+_MISMATCH_ACCOUNTS_S = 1.0
+# Of those that an operation waits for, so many are asked.
+_ASKED_MAX = 4
+
+
+class Diagnosis:
+    """Of one group, on one rank. `log`: what this rank called."""
+
+    def __init__(self, job: Job, name: str, members: tuple[int, ...], store: Store, log: CallLog) -> None:
+        self._job = job
+        self._name = name
+        self._members = members
+        self._rank = members.index(job.rank)
+        self._store = store
+        self._log = log
+        self._scene: Scene | None = None
+
+    def explain(self, work: Work, result: Mapping[str, Any], reason: str) -> errors.CollectiveError:
+        """The exception of a work that has failed. `reason`: what abort() was told. One thread at a time."""
+        if not is_of_the_group(result, single=not work.numbered):
+            scene = self._look_around(result, {}, reason)
+        else:
+            if self._scene is None:
+                self._scene = self._look_around(result, self._ask(result), reason)
+            scene = self._scene
+        return explain(result, work.operation, work.words, work.sequence if work.numbered else None, scene)
+
+    def wait_timeout(self, work: Work, waited_s: float) -> errors.WaitTimeoutError:
+        """The exception of a wait() that has had its time."""
+        own = {self._rank: self._member(self._rank)}
+        scene = Scene(self._name, self._rank, own, self._job.settings.peer_timeout_s)
+        return wait_timeout(
+            work.operation, work.words, work.sequence if work.numbered else None, scene, waited_s
+        )
+
+    def _ask(self, result: Mapping[str, Any]) -> dict[int, str]:
+        """Other ranks' accounts of the operation that failed, where they may have one; and leaves this rank's."""
+        kind = result["cause"] if result["error"] == "group_failed" else result["error"]
+        if kind not in ("timeout", "mismatch"):
+            return {}
+        concerned = {result["culprit"], result["reporter"]} if kind == "mismatch" else set()
+        if result["error"] == "timeout":
+            concerned |= {peer for peer, _, _ in result["waiting_for"][:_ASKED_MAX]}
+        return exchange_accounts(
+            self._store,
+            result["sequence"],
+            self._rank,
+            self._log.account_of(result["sequence"]),
+            sorted(concerned - {None, self._rank}),
+            _MISMATCH_ACCOUNTS_S if kind == "mismatch" else _TIMEOUT_ACCOUNTS_S,
+        )
+
+    def _look_around(self, result: Mapping[str, Any], accounts: Mapping[int, str], reason: str) -> Scene:
+        """What is known here of the members that a result names."""
+        named = {result["culprit"], result["reporter"], *(peer for peer, _, _ in result["waiting_for"])}
+        return Scene(
+            self._name,
+            self._rank,
+            {rank: self._member(rank) for rank in (named | {self._rank}) - {None}},
+            self._job.settings.peer_timeout_s,
+            self._log.words_of(result["sequence"]),
+            accounts,
+            reason,
+        )
+
+    def _member(self, group_rank: int) -> Member:
+        rank = self._members[group_rank]
+        if rank == self._job.rank:
+            return Member(rank, self._job.card, 0.0)
+        silent_s = None
+        with contextlib.suppress(errors.DlcpError):
+            silent_s = self._job.endpoint._host.peer_statistics(rank).get("silent_s")
+        return Member(rank, self._job.known_card(rank), silent_s)

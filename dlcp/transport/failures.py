@@ -1,0 +1,308 @@
+"""What an operation failed of, in words that say what to do next: from the executor's result to an exception.
+
+Every text names the operation and its number, the group, the rank that is to blame with its address, host and process,
+this rank's own address and interface, what is missing and when the rank was last heard of, and what to look at. What
+is not known is left out, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlcp import errors
+from dlcp.transport.call_log import operation_of
+from dlcp.transport.rank_card import RankCard
+
+# A peer heard of this lately answers: it is late, not gone.
+_LATELY_S = 2.0
+_MIXED = "The memory that it was to fill may hold old and new values mixed."
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of the group, as far as this rank knows it."""
+
+    rank: int
+    """In the job."""
+    card: RankCard | None = None
+    """None: it has not been needed yet."""
+    silent_s: float | None = None
+    """Since something was last heard of it; None: nothing was, ever."""
+
+    @property
+    def name(self) -> str:
+        """Rank, address, host and process."""
+        return f"rank {self.rank}" if self.card is None else self.card.describe()
+
+    @property
+    def heard(self) -> str:
+        """When it was last heard of."""
+        return "never heard of" if self.silent_s is None else f"last heard of {self.silent_s:.2g} s ago"
+
+    @property
+    def process(self) -> str:
+        """Its process, to be looked for."""
+        return "its process" if self.card is None else f"process {self.card.pid} on host {self.card.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is known around a failure. Group ranks are the keys."""
+
+    group: str
+    own: int
+    members: Mapping[int, Member]
+    peer_timeout_s: float
+    own_words: str | None = None
+    """What this rank called under the number that failed; None: it has not."""
+    accounts: Mapping[int, str] = field(default_factory=dict)
+    """What others say that they called under it."""
+    reason: str = ""
+    """What abort() or close() was told."""
+
+    def member(self, group_rank: int) -> Member:
+        """A member by its rank in the group."""
+        return self.members.get(group_rank, Member(group_rank))
+
+
+def is_of_the_group(result: Mapping[str, Any], *, single: bool) -> bool:
+    """Whether the whole group has failed, not one message alone (native/collective/executor.cpp, fail_single)."""
+    if not single or result["error"] in ("group_failed", "aborted"):
+        return True
+    return (result["error"], result["engine_error"]) == ("peer_failed", "peer_timeout")
+
+
+def explain(
+    result: Mapping[str, Any], operation: str, words: str, sequence: int | None, scene: Scene
+) -> errors.CollectiveError:
+    """The exception for a result with an error.
+
+    `words`: the operation with its arguments; `sequence`: its number in the group, None for a single message.
+    """
+    what = _what(words, sequence, scene)
+    # A failure that others told of is of its cause's class: every rank raises the same.
+    kind = result["error"] if result["error"] != "group_failed" else result["cause"]
+    told = result["error"] == "group_failed"
+    match kind:
+        case "timeout":
+            error: errors.CollectiveError = errors.CollectiveTimeoutError(_timeout(what, result, scene, told))
+        case "peer_failed":
+            error = errors.PeerFailedError(_peer_failed(what, result, scene, told))
+        case "mismatch":
+            error = errors.MismatchError(_mismatch(what, result, scene, told, single=sequence is None))
+        case "aborted":
+            error = errors.CollectiveAbortedError(_aborted(what, result, scene, told))
+        case _:
+            error = errors.GroupFailedError(
+                f"{what} failed with its group ({result['error']}, {kind}). {_MIXED}"
+            )
+    culprit = result["culprit"]
+    error.operation = operation
+    error.sequence = sequence
+    error.group = scene.group
+    error.culprit = None if culprit is None else scene.member(culprit).rank
+    error.waited_s = result["waited_s"]
+    return error
+
+
+def group_failed(operation: str, words: str, group: str, first: errors.DlcpError) -> errors.GroupFailedError:
+    """The exception for a call on a group that has failed."""
+    error = errors.GroupFailedError(
+        f"{words} was not started: group {group} failed before. Open another group, or start the job again. The first"
+        f" failure: {first}"
+    )
+    error.operation = operation
+    error.group = group
+    error.culprit = getattr(first, "culprit", None)
+    return error
+
+
+def wait_timeout(
+    operation: str, words: str, sequence: int | None, scene: Scene, waited_s: float
+) -> errors.WaitTimeoutError:
+    """The exception for a wait() that has had its time."""
+    error = errors.WaitTimeoutError(
+        f"{_what(words, sequence, scene)} is not over after a wait of {waited_s:.3g} s. It goes on: wait again, or"
+        " abort() the group"
+    )
+    error.operation = operation
+    error.sequence = sequence
+    error.group = scene.group
+    error.waited_s = waited_s
+    return error
+
+
+# ---- sentences ----
+
+
+def _what(words: str, sequence: int | None, scene: Scene) -> str:
+    number = "" if sequence is None else f", operation {sequence}"
+    return f"{words}{number} of group {scene.group}, on {scene.member(scene.own).name},"
+
+
+def _by(result: Mapping[str, Any], scene: Scene, told: bool) -> str:
+    """Who says so, where it is another; as the beginning of a sentence."""
+    reporter = result["reporter"]
+    if not told or reporter is None or reporter == scene.own:
+        return ""
+    return f"{scene.member(reporter).name} says: "
+
+
+def _which(result: Mapping[str, Any], words: str, scene: Scene) -> str:
+    """The operation that failed first, where it is another than this one."""
+    if scene.own_words is not None and scene.own_words != words:
+        return f" (operation {result['sequence']} of the group failed first: {scene.own_words})"
+    return ""
+
+
+def _waiting(result: Mapping[str, Any], scene: Scene) -> str:
+    parts = []
+    for peer, for_arrival, missing_bytes in result["waiting_for"]:
+        member = scene.member(peer)
+        missing = (
+            f"{missing_bytes} bytes have not come from it"
+            if for_arrival
+            else f"it has not taken {missing_bytes} bytes"
+        )
+        account = scene.accounts.get(peer)
+        says = f"; it says that it {account}" if account else ""
+        parts.append(f"{member.name}: {missing}, {member.heard}{says}")
+    return "; ".join(parts)
+
+
+def _timeout(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> str:
+    culprit = result["culprit"]
+    if told:
+        whom = (
+            ""
+            if culprit is None or culprit == scene.own
+            else f" while it waited for {scene.member(culprit).name}"
+        )
+        if culprit == scene.own:
+            whom = " while it waited for this rank"
+        text = f"{what} failed with its group: {_by(result, scene, told)}"
+        text += f"operation {result['sequence']} was not over in its time{whom}."
+    else:
+        text = f"{what} was not over after {result['waited_s']:.3g} s."
+        if waiting := _waiting(result, scene):
+            text += f" It waited for {waiting}."
+    if culprit is None or culprit == scene.own:
+        return f"{text} {_MIXED}"
+    member = scene.member(culprit)
+    if not told and (
+        result["engine_error"] == "peer_timeout" or member.silent_s is None or member.silent_s > _LATELY_S
+    ):
+        return (
+            f"{text} Rank {member.rank} did not answer when asked: {_look_at_network(member, scene)} {_MIXED}"
+        )
+    answers = "" if told else "answers, but "
+    return (
+        f"{text} Rank {member.rank} {answers}has not come to this operation, or waits itself: see where it is"
+        f" (py-spy dump --pid {_pid(member)}{_on(member)}), and that all ranks call the same operations in the same"
+        f" order; if it is only slow, give the group a longer timeout. {_MIXED}"
+    )
+
+
+def _peer_failed(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> str:
+    culprit = result["culprit"]
+    by = _by(result, scene, told)
+    if culprit is None:
+        return f"{what} failed: {by}a rank of the group is gone ({result['engine_error']}). {_MIXED}"
+    member = scene.member(culprit)
+    match result["engine_error"]:
+        case "peer_closed":
+            reason = (
+                f"{member.name} has closed its endpoint: it ended, or left the group, before this operation was over."
+                " Look at the end of its log for the first error"
+            )
+        case "peer_restarted":
+            reason = (
+                f"{member.name} has come back as another process: the first one is gone. Look at the end of its log for"
+                " the first error; all ranks must start again together"
+            )
+        case "peer_timeout":
+            silent = f"nothing was heard of it for {scene.peer_timeout_s:g} s (peer_timeout_s), though it was asked"
+            reason = f"{member.name} is gone: {silent}. {_look_at_network(member, scene)}"
+        case "peer_cancelled":
+            reason = f"{member.name} gave its part of it up. Look at the end of its log for the reason"
+        case other:
+            reason = (
+                f"{member.name} is lost to it ({other}). Look at the end of its log, and run `dlcp doctor` on both"
+                " hosts"
+            )
+    return f"{what} failed: {by}{reason.rstrip('.')}. {_MIXED}"
+
+
+def _mismatch(what: str, result: Mapping[str, Any], scene: Scene, told: bool, *, single: bool) -> str:
+    culprit = result["culprit"]
+    if single:
+        whom = "the other side" if culprit is None else scene.member(culprit).name
+        if result["foreign_bytes"]:
+            sizes = f"{whom} sent {result['foreign_bytes']} bytes, {result['expected_bytes']} were expected"
+        else:
+            sizes = f"{whom} expects another length than the {result['expected_bytes']} bytes of this rank"
+        return f"{what} failed: {sizes}. Give both sides the same shape and type."
+    number = f"operation {result['sequence']} of the group"
+    own = f"this rank called {scene.own_words}" if scene.own_words else "this rank has not called it yet"
+    if culprit == scene.own and result["reporter"] is not None:
+        other = result["reporter"]
+        account = scene.accounts.get(other, "called something else")
+    elif culprit is not None:
+        other = culprit
+        account = scene.accounts.get(other) or _foreign(result, scene, told)
+    else:
+        return f"{what} failed: ranks called different things as {number}. {_MIXED}"
+    by = _by(result, scene, told) if culprit != scene.own else ""
+    return (
+        f"{what} failed: {by}as {number}, {scene.member(other).name} {account}, but {own}. All ranks of a group call"
+        f" the same operations in the same order, with the same types, sizes and roots. {_MIXED}"
+    )
+
+
+def _foreign(result: Mapping[str, Any], scene: Scene, told: bool) -> str:
+    """What the other rank called, from its message alone."""
+    if told:
+        return "called something else than others"
+    if result["expected_bytes"] and result["foreign_bytes"]:
+        return (
+            f"called it with another size (a message of {result['foreign_bytes']} bytes came where"
+            f" {result['expected_bytes']} were expected)"
+        )
+    operation = operation_of(result["foreign_signature"])
+    size = f" (in messages of {result['foreign_bytes']} bytes)" if result["foreign_bytes"] else ""
+    if operation is None:
+        return f"called something else{size}"
+    if scene.own_words and scene.own_words.split("(")[0] == operation:
+        return f"called {operation} with another type, reduction, root or size{size}"
+    return f"called {operation}{size}"
+
+
+def _aborted(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> str:
+    culprit = result["culprit"]
+    reason = f": {scene.reason}" if scene.reason else ""
+    if told and culprit is not None and culprit != scene.own:
+        who = scene.member(culprit).name
+        return f"{what} was given up: {who} aborted the group. Look at its log for the reason. {_MIXED}"
+    return f"{what} was given up by this rank{reason}. {_MIXED}"
+
+
+def _look_at_network(member: Member, scene: Scene) -> str:
+    """What to look at when nothing is heard of a rank."""
+    own = scene.member(scene.own).card
+    way = ""
+    if own is not None and member.card is not None:
+        way = f" from {own.address}{f' ({own.interface})' if own.interface else ''} to {member.card.address} and back"
+    return (
+        f"See whether {member.process} is alive (killed for memory: dmesg; stopped: ps), and whether UDP passes{way}"
+        " (firewall, interface: dlcp doctor)."
+    )
+
+
+def _pid(member: Member) -> str:
+    return "PID" if member.card is None else str(member.card.pid)
+
+
+def _on(member: Member) -> str:
+    return "" if member.card is None else f" on host {member.card.host}"

@@ -1,0 +1,398 @@
+"""A job: the ranks of one run, that find each other through a store, and this rank's endpoint among them.
+
+Rank 0 draws a job key and a job number and leaves them in the store; every rank leaves a card with its address.
+Whoever can read the store can read the key: it keeps strangers of the network out, not other users of the store.
+A key of one's own (key_file, DLCP_KEY_FILE) takes its place; then only a check value is compared, so that different
+keys are named as what they are. With allow_unauthenticated and without a key of one's own, packets carry no tag.
+
+Starting costs each rank three keys whatever the size of the job. Cards of others are read, and peers are named to the
+endpoint, when they are first needed; what nobody talks to costs nothing.
+
+Keys of the store begin with an incarnation: which restart of the launcher this is, and how many jobs this rank has
+started on the store before. So the same ranks may start again on the same store and do not read old values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dlcp import errors
+from dlcp.transport.communicator import Communicator
+from dlcp.transport.endpoint import Endpoint
+from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
+from dlcp.transport.settings import Settings
+from dlcp.transport.store import PrefixStore, Store, wait_for
+
+if TYPE_CHECKING:
+    from dlcp import _native
+
+# Group numbers fit what a message's tag has for them (native/collective/executor.hpp).
+GROUPS = 1 << 14
+# Closing: no packet for this long, or for so many round trips, and the peers have what they wait for. A peer that
+# missed our last acknowledgement asks again after at most a few of its probe timeouts, the first of which is far less.
+_QUIET_S = 0.05
+_QUIET_ROUND_TRIPS = 4
+_QUIET_S_MAX = 2.0
+
+
+class Job:
+    """This rank's membership of a run: one endpoint, the job key, the addresses of all. Open until close().
+
+    `store`: the same for all ranks, empty or used by earlier jobs of the same ranks; `rank` of `size`.
+    `settings`: None reads arguments, environment and file (Settings.load); `changes` are settings by name.
+    `timeout_s`: bounds every wait for another rank's entry in the store, and operations that bring no timeout.
+    `toward`: a host on the network to use, such as the store's; decides the interface where settings do not.
+    `incarnation`: which restart of the launcher this is, equal on all ranks; None: what torchrun says, if it does.
+
+    Blocks for rank 0's entry. Raises JobError: another version, key or job number, or a loopback address among hosts;
+    StoreTimeoutError: rank 0 did not come; what Endpoint raises, and what the store raises.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        settings: Settings | None = None,
+        timeout_s: float = 1800.0,
+        toward: str | None = None,
+        incarnation: str | None = None,
+        **changes: Any,
+    ) -> None:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise errors.ArgumentError(f"size is {size!r}; accepted: an integer from 1")
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < size:
+            raise errors.ArgumentError(f"rank is {rank!r}; accepted: an integer from 0 to {size - 1}")
+        if not timeout_s > 0:
+            raise errors.ArgumentError(f"timeout_s is {timeout_s!r}; accepted: more than 0 seconds")
+        self.rank = rank
+        """This process's rank."""
+        self.size = size
+        """How many ranks there are."""
+        self.timeout_s = timeout_s
+        """How long to wait for another rank, seconds."""
+        if incarnation is None:
+            incarnation = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        # A world of one has nobody to meet.
+        start = store.add(f"dlcp/{incarnation}/starts/{rank}", 1) if size > 1 else 1
+        self._store: Store = PrefixStore(f"dlcp/{incarnation}.{start}", store)
+        self._lock = threading.Lock()
+        self._cards: dict[int, RankCard] = {}
+        self._connected: set[int] = {rank}
+        self._opened: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._released: list[int] = []
+        self._communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+        self._closed = False
+        try:
+            given = Settings.load(**changes) if settings is None else settings.replace(**changes)
+            place, interface = _choose_place(given, toward)
+            self.settings = self._agree(given).replace(**place)
+            """What the endpoint was opened with, job key and number included."""
+            self.endpoint = Endpoint(rank, settings=self.settings)
+            """This rank's endpoint; its rank is the rank in the job."""
+        except errors.DlcpError as error:
+            self._refuse(str(error))
+            raise
+        self.card = RankCard.of_this_process(rank, self.endpoint.address, interface)
+        """What this rank has told the others of itself."""
+        self._cards[rank] = self.card
+        # Before the endpoint's own at the interpreter's end, since made after it.
+        self._finalizer = weakref.finalize(self, _close, self.endpoint, os.getpid())
+        if size > 1:
+            self._store.set(f"rank/{rank}", self.card.to_json())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Job rank {self.rank} of {self.size} at {self.endpoint.address}{', closed' if self.closed else ''}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed, or belongs to the process that forked this one."""
+        return self._closed or self.endpoint.closed
+
+    @property
+    def store(self) -> Store:
+        """This job's part of the store."""
+        return self._store
+
+    # ---- the other ranks ----
+
+    def card_of(self, rank: int, timeout_s: float | None = None) -> RankCard:
+        """What a rank has told of itself; blocks until it has, at most `timeout_s` (None: the job's).
+
+        Raises ArgumentError; JobError: that rank refused to start, or cannot go together with this one;
+        StoreTimeoutError.
+        """
+        card = self._cards.get(rank)
+        if card is not None:
+            return card
+        if not 0 <= rank < self.size:
+            raise errors.ArgumentError(f"rank is {rank!r}; accepted: 0 to {self.size - 1}")
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        what = f"rank {rank}'s address (it is not started, or died while starting)"
+        card = RankCard.from_json(wait_for(self._store, f"rank/{rank}", timeout_s, what), rank)
+        check_versions(self.card, card)
+        if card.refusal:
+            raise errors.JobError(f"{card.describe()} did not start: {card.refusal}")
+        check_reach(self.card, card)
+        self._cards[rank] = card
+        return card
+
+    def known_card(self, rank: int) -> RankCard | None:
+        """The card of a rank if it has been read before; for errors, which must not wait for the store."""
+        return self._cards.get(rank)
+
+    def address_of(self, rank: int) -> str:
+        """Where a rank's endpoint is; blocks and raises as card_of."""
+        return self.card_of(rank).address
+
+    def connect(self, ranks: Iterable[int], timeout_s: float | None = None) -> None:
+        """Makes ranks peers of the endpoint. Those that are peers already cost nothing; no handshake is waited for.
+
+        Blocks for the ranks' entries in the store, at most `timeout_s` (None: the job's). Raises what card_of raises,
+        and AddressError, LimitError, ClosedError, ForkError.
+        """
+        for rank in ranks:
+            if rank in self._connected:
+                continue
+            address = self.card_of(rank, timeout_s).address
+            self.endpoint.connect(rank, address, wait=False)
+            self._connected.add(rank)
+
+    # ---- groups ----
+
+    def open_communicator(
+        self,
+        name: str,
+        members: Sequence[int] | None = None,
+        store: Store | None = None,
+        timeout_s: float | None = None,
+    ) -> Communicator:
+        """A group of ranks for collectives. All members open it, with the same name and members.
+
+        `members`: distinct ranks of the job, the group's rank i is members[i]; None: all of them in order.
+        `store`: where they agree; None: the job's. Members that open several groups of the same name and members open
+        them in the same order. `timeout_s`: of operations that bring none (None: the job's).
+
+        Blocks for the group's first member, which draws its number. Raises ArgumentError, StoreTimeoutError,
+        ClosedError, LimitError: 2^14 groups are open.
+        """
+        ranks = tuple(range(self.size)) if members is None else tuple(members)
+        self._check_members(ranks)
+        if self.closed:
+            raise errors.ClosedError(f"{self!r} cannot open group {name!r}")
+        timeout_s = self.settings.timeout_s or timeout_s or self.timeout_s
+        with self._lock:
+            times = self._opened[name, ranks] = self._opened.get((name, ranks), 0) + 1
+        digest = hashlib.sha256(repr((name, ranks)).encode()).hexdigest()[:16]
+        part = PrefixStore(f"group/{digest}.{times}", self._store if store is None else store)
+        number = self._agree_on_number(name, ranks, part, timeout_s) if len(ranks) > 1 else None
+        communicator = Communicator(self, name, ranks, number, part, timeout_s)
+        self._communicators.add(communicator)
+        return communicator
+
+    def release_number(self, number: int) -> None:
+        """Notes that this rank is done with a group's number. The store hears of it when the next group opens.
+
+        Not at once: a rank that closes at the end of a run must not need a store that may be gone by then.
+        """
+        with self._lock:
+            self._released.append(number)
+
+    def close(self) -> None:
+        """Closes the groups, lets the peers have what they still wait for, and closes the endpoint. Again: nothing.
+
+        This rank may have everything while a peer still misses the last acknowledgement: a goodbye then would fail the
+        peer's message. So the endpoint answers until nothing has come for 50 ms (or four round trips), 2 s at most.
+        It does not wait for ranks that have not come so far: that is what a barrier is for.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        for communicator in list(self._communicators):
+            communicator.close()
+        self._finalizer()
+
+    # ---- helpers ----
+
+    def _agree(self, given: Settings) -> Settings:
+        """The settings with what rank 0 decided: job key and job number."""
+        key = given.job_key()
+        drawn = None
+        if self.rank == 0:
+            job = given.job or secrets.randbelow(2**32 - 1) + 1
+            mode = _mode(given, key)
+            if mode == "drawn":
+                drawn = secrets.token_bytes(32)
+            if self.size > 1:
+                record: dict[str, Any] = {
+                    "size": self.size,
+                    "job": job,
+                    "mode": mode,
+                    "key": drawn.hex() if drawn is not None else "",
+                    "check": key_check_value(key, job),
+                    "card": RankCard.of_this_process(0, "", "").to_json(),
+                }
+                self._store.set("job", json.dumps(record))
+        else:
+            what = "rank 0's entry (rank 0 is not started, or died while starting)"
+            record = _read_record(wait_for(self._store, "job", self.timeout_s, what))
+            check_versions(
+                RankCard.of_this_process(self.rank, "", ""), RankCard.from_json(record["card"].encode(), 0)
+            )
+            _check_record(record, given, key, self.rank, self.size)
+            job = record["job"]
+            if record["mode"] == "drawn":
+                drawn = bytes.fromhex(record["key"])
+        return given.replace(job=job) if drawn is None else given.replace(job=job, key=drawn, key_file=None)
+
+    def _refuse(self, reason: str) -> None:
+        """Tells who waits for this rank why it does not come. What the store says to that is not worth a word."""
+        if self.size == 1:
+            return
+        with contextlib.suppress(Exception):
+            self._store.set(
+                f"rank/{self.rank}", RankCard.of_this_process(self.rank, "", "", reason).to_json()
+            )
+            if self.rank == 0 and not self._store.check(["job"]):
+                self._store.set("job", json.dumps({"refusal": reason}))
+
+    def _check_members(self, ranks: tuple[int, ...]) -> None:
+        strange = [rank for rank in ranks if not isinstance(rank, int) or not 0 <= rank < self.size]
+        if strange or len(set(ranks)) != len(ranks) or not ranks:
+            raise errors.ArgumentError(
+                f"members is {list(ranks)!r}; accepted: distinct ranks from 0 to {self.size - 1}, at least one"
+            )
+        if self.rank not in ranks:
+            raise errors.ArgumentError(
+                f"members is {list(ranks)!r}, without this rank, {self.rank}; only members open a group"
+            )
+
+    def _agree_on_number(self, name: str, ranks: tuple[int, ...], part: Store, timeout_s: float) -> int:
+        """The group's number: drawn by its first member, read by the others."""
+        with self._lock:
+            released, self._released = self._released, []
+        for number in released:
+            self._store.add(f"number/{number}", -1)
+        if ranks[0] == self.rank:
+            number = self._draw_number(len(ranks))
+            part.set("number", str(number))
+            return number
+        what = f"the number of group {name!r} (rank {ranks[0]}, its first member, has not opened it)"
+        return int(wait_for(part, "number", timeout_s, what))
+
+    def _draw_number(self, members: int) -> int:
+        """A number that no open group of the job has: how many members hold each one is counted in the store."""
+        for _ in range(GROUPS):
+            number = (self._store.add("number/next", 1) - 1) % GROUPS
+            if self._store.add(f"number/{number}", members) == members:
+                return number
+            self._store.add(f"number/{number}", -members)
+        raise errors.LimitError(f"{GROUPS} groups are open; close some")
+
+
+def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str | None], str | None]:
+    """Settings of the place to bind, and the interface's name where it is known.
+
+    A pattern of interfaces chooses an address, and no more: ranks of one host reach each other at it over loopback,
+    which a socket bound to the interface would not hear.
+    """
+    if settings.bind_host is not None:
+        return {}, settings.interface
+    if settings.interface is None and toward is None:
+        return {}, "lo"  # as Endpoint does
+    chosen = choose_bind_host(settings.interface, toward)
+    return {"bind_host": chosen.host, "interface": None}, chosen.interface
+
+
+def _mode(given: Settings, key: bytes | None) -> str:
+    """Where the job key comes from: `own` from a file, `drawn` by rank 0, or there is `none`."""
+    return "own" if key is not None else "none" if given.allow_unauthenticated else "drawn"
+
+
+def _read_record(text: bytes) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads(text)
+        if "refusal" in record:
+            raise errors.JobError(f"rank 0 did not start: {record['refusal']}")
+        if record["mode"] not in ("own", "none", "drawn"):
+            raise ValueError(record["mode"])
+        return {name: record[name] for name in ("size", "job", "mode", "key", "check", "card")}
+    except (ValueError, TypeError, KeyError) as error:
+        raise errors.JobError(
+            "what rank 0 left in the store is not this dlcp's; see that all ranks run one version, and that the store"
+            f" is theirs alone ({error!r})"
+        ) from error
+
+
+def _check_record(record: dict[str, Any], given: Settings, key: bytes | None, rank: int, size: int) -> None:
+    """Raises JobError if this rank cannot join what rank 0 began."""
+    if record["size"] != size:
+        raise errors.JobError(
+            f"rank 0 began a job of {record['size']} ranks, rank {rank} one of {size}; start all with the same size"
+        )
+    job = record["job"]
+    if given.job not in (0, job):
+        raise errors.JobError(
+            f"rank 0 has job number {job}, rank {rank} has {given.job}; set the same DLCP_JOB everywhere, or none"
+        )
+    own_mode, mode = _mode(given, key), record["mode"]
+    if own_mode != mode:
+        words = {
+            "own": "a job key of its own (DLCP_KEY_FILE)",
+            "none": "allow_unauthenticated and no job key",
+            "drawn": "no job key of its own",
+        }
+        raise errors.JobError(
+            f"rank 0 has {words[mode]}, rank {rank} has {words[own_mode]}; give all ranks the same key file, or none"
+        )
+    if record["check"] != key_check_value(key, job):
+        raise errors.JobError(
+            f"rank 0 and rank {rank} have different job keys; copy the same key file to all hosts (DLCP_KEY_FILE)"
+        )
+
+
+def _close(endpoint: Endpoint, pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a forked child; what it has is the parent's
+    with contextlib.suppress(errors.ClosedError, errors.ForkError):
+        _settle(endpoint._host)
+    endpoint.close()
+
+
+def _settle(host: _native.Host) -> None:
+    """Answers peers until they are quiet: they have what they waited for, or are gone."""
+    established = [rank for rank in host.peers() if host.established(rank)]
+    # With something of ours under way this is no orderly end, and the peers should hear of it now.
+    if not established or host.statistics()["outstanding_operations"]:
+        return
+    rtt_s = max(host.peer_statistics(rank)["rtt_s"] for rank in established)
+    quiet_s = min(max(_QUIET_S, _QUIET_ROUND_TRIPS * rtt_s), _QUIET_S_MAX / 2)
+    end = time.monotonic() + _QUIET_S_MAX
+    heard = -1
+    while heard != (heard := _packets_received(host)) and time.monotonic() < end:
+        time.sleep(quiet_s)
+
+
+def _packets_received(host: _native.Host) -> int:
+    counted = host.statistics()["engine"]
+    return int(counted["data_packets_received"] + counted["control_packets_received"])

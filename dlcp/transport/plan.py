@@ -1,0 +1,160 @@
+"""What one call of a collective means for this rank: worked out once, then kept for calls of the same shape.
+
+Nothing here depends on addresses of memory, so a plan serves every later call with the same arguments. What decides
+between algorithms, and what the signature covers, is only what every rank knows alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlcp import _native
+from dlcp.errors import ArgumentError
+from dlcp.transport.call_log import signature_of
+from dlcp.transport.schedule import ALGORITHMS, RankSchedule, algorithms, build
+from dlcp.transport.schedule.choose import choose, parse_algorithms
+from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts, largest_even_part
+from dlcp.transport.span import Span
+
+Lengths = int | Sequence[int]
+"""Bytes of memory that is split evenly among the chunks, or of each chunk."""
+Memory = Span | list[Span] | None
+"""As native code takes it: split evenly, or chunk by chunk."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """One kind of call."""
+
+    operation: str
+    words: str
+    """The call with its arguments, for errors and logs."""
+    signature: int
+    """What must be equal on all ranks, in 16 bits."""
+    schedule: _native.Schedule
+    peers: list[int]
+    """Ranks in the job that it talks to."""
+    type: _native.DataType
+    op: _native.ReduceOp
+    average_over: int
+    algorithm: str
+    input_parts: list[Part] | None
+    """Where chunks lie in the caller's memory, if that is not as it was given."""
+    output_parts: list[Part] | None
+    even_inputs: int
+    """How many even parts the memory is cut into before that; 0: it comes chunk by chunk."""
+    even_outputs: int
+    connected: bool = field(default=False)
+    """Whether all peers are peers of the endpoint."""
+
+
+class Planner:
+    """Makes plans for one group: chooses the algorithm and compiles the schedule.
+
+    `members`: ranks in the job. `algorithm`: the setting of that name: one algorithm for whatever it serves, or some by
+    collective, as "all_reduce=ring,broadcast=tree"; None: by size and number of ranks. `limit_bytes`: of a message.
+    """
+
+    def __init__(self, members: Sequence[int], rank: int, algorithm: str | None, limit_bytes: int) -> None:
+        self._members = members
+        self._rank = rank
+        self._overrides = _overrides(algorithm)
+        self._limit_bytes = limit_bytes
+        self._compiled: dict[tuple[str, str, int], tuple[RankSchedule, _native.Schedule]] = {}
+
+    def plan(
+        self,
+        operation: str,
+        words: str,
+        terms: str,
+        *,
+        collective: str,
+        algorithm: str | None,
+        root: int = 0,
+        nbytes: int,
+        inputs: Lengths,
+        outputs: Lengths,
+        type: _native.DataType,  # noqa: A002
+        op: _native.ReduceOp,
+        average_over: int = 0,
+    ) -> Plan:
+        """A plan. `nbytes`: of the whole, as every rank knows it; `terms`: what else must be equal on all ranks.
+
+        Raises ArgumentError: no such algorithm; LimitError: too large for it.
+        """
+        if algorithm is None:
+            algorithm = choose(collective, len(self._members), nbytes, self._overrides)
+        key = (collective, algorithm, root)
+        known = self._compiled.get(key)
+        if known is None:
+            schedule = build(collective, algorithm, len(self._members), self._rank, root)
+            known = self._compiled[key] = (schedule, self._compile(schedule))
+        schedule, compiled = known
+        input_lengths, even_inputs = _lengths(inputs, schedule.input_chunks)
+        output_lengths, even_outputs = _lengths(outputs, schedule.output_chunks)
+        input_parts = output_parts = None
+        if max([*input_lengths, *output_lengths], default=0) > self._limit_bytes:
+            cut = Cut(
+                schedule,
+                _exact(inputs, schedule.input_chunks),
+                _exact(outputs, schedule.output_chunks),
+                self._limit_bytes,
+            )
+            compiled, input_parts, output_parts = self._compile(cut.schedule), cut.inputs, cut.outputs
+        return Plan(
+            operation,
+            words,
+            signature_of(operation, f"{terms} {algorithm} {root}"),
+            compiled,
+            [self._members[peer] for peer in compiled.peers],
+            type,
+            op,
+            average_over,
+            algorithm,
+            input_parts,
+            output_parts,
+            even_inputs,
+            even_outputs,
+        )
+
+    def _compile(self, schedule: RankSchedule) -> _native.Schedule:
+        return compile_schedule(schedule, len(self._members), self._rank)
+
+
+def lay_out(memory: Memory, parts: list[Part] | None, even: int) -> Memory:
+    """The caller's memory as the plan's schedule names it."""
+    if parts is None or memory is None:
+        return memory
+    chunks = even_parts(memory, even) if isinstance(memory, Span) else memory
+    return [Span(chunks[index].address + at, nbytes) for index, at, nbytes in parts]
+
+
+def _lengths(given: Lengths, chunks: int) -> tuple[list[int], int]:
+    """Bytes of the chunks, those of an even split rounded up; and into how many it is split, 0: it is not."""
+    if isinstance(given, int):
+        return [largest_even_part(given, chunks)] * chunks, chunks
+    return list(given), 0
+
+
+def _exact(given: Lengths, chunks: int) -> list[int]:
+    """Bytes of the chunks, as lay_out cuts them."""
+    if isinstance(given, int):
+        return [part.nbytes for part in even_parts(Span(0, given), chunks)] if chunks else []
+    return list(given)
+
+
+def _overrides(setting: str | None) -> Mapping[str, str]:
+    """Algorithms by collective, from the setting. Raises ArgumentError: no such algorithm, or no such collective."""
+    if setting is None:
+        return {}
+    if "=" in setting:
+        return parse_algorithms(setting)
+    served = {collective: setting for collective in ALGORITHMS if setting in algorithms(collective)}
+    if not served:
+        names = sorted({name for known in ALGORITHMS.values() for name in known})
+        raise ArgumentError(
+            f"algorithm is {setting!r}; accepted: {', '.join(names)}, or some by collective, as"
+            " all_reduce=ring,broadcast=tree"
+        )
+    return served

@@ -1,0 +1,225 @@
+"""One collective, or one message of a group, under way, and how it ended.
+
+Waiting drives the transport from the waiting thread, without the interpreter's lock; Ctrl-C ends the wait, not the
+operation, whose memory stays alive until it is over. What an operation failed of is found out when somebody asks, and
+is the same exception ever after.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dlcp import errors
+from dlcp.transport.transfer import check_timeout
+
+if TYPE_CHECKING:
+    from dlcp import _native
+    from dlcp.transport.communicator import Communicator
+
+
+class Work:
+    """An operation under way or over. Made by the methods of Communicator."""
+
+    __slots__ = (
+        "__weakref__",
+        "_callbacks",
+        "_collective",
+        "_communicator",
+        "_error",
+        "_words",
+        "label",
+        "numbered",
+        "operation",
+        "sequence",
+        "started_s",
+    )
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        collective: _native.Collective | None,
+        operation: str,
+        words: str,
+        sequence: int,
+        started_s: float,
+        label: str | None,
+        *,
+        numbered: bool = True,
+    ) -> None:
+        self._communicator = communicator
+        # None: it was over when it started, since there was nobody or nothing to exchange.
+        self._collective = collective
+        self._words = words
+        self._error: errors.CollectiveError | None = None
+        self._callbacks: list[Callable[[Any], object]] = []
+        self.operation = operation
+        """all_reduce, send, …"""
+        self.sequence = sequence
+        """Of a collective: its number in the group, from 0. Of a single message: among those of this rank."""
+        self.numbered = numbered
+        """Whether all members of the group count it: True for collectives, False for single messages."""
+        self.started_s = started_s
+        """time.monotonic() at the start."""
+        self.label = label
+        """What the caller named it."""
+
+    def __repr__(self) -> str:
+        state = "under way" if not self.done() else "over" if self._peek() is None else "failed"
+        return f"<Work: {self.words}, number {self.sequence} of group {self._communicator.name}, {state}>"
+
+    @property
+    def words(self) -> str:
+        """The operation with its arguments, and its label."""
+        return self._words if self.label is None else f"{self._words} [{self.label}]"
+
+    def done(self) -> bool:
+        """Whether it is over, well or not. Does not block."""
+        return self._collective is None or self._collective.over
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Blocks until it is over, for at most `timeout_s` (None: as long as the operation may take).
+
+        Raises what the operation failed of (CollectiveTimeoutError, PeerFailedError, MismatchError,
+        CollectiveAbortedError), and WaitTimeoutError: `timeout_s` has passed; it goes on then. ClosedError, ForkError.
+        """
+        collective = self._collective
+        if collective is None:
+            return
+        if not self._finish(collective, timeout_s):
+            assert timeout_s is not None
+            raise self._communicator._diagnosis.wait_timeout(self, timeout_s)
+        error = self.exception()
+        if error is not None:
+            raise error
+
+    def exception(self) -> errors.CollectiveError | None:
+        """What it failed of, or None. Does not block, but for a moment after a failure that others can explain.
+
+        Raises DlcpError if it is not over yet.
+        """
+        result = self._peek()
+        if result is None:
+            return None
+        if self._error is None:
+            self._error = self._communicator._explain(self, result)
+        return self._error
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Has `callback(self)` called once it is over: at once, by this thread, if it is already.
+
+        Otherwise on the endpoint's callback thread, one after the other: what blocks there keeps the others waiting, so
+        whoever waits in a callback brings a thread of his own. What it raises is logged.
+        """
+        self._communicator._dispatcher.add(self, callback)
+
+    @property
+    def source(self) -> int:
+        """After a receive: the group rank that sent. Raises DlcpError: it is not over, failed, or was no receive."""
+        peer = self._ended()["peer"]
+        if self.operation != "receive" or peer is None:
+            raise errors.DlcpError(
+                f"{self.words} has no source; only a receive that is over and went well has one"
+            )
+        return int(peer)
+
+    @property
+    def nbytes(self) -> int:
+        """After a send or receive: how many bytes went over. Raises DlcpError: it is not over, or was neither."""
+        if self.numbered:
+            raise errors.DlcpError(f"{self.words} has no number of bytes; send and receive have one")
+        return int(self._ended()["bytes"])
+
+    @property
+    def moved_bytes(self) -> tuple[int, int]:
+        """Payload bytes sent and received, once it is over; repairs not counted. Raises DlcpError: it is not over."""
+        if self._collective is None:
+            return 0, 0
+        result = self._ended()
+        return int(result["sent_bytes"]), int(result["received_bytes"])
+
+    # ---- helpers ----
+
+    def _finish(self, collective: _native.Collective, timeout_s: float | None) -> bool:
+        check_timeout("timeout_s", timeout_s)
+        over: bool = self._communicator._host.wait_collective(collective, timeout_s)
+        return over
+
+    def _watch(self, watch: int) -> bool:
+        return self._collective is not None and self._communicator._host.watch_collective(
+            self._collective, watch
+        )
+
+    def _ended(self) -> dict[str, Any]:
+        if self._collective is None or not self._collective.over:
+            raise errors.DlcpError(f"{self.words} is not over; wait() first")
+        result: dict[str, Any] = self._collective.result
+        return result
+
+    def _peek(self) -> dict[str, Any] | None:
+        """The result if it is over and has an error."""
+        if self._collective is None:
+            return None
+        result = self._ended()
+        return None if result["error"] is None else result
+
+
+class ManyWorks(Work):
+    """Works that are one operation to their caller: a message too long for one, in pieces that all have one tag."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: Sequence[Work]) -> None:
+        first = pieces[0]
+        super().__init__(
+            first._communicator,
+            first._collective,
+            first.operation,
+            first._words,
+            first.sequence,
+            first.started_s,
+            first.label,
+            numbered=False,
+        )
+        self._pieces = pieces
+
+    def done(self) -> bool:
+        """Whether all of it is over, well or not."""
+        return all(piece.done() for piece in self._pieces)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """As Work.wait; the time is for every piece."""
+        for piece in self._pieces:
+            piece.wait(timeout_s)
+
+    def exception(self) -> errors.CollectiveError | None:
+        """What the first piece that failed failed of, or None."""
+        return next(filter(None, (piece.exception() for piece in self._pieces)), None)
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """As Work.add_done_callback, after the last piece."""
+        left = len(self._pieces)
+        lock = threading.Lock()
+
+        def one_less(_: Work) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                last = left == 0
+            if last:
+                callback(self)
+
+        for piece in self._pieces:
+            piece.add_done_callback(one_less)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes went over."""
+        return sum(piece.nbytes for piece in self._pieces)
+
+    @property
+    def moved_bytes(self) -> tuple[int, int]:
+        """Payload bytes sent and received."""
+        sent, received = zip(*(piece.moved_bytes for piece in self._pieces), strict=True)
+        return sum(sent), sum(received)

@@ -1,0 +1,429 @@
+"""How the ranks of a job find each other, and what they say when they do not go together.
+
+Ranks are threads of this process, each with a real endpoint on loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlcp import errors
+from dlcp.transport import Endpoint, Settings
+from dlcp.transport.job import Job
+from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
+from dlcp.transport.store import MemoryStore, PrefixStore
+from tests.support.relay import Header, Relay
+
+# Ends what would hang; far above what anything here takes.
+PATIENCE_S = 60.0
+Start = Callable[..., list[Any]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts ranks on one store, together, and returns a Job per rank, or what the rank raised."""
+    with ExitStack() as stack:
+
+        def run(size: int, store: Any = None, per_rank: Any = None, **common: Any) -> list[Any]:
+            store = MemoryStore() if store is None else store
+
+            def one(rank: int) -> Any:
+                own = {} if per_rank is None else per_rank(rank)
+                try:
+                    return Job(store, rank, size, **({"timeout_s": PATIENCE_S} | common | own))
+                except errors.DlcpError as error:
+                    return error
+
+            with ThreadPoolExecutor(size) as pool:
+                jobs = list(pool.map(one, range(size)))
+            for job in jobs:
+                if isinstance(job, Job):
+                    stack.callback(job.close)
+            return jobs
+
+        yield run
+
+
+def exchange(sender: Job, receiver: Job) -> None:
+    """One message from rank to rank over the jobs' endpoints."""
+    sender.connect([receiver.rank])
+    receiver.connect([sender.rank])
+    got = np.zeros(3, np.int32)
+    arriving = receiver.endpoint.ireceive(sender.rank, got)
+    sender.endpoint.send(receiver.rank, np.arange(3, dtype=np.int32), timeout_s=PATIENCE_S)
+    arriving.result(PATIENCE_S)
+    assert got.tolist() == [0, 1, 2]
+
+
+# --- how they meet ------------------------------------------------------------------------------------------
+
+
+def test_ranks_meet_with_a_drawn_key(start: Start) -> None:
+    jobs = start(3)
+    assert len({job.settings.job for job in jobs}) == 1
+    assert len({job.settings.key for job in jobs}) == 1
+    assert jobs[0].settings.job != 0
+    assert len(jobs[0].settings.key) == 32
+    exchange(jobs[0], jobs[2])
+    assert jobs[1].address_of(2) == jobs[2].endpoint.address
+    assert jobs[0].endpoint.peers == (2,)  # what nobody talks to is no peer
+
+
+def test_jobs_do_not_share_keys_or_numbers(start: Start) -> None:
+    (a,), (b,) = start(1), start(1)
+    assert a.settings.key != b.settings.key
+    assert a.settings.job != b.settings.job
+
+
+def test_start_costs_each_rank_the_same_whatever_the_size() -> None:
+    class Counting(MemoryStore):
+        calls = 0
+
+        def set(self, key: str, value: str | bytes) -> None:
+            self.calls += 1
+            super().set(key, value)
+
+        def get(self, key: str) -> bytes:
+            self.calls += 1
+            return super().get(key)
+
+        def add(self, key: str, amount: int) -> int:
+            self.calls += 1
+            return super().add(key, amount)
+
+    store = Counting()
+    with ExitStack() as stack:
+        for rank in range(20):
+            stack.enter_context(Job(store, rank, 20))
+        assert store.calls <= 3 * 20
+
+
+def test_connect_again_asks_the_store_nothing(start: Start) -> None:
+    store = MemoryStore()
+    a, b = start(2, store)
+    a.connect([1])
+    store._values.clear()
+    a.connect([0, 1])
+    assert a.address_of(1) == b.endpoint.address
+    assert a.endpoint.peers == (1,)
+
+
+def test_second_job_on_the_same_store_reads_nothing_old(start: Start) -> None:
+    store = MemoryStore()
+    first = start(2, store)
+    second = start(2, store)
+    assert first[0].settings.job != second[0].settings.job
+    assert second[1].address_of(0) == second[0].endpoint.address
+    exchange(second[0], second[1])
+    exchange(first[0], first[1])
+
+
+def test_restart_of_the_launcher_begins_anew_where_a_rank_never_started(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    Job(store, 0, 2, timeout_s=1.0).close()  # rank 1 died before it came here
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    jobs = start(2, store)
+    exchange(jobs[1], jobs[0])
+
+
+def test_world_of_one_needs_no_store(start: Start) -> None:
+    store = MemoryStore()
+    (job,) = start(1, store)
+    assert store._values == {}
+    assert job.address_of(0) == job.endpoint.address
+
+
+def test_card_names_this_process(start: Start) -> None:
+    a, b = start(2)
+    card = a.card_of(1)
+    assert card == b.card
+    assert card.pid > 0
+    assert card.interface == "lo"
+    assert f"rank 1 at {b.endpoint.address} (host {card.host}, lo, process {card.pid})" == card.describe()
+
+
+# --- job keys -----------------------------------------------------------------------------------------------
+
+
+def key_file(path: Path, fill: int) -> str:
+    path.write_bytes(bytes([fill]) * 32)
+    return str(path)
+
+
+def test_own_key_does_not_pass_through_the_store(start: Start, tmp_path: Path) -> None:
+    store = MemoryStore()
+    path = key_file(tmp_path / "key", 7)
+    jobs = start(2, store, key_file=path)
+    assert [job.settings.job_key() for job in jobs] == [b"\7" * 32] * 2
+    assert not any(bytes([7] * 32).hex().encode() in value for value in store._values.values())
+    exchange(jobs[0], jobs[1])
+
+
+def test_different_keys_are_named_as_the_cause(start: Start, tmp_path: Path) -> None:
+    first, second = start(2, per_rank=lambda rank: {"key_file": key_file(tmp_path / str(rank), rank)})
+    assert isinstance(second, errors.JobError)
+    assert "rank 0 and rank 1 have different job keys" in str(second)
+    with pytest.raises(errors.JobError, match="rank 1 .* did not start: .*different job keys"):
+        first.connect([1])
+
+
+def test_key_on_one_side_alone_is_named(start: Start, tmp_path: Path) -> None:
+    path = key_file(tmp_path / "key", 1)
+    _, second = start(2, per_rank=lambda rank: {"key_file": path} if rank == 0 else {})
+    assert "rank 0 has a job key of its own (DLCP_KEY_FILE), rank 1 has no job key of its own" in str(second)
+
+
+def test_without_authentication_packets_carry_no_key(start: Start) -> None:
+    jobs = start(2, allow_unauthenticated=True)
+    assert [job.settings.job_key() for job in jobs] == [None, None]
+    exchange(jobs[0], jobs[1])
+
+
+def test_key_check_value_differs_by_key_and_job() -> None:
+    values = {key_check_value(bytes([fill]) * 32, job) for fill in range(4) for job in range(4)}
+    assert len(values) == 16
+    assert key_check_value(None, 1) == ""
+
+
+# --- who does not go together -------------------------------------------------------------------------------
+
+
+def card(rank: int = 0, **changes: Any) -> RankCard:
+    return replace(RankCard.of_this_process(rank, "10.0.0.1:4000", "eth0"), **changes)
+
+
+def test_versions_that_differ_are_named() -> None:
+    check_versions(card(0), card(1))
+    with pytest.raises(
+        errors.JobError, match=r"rank 1 .*host b.* runs dlcp 9.9 .* rank 0 on host a runs dlcp"
+    ):
+        check_versions(card(0, host="a"), card(1, host="b", version="9.9"))
+    with pytest.raises(errors.JobError, match=r"wire version 77"):
+        check_versions(card(0), card(1, wire_version=77))
+
+
+def test_rank_of_another_version_finds_out_and_is_found_out(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    (first,) = (Job(store, 0, 2, timeout_s=PATIENCE_S),)
+    monkeypatch.setattr("dlcp.transport.rank_card.__version__", "0.0.1")
+    with pytest.raises(errors.JobError, match="runs dlcp 0.0.1"):
+        Job(store, 1, 2, timeout_s=PATIENCE_S)
+    with first, pytest.raises(errors.JobError, match=r"rank 1 .* runs dlcp 0.0.1"):
+        first.address_of(1)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:4000", "[::1]:4000", "shm x;127.0.0.2:5"])
+def test_loopback_between_hosts_is_named(address: str) -> None:
+    near = card(0, address=address, host="a", where="kernel a")
+    far = card(1, address="10.0.0.2:4000", host="b", where="kernel b")
+    for own, other in ((near, far), (far, near)):
+        with pytest.raises(
+            errors.JobError, match=r"rank 0 on host a is at .*rank 1 is on host b; .*DLCP_INTERFACE"
+        ):
+            check_reach(own, other)
+    check_reach(near, replace(far, where="kernel a"))
+
+
+@pytest.mark.parametrize("address", ["10.127.0.1:4000", "[fe80::1]:4000", "192.168.127.0:1", "[2001::1]:80"])
+def test_other_addresses_are_not_taken_for_loopback(address: str) -> None:
+    check_reach(card(0, address=address, where="a"), card(1, address="10.0.0.2:4000", where="b"))
+
+
+def test_size_that_differs_is_named(start: Start) -> None:
+    store = MemoryStore()
+    with (
+        Job(store, 0, 2),
+        pytest.raises(errors.JobError, match="rank 0 began a job of 2 ranks, rank 1 one of 3"),
+    ):
+        Job(store, 1, 3)
+
+
+def test_job_number_that_differs_is_named(start: Start) -> None:
+    _, second = start(2, per_rank=lambda rank: {"job": 5 + rank})
+    assert "rank 0 has job number 5, rank 1 has 6" in str(second)
+
+
+def test_absent_rank_0_is_named() -> None:
+    with pytest.raises(errors.StoreTimeoutError, match="rank 0's entry .* was not in the store after 0.01 s"):
+        Job(MemoryStore(), 1, 2, timeout_s=0.01)
+
+
+def test_absent_rank_is_named(start: Start) -> None:
+    match = "rank 1's address"
+    with (
+        Job(MemoryStore(), 0, 2, timeout_s=0.01) as job,
+        pytest.raises(errors.StoreTimeoutError, match=match),
+    ):
+        job.connect([1])
+
+
+def test_rank_0_that_cannot_start_is_named_by_the_others(start: Start) -> None:
+    def settings(rank: int) -> dict[str, Any]:
+        return {"bind_host": "198.51.100.77"} if rank == 0 else {}
+
+    first, second = start(2, per_rank=settings)
+    assert isinstance(first, errors.DlcpError)
+    if isinstance(second, Job):  # it had read what rank 0 decided before rank 0 failed
+        with pytest.raises(errors.JobError, match="rank 0 .* did not start: .*198.51.100.77"):
+            second.connect([0])
+    else:
+        assert "rank 0 did not start" in str(second)
+
+
+def test_settings_of_rank_0_that_are_wrong_are_named_by_the_others(start: Start) -> None:
+    first, second = start(2, per_rank=lambda rank: {"paths": 1000} if rank == 0 else {})
+    assert isinstance(first, errors.SettingsError)
+    assert isinstance(second, errors.JobError)
+    assert "rank 0 did not start: setting paths is 1000" in str(second)
+
+
+def test_store_of_another_program_is_named() -> None:
+    store = MemoryStore()
+    store.set("dlcp/0.1/job", "something else")
+    with pytest.raises(errors.JobError, match="what rank 0 left in the store is not this dlcp's"):
+        Job(store, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "words"),
+    [(2, 2, "rank is 2; accepted: an integer from 0 to 1"), (0, 0, "size is 0"), (True, 2, "rank is True")],
+)
+def test_rank_and_size_are_checked(rank: int, size: int, words: str) -> None:
+    with pytest.raises(errors.ArgumentError, match=words):
+        Job(MemoryStore(), rank, size)
+
+
+# --- where it binds -----------------------------------------------------------------------------------------
+
+
+def test_host_on_loopback_means_loopback(start: Start) -> None:
+    (job,) = start(1, toward="127.0.0.1")
+    assert job.endpoint.address.startswith("127.0.0.1:")
+    assert job.card.interface == "lo"
+
+
+def test_pattern_of_interfaces_chooses_the_address(start: Start) -> None:
+    jobs = start(2, interface="=lo")
+    assert [job.card.interface for job in jobs] == ["lo", "lo"]
+    exchange(*jobs)
+
+
+def test_address_that_is_given_wins(start: Start) -> None:
+    (job,) = start(1, bind_host="127.0.0.5", toward="198.51.100.1")
+    assert job.endpoint.address.startswith("127.0.0.5:")
+
+
+# --- how it ends --------------------------------------------------------------------------------------------
+
+
+def test_closed_job_opens_no_group(start: Start) -> None:
+    (job,) = start(1)
+    job.close()
+    job.close()
+    assert job.closed
+    with pytest.raises(errors.ClosedError):
+        job.open_communicator("g")
+
+
+def test_close_answers_a_peer_that_missed_the_last_acknowledgement(start: Start) -> None:
+    """The receiver has everything and closes; what tells the sender so was lost on the way, several times."""
+    a, b = start(2, allow_unauthenticated=True, paths=1)
+    lost = 0
+
+    def drops(header: Header, towards_server: bool) -> bool:
+        nonlocal lost
+        # All that rank 1, the server, says once the data has come, until the sender has asked twice.
+        if armed and not towards_server and lost < 3:
+            lost += 1
+            return True
+        return False
+
+    armed: list[bool] = []
+    with Relay(b.endpoint.address, drops) as relay:
+        a.endpoint.connect(1, relay.address, timeout_s=PATIENCE_S)
+        got = np.zeros(100, np.uint8)
+        arriving = b.endpoint.ireceive(0, got)
+        armed.append(True)
+        sending = a.endpoint.isend(1, np.ones(100, np.uint8))
+        arriving.result(PATIENCE_S)
+        b.close()
+        sending.result(PATIENCE_S)
+    assert lost == 3
+    assert got.all()
+
+
+def test_process_that_forgets_to_close_ends_well() -> None:
+    script = """
+        from dlcp.transport.job import Job
+        from dlcp.transport.store import MemoryStore
+        store = MemoryStore()
+        jobs = [Job(store, rank, 2) for rank in range(2)]
+        jobs[0].connect([1])
+        jobs[0].endpoint.wait_for_peer(1, timeout_s=30)
+        print("over")
+    """
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "over\n", "")
+
+
+def test_forked_child_leaves_the_job_alone() -> None:
+    script = """
+        import os
+        from dlcp.errors import ForkError
+        from dlcp.transport.job import Job
+        from dlcp.transport.store import MemoryStore
+        store = MemoryStore()
+        jobs = [Job(store, rank, 2) for rank in range(2)]
+        if (pid := os.fork()) == 0:
+            jobs[0].close()
+            try:
+                jobs[1].connect([0])
+            except ForkError:
+                raise SystemExit(7)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        jobs[0].connect([1])
+        jobs[0].endpoint.wait_for_peer(1, timeout_s=30)
+        print(status)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "7\n"), ended.stderr
+
+
+def test_record_in_the_store_is_readable_text(start: Start) -> None:
+    store = MemoryStore()
+    start(2, PrefixStore("job", store))
+    assert json.loads(store.get("job/dlcp/0.1/rank/1"))["rank"] == 1
+
+
+def test_settings_may_be_given_as_a_whole(start: Start) -> None:
+    (job,) = start(1, settings=Settings(paths=2))
+    assert job.settings.paths == 2
+    assert isinstance(job.endpoint, Endpoint)
