@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, rest = words[0], words[1:]
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}" if near else f"accepted: {', '.join(COMMANDS)}"
-        print(f"dlcp: unknown command {name!r}; {hint}? `dlcp --help` lists them", file=sys.stderr)
+        hint = f"did you mean {near[0]}?" if near else f"accepted: {', '.join(COMMANDS)}."
+        print(f"dlcp: unknown command {name!r}; {hint} `dlcp --help` lists them", file=sys.stderr)
         return 2
     try:
         status = COMMANDS[name].run(rest)
@@ -120,7 +120,9 @@ def _door(words: list[str]) -> int:
     if words in (["-V"], ["--version"]):
         print(f"dlcp {__version__}")
         return 0
-    print(f"dlcp: unknown option {words[0]!r}; give a command first: `dlcp --help` lists them", file=sys.stderr)
+    print(
+        f"dlcp: unknown option {words[0]!r}; give a command first: `dlcp --help` lists them", file=sys.stderr
+    )
     return 2
 
 
@@ -132,9 +134,9 @@ A loss-tolerant, priority-aware transport for data-parallel training on ordinary
 {commands}
 
 Something is slow, or does not connect:
-  dlcp doctor                                                    this host
-  torchrun --nnodes 2 ... --no-python dlcp doctor                every way between the ranks of a job
-  dlcp ping --listen ...  |  dlcp ping HOST:PORT                 one way, as long as you like
+  dlcp doctor                                         this host
+  torchrun --nnodes 2 ... --no-python dlcp doctor     every way between the ranks of a job
+  dlcp ping --listen ... | dlcp ping HOST:PORT        one way, as long as you like
 
 In a training script, one word: torch.distributed.init_process_group("dlcp")
 

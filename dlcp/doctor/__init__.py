@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"  fail  engine  the compiled engine does not load: {error}\n        → pip install --force-reinstall dlcp"
         )
         return 1
+    # What endpoints warn of is among the findings; DLCP_LOG_LEVEL shows it still.
+    logging.getLogger("dlcp").addHandler(logging.NullHandler())
     if options.listen:
         return _listen(options)
     if options.peers:

@@ -1,0 +1,124 @@
+"""The `dlcp` command: its door, its complaints and its exit status. What subcommands do is tested with them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import dlcp
+from dlcp import _native
+from dlcp.cli import COMMANDS, main
+
+
+def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dlcp", *words], capture_output=True, text=True, env=os.environ | environ
+    )
+
+
+def test_script_is_installed_under_its_name(repository: Path) -> None:
+    scripts = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"dlcp": "dlcp.cli:main"}
+    module, _, function = scripts["dlcp"].partition(":")
+    assert getattr(importlib.import_module(module), function) is main
+
+
+@pytest.mark.parametrize("words", [("--help",), ("-h",)])
+def test_help_is_the_door(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    for name, command in COMMANDS.items():
+        assert f"  {name:<10}{command.summary}" in text
+    assert 'init_process_group("dlcp")' in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_without_a_command_help_is_shown_and_it_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr().out.startswith("usage: dlcp COMMAND")
+
+
+@pytest.mark.parametrize("word", ["--version", "-V"])
+def test_version_option(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 0
+    assert capsys.readouterr().out == f"dlcp {dlcp.__version__}\n"
+
+
+def test_version_names_what_hosts_should_share() -> None:
+    result = run("version")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[:2] == [f"dlcp {dlcp.__version__}", f"wire format {_native.WIRE_VERSION}"]
+    assert [line.split()[0] for line in lines[2:]] == ["packet", "Python", "torch", "numpy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("pong",), "dlcp: unknown command 'pong'; did you mean ping? `dlcp --help` lists them"),
+        (
+            ("xyz",),
+            "dlcp: unknown command 'xyz'; accepted: doctor, ping, train, version. `dlcp --help` lists them",
+        ),
+        (("--verbose",), "dlcp: unknown option '--verbose'; give a command first: `dlcp --help` lists them"),
+        (
+            ("version", "--json"),
+            "dlcp version: unrecognized arguments: --json; `dlcp version --help` says what is accepted",
+        ),
+        (
+            ("ping", "--size", "0", "h:1"),
+            "dlcp ping: argument --size: '0'; accepted: 1 to 4294967295 bytes, such as 1500, 64K, 16M;"
+            " `dlcp ping --help` says what is accepted",
+        ),
+        (
+            ("doctor", "--peers", "node1"),
+            "dlcp doctor: argument --peers: 'node1'; accepted: host:port, such as node1:7010;"
+            " `dlcp doctor --help` says what is accepted",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(words: tuple[str, ...], line: str) -> None:
+    result = run(*words)
+    assert (result.returncode, result.stdout, result.stderr.splitlines()) == (2, "", [line])
+
+
+def test_error_of_dlcp_is_one_line_and_status_2() -> None:
+    result = run("doctor", "--listen", DLCP_PATHS="many")
+    assert result.returncode == 2
+    assert result.stderr.startswith("dlcp doctor: environment variable DLCP_PATHS is 'many'; accepted:")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("--help",), ("version",)])
+def test_nobody_reads_is_status_141(words: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "dlcp", *words], stdout=writing, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("name", ["doctor", "ping", "version"])
+def test_subcommand_has_help_under_its_name(name: str) -> None:
+    result = run(name, "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"usage: dlcp {name}")
+
+
+def test_door_loads_neither_engine_nor_numpy() -> None:
+    code = (
+        "import sys, dlcp.cli; dlcp.cli.main(['--version']);"
+        "print([m for m in ('numpy', 'torch', 'dlcp._native', 'dlcp.transport') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
