@@ -4,8 +4,9 @@ When a collective hangs or fails, the question is who called what, in which orde
 its last operations and writes them to a file when a group fails, or when asked; `torchfrtrace FOLDER` lines the files
 of all ranks up and names the first operation that differs.
 
-Recording is part of every operation, so it does no more than note values: an object, a clock, an append (about 1 us).
-Names, sizes and states are worked out when somebody looks. The oldest operation goes when a new one needs its place.
+Recording is part of every operation, so it does no more than note values. Names and sizes are worked out when somebody
+looks. How an operation ended is read off what it follows, when a later one is recorded or somebody looks; so its end is
+seen late, and its duration is the transport's own. The oldest operation goes when a new one needs its place.
 
 The tool knows torch's own backends only, and takes a group's messages for collectives of all its members. So
 operations carry the prefix of torch's backend for CPUs, and each direction between two ranks is written as a group of
@@ -23,11 +24,12 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dlcp import __version__
+from dlcp.transport.operation_counts import OperationCounts
 
 Key = TypeVar("Key")
 
@@ -54,14 +56,27 @@ _ELEMENTS = {
 _ONE_SIZE = frozenset({"all_reduce", "broadcast", "reduce", "all_gather_v", "reduce_scatter_v"})
 
 
+class Followed(Protocol):
+    """An operation under way that a recorder can look at: _native.Collective."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, well or not."""
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """How it ended; asked for once it is over."""
+
+
 class RecordedGroup:
     """A group of ranks as the recorder knows it. Made by FlightRecorder.open_group."""
 
     __slots__ = (
         "completed",
+        "counts",
         "description",
-        "dumped",
         "enqueued",
+        "failure",
         "id",
         "members",
         "name",
@@ -70,22 +85,25 @@ class RecordedGroup:
         "sent",
     )
 
-    def __init__(self, number: int, name: str, members: Sequence[int], own: int, description: str) -> None:
+    def __init__(self, number: int, name: str, members: tuple[int, ...], own: int, description: str) -> None:
         self.id = number
         self.name = name
-        self.members = tuple(members)
+        self.members = members
         """Global ranks, by rank in the group."""
         self.own = own
+        """This rank in the group."""
         self.description = description
         self.enqueued = -1
         """Sequence number of the collective that was started last; -1: none."""
         self.completed = -1
         """The highest sequence number of a collective that succeeded; -1: none."""
         self.sent: dict[int, int] = {}
-        """Per peer, messages sent so far."""
+        """Per group rank, messages sent so far."""
         self.received: dict[int, int] = {}
-        self.dumped = False
-        """Whether a failure of this group has been written."""
+        self.counts: dict[str, OperationCounts] = {}
+        """By operation, whether the recorder keeps entries or not."""
+        self.failure: str | None = None
+        """Why the group has failed, if it has."""
 
 
 class Entry:
@@ -97,6 +115,7 @@ class Entry:
         "culprit",
         "dtype",
         "failure",
+        "followed",
         "group",
         "id",
         "input_nbytes",
@@ -142,6 +161,7 @@ class Entry:
         self.tag = tag
         self.timeout_s = timeout_s
         self.label = label
+        self.followed: Followed | None = None
         self.created_ns = time.time_ns()
         self.started_ns = 0
         self.completed_ns = 0
@@ -158,47 +178,98 @@ class Entry:
             return "completed"
         return "started" if self.started_ns else "scheduled"
 
+    def follow(self, operation: Followed) -> None:
+        """The operation is under way; the recorder finds out by itself how it ends."""
+        self.started_ns = time.time_ns()
+        self.followed = operation
+        self.recorder._follow(self)
+
     def start(self) -> None:
-        """The operation is under way."""
+        """The operation is under way, and complete or fail will be called."""
         self.started_ns = time.time_ns()
 
     def complete(self, source: int | None = None, nbytes: int | None = None) -> None:
         """The operation has succeeded. After a receive: the group rank that sent, and how many bytes came."""
-        self.completed_ns = time.time_ns()
+        now_ns = time.time_ns()
+        sent = received = 0
+        if self.operation == "send":
+            sent = self.input_nbytes
+        elif self.operation == "receive":
+            received = self.output_nbytes if nbytes is None else nbytes
+        with self.recorder._lock:
+            self._complete(now_ns, (now_ns - self.created_ns) / 1e9, sent, received, source)
+
+    def fail(
+        self, failure: str, *, culprit: int | None = None, waiting_for: Sequence[tuple[int, bool, int]] = ()
+    ) -> None:
+        """The operation has failed.
+
+        `culprit`: group rank. `waiting_for`: members that something was missing of: (group rank, whether it should have
+        sent, bytes). If its group has failed with it, call FlightRecorder.group_failed, which writes the record.
+        """
+        with self.recorder._lock:
+            self._fail(time.time_ns(), failure, culprit, waiting_for, 0, 0)
+
+    def _settle(self, result: dict[str, Any]) -> None:
+        """Takes over how what was followed has ended. For the one thread that has taken this off the list."""
+        duration_s = result["waited_s"]
+        end_ns = self.started_ns + int(duration_s * 1e9)
+        error = result["error"]
+        if error is None:
+            self._complete(end_ns, duration_s, result["sent_bytes"], result["received_bytes"], result["peer"])
+            return
+        cause = result["cause"]
+        failure = error if cause in (None, error) else f"{error} ({cause})"
+        self._fail(
+            end_ns,
+            failure,
+            result["culprit"],
+            result["waiting_for"],
+            result["sent_bytes"],
+            result["received_bytes"],
+        )
+
+    def _complete(
+        self,
+        now_ns: int,
+        duration_s: float,
+        sent_bytes: int,
+        received_bytes: int,
+        source: int | None,
+    ) -> None:
+        self.completed_ns = now_ns
         group = self.group
+        group.counts[self.operation].note_completed(duration_s, sent_bytes, received_bytes)
         if not self.message:
             # Collectives of one group may end out of order.
             if self.sequence > group.completed:
                 group.completed = self.sequence
             return
-        if nbytes is not None:
-            self.output_nbytes = nbytes
+        if self.operation == "receive":
+            self.output_nbytes = received_bytes
         if self.peer is None and source is not None:
             self.sequence = _count(group.received, source)
             self.peer = source
 
-    def fail(
+    def _fail(
         self,
+        now_ns: int,
         failure: str,
-        *,
-        culprit: int | None = None,
-        waiting_for: Iterable[tuple[int, bool, int]] = (),
-        dump: bool = True,
-    ) -> Path | None:
-        """The operation has failed. Answers where the record has been written, if it has.
-
-        `culprit`: global rank. `waiting_for`: group ranks that something was missing of: (rank, whether it should have
-        sent, bytes). `dump`: write the record if this is the group's first failure. Raises nothing.
-        """
-        self.completed_ns = time.time_ns()
+        culprit: int | None,
+        waiting_for: Sequence[tuple[int, bool, int]],
+        sent_bytes: int,
+        received_bytes: int,
+    ) -> None:
+        self.completed_ns = now_ns
         self.failure = failure
-        self.culprit = culprit
         members = self.group.members
+        self.culprit = members[culprit] if culprit is not None else None
         self.waiting_for = tuple(
             {"rank": members[rank], "for_arrival": for_arrival, "missing_bytes": missing}
             for rank, for_arrival, missing in waiting_for
         )
-        return self.recorder.dump_failure(self.group) if dump else None
+        waited_for = {rank for rank, _, _ in waiting_for}
+        self.group.counts[self.operation].note_failed(waited_for, sent_bytes, received_bytes)
 
     def describe(self) -> dict[str, Any]:
         """Everything known, JSON-able; ranks are global."""
@@ -226,33 +297,13 @@ class Entry:
         }
 
 
-class _Unrecorded(Entry):
-    """What a recorder that is off answers: notes nothing."""
-
-    __slots__ = ()
-
-    def start(self) -> None:
-        pass
-
-    def complete(self, source: int | None = None, nbytes: int | None = None) -> None:
-        pass
-
-    def fail(
-        self,
-        failure: str,
-        *,
-        culprit: int | None = None,
-        waiting_for: Iterable[tuple[int, bool, int]] = (),
-        dump: bool = True,
-    ) -> Path | None:
-        return None
-
-
 class FlightRecorder:
     """The last operations of one rank.
 
-    `rank`: in the job. `entries`: how many are kept; 0: none, and nothing is written. `path`: the file that `dump`
-    writes unless told otherwise; see dump_path. All methods may be called from any thread.
+    `rank`: in the job. `entries`: how many are kept; 0: none, and failures are not written. `path`: the file that
+    `dump` writes unless told otherwise; see dump_path. All methods may be called from any thread.
+
+    It keeps what an entry follows until a later operation is recorded or somebody looks: at most a few that are over.
     """
 
     def __init__(
@@ -265,10 +316,21 @@ class FlightRecorder:
         self._groups: list[RecordedGroup] = []
         self._opened: dict[tuple[str, tuple[int, ...]], int] = {}
         self._lock = threading.Lock()
-        self._off: Entry | None = None
-        if entries == 0:
-            nowhere = RecordedGroup(0, "", (), 0, "")
-            self._off = _Unrecorded(self, 0, nowhere, 0, "", 0, 0, None, None, False, 0, None, None)
+        self._under_way: deque[Entry] = deque()
+
+    @property
+    def groups(self) -> list[RecordedGroup]:
+        """The open groups, in the order in which they were opened, with up-to-date counts."""
+        self._look_after(len(self._under_way))
+        with self._lock:
+            return list(self._groups)
+
+    @property
+    def under_way(self) -> list[Entry]:
+        """Operations that are followed and not over, in no order."""
+        self._look_after(len(self._under_way))
+        # A copy, made without running any other code.
+        return [entry for entry in self._under_way.copy() if entry.followed is not None]
 
     def open_group(self, name: str, members: Sequence[int], description: str = "") -> RecordedGroup:
         """A group to record operations of.
@@ -313,8 +375,6 @@ class FlightRecorder:
         all_gather, broadcast, gather, scatter, all_to_all, barrier; where ranks have parts of different sizes
         all_gather_v and reduce_scatter_v. `dtype`: a DataType or its name; None: bytes. `root`: rank in the group.
         """
-        if self._off is not None:
-            return self._off
         entry = Entry(
             self,
             next(self._numbers),
@@ -330,8 +390,10 @@ class FlightRecorder:
             timeout_s,
             label,
         )
-        group.enqueued = sequence
-        self._entries.append(entry)
+        with self._lock:
+            group.enqueued = sequence
+            _counts(group, operation).started += 1
+            self._entries.append(entry)
         return entry
 
     def record_message(
@@ -350,8 +412,6 @@ class FlightRecorder:
 
         `operation`: send or receive.
         """
-        if self._off is not None:
-            return self._off
         sending = operation == "send"
         number = -1 if peer is None else _count(group.sent if sending else group.received, peer)
         entry = Entry(
@@ -369,18 +429,35 @@ class FlightRecorder:
             timeout_s,
             label,
         )
-        self._entries.append(entry)
+        with self._lock:
+            _counts(group, operation).started += 1
+            self._entries.append(entry)
         return entry
+
+    def group_failed(self, group: RecordedGroup, failure: str) -> Path | None:
+        """A group has failed: writes the record, if there is a path and it was not known. Answers the file if written.
+
+        Raises nothing: what has failed already should not fail again for this.
+        """
+        with self._lock:
+            if group.failure is not None:
+                return None
+            group.failure = failure
+        if self.path is None or self._entries.maxlen == 0:
+            return None
+        try:
+            return self.dump()
+        except OSError:
+            return None
 
     # ---- looking ----
 
     def entries(self) -> list[Entry]:
-        """The operations kept, oldest first."""
-        while True:
-            try:
-                return sorted(self._entries, key=lambda entry: entry.id)
-            except RuntimeError:  # another thread has appended meanwhile
-                continue
+        """The operations kept, oldest first, as they stand now."""
+        self._look_after(len(self._under_way))
+        with self._lock:
+            kept = list(self._entries)
+        return sorted(kept, key=lambda entry: entry.id)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """What is kept, JSON-able, oldest first; ranks are global, times are of the system clock."""
@@ -412,6 +489,7 @@ class FlightRecorder:
                 }
                 for group in groups
             },
+            "failures": {group.name: group.failure for group in groups if group.failure is not None},
             "entries": entries,
         }
 
@@ -440,19 +518,28 @@ class FlightRecorder:
             raise
         return target
 
-    def dump_failure(self, group: RecordedGroup) -> Path | None:
-        """Writes the record if this is the group's first failure and there is a path; answers the file.
+    def _follow(self, entry: Entry) -> None:
+        """Follows one more, and looks after two others: what is over does not pile up behind one that never ends."""
+        self._look_after(2)
+        self._under_way.append(entry)
 
-        Raises nothing: what has failed already should not fail again for this.
-        """
-        with self._lock:
-            if group.dumped or self.path is None or self._off is not None:
-                return None
-            group.dumped = True
-        try:
-            return self.dump()
-        except OSError:
-            return None
+    def _look_after(self, count: int) -> None:
+        """Settles those of the next few under way that are over. Whoever takes one off the list settles it."""
+        under_way = self._under_way
+        while under_way and count > 0:
+            count -= 1
+            try:
+                entry = under_way.popleft()
+            except IndexError:  # another thread has taken the last one
+                return
+            followed = entry.followed
+            if followed is not None and followed.over:
+                result = followed.result
+                entry.followed = None
+                with self._lock:
+                    entry._settle(result)
+            else:
+                under_way.append(entry)
 
 
 def dump_path(rank: int, directory: str | None, job: int) -> Path:
@@ -467,6 +554,13 @@ def dump_path(rank: int, directory: str | None, job: int) -> Path:
     if prefix:
         return Path(f"{prefix}{rank}")
     return Path(tempfile.gettempdir()) / f"dlcp-{os.getuid()}-{job:08x}" / f"rank_{rank}"
+
+
+def _counts(group: RecordedGroup, operation: str) -> OperationCounts:
+    counts = group.counts.get(operation)
+    if counts is None:
+        counts = group.counts[operation] = OperationCounts()
+    return counts
 
 
 def _count(counted: dict[Key, int], key: Key) -> int:

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def test_torch_command_reads_the_folder(tmp_path: Path) -> None:
     """As a person calls it: the folder alone."""
     for recorder, group in make_ranks(2, tmp_path):
         recorder.record(group, recorder.rank, "barrier").fail("lost")
+        recorder.group_failed(group, "lost")
     command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -197,7 +199,7 @@ def test_state_follows_the_operation() -> None:
     assert entry.state == "scheduled"
     entry.start()
     assert entry.state == "started"
-    entry.fail("rank 4 is silent", culprit=4, waiting_for=[(0, False, 40)])
+    entry.fail("rank 4 is silent", culprit=0, waiting_for=[(0, False, 40)])
     assert entry.state == "failed"
     described = recorder.snapshot()[0]
     times = [described.pop(name) for name in ("created_ns", "started_ns", "completed_ns")]
@@ -250,24 +252,97 @@ def test_closed_group_stays_as_long_as_its_operations() -> None:
     assert recorder.trace()["pg_config"].keys() == {"second"}
 
 
-def test_recorder_that_is_off_keeps_and_writes_nothing(tmp_path: Path) -> None:
+class Operation:
+    """What a recorder follows: ends when told."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.result: dict[str, Any] = {}
+
+    def end(self, error: str | None = None, **known: Any) -> None:
+        self.result = {
+            "error": error,
+            "cause": None,
+            "culprit": None,
+            "peer": None,
+            "bytes": 0,
+            "waited_s": 0.25,
+            "sent_bytes": 0,
+            "received_bytes": 0,
+            "waiting_for": [],
+        } | known
+        self.over = True
+
+
+def test_end_is_found_when_somebody_looks() -> None:
+    recorder = FlightRecorder(1)
+    group = recorder.open_group("tp", [4, 1])
+    collective, message, doomed = Operation(), Operation(), Operation()
+    recorder.record(group, 0, "all_reduce", 80, 80).follow(collective)
+    recorder.record_message(group, "receive", None, 4096).follow(message)
+    recorder.record(group, 1, "all_reduce", 80, 80).follow(doomed)
+    assert [entry["state"] for entry in recorder.snapshot()] == ["started"] * 3
+    assert len(recorder.under_way) == 3
+    collective.end(sent_bytes=60, received_bytes=40)
+    message.end(peer=0, bytes=16, received_bytes=16)
+    doomed.end("group_failed", cause="timeout", culprit=0, waiting_for=[(0, True, 40)], sent_bytes=8)
+    reduced, received, failed = recorder.snapshot()
+    assert reduced["state"] == "completed"
+    assert reduced["completed_ns"] - reduced["started_ns"] == 250_000_000
+    assert (received["state"], received["peer"], received["output_bytes"]) == ("completed", 4, 16)
+    assert (failed["state"], failed["failure"], failed["culprit"]) == ("failed", "group_failed (timeout)", 4)
+    assert failed["waiting_for"] == [{"rank": 4, "for_arrival": True, "missing_bytes": 40}]
+    assert recorder.under_way == []
+    counts = {operation: counts.describe() for operation, counts in group.counts.items()}
+    reduces = counts["all_reduce"]
+    assert (reduces["started"], reduces["completed"], reduces["failed"]) == (2, 1, 1)
+    assert (reduces["sent_bytes"], reduces["received_bytes"]) == (68, 40)
+    assert (reduces["duration_s"], reduces["duration_s_max"], sum(reduces["duration_counts"])) == (
+        0.25,
+        0.25,
+        1,
+    )
+    assert group.counts["all_reduce"].waited_for == {0: 1}
+    assert (counts["receive"]["completed"], counts["receive"]["received_bytes"]) == (1, 16)
+
+
+def test_what_is_over_is_let_go_of_behind_one_that_never_ends() -> None:
+    """Memory of an operation may hang on what is followed: it must not pile up."""
+    recorder = FlightRecorder(0)
+    group = recorder.open_group("0", [0, 1])
+    recorder.record_message(group, "receive", None, 8).follow(Operation())
+    followed = []
+    for sequence in range(20):
+        operation = Operation()
+        recorder.record(group, sequence, "barrier").follow(operation)
+        operation.end()
+        followed.append(weakref.ref(operation))
+        del operation
+    assert sum(reference() is not None for reference in followed) <= 2
+
+
+def test_recorder_that_is_off_counts_all_the_same(tmp_path: Path) -> None:
     recorder = FlightRecorder(0, entries=0, path=tmp_path / "rank_0")
     group = recorder.open_group("0", [0, 1])
-    for entry in (recorder.record(group, 0, "barrier"), recorder.record_message(group, "send", 1, 8)):
-        entry.start()
-        entry.complete()
-        assert entry.fail("lost") is None
+    done(recorder.record(group, 0, "barrier"))
+    recorder.record_message(group, "send", 1, 8).fail("lost")
+    assert recorder.group_failed(group, "lost") is None
     assert recorder.entries() == []
     assert list(tmp_path.iterdir()) == []
+    assert (group.counts["barrier"].completed, group.counts["send"].failed) == (1, 1)
 
 
 def test_many_threads_record_while_one_looks() -> None:
     recorder = FlightRecorder(0, entries=64)
     group = recorder.open_group("0", [0])
-    threads = [
-        threading.Thread(target=lambda: [done(recorder.record(group, s, "barrier")) for s in range(3000)])
-        for _ in range(3)
-    ]
+
+    def record() -> None:
+        for sequence in range(3000):
+            operation = Operation()
+            recorder.record(group, sequence, "barrier").follow(operation)
+            operation.end()
+
+    threads = [threading.Thread(target=record) for _ in range(3)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -277,6 +352,8 @@ def test_many_threads_record_while_one_looks() -> None:
         thread.join()
     assert len(recorder.entries()) == 64
     assert max(entry.id for entry in recorder.entries()) == 8999
+    assert (group.counts["barrier"].started, group.counts["barrier"].completed) == (9000, 9000)
+    assert recorder.under_way == []
 
 
 # --- files --------------------------------------------------------------------------------------------------
@@ -286,15 +363,17 @@ def test_first_failure_of_a_group_is_written(tmp_path: Path) -> None:
     path = tmp_path / "made" / "on the way" / "rank_0"
     recorder = FlightRecorder(0, path=path)
     one, other = recorder.open_group("one", [0, 1]), recorder.open_group("other", [0, 2])
-    entries = [recorder.record(group, 0, "barrier") for group in (one, one, other)]
-    assert recorder.record(one, 1, "barrier").fail("cancelled", dump=False) is None
+    operation = Operation()
+    recorder.record(one, 0, "barrier").follow(operation)
     assert not path.exists()
-    assert entries[0].fail("time is up") == path
-    assert pickle.loads(path.read_bytes())["entries"][0]["failure"] == "time is up"
-    assert entries[1].fail("the group has failed") is None
-    assert pickle.loads(path.read_bytes())["entries"][1]["failure"] is None
-    assert entries[2].fail("time is up here, too") == path
-    assert pickle.loads(path.read_bytes())["entries"][2]["failure"] == "time is up here, too"
+    operation.end("timeout")
+    assert recorder.group_failed(one, "barrier() of group one took too long") == path
+    written = pickle.loads(path.read_bytes())
+    assert written["entries"][0]["failure"] == "timeout"
+    assert written["failures"] == {"one": "barrier() of group one took too long"}
+    assert recorder.group_failed(one, "again") is None
+    assert recorder.group_failed(other, "this one, too") == path
+    assert pickle.loads(path.read_bytes())["failures"].keys() == {"one", "other"}
     assert [file.name for file in path.parent.iterdir()] == ["rank_0"]
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o077) == (0o600, 0)
 
@@ -302,11 +381,11 @@ def test_first_failure_of_a_group_is_written(tmp_path: Path) -> None:
 def test_failure_without_a_place_to_write_is_no_second_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     recorder = FlightRecorder(0, path=tmp_path / "file" / "rank_0")
-    assert recorder.record(recorder.open_group("0", [0, 1]), 0, "barrier").fail("lost") is None
+    assert recorder.group_failed(recorder.open_group("0", [0, 1]), "lost") is None
     with pytest.raises(FileExistsError):
         recorder.dump()
     homeless = FlightRecorder(0)
-    assert homeless.record(homeless.open_group("0", [0, 1]), 0, "barrier").fail("lost") is None
+    assert homeless.group_failed(homeless.open_group("0", [0, 1]), "lost") is None
     with pytest.raises(ValueError, match="no path of its own"):
         homeless.dump()
 
