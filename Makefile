@@ -9,6 +9,8 @@ RUN_CLANG_TIDY ?= run-clang-tidy
 # Fuzzing: runs per target. Soak: how many seeds.
 RUNS ?= 100000
 SEEDS ?= 10000
+# More words for `dlcp train`: make demo DEMO_ARGS="--model digits --loss 5".
+DEMO_ARGS ?=
 # More words for pytest: make test PYTEST_ARGS="-k wire -x".
 PYTEST_ARGS ?=
 # Sanitized tests: make test SANITIZE=address,undefined (or thread); each has its own build folder.
@@ -37,7 +39,7 @@ help:
 	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
 	@echo "make soak      random networks, many seeds               SEEDS=$(SEEDS)"
-	@echo "make demo      two ranks on this machine"
+	@echo "make demo      two models trained over a lossy network   DEMO_ARGS=\"--mode study\""
 	@echo "make clean     remove build; make distclean: .venv too"
 
 # --- setup ----------------------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ $(PY):
 $(VENV)/.packages: pyproject.toml constraints.txt | build/.system $(PY)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt scikit-build-core nanobind
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt \
-	    $$($(PY) .ci/requirements.py dependencies test lint)
+	    $$($(PY) .ci/requirements.py dependencies test lint demo)
 	@touch $@
 
 $(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt $(CPP_SOURCES)
@@ -139,8 +141,9 @@ format: setup
 bench: setup
 	$(PY) -m bench $(BENCH_ARGS)
 
+# About two minutes on two cores, once set up. What DEMO_ARGS may be: dlcp train --help.
 demo: setup
-	$(PY) -m dlcp.transport.ping --demo
+	$(PY) -m dlcp train --output build/demo $(DEMO_ARGS)
 
 clean:
 	rm -rf build .hypothesis .mypy_cache .pytest_cache .ruff_cache

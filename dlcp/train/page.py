@@ -46,7 +46,8 @@ ul { margin: .6rem 0; padding-left: 1.2rem; }
 li.wrong { color: #c92a2a; font-weight: 600; }
 .samples { display: grid; grid-template-columns: repeat(auto-fit, minmax(330px, 1fr)); gap: 1rem; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: .9rem 1rem;
-      margin: .4rem 0 0; overflow-x: auto; font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; white-space: pre-wrap; }
+      margin: .4rem 0 0; overflow-x: auto; white-space: pre-wrap;
+      font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 details { margin-top: .8rem; } summary { cursor: pointer; color: var(--soft); }
 """
 
