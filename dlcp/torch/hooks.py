@@ -4,7 +4,7 @@ torch's Python hooks work over dlcp as they are. Its built-in C++ ones (model._r
 any Python process group: they expect futures that C++ has completed. The one of them that compresses is here.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: register_comm_hook looks at the annotations themselves.
 
 from typing import Any
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dlcp.errors import TrafficClassError
+from dlcp.errors import ArgumentError, TrafficClassError
+from dlcp.transport.schedule import ALGORITHMS, algorithms
+from dlcp.transport.schedule.choose import parse_algorithms
 from dlcp.transport.settings import Settings
 
 # Class 7 is the engine's own, for control.
@@ -20,10 +22,11 @@ TRAFFIC_CLASS_MAX = 6
 class Options:
     """Options of a process group: `init_process_group("dlcp", pg_options=Options(algorithm="ring"))`.
 
-    `algorithm`: name of the schedule for the group's collectives; None: chosen by size and world.
+    `algorithm`: as the setting of that name: one for whatever it serves, or some by collective, as
+    "all_reduce=ring,broadcast=tree"; None: the setting's.
     `traffic_class`: 0 (first to wait) to 6; None: the transport's default.
     `settings`: the transport's, checked; or single ones by name, as `Options(interface="eth0")`.
-    Raises SettingsError, TrafficClassError: unknown, or out of range.
+    Raises SettingsError, ArgumentError, TrafficClassError: unknown, or out of range.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class Options:
             raise TrafficClassError(
                 f"traffic_class is {traffic_class!r}; accepted: 0 to {TRAFFIC_CLASS_MAX}, or None"
             )
-        self.algorithm = algorithm
+        self.algorithms = algorithms_of(algorithm)
         self.traffic_class = traffic_class
         if changes:
             settings = settings.replace(**changes) if settings is not None else Settings.load(**changes)
@@ -66,5 +69,16 @@ class Options:
                 )
 
     def __repr__(self) -> str:
-        shown = [f"{name}={value!r}" for name, value in vars(self).items() if value is not None]
+        shown = [f"{name}={value!r}" for name, value in vars(self).items() if value]
         return f"Options({', '.join(shown)})"
+
+
+def algorithms_of(text: str | None) -> dict[str, str]:
+    """Algorithms by collective. Raises ArgumentError: no such algorithm, or no such collective."""
+    if text is None or "=" in text:
+        return parse_algorithms(text or "")
+    served = {collective: text for collective in ALGORITHMS if text in algorithms(collective)}
+    if not served:
+        names = sorted({name for collective in ALGORITHMS for name in algorithms(collective)})
+        raise ArgumentError(f"algorithm is {text!r}; accepted: {', '.join(names)}")
+    return served

@@ -16,13 +16,13 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import DebugLevel, PrefixStore, Store, get_debug_level
 
 from dlcp.errors import DlcpError
 from dlcp.torch import checks, dynamo, profiling, work
@@ -30,6 +30,7 @@ from dlcp.torch.failures import for_torch
 from dlcp.torch.jobs import SharedJob
 from dlcp.torch.options import Options
 from dlcp.torch.registration import BACKEND_NAME
+from dlcp.torch.self_messages import SelfMessages
 from dlcp.torch.tensors import (
     CopyBack,
     apart,
@@ -40,15 +41,15 @@ from dlcp.torch.tensors import (
     readable,
     reduction,
     span,
+    type_words,
     updatable,
     writable,
 )
-from dlcp.torch.work import CollectiveWork, ReceiveWork
+from dlcp.torch.work import CollectiveWork, Operation
 
 if TYPE_CHECKING:
     from dlcp.torch.sparse import SparseReducer
     from dlcp.transport.communicator import Communicator
-    from dlcp.transport.communicator import Work as Operation
 
 Tensor = torch.Tensor
 # Coalesced tensors below this are reduced as one: a small collective costs a round trip whatever its size, while
@@ -89,11 +90,11 @@ class ProcessGroup(dist.ProcessGroup):
         self._sparse: SparseReducer | None = None
         self._splits = itertools.count()
         # Passed along with every operation.
-        self._how: dict[str, Any] = {}
-        if options.traffic_class is not None:
-            self._how["traffic_class"] = options.traffic_class
-        if options.algorithm is not None:
-            self._how["algorithm"] = options.algorithm
+        self._how = {} if options.traffic_class is None else {"traffic_class": options.traffic_class}
+        self._algorithms = options.algorithms
+        # Shapes that differ while sizes agree are legal, and almost always a mistake.
+        self._compares_shapes = get_debug_level() == DebugLevel.DETAIL
+        self._to_self = SelfMessages(communicator.rank)
 
     @classmethod
     def create(cls, backend_options: Any, pg_options: Any) -> Self:
@@ -131,7 +132,7 @@ class ProcessGroup(dist.ProcessGroup):
         if isinstance(tensors, Tensor):
             tensors = [tensors]
         if len(tensors) == 1 and tensors[0].layout is torch.sparse_coo:
-            return self._sparse_reducer().all_reduce(tensors[0], _op_of(opts), _timeout_s(opts))
+            return self._sparse_reducer().all_reduce(tensors[0], _op_of(opts), opts)
         return self._all_reduce(tensors, opts, list(tensors), CopyBack())
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> CollectiveWork:
@@ -150,7 +151,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _all_reduce(
         self, tensors: Sequence[Tensor], opts: Any, result: list[Tensor], back: CopyBack
     ) -> CollectiveWork:
-        name, timeout_s = "all_reduce", _timeout_s(opts)
+        name = "all_reduce"
         op, factor = reduction(_op_of(opts), name)
         operands = []
         for tensor in tensors:
@@ -158,15 +159,7 @@ class ProcessGroup(dist.ProcessGroup):
             operands.append((memory, data_type(memory.dtype, op, name)))
         # All were checked before the first is sent.
         operations = [
-            self._start(
-                self.communicator.all_reduce,
-                span(memory),
-                dtype,
-                op,
-                factor=factor,
-                keep=memory,
-                timeout_s=timeout_s,
-            )
+            self._start(name, opts, memory, span(memory), dtype, op, factor=factor, **self._detail(memory))
             for memory, dtype in operands
         ]
         return self._work(name, operations, result, back)
@@ -181,16 +174,7 @@ class ProcessGroup(dist.ProcessGroup):
         real = as_real(tensor, op, name)
         memory = updatable(real, name, back) if root == self._rank else readable(real, name)
         dtype = data_type(memory.dtype, op, name)
-        operation = self._start(
-            self.communicator.reduce,
-            span(memory),
-            dtype,
-            op,
-            root,
-            factor=factor,
-            keep=memory,
-            timeout_s=_timeout_s(opts),
-        )
+        operation = self._start(name, opts, memory, span(memory), dtype, op, root, factor=factor)
         return self._work(name, [operation], [tensor], back)
 
     def reduce_scatter(
@@ -212,14 +196,14 @@ class ProcessGroup(dist.ProcessGroup):
         ]
         dtype = data_type(memory.dtype, op, name)
         operation = self._start(
-            self.communicator.reduce_scatter,
+            name,
+            opts,
+            (memory, sources),
             span(memory),
             [span(source) for source in sources],
             dtype,
             op,
             factor=factor,
-            keep=(memory, sources),
-            timeout_s=_timeout_s(opts),
         )
         return self._work(name, [operation], [output], back)
 
@@ -243,16 +227,7 @@ class ProcessGroup(dist.ProcessGroup):
                 whole = apart(whole, memory)
             operands.append((memory, whole, data_type(memory.dtype, op, name)))
         operations = [
-            self._start(
-                self.communicator.reduce_scatter,
-                span(memory),
-                span(whole),
-                dtype,
-                op,
-                factor=factor,
-                keep=(memory, whole),
-                timeout_s=_timeout_s(opts),
-            )
+            self._start(name, opts, (memory, whole), span(memory), span(whole), dtype, op, factor=factor)
             for memory, whole, dtype in operands
         ]
         return self._work(name, operations, list(outputs), back)
@@ -268,9 +243,7 @@ class ProcessGroup(dist.ProcessGroup):
         here = root == self._rank
         memories = [readable(tensor, name) if here else writable(tensor, name, back) for tensor in tensors]
         operations = [
-            self._start(
-                self.communicator.broadcast, span(memory), root, keep=memory, timeout_s=_timeout_s(opts)
-            )
+            self._start(name, opts, memory, span(memory), root, agree=self._agree(memory))
             for memory in memories
         ]
         return self._work(name, operations, tensors, back)
@@ -310,11 +283,12 @@ class ProcessGroup(dist.ProcessGroup):
             operands.append((memories, own))
         operations = [
             self._start(
-                self.communicator.all_gather,
+                name,
+                opts,
+                (memories, own),
                 [span(memory) for memory in memories],
                 span(own),
-                keep=(memories, own),
-                timeout_s=_timeout_s(opts),
+                agree=type_words(own.dtype),
             )
             for memories, own in operands
         ]
@@ -338,13 +312,7 @@ class ProcessGroup(dist.ProcessGroup):
                 own = apart(own, memory)
             operands.append((memory, own))
         operations = [
-            self._start(
-                self.communicator.all_gather,
-                span(memory),
-                span(own),
-                keep=(memory, own),
-                timeout_s=_timeout_s(opts),
-            )
+            self._start(name, opts, (memory, own), span(memory), span(own), agree=self._agree(own))
             for memory, own in operands
         ]
         return self._work(name, operations, list(outputs), back)
@@ -369,12 +337,13 @@ class ProcessGroup(dist.ProcessGroup):
             for memory in memories:
                 own = apart(own, memory, memories[root])
         operation = self._start(
-            self.communicator.gather,
+            name,
+            opts,
+            (memories, own),
             None if memories is None else [span(memory) for memory in memories],
             span(own),
             root,
-            keep=(memories, own),
-            timeout_s=_timeout_s(opts),
+            agree=self._agree(own),
         )
         return self._work(name, [operation], received, back)
 
@@ -398,12 +367,13 @@ class ProcessGroup(dist.ProcessGroup):
                 for index, tensor in enumerate(shares)
             ]
         operation = self._start(
-            self.communicator.scatter,
+            name,
+            opts,
+            (memory, sources),
             span(memory),
             None if sources is None else [span(source) for source in sources],
             root,
-            keep=(memory, sources),
-            timeout_s=_timeout_s(opts),
+            agree=self._agree(memory),
         )
         return self._work(name, [operation], [output], back)
 
@@ -422,11 +392,12 @@ class ProcessGroup(dist.ProcessGroup):
         for memory in memories:
             sources = [apart(source, memory) for source in sources]
         operation = self._start(
-            self.communicator.all_to_all,
+            name,
+            opts,
+            (memories, sources),
             [span(memory) for memory in memories],
             [span(source) for source in sources],
-            keep=(memories, sources),
-            timeout_s=_timeout_s(opts),
+            agree=type_words(inputs[0].dtype),
         )
         return self._work(name, [operation], list(outputs), back)
 
@@ -453,25 +424,21 @@ class ProcessGroup(dist.ProcessGroup):
                 f"{targets[self._rank].nbytes} in the output; accepted: as much"
             )
         operation = self._start(
-            self.communicator.all_to_all,
-            targets,
-            sources,
-            keep=(memory, source),
-            timeout_s=_timeout_s(opts),
+            name, opts, (memory, source), targets, sources, agree=type_words(source.dtype)
         )
         return self._work(name, [operation], [output], back)
 
     # --- between two ranks ----------------------------------------------------------------------------------
 
     def send(self, tensors: Sequence[Tensor], dstRank: int, tag: int = 0) -> CollectiveWork:  # noqa: N803
-        """Sends a tensor; over when the receiver has it."""
+        """Sends a tensor; over when the receiver has it, or, if it is short, when it has left a copy."""
         name = "send"
         tensor = checks.only(tensors, name, "tensors")
-        destination = checks.rank(dstRank, self._size, name, "destination")
+        to, tag = checks.rank(dstRank, self._size, name, "destination"), checks.tag(tag, name)
         memory = readable(tensor, name)
-        operation = self._start(
-            self.communicator.send, span(memory), destination, checks.tag(tag, name), keep=memory
-        )
+        if to == self._rank:
+            return self._work(name, [self._to_self.send(memory, tag)], [tensor], CopyBack())
+        operation = self._start(name, None, memory, span(memory), to, tag)
         return self._work(name, [operation], [tensor], CopyBack())
 
     def recv(self, tensors: Sequence[Tensor], srcRank: int, tag: int = 0) -> CollectiveWork:  # noqa: N803
@@ -479,27 +446,26 @@ class ProcessGroup(dist.ProcessGroup):
         return self._receive(tensors, checks.rank(srcRank, self._size, "receive", "source"), tag)
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> CollectiveWork:
-        """Receives a tensor of this size from whoever sends first; the work's source_rank() says who it was."""
+        """Receives a tensor of this size from whichever other rank sends first; source_rank() says who it was."""
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: Sequence[Tensor], source: int | None, tag: int) -> CollectiveWork:
         name = "receive"
-        tensor = checks.only(tensors, name, "tensors")
+        tensor, tag = checks.only(tensors, name, "tensors"), checks.tag(tag, name)
         back = CopyBack()
         memory = writable(tensor, name, back)
-        operation = self._start(
-            self.communicator.receive, span(memory), source, checks.tag(tag, name), keep=memory
-        )
-        receive = ReceiveWork(operation, [tensor], back, memory.nbytes)
-        if profiling.is_recording():
-            profiling.record(name, receive)
-        return receive
+        operation: Operation
+        if source == self._rank:
+            operation = self._to_self.receive(memory, tag, self.communicator.timeout_s)
+        else:
+            operation = self._start(name, None, memory, span(memory), source, tag)
+        return self._work(name, [operation], [tensor], back)
 
     # --- barriers -------------------------------------------------------------------------------------------
 
     def barrier(self, opts: Any = None) -> CollectiveWork:
         """Over when every rank of the group has come here."""
-        operation = self._start(self.communicator.barrier, timeout_s=_timeout_s(opts))
+        operation = self._start("barrier", opts, None)
         return self._work("barrier", [operation], [], CopyBack())
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -551,6 +517,7 @@ class ProcessGroup(dist.ProcessGroup):
             closed, self._closed = self._closed, True
         if closed:
             return
+        self._to_self.close()
         if self._sparse is not None:
             self._sparse.close()
         self._shared.release(self.communicator)
@@ -631,12 +598,34 @@ class ProcessGroup(dist.ProcessGroup):
 
     # --- helpers --------------------------------------------------------------------------------------------
 
-    def _start(self, call: Callable[..., Operation], *operands: Any, **more: Any) -> Operation:
-        """Starts an operation of the communicator in this group's way."""
+    def _start(self, collective: str, opts: Any, keep: Any, *operands: Any, **more: Any) -> Operation:
+        """Starts an operation of the communicator as torch's options and the group's say. `keep`: its memory."""
+        if opts is not None:
+            timeout = opts.timeout
+            # torch leaves -1 ms where no time was given.
+            if timeout > _NO_TIME:
+                more["timeout_s"] = timeout.total_seconds()
+            if not opts.asyncOp:
+                more["wait_follows"] = True
+        if self._how:
+            more.update(self._how)
+        if self._algorithms and (algorithm := self._algorithms.get(collective)):
+            more["algorithm"] = algorithm
         try:
-            return call(*operands, **more, **self._how)
+            operation: Operation = getattr(self.communicator, collective)(*operands, keep=keep, **more)
         except DlcpError as error:
             raise for_torch(error) from None
+        return operation
+
+    def _detail(self, tensor: Tensor) -> dict[str, str]:
+        """What ranks compare of a reduction besides type and size: its shape, with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+        return {"agree": self._agree(tensor)} if self._compares_shapes else {}
+
+    def _agree(self, tensor: Tensor) -> str:
+        """What else must be alike on all ranks."""
+        if self._compares_shapes:
+            return f"{type_words(tensor.dtype)} of shape {tuple(tensor.shape)}"
+        return type_words(tensor.dtype)
 
     def _work(
         self, name: str, operations: Sequence[Operation], result: list[Tensor], back: CopyBack
@@ -657,14 +646,6 @@ class ProcessGroup(dist.ProcessGroup):
 
 def _op_of(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
-
-
-def _timeout_s(opts: Any) -> float | None:
-    """The timeout of one call; None: the group's. torch leaves -1 ms where none was given."""
-    if opts is None:
-        return None
-    timeout = opts.timeout
-    return timeout.total_seconds() if timeout > _NO_TIME else None
 
 
 dynamo.skip(sys.modules[__name__], work)

@@ -9,21 +9,21 @@ bits.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dlcp.errors import CollectiveError, DlcpError, WaitTimeoutError
+from dlcp.errors import CollectiveError, DlcpError
 from dlcp.torch.callbacks import pool
+from dlcp.torch.local_operation import LocalOperation
 from dlcp.torch.tensors import CopyBack, reduction, span
 from dlcp.torch.work import CollectiveWork
 from dlcp.transport.communicator import Reduction
 
 if TYPE_CHECKING:
     from dlcp.torch.process_group import ProcessGroup
-    from dlcp.transport.communicator import Work as Operation
 
 OPERATION = "all_reduce"
 
@@ -39,15 +39,17 @@ class SparseReducer:
             f"{main.name}.sparse", main.members, group.get_group_store(), main.timeout_s
         )
         self._lock = threading.Lock()
-        self._last: _Sequence | None = None
+        self._last: _Steps | None = None
 
-    def all_reduce(self, tensor: torch.Tensor, op: Any, timeout_s: float | None) -> CollectiveWork:
+    def all_reduce(self, tensor: torch.Tensor, op: Any, opts: Any) -> CollectiveWork:
         """The tensor becomes the sum, or mean, over all ranks. Raises ValueError: another operation."""
-        kind, _ = reduction(op, OPERATION)
-        if kind not in (Reduction.SUM, Reduction.AVG):
+        kind, factor = reduction(op, OPERATION)
+        if kind not in (Reduction.SUM, Reduction.AVG) or factor is not None:
             raise ValueError(f"{OPERATION}: {kind.name} of a sparse tensor; accepted: SUM, AVG")
         if tensor.layout is not torch.sparse_coo:
             raise ValueError(f"{OPERATION}: layout is {tensor.layout}; accepted: sparse_coo")
+        timeout = None if opts is None else opts.timeout
+        timeout_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
         own = tensor.detach().coalesce()
 
         def run() -> None:
@@ -59,10 +61,10 @@ class SparseReducer:
                 tensor.copy_(total)
 
         with self._lock:
-            sequence = _Sequence(run, after=self._last)
-            self._last = sequence
-        pool.submit(sequence.run)
-        return CollectiveWork((cast("Operation", sequence),), [tensor], CopyBack())
+            steps = _Steps(run, after=self._last)
+            self._last = steps
+        pool.submit(steps.run)
+        return CollectiveWork((steps,), [tensor], CopyBack())
 
     def close(self) -> None:
         """Gives the communicator back; what is under way fails."""
@@ -92,56 +94,27 @@ class SparseReducer:
         ).wait()
 
 
-class _Sequence:
-    """Steps that run on a thread of the pool after another sequence's: as an operation of the transport, to a work."""
+class _Steps(LocalOperation):
+    """Steps that run on a thread of the pool, after those before them."""
 
-    def __init__(self, steps: Callable[[], None], after: _Sequence | None) -> None:
+    def __init__(self, steps: Callable[[], None], after: _Steps | None) -> None:
+        super().__init__(f"{OPERATION} of a sparse tensor")
         self._steps: Callable[[], None] | None = steps
         self._after = after
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._error: DlcpError | None = None
-        self._callbacks: list[Callable[[Any], None]] = []
-        self._started_s = time.monotonic()
 
     def run(self) -> None:
         if self._after is not None:
             self._after._over.wait()
             self._after = None
         assert self._steps is not None
+        error: DlcpError | None = None
         try:
             self._steps()
-        except DlcpError as error:
-            self._error = error
-        except Exception as error:
-            self._error = CollectiveError(f"{OPERATION} of a sparse tensor: {error}")
-            self._error.__cause__ = error
+        except DlcpError as failure:
+            error = failure
+        except Exception as failure:
+            error = CollectiveError(f"{OPERATION} of a sparse tensor: {failure}")
+            error.__cause__ = failure
         # Not kept: the tensors of the steps hang on them.
         self._steps = None
-        with self._lock:
-            self._over.set()
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback(self)
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        if not self._over.wait(timeout_s):
-            waited_s = time.monotonic() - self._started_s
-            raise WaitTimeoutError(
-                f"{OPERATION} of a sparse tensor is not over after {waited_s:.1f} s; it goes on"
-            )
-        if self._error is not None:
-            raise self._error
-
-    def done(self) -> bool:
-        return self._over.is_set()
-
-    def exception(self) -> DlcpError | None:
-        return self._error
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        with self._lock:
-            if not self._over.is_set():
-                self._callbacks.append(callback)
-                return
-        callback(self)
+        self.finish(error)

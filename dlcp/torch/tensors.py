@@ -9,6 +9,7 @@ Reductions know ten types; moving data knows none, so everything with a fixed el
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,10 +42,11 @@ _REDUCTIONS = {
     int(RedOpType.BAND): Reduction.BAND,
     int(RedOpType.BOR): Reduction.BOR,
     int(RedOpType.BXOR): Reduction.BXOR,
-    int(RedOpType.PREMUL_SUM): Reduction.PREMUL_SUM,
+    # With a factor.
+    int(RedOpType.PREMUL_SUM): Reduction.SUM,
 }
 # What has a meaning on the real and imaginary parts alone.
-_LINEAR = {Reduction.SUM, Reduction.AVG, Reduction.PREMUL_SUM}
+_LINEAR = {Reduction.SUM, Reduction.AVG}
 _BITWISE = {Reduction.BAND, Reduction.BOR, Reduction.BXOR}
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
@@ -215,12 +217,18 @@ def reduction(op: Any, operation: str) -> tuple[Reduction, float | None]:
         found = _REDUCTIONS[int(kind)]
     except (KeyError, TypeError, ValueError):
         raise ValueError(
-            f"{operation}: op is {op!r}; accepted: {', '.join(item.name for item in Reduction)}"
+            f"{operation}: op is {op!r}; accepted: {', '.join(item.name for item in Reduction)}, PREMUL_SUM"
         ) from None
-    if found is not Reduction.PREMUL_SUM:
+    if kind != RedOpType.PREMUL_SUM:
         return found, None
     factor = op.__getstate__()[1]
     return found, float(factor.item() if isinstance(factor, torch.Tensor) else factor)
+
+
+@functools.cache
+def type_words(dtype: torch.dtype) -> str:
+    """What ranks compare of tensors that are only moved."""
+    return str(dtype).removeprefix("torch.")
 
 
 def data_type(dtype: torch.dtype, op: Reduction, operation: str) -> DataType:
@@ -231,8 +239,6 @@ def data_type(dtype: torch.dtype, op: Reduction, operation: str) -> DataType:
         raise TypeError(f"{operation}: dtype is {dtype}; accepted: {accepted}, complex with SUM and AVG")
     if op in _BITWISE and dtype.is_floating_point:
         raise ValueError(f"{operation}: {op.name} of {dtype}; accepted: integers and bool")
-    if op is Reduction.PREMUL_SUM and not dtype.is_floating_point:
-        raise ValueError(f"{operation}: PREMUL_SUM of {dtype}; accepted: floating point")
     return found
 
 

@@ -13,26 +13,28 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from dlcp.errors import DlcpError, MismatchError
+from dlcp.errors import DlcpError
 from dlcp.torch import cuda
 from dlcp.torch.callbacks import pool
 from dlcp.torch.failures import for_torch
+from dlcp.torch.local_operation import LocalOperation
 from dlcp.torch.tensors import CopyBack
-from dlcp.transport.communicator import Work as Operation
+from dlcp.transport.communicator import Work
 
-ANY_SOURCE = -1
+Operation = Work | LocalOperation
 
 
 class CollectiveWork(dist.Work):
     """One call of a process group: one or more operations of the transport, over when all of them are."""
 
-    def __init__(self, operations: tuple[Operation, ...], result: list[torch.Tensor], back: CopyBack) -> None:
+    def __init__(self, operations: Sequence[Operation], result: list[torch.Tensor], back: CopyBack) -> None:
         super().__init__()
         self._operations = operations
         self._result = result
@@ -107,11 +109,11 @@ class CollectiveWork(dist.Work):
         self.wait()
 
     def source_rank(self) -> int:
-        """Group rank of the sender, after a receive is over. Raises RuntimeError for other works."""
-        source = getattr(self._operations[0], "source", None) if len(self._operations) == 1 else None
-        if source is None or source == ANY_SOURCE:
-            raise RuntimeError("source_rank() of a work that is no receive, or that is not over")
-        return int(source)
+        """Group rank of the sender, after a receive is over. Raises DlcpError for other works."""
+        try:
+            return int(self._operations[0].source)  # type: ignore[arg-type]
+        except DlcpError as error:
+            raise for_torch(error) from None
 
     _source_rank = source_rank
 
@@ -126,17 +128,12 @@ class CollectiveWork(dist.Work):
             if self._settled:
                 return
             error = next(filter(None, (operation.exception() for operation in self._operations)), None)
-            error = error or self._complaint()
             if error is None:
                 self._back.run()
             else:
                 self._error = for_torch(error)
             # Not kept beyond the end: a work may outlive its tensors' use by far.
             self._settled = True
-
-    def _complaint(self) -> DlcpError | None:
-        """What is wrong with operations that all went well."""
-        return None
 
     def _open_future(self) -> None:
         """Makes the future, completed at the end of the last operation. Called with the lock held."""
@@ -166,23 +163,6 @@ class CollectiveWork(dist.Work):
             value = error
         with cuda.on_streams_of(self._result):
             raw.set_result(value)
-
-
-class ReceiveWork(CollectiveWork):
-    """A receive, which must have got as much as it asked for."""
-
-    def __init__(self, operation: Operation, result: list[torch.Tensor], back: CopyBack, nbytes: int) -> None:
-        self._nbytes = nbytes
-        super().__init__((operation,), result, back)
-
-    def _complaint(self) -> DlcpError | None:
-        operation = self._operations[0]
-        if operation.nbytes == self._nbytes:
-            return None
-        return MismatchError(
-            f"receive: rank {operation.source} sent {operation.nbytes} bytes, the tensor holds {self._nbytes}; "
-            "both sides must name the same shape and dtype"
-        )
 
 
 class _Countdown:
