@@ -91,14 +91,14 @@ TEST_CASE("config: line_rate and credit need a line rate") {
 
 TEST_CASE("names: every enumerator has its own, anything else is unknown") {
     std::set<std::string> errors;
-    constexpr int error_count = static_cast<int>(CommandError::refused) + 1;
+    constexpr int error_count = static_cast<int>(CommandError::wrong_size) + 1;
     for (int i = 0; i < error_count; ++i) errors.insert(name(static_cast<CommandError>(i)));
     CHECK(errors.size() == error_count);
     CHECK(errors.count("unknown") == 0);
     CHECK(std::string(name(static_cast<CommandError>(error_count))) == "unknown");
 
     std::set<std::string> kinds;
-    constexpr int kind_count = static_cast<int>(EventKind::bound_reached) + 1;
+    constexpr int kind_count = static_cast<int>(EventKind::message_unexpected) + 1;
     for (int i = 0; i < kind_count; ++i) kinds.insert(name(static_cast<EventKind>(i)));
     CHECK(kinds.size() == kind_count);
     CHECK(kinds.count("unknown") == 0);
