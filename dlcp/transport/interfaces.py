@@ -46,8 +46,8 @@ class Interface:
     index: int
     up: bool
     """Somebody has switched it on."""
-    running: bool
-    """It has a carrier."""
+    carrier: bool
+    """The cable leads somewhere. Unlike the flag RUNNING, which the kernel may set a second later."""
     loopback: bool
     mtu_bytes: int
     addresses: tuple[AddressWithNetwork, ...]
@@ -58,14 +58,14 @@ class Interface:
         """In words: its addresses, or what keeps it from being used."""
         if not self.up:
             return "down"
-        if not self.running:
+        if not self.carrier:
             return "no carrier"
         return ", ".join(str(one.ip) for one in self.addresses) if self.addresses else "no address"
 
     @property
     def usable(self) -> bool:
         """Whether packets can leave and come through it."""
-        return self.up and self.running and bool(self.addresses)
+        return self.up and self.carrier and bool(self.addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def _why_none(pattern: str, matching: list[Interface], interfaces: list[Interfac
     first = matching[0]
     if not first.up:
         remedy = f"ip link set {first.name} up"
-    elif not first.running:
+    elif not first.carrier:
         remedy = f"see the cable and the other end: ip -details link show {first.name}"
     else:
         remedy = f"ip address add ADDRESS/PREFIX dev {first.name}"
@@ -291,7 +291,7 @@ _IFINFOMSG = struct.Struct("=BxHiII")  # family, type, index, flags, change
 _IFADDRMSG = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
 _IFLA_IFNAME, _IFLA_MTU = 3, 4
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_IFF_UP, _IFF_LOOPBACK, _IFF_RUNNING = 0x1, 0x8, 0x40
+_IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 # Not known to be unique: binding to one fails.
 _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x08, 0x40
 # The kernel fills a dump's datagram up to 32 KiB when the reader offers as much.
@@ -338,7 +338,7 @@ def _read_link(payload: bytes, addresses: list[AddressWithNetwork]) -> Interface
         name=attributes[_IFLA_IFNAME].rstrip(b"\0").decode(errors="replace"),
         index=index,
         up=bool(flags & _IFF_UP),
-        running=bool(flags & _IFF_RUNNING),
+        carrier=bool(flags & _IFF_LOWER_UP),
         loopback=bool(flags & _IFF_LOOPBACK),
         mtu_bytes=struct.unpack("=I", attributes[_IFLA_MTU])[0],
         addresses=tuple(sorted(addresses, key=lambda one: (one.version, one.ip.is_link_local))),

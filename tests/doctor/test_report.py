@@ -1,0 +1,107 @@
+"""How the doctor's findings look: golden texts."""
+
+from __future__ import annotations
+
+import json
+
+from dlcp.doctor.finding import Finding, Verdict, fail, ok, warn, worst
+from dlcp.doctor.probe import Way
+from dlcp.doctor.report import finding_lines, summary_line, to_json, way_lines
+
+FINDINGS = [
+    ok("mtu", "eth0 has MTU 1500", "ip link set dev eth0 mtu 9000"),
+    warn("buffers", "the receive buffer gets 208 KiB", "sysctl -w net.core.rmem_max=8388608"),
+    fail("key", "key file k is a directory"),
+]
+
+
+def open_way(source: int, target: int, goodput_bps: float = 1e9, lost: int = 0) -> Way:
+    return Way(
+        source=source,
+        target=target,
+        rtt_s=100e-6,
+        echo_s=200e-6,
+        goodput_bps=goodput_bps,
+        sent_packets=1000,
+        lost_packets=lost,
+        datagram_bytes=1472,
+        datagram_bytes_own=1472,
+        clock_offset_s=0.0,
+    )
+
+
+def test_findings_are_a_line_each_with_what_mends_it() -> None:
+    assert (
+        "\n".join(finding_lines(FINDINGS))
+        == """\
+  ok    mtu      eth0 has MTU 1500
+                   better: ip link set dev eth0 mtu 9000
+  warn  buffers  the receive buffer gets 208 KiB
+                   mend: sysctl -w net.core.rmem_max=8388608
+  fail  key      key file k is a directory"""
+    )
+    assert summary_line(FINDINGS) == "1 failed, 1 warning, 1 in order"
+
+
+def test_colour_is_around_the_verdict_only() -> None:
+    assert list(finding_lines(FINDINGS[2:], colour=True)) == [
+        "  \x1b[31mfail\x1b[0m  key  key file k is a directory"
+    ]
+
+
+def test_tables_show_open_closed_and_unknown_ways() -> None:
+    ways = [
+        open_way(0, 1, 9.4e9),
+        open_way(1, 0, 0.94e9, lost=12),
+        Way(source=0, target=2, error="no answer"),
+        open_way(1, 2),
+    ]
+    assert (
+        "\n".join(way_lines(["rank 0", "rank 1", "node-two:7010"], ways))
+        == """\
+
+least round trip, µs (row to column)
+                       rank 0        rank 1 node-two:7010
+         rank 0             ·           100          none
+         rank 1           100             ·           100
+  node-two:7010             ?             ?             ·
+
+goodput, Gbit/s (row to column)
+                       rank 0        rank 1 node-two:7010
+         rank 0             ·          9.40          none
+         rank 1          0.94             ·          1.00
+  node-two:7010             ?             ?             ·
+
+packets lost, % (row to column)
+                       rank 0        rank 1 node-two:7010
+         rank 0             ·          0.00          none
+         rank 1          1.20             ·          0.00
+  node-two:7010             ?             ?             ·
+
+largest datagram, bytes (row to column)
+                       rank 0        rank 1 node-two:7010
+         rank 0             ·          1472          none
+         rank 1          1472             ·          1472
+  node-two:7010             ?             ?             ·"""
+    )
+
+
+def test_many_ranks_are_shown_by_their_extremes() -> None:
+    names = [f"rank {rank}" for rank in range(20)]
+    ways = [open_way(a, b, 1e9 + a * 1e7 + b * 1e5) for a in range(20) for b in range(20) if a != b]
+    lines = [line for line in way_lines(names, ways) if line]
+    assert len(lines) == 4
+    assert lines[1] == "goodput, Gbit/s: 1.00 (rank 0 to rank 1), median 1.10, 1.19 (rank 19 to rank 18)"
+
+
+def test_json_round_trips_and_names_the_worst() -> None:
+    host = {"name": "a", "findings": [one.to_json() for one in FINDINGS]}
+    report = json.loads(json.dumps(to_json([host], [], [open_way(0, 1)])))
+    assert report["verdict"] == "fail"
+    assert [Finding.from_json(one) for one in report["hosts"][0]["findings"]] == FINDINGS
+    assert Way(**report["ways"][0]) == open_way(0, 1)
+
+
+def test_worst_of_nothing_is_ok() -> None:
+    assert worst([]) == Verdict.OK
+    assert worst([FINDINGS[0], FINDINGS[1]]) == Verdict.WARN
