@@ -141,6 +141,7 @@ class HostOptions:
     initial_window_bytes: int
     max_window_bytes: int
     max_unexpected_bytes: int
+    max_unexpected_message_bytes: int
     def __init__(self) -> None: ...
     def set_job_key(self, key: bytes) -> None: ...
 

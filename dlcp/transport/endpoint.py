@@ -506,6 +506,7 @@ def _options(rank: int, settings: Settings) -> _native.HostOptions:
     options.max_peers = settings.max_peers
     options.max_messages_per_peer = settings.max_messages_per_peer
     options.max_unexpected_bytes = settings.max_unexpected_bytes
+    options.max_unexpected_message_bytes = settings.max_unexpected_message_bytes
     return options
 
 

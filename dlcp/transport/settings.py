@@ -248,6 +248,8 @@ class Settings:
 
     Beyond it packets are discarded and senders told to hold.
     """
+    max_unexpected_message_bytes: int = _setting(64 * 1024 * 1024, _number(int, 0, 2**40))
+    """Longer messages that nobody has asked for yet are held at once: keeping and copying them costs more."""
 
     # ---- collectives ----
     algorithm: str | None = _setting(None, _text("the name of a schedule"), auto=True)

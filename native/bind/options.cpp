@@ -106,6 +106,7 @@ void bind_options(nb::module_& m) {
     bind_bytes(options, "initial_window_bytes", &EndpointConfig::initial_window);
     bind_bytes(options, "max_window_bytes", &EndpointConfig::max_window);
     bind_bytes(options, "max_unexpected_bytes", &EndpointConfig::max_unexpected);
+    bind_bytes(options, "max_unexpected_message_bytes", &EndpointConfig::max_unexpected_message);
 }
 
 }  // namespace dlcp::bind

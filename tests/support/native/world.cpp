@@ -614,7 +614,8 @@ void World::handle_event(std::uint32_t rank, const Event& event) {
         case EventKind::peer_established:
         case EventKind::path_down:
         case EventKind::path_up:
-        case EventKind::bound_reached: break;
+        case EventKind::bound_reached:
+        case EventKind::message_unexpected: break;
     }
     if (on_event) on_event(rank, event);
 }
