@@ -112,6 +112,8 @@ class Communicator:
         self._limit_bytes = limit_bytes
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._log = CallLog()
+        self._recorder = job.recorder
+        self._record = job.recorder.open_group(name, members)
         self._diagnosis = Diagnosis(job, name, members, store, self._log)
         self._lock = threading.Lock()
         self._sequence = 0
@@ -289,6 +291,7 @@ class Communicator:
                     nbytes=sum(sizes),
                     inputs=sizes,
                     outputs=(output[1],),
+                    uneven=len(set(sizes)) > 1,
                     type=dtype,
                     op=combine,
                     average_over=self.size if op is Reduction.AVG else 0,
@@ -341,6 +344,7 @@ class Communicator:
                     nbytes=sum(sizes),
                     inputs=(input[1],),
                     outputs=sizes,
+                    uneven=len(set(sizes)) > 1,
                     type=_ANY,
                     op=_NO_OP,
                 ),
@@ -630,6 +634,7 @@ class Communicator:
         self._leave(tell=not orderly)
 
     def _leave(self, *, tell: bool) -> None:
+        self._recorder.close_group(self._record)
         if self.number is None:
             return
         with contextlib.suppress(errors.ClosedError, errors.ForkError):
@@ -664,6 +669,18 @@ class Communicator:
             sequence = self._sequence
             self._sequence = sequence + 1
         self._log.note(sequence, plan.words)
+        operation, input_nbytes, output_nbytes, dtype, root = plan.recorded
+        entry = self._recorder.record(
+            self._record,
+            sequence,
+            operation,
+            input_nbytes,
+            output_nbytes,
+            dtype,
+            root=root,
+            timeout_s=timeout_s,
+            label=label,
+        )
         started_s = time.monotonic()
         collective = self._host.start_collective(
             plan.schedule,
@@ -680,6 +697,7 @@ class Communicator:
             keep,
             wait_follows,
         )
+        entry.follow(collective)
         work = Work(self, collective, plan.operation, plan.words, sequence, started_s, label)
         self._track(work, collective)
         return work
@@ -718,18 +736,23 @@ class Communicator:
             with self._lock:
                 number = self._messages
                 self._messages = number + 1
+            nbytes = min(self._limit_bytes, data[1] - at)
+            entry = self._recorder.record_message(
+                self._record, operation, peer, nbytes, tag=tag, timeout_s=timeout_s, label=label
+            )
             collective = self._host.start_message(
                 self.number,
                 operation == "send",
                 peer,
                 tag,
                 data[0] + at,
-                min(self._limit_bytes, data[1] - at),
+                nbytes,
                 0 if traffic_class is None else traffic_class,
                 timeout_s,
                 keep,
                 wait_follows,
             )
+            entry.follow(collective)
             work = Work(self, collective, operation, words, number, time.monotonic(), label, numbered=False)
             self._track(work, collective)
             works.append(work)
@@ -756,6 +779,7 @@ class Communicator:
             sequence = self._sequence
             self._sequence = sequence + 1
         self._log.note(sequence, words)
+        self._recorder.record(self._record, sequence, operation, label=how.get("label")).complete()
         return Work(self, None, operation, words, sequence, time.monotonic(), how.get("label"))
 
     def _remember(self, key: tuple[Any, ...], plan: Plan) -> Plan:
@@ -829,6 +853,11 @@ class Communicator:
             error = self._diagnosis.explain(work, result, self._reason)
             if self._failed is None and is_of_the_group(result, single=not work.numbered):
                 self._failed = error
+                trace = self._recorder.group_failed(self._record, str(error))
+                if trace is not None:
+                    error.args = (
+                        f"{error} The last operations of this rank are in {trace}, for torchfrtrace.",
+                    )
         return error
 
 

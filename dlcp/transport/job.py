@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dlcp import errors
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.endpoint import Endpoint
+from dlcp.transport.flight_recorder import FlightRecorder, dump_path
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
 from dlcp.transport.settings import Settings
@@ -108,6 +109,12 @@ class Job:
         self.card = RankCard.of_this_process(rank, self.endpoint.address, interface)
         """What this rank has told the others of itself."""
         self._cards[rank] = self.card
+        self.recorder = FlightRecorder(
+            rank,
+            entries=self.settings.flight_recorder_entries,
+            path=dump_path(rank, self.settings.flight_recorder_dir, self.settings.job),
+        )
+        """The last operations of this rank in all its groups."""
         # Before the endpoint's own at the interpreter's end, since made after it.
         self._finalizer = weakref.finalize(self, _close, self.endpoint, os.getpid())
         if size > 1:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp.transport.call_log import signature_of
-from dlcp.transport.schedule import ALGORITHMS, RankSchedule, algorithms, build
+from dlcp.transport.schedule import ALGORITHMS, ROOTED, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
+from dlcp.transport.schedule.layout import REDUCING
 from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts, largest_even_part
 from dlcp.transport.span import Span
 
@@ -21,6 +23,16 @@ Lengths = int | Sequence[int]
 """Bytes of memory that is split evenly among the chunks, or of each chunk."""
 Memory = Span | list[Span] | None
 """As native code takes it: split evenly, or chunk by chunk."""
+
+
+class Recorded(NamedTuple):
+    """A call as the flight recorder wants it (flight_recorder.py)."""
+
+    operation: str
+    input_nbytes: int
+    output_nbytes: int
+    dtype: _native.DataType | None
+    root: int | None
 
 
 @dataclass(slots=True)
@@ -42,6 +54,8 @@ class Plan:
     input_parts: list[Part] | None
     """Where chunks lie in the caller's memory, if that is not as it was given."""
     output_parts: list[Part] | None
+    recorded: Recorded
+    """What the flight recorder says of it."""
     even_inputs: int
     """How many even parts the memory is cut into before that; 0: it comes chunk by chunk."""
     even_outputs: int
@@ -78,8 +92,12 @@ class Planner:
         type: _native.DataType,  # noqa: A002
         op: _native.ReduceOp,
         average_over: int = 0,
+        uneven: bool = False,
     ) -> Plan:
-        """A plan. `nbytes`: of the whole, as every rank knows it; `terms`: what else must be equal on all ranks.
+        """A plan.
+
+        `nbytes`: of the whole, as every rank knows it. `terms`: what else must be equal on all ranks. `uneven`:
+        ranks have parts of different sizes, as all of them know.
 
         Raises ArgumentError: no such algorithm; LimitError: too large for it.
         """
@@ -114,6 +132,13 @@ class Planner:
             algorithm,
             input_parts,
             output_parts,
+            Recorded(
+                f"{operation}_v" if uneven else operation,
+                _total(inputs) or (nbytes if operation == "all_reduce" else 0),
+                _total(outputs),
+                None if type is _native.DataType.u8 and collective not in REDUCING else type,
+                root if collective in ROOTED else None,
+            ),
             even_inputs,
             even_outputs,
         )
@@ -135,6 +160,10 @@ def _lengths(given: Lengths, chunks: int) -> tuple[list[int], int]:
     if isinstance(given, int):
         return [largest_even_part(given, chunks)] * chunks, chunks
     return list(given), 0
+
+
+def _total(given: Lengths) -> int:
+    return given if isinstance(given, int) else sum(given)
 
 
 def _exact(given: Lengths, chunks: int) -> list[int]:

@@ -15,6 +15,10 @@ from dlcp.transport.store import MemoryStore
 PATIENCE_S = 60.0
 
 
+# Groups that fail on purpose leave no traces in the folder for temporary files.
+_QUIET: dict[str, Any] = {"timeout_s": PATIENCE_S, "flight_recorder_entries": 0}
+
+
 class World:
     """`size` ranks that find each other in a store. `settings`: of every rank; `per_rank(rank)`: more of them."""
 
@@ -27,9 +31,7 @@ class World:
         self._groups = 0
         more = {} if per_rank is None else {rank: per_rank(rank) for rank in range(size)}
         self.jobs: list[Job] = self.run(
-            lambda rank: Job(
-                self.store, rank, size, **({"timeout_s": PATIENCE_S} | settings | more.get(rank, {}))
-            )
+            lambda rank: Job(self.store, rank, size, **(_QUIET | settings | more.get(rank, {})))
         )
 
     def __enter__(self) -> Self:
