@@ -1,0 +1,120 @@
+"""What one rank can say of itself in numbers: its groups, its peers, its paths, its endpoint.
+
+    json.dumps(Metrics(job).snapshot())
+
+Nothing is sampled or kept: counts are those that the endpoint and the flight recorder keep anyway, read when somebody
+asks. Counts only grow, from the start of the job or the opening of a group; a closed group is no longer there. A rank
+that this one has not talked to yet is no peer. prometheus.py writes the same for Prometheus.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from dlcp import __version__, errors
+from dlcp.transport.endpoint import Endpoint
+from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup
+from dlcp.transport.operation_counts import DURATION_BOUNDS_S
+
+
+class Observed(Protocol):
+    """What metrics are read from; a Job."""
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """This rank's endpoint."""
+
+    @property
+    def recorder(self) -> FlightRecorder:
+        """What counts this rank's operations."""
+
+
+class Metrics:
+    """The numbers of one rank. Any thread may ask."""
+
+    def __init__(self, job: Observed) -> None:
+        self._job = job
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it, JSON-able. Ranks are the job's, times seconds, bytes payload unless the name says otherwise.
+
+        `groups` (by name) → `operations` (by kind): how many were started, completed and failed, payload moved, time
+        from start to end; `waited_for`: how many failed while something of a rank was missing; `under_way`,
+        `under_way_s_max`: operations that are not over, and the age of the oldest. `peers` (by rank) → the state of the
+        way there, its packets over all paths, and `paths`. `endpoint`: everything counted since it was opened.
+
+        Of a closed job there are no peers. Raises ForkError.
+        """
+        job = self._job
+        endpoint = job.endpoint
+        under_way: dict[int, list[Entry]] = {}
+        for entry in job.recorder.under_way:
+            under_way.setdefault(entry.group.id, []).append(entry)
+        groups: dict[str, Any] = {}
+        for group in job.recorder.groups:
+            # Groups of other members may have the same name.
+            name = f"{group.name} #{group.id}" if group.name in groups else group.name
+            groups[name] = _describe_group(group, under_way.get(group.id, []))
+        return {
+            "time_s": time.time(),
+            "version": __version__,
+            "rank": job.rank,
+            "size": job.size,
+            "address": endpoint.address,
+            "duration_bounds_s": list(DURATION_BOUNDS_S),
+            "groups": groups,
+            "peers": {} if endpoint.closed else _describe_peers(endpoint),
+            "endpoint": asdict(endpoint.stats()),
+        }
+
+
+def _describe_group(group: RecordedGroup, under_way: list[Entry]) -> dict[str, Any]:
+    operations = {operation: counts.describe() for operation, counts in sorted(group.counts.items())}
+    waited_for: dict[str, int] = {}
+    for counts in group.counts.values():
+        for rank, times in counts.waited_for.items():
+            member = str(group.members[rank])
+            waited_for[member] = waited_for.get(member, 0) + times
+    now_ns = time.time_ns()
+    return {
+        "rank": group.own,
+        "members": list(group.members),
+        "failure": group.failure,
+        "collectives": group.enqueued + 1,
+        "under_way": len(under_way),
+        "under_way_s_max": max((max(0, now_ns - entry.started_ns) for entry in under_way), default=0) / 1e9,
+        "operations": operations,
+        "sent_bytes": sum(counts["sent_bytes"] for counts in operations.values()),
+        "received_bytes": sum(counts["received_bytes"] for counts in operations.values()),
+        "waited_for": waited_for,
+    }
+
+
+# What of a path is summed up over the paths to a peer.
+_PATH_COUNTS = ("packets_sent", "packets_acked", "packets_lost", "ce_packets")
+
+
+def _describe_peers(endpoint: Endpoint) -> dict[str, Any]:
+    peers = {}
+    for rank in endpoint.peers:
+        # It may go while others are asked.
+        with contextlib.suppress(errors.UnknownPeerError, errors.ClosedError):
+            paths = {str(path.path): asdict(path) for path in endpoint.path_stats(rank)}
+            described = asdict(endpoint.peer_stats(rank))
+            described["address"] = endpoint.peer_address(rank)
+            described |= {name: sum(path[name] for path in paths.values()) for name in _PATH_COUNTS}
+            described["paths_down"] = sum(not path["up"] for path in paths.values())
+            described["paths"] = paths
+            peers[str(rank)] = described
+    return peers

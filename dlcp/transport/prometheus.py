@@ -1,0 +1,344 @@
+"""Metrics for Prometheus: the text, and a small HTTP server that gives it to whoever asks.
+
+It is there only if asked for, listens on loopback unless told otherwise, and has no protection: whoever reaches the
+port reads the metrics, which hold addresses, names of groups and counts, and no data. `/metrics` is the text
+(exposition format 0.0.4), `/metrics.json` the snapshot that it is made of. Requests are answered one after the other by
+a thread of its own; a client that says nothing for two seconds is given up.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from dlcp import errors
+from dlcp.transport.metrics import Metrics
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SILENCE_S = 2.0
+# How soon the server notices that it is to stop.
+_POLL_S = 0.2
+
+Labels = dict[str, str]
+
+
+# ---- the text ----
+
+
+class _Text:
+    """Families of samples, being written. Every sample carries the labels in `common`."""
+
+    def __init__(self, common: Labels) -> None:
+        self._common = common
+        self._lines: list[str] = []
+
+    def family(self, name: str, kind: str, words: str, samples: Iterable[tuple[Labels, float]]) -> None:
+        """One family; nothing is written if there are no samples."""
+        rows = [self._sample(name, labels, value) for labels, value in samples]
+        self._write(name, kind, words, rows)
+
+    def histogram(
+        self,
+        name: str,
+        words: str,
+        bounds: list[float],
+        samples: Iterable[tuple[Labels, list[int], float]],
+    ) -> None:
+        """Per sample its labels, how many lie up to each bound but above the one before, and above all; their sum."""
+        rows = []
+        for labels, counts, total in samples:
+            below = 0
+            for bound, count in zip([*bounds, float("inf")], counts, strict=True):
+                below += count
+                rows.append(self._sample(f"{name}_bucket", labels | {"le": _number(bound)}, below))
+            rows.append(self._sample(f"{name}_sum", labels, total))
+            rows.append(self._sample(f"{name}_count", labels, below))
+        self._write(name, "histogram", words, rows)
+
+    def text(self) -> str:
+        """What has been written."""
+        return "".join(line + "\n" for line in self._lines)
+
+    def _write(self, name: str, kind: str, words: str, rows: list[str]) -> None:
+        if rows:
+            words = words.replace("\\", "\\\\").replace("\n", "\\n")
+            self._lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}", *rows]
+
+    def _sample(self, name: str, labels: Labels, value: float) -> str:
+        pairs = ",".join(f'{label}="{_escape(text)}"' for label, text in (self._common | labels).items())
+        return f"{name}{{{pairs}}} {_number(value)}"
+
+
+def render(snapshot: Mapping[str, Any]) -> str:
+    """A snapshot of Metrics as Prometheus reads it."""
+    text = _Text({"rank": str(snapshot["rank"])})
+    info = {"version": snapshot["version"], "size": str(snapshot["size"]), "address": snapshot["address"]}
+    text.family("dlcp_info", "gauge", "What runs; always 1.", [(info, 1)])
+    _render_groups(text, snapshot["groups"], snapshot["duration_bounds_s"])
+    _render_peers(text, snapshot["peers"])
+    _render_endpoint(text, snapshot["endpoint"])
+    return text.text()
+
+
+def _render_groups(text: _Text, groups: Mapping[str, Any], bounds: list[float]) -> None:
+    by_group = [({"group": name}, group) for name, group in groups.items()]
+    by_operation = [
+        (labels | {"operation": operation}, counts)
+        for labels, group in by_group
+        for operation, counts in group["operations"].items()
+    ]
+    for name, kind, words, value in (
+        ("group_failed", "gauge", "1 if the group has failed.", lambda group: group["failure"] is not None),
+        ("operations_under_way", "gauge", "Operations that are not over.", lambda group: group["under_way"]),
+        (
+            "operations_under_way_seconds_max",
+            "gauge",
+            "Age of the oldest operation that is not over.",
+            lambda group: group["under_way_s_max"],
+        ),
+    ):
+        text.family(f"dlcp_{name}", kind, words, [(labels, value(group)) for labels, group in by_group])
+    for key, name, words in (
+        ("started", "operations_started", "Operations started."),
+        ("completed", "operations_completed", "Operations that succeeded."),
+        ("failed", "operations_failed", "Operations that failed."),
+        ("sent_bytes", "operation_sent_bytes", "Payload sent for operations, without repairs."),
+        ("received_bytes", "operation_received_bytes", "Payload received for operations."),
+    ):
+        rows = [(labels, counts[key]) for labels, counts in by_operation]
+        text.family(f"dlcp_{name}_total", "counter", words, rows)
+    text.histogram(
+        "dlcp_operation_duration_seconds",
+        "From start to end, of operations that succeeded.",
+        bounds,
+        [(labels, counts["duration_counts"], counts["duration_s"]) for labels, counts in by_operation],
+    )
+    text.family(
+        "dlcp_operations_failed_waiting_total",
+        "counter",
+        "Operations that failed while something of the peer was missing.",
+        [
+            (labels | {"peer": peer}, times)
+            for labels, group in by_group
+            for peer, times in group["waited_for"].items()
+        ],
+    )
+
+
+_PACKETS = (
+    ("packets_sent", "Packets sent, repairs included."),
+    ("packets_acked", "Packets acknowledged."),
+    ("packets_lost", "Packets declared lost, which are sent again."),
+    ("ce_packets", "Packets marked by switches as having met a queue."),
+)
+
+
+def _render_peers(text: _Text, peers: Mapping[str, Any]) -> None:
+    by_peer = [({"peer": rank}, peer) for rank, peer in peers.items()]
+    for key, name, words in (
+        ("rtt_s", "round_trip_seconds", "Smoothed round-trip time."),
+        ("rtt_s_min", "round_trip_seconds_min", "Least round-trip time."),
+        ("queue_delay_s", "queue_delay_seconds", "Delay in queues on the way there."),
+        ("window_bytes", "window_bytes", "Bytes that may be in flight."),
+        ("in_flight_bytes", "in_flight_bytes", "Bytes in flight."),
+        ("credit_bytes", "credit_bytes", "Bytes that the peer says it can buffer."),
+        ("paths_down", "paths_down", "Paths that are left alone because nothing gets through."),
+    ):
+        text.family(f"dlcp_peer_{name}", "gauge", words, [(labels, peer[key]) for labels, peer in by_peer])
+    for key, words in _PACKETS:
+        rows = [(labels, peer[key]) for labels, peer in by_peer]
+        text.family(f"dlcp_peer_{key}_total", "counter", words, rows)
+    by_path = [
+        (labels | {"path": number}, path)
+        for labels, peer in by_peer
+        for number, path in peer["paths"].items()
+    ]
+    for key, name, words in (
+        ("up", "up", "1 if packets get through."),
+        ("loss_ratio", "loss_ratio", "Share of packets lost of late."),
+        ("rtt_s", "round_trip_seconds", "Round-trip time."),
+    ):
+        text.family(f"dlcp_path_{name}", "gauge", words, [(labels, path[key]) for labels, path in by_path])
+    for key, words in _PACKETS:
+        rows = [(labels, path[key]) for labels, path in by_path]
+        text.family(f"dlcp_path_{key}_total", "counter", words, rows)
+
+
+# Of the endpoint as a whole, what is no count.
+_GAUGES = {"outstanding_operations"}
+
+
+def _render_endpoint(text: _Text, endpoint: Mapping[str, Any]) -> None:
+    for part, values in (
+        ("engine", endpoint["engine"]),
+        ("io", endpoint["io"]),
+        ("endpoint", endpoint),
+    ):
+        for key, value in values.items():
+            words = f"{key.replace('_', ' ').capitalize()} of the whole {part}."
+            if key == "malformed":
+                rows = [({"reason": reason}, count) for reason, count in value.items()]
+                text.family(
+                    "dlcp_engine_malformed_total", "counter", "Datagrams that are none of ours.", rows
+                )
+            elif key in _GAUGES:
+                text.family(f"dlcp_{part}_{key}", "gauge", words, [({}, value)])
+            elif isinstance(value, int):
+                text.family(f"dlcp_{part}_{key}_total", "counter", words, [({}, value)])
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    if value == float("inf"):
+        return "+Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+
+
+# ---- the server ----
+
+
+class PrometheusServer:
+    """Serves one rank's metrics until close().
+
+    `host`: an address of this host. `port`: 0: any free one; else the first free one of `tries` from there on, since
+    ranks of one host are given the same setting. Raises AddressError, PortInUseError, ResourceError.
+    """
+
+    def __init__(self, metrics: Metrics, host: str = "127.0.0.1", port: int = 0, *, tries: int = 1) -> None:
+        self._server = _bind(metrics, host, port, tries)
+        self.address: tuple[str, int] = self._server.server_address[:2]  # type: ignore[assignment]
+        """Host and port that it listens on."""
+        thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_S,), name="dlcp-metrics", daemon=True
+        )
+        _open_servers.add(self._server)
+        thread.start()
+        # At the interpreter's end as well, while threads still run.
+        self._finalizer = weakref.finalize(self, _close, self._server, thread, os.getpid())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where the text is."""
+        host, port = self.address
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+
+    def close(self) -> None:
+        """Stops listening; waits for a request that is being answered. Again, or in a forked child: nothing."""
+        self._finalizer()
+
+
+class _Server(HTTPServer):
+    # A port that another process listens on must not be taken as well; one that was closed lately may.
+    allow_reuse_address = True
+    allow_reuse_port = False
+
+    def __init__(self, metrics: Metrics, family: socket.AddressFamily, address: tuple[str, int]) -> None:
+        self.address_family = family
+        self.metrics = metrics
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """As the base class does, without asking a name server for this host's name."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away is nobody's business."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "dlcp"
+    sys_version = ""
+    timeout = _SILENCE_S
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        try:
+            if path == "/metrics":
+                self._answer(HTTPStatus.OK, CONTENT_TYPE, render(self.server.metrics.snapshot()))
+            elif path == "/metrics.json":
+                content = json.dumps(self.server.metrics.snapshot())
+                self._answer(HTTPStatus.OK, "application/json", content)
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain", "here are /metrics and /metrics.json\n")
+        except errors.DlcpError as error:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n")
+
+    def _answer(self, status: HTTPStatus, kind: str, content: str) -> None:
+        body = content.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Requests are not logged: they come every few seconds."""
+
+
+def _bind(metrics: Metrics, host: str, port: int, tries: int) -> _Server:
+    try:
+        family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise errors.AddressError(
+            f"metrics_host is {host!r}: {error.strerror}; accepted: an address of this host"
+        ) from error
+    last = min(port + max(tries, 1), 65536) if port else 1
+    for number in range(port, last):
+        try:
+            return _Server(metrics, family, (str(found[0]), number))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise errors.AddressError(
+                    f"metrics_host is {host!r}, which is no address of this host"
+                ) from error
+            raise errors.ResourceError(f"cannot listen on {host}, port {number}: {error.strerror}") from error
+    ports = f"port {port} is" if last == port + 1 else f"ports {port} to {last - 1} are"
+    raise errors.PortInUseError(
+        f"metrics_port: {ports} taken on {host}; choose another, or 0 for any free one"
+    )
+
+
+def _close(server: _Server, thread: threading.Thread, pid: int) -> None:
+    if os.getpid() != pid:
+        return
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+_open_servers: weakref.WeakSet[_Server] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    # A worker forked by a data loader would keep the port from the next run.
+    for server in list(_open_servers):
+        server.socket.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
