@@ -62,6 +62,7 @@ struct Neighbour {
 struct Slot {
     std::unique_ptr<Channel> channel;  // nullptr: free
     std::uint32_t neighbour = 0;
+    bool unheard = false;  // opened by this side, and nothing has come out of it yet
     bool retired = false;  // to be freed when nothing of it is lent
 };
 
@@ -82,6 +83,7 @@ struct Driver {
     std::vector<Slot> slots;
     std::vector<std::uint32_t> open_slots;  // of channels, in the order they are read
     std::size_t first_read = 0;             // rotates, so that all are read alike
+    std::uint32_t unheard = 0;              // slots with that mark
     std::vector<std::uint32_t> gone;        // neighbours to be told of as gone
     std::vector<std::uint32_t> written;     // slots with packets not yet shown
     std::uint32_t rx_calls_to_sockets = 0;
@@ -122,6 +124,8 @@ struct Driver {
     const Neighbour* neighbour_at(const dlcp_address& address) const;
     bool put(const dlcp_packet& packet);
     void show_written();
+    void hear_of_others_first();
+    bool comes_later(std::uint32_t slot) const;
     int read_rings(dlcp_packet* packets, int count);
     bool anything_to_read() const;
 };
@@ -160,7 +164,7 @@ bool Driver::add(std::unique_ptr<Channel> channel, std::uint32_t neighbour, std:
     std::uint32_t slot = 0;
     while (slot < slots.size() && slots[slot].channel) ++slot;
     if (slot == slots.size()) slots.emplace_back();
-    slots[slot] = {std::move(channel), neighbour, false};
+    slots[slot] = {std::move(channel), neighbour, false, false};
     open_slots.push_back(slot);
     place = slot;
     neighbours[neighbour]->told_gone = false;
@@ -174,6 +178,8 @@ void Driver::retire(std::uint32_t slot) {
     slots[slot].retired = true;
     std::erase(open_slots, slot);
     std::erase(written, slot);
+    unheard -= slots[slot].unheard;
+    slots[slot].unheard = false;
     Neighbour& neighbour = *neighbours[slots[slot].neighbour];
     if (neighbour.opened == slot) neighbour.opened = UINT32_MAX;
     if (neighbour.taken == slot) neighbour.taken = UINT32_MAX;
@@ -236,6 +242,8 @@ bool Driver::connect(const shm::Name& name, const std::string& address_text, dlc
         auto channel = rendezvous->connect(name, text, error);
         const std::uint32_t index = by_name[name];
         if (!channel || !add(std::move(channel), index, neighbour.opened)) return false;
+        slots[neighbour.opened].unheard = true;
+        ++unheard;
         choose_sending(neighbour);
     }
     neighbour.text = address_text;
@@ -283,13 +291,38 @@ void Driver::show_written() {
     written.clear();
 }
 
+// The other side of a channel opened here may have opened one itself and written into that first. It may be waiting to
+// be taken: taken it is before anything is read out of this one, so that packets stay in order.
+void Driver::hear_of_others_first() {
+    bool heard = false;
+    for (const std::uint32_t slot : open_slots) {
+        if (!slots[slot].unheard || !slots[slot].channel->reader.readable()) continue;
+        slots[slot].unheard = false;
+        --unheard;
+        heard = true;
+    }
+    if (heard) accept_all();
+}
+
+// For the same reason its own channel is read to the end first. Looked at in this order: once something is in this one,
+// nothing more is written into the other.
+bool Driver::comes_later(std::uint32_t slot) const {
+    const Neighbour& neighbour = *neighbours[slots[slot].neighbour];
+    if (slot != neighbour.opened) return false;
+    if (slots[slot].unheard) return true;
+    return neighbour.taken != UINT32_MAX &&
+           (!slots[slot].channel->reader.readable() || slots[neighbour.taken].channel->reader.readable());
+}
+
 int Driver::read_rings(dlcp_packet* packets, int count) {
     int filled = 0;
+    if (unheard > 0) hear_of_others_first();
     const std::size_t channels = open_slots.size();
     if (channels == 0) return 0;
     first_read = (first_read + 1) % channels;
     for (std::size_t i = 0; i < channels && filled < count; ++i) {
         const std::uint32_t slot = open_slots[(first_read + i) % channels];
+        if (comes_later(slot)) continue;
         shm::RingReader& reader = slots[slot].channel->reader;
         const dlcp_address& source = neighbours[slots[slot].neighbour]->address;
         shm::RingReader::Packet packet;
