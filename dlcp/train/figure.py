@@ -260,7 +260,7 @@ def _network(figure: Figure, total: Network, top: float, height: float) -> None:
         (number(lost), "lost on the way", f"{lost / max(1, arrived):.2%} of them".replace("%", " %")),
         (number(total.repair_packets), "sent again", data_size(total.repair_bytes)),
         (number(total.marked_packets), "marked as congested", "by the network"),
-        ("0", "gradients missing", "plain collectives are exact"),
+        (data_size(total.abandoned_bytes), "of gradients given up", "plain collectives are exact"),
         (f"{extra * 100:.1f} %", "overhead", "headers, tags, control, repairs"),
     ]
     step = (0.975 - 0.04) / len(tiles)

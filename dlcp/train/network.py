@@ -36,5 +36,6 @@ def count_network() -> Network | None:
         + engine.malformed_frames
         + engine.inconsistent
         + sum(engine.malformed.values()),
+        abandoned_bytes=engine.abandoned_bytes,
         rtt_s=median(times_s) if times_s else 0.0,
     )

@@ -235,7 +235,9 @@ class Ranks:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 rank.process.wait(GRACE_S)
         lines = [f"rank {rank.number} {_fate(rank)}" for rank in died]
-        lines += [f"rank {rank.number} failed: {rank.error}" for rank in failed]
+        for error in dict.fromkeys(rank.error for rank in failed):
+            names = ", ".join(str(rank.number) for rank in failed if rank.error == error)
+            lines.append(f"rank {names} failed: {error}")
         first = (died or failed)[0]
         if died and (tail := _tail(first.log)):
             lines.append(f"the last lines of {first.log}:")

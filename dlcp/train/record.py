@@ -53,6 +53,8 @@ class Network:
     """Arrived with the network's congestion mark."""
     refused_packets: int = 0
     """Foreign, forged, replayed or damaged."""
+    abandoned_bytes: int = 0
+    """Of gradients, given up on purpose: 0 for plain collectives."""
     rtt_s: float = 0.0
     """Smallest round-trip time to a peer; the median of the peers."""
 

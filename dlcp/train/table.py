@@ -192,7 +192,9 @@ def _comparison(record: Record, model: str) -> Iterator[str]:
     theirs = [run.last.accuracy for run in reference.runs]
     ours = [run.last.accuracy for run in tested.runs]
     difference = (mean(ours) - mean(theirs)) * 100
-    words = f"{title(model)}: over {tested.way.name}, accuracy differs from Gloo's by {difference:+.2f} points"
+    words = (
+        f"{title(model)}: over {tested.way.name}, accuracy differs from Gloo's by {difference:+.2f} points"
+    )
     if len(theirs) > 1:
         width = (max(theirs) - min(theirs)) * 100
         inside = abs(difference) <= width

@@ -63,7 +63,7 @@ class PlainView:
 
     def run_over(self, done: RunRecord) -> None:
         if (words := network_words(done)) is not None:
-            self._print(f"  {words}")
+            self._print(f"  network: {words}")
 
     def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
@@ -175,10 +175,10 @@ def network_words(done: RunRecord) -> str | None:
     lost = total.injected_packets or total.lost_packets
     arrived = total.received_packets + total.injected_packets
     return (
-        f"network: {number(total.sent_packets)} packets, {data_size(total.sent_bytes)}; "
+        f"{number(total.sent_packets)} packets, {data_size(total.sent_bytes)}; "
         f"{number(lost)} lost ({percent(lost / max(1, arrived))}), {number(total.repair_packets)} sent again, "
         f"{number(total.marked_packets)} marked; "
-        f"{percent(sum(done.communication_s) / max(1e-9, sum(done.step_s)))} of the time in all-reduce"
+        f"{sum(done.communication_s) / max(1e-9, sum(done.step_s)) * 100:.0f} % of the time in all-reduce"
     )
 
 

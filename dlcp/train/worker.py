@@ -25,13 +25,14 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from dlcp.train.plan import Run
-from dlcp.train.training import train
+from dlcp.train.training import train, warm_up
 
 
 def main(words: list[str]) -> int:
     """Serves until the input ends. Returns the exit status."""
     rank, world_size, host = int(words[0]), int(words[1]), words[3]
     torch.set_num_threads(1)  # a process per rank is parallel enough
+    warm_up()
     reports = os.fdopen(int(words[2]), "w", buffering=1)
     orders = _read_orders()
     # Served even before others connect, and on any free port, which the driver tells them.

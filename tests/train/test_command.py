@@ -1,0 +1,121 @@
+"""`dlcp train` as a program: what it refuses, a tiny run from end to end, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlcp.train.record import Record
+
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+pytest.importorskip("matplotlib", reason="the picture is drawn by matplotlib")
+
+
+def run(*words: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dlcp.train", *words], capture_output=True, text=True, timeout=timeout_s
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--world-size", "0"], "'0' is not accepted; accepted: 1 to 16"),
+        (["--world-size", "17"], "'17' is not accepted; accepted: 1 to 16"),
+        (["--world-size", "four"], "'four' is not accepted; accepted: 1 to 16"),
+        (["--loss", "51"], "'51' is not accepted; accepted: 0 to 50 percent"),
+        (["--loss", "nan"], "'nan' is not accepted; accepted: 0 to 50 percent"),
+        (["--loss", "-1"], "accepted: 0 to 50 percent"),
+        (["--epochs", "0"], "'0' is not accepted"),
+        (["--seeds", "x"], "'x' is not accepted"),
+        (["--timeout", "0"], "'0' is not accepted"),
+        (["--model", "cats"], "invalid choice: 'cats'"),
+        (["--mode", "race"], "invalid choice: 'race'"),
+        (["--backend", "nccl"], "invalid choice: 'nccl'"),
+        (["--rate", "1G"], "--rate shapes the links of the lab; give --lab too"),
+        (["--lab", "--rate", "fast"], "'fast' is not accepted; accepted: 1M to 100G"),
+        (["--lab", "--world-size", "1"], "give --lab at least 2 ranks"),
+        (["--backend", "gloo"], "compared with itself"),
+        (["--backend", "gloo", "--mode", "single"], "Gloo loses packets only in the --lab"),
+        (["--output", __file__], "is a file; give a folder"),
+        (["--draw", "no/record.json"], "no/record.json is no record of a training"),
+        (["--epoch"], "--epoch"),
+        (["fast"], "unrecognized arguments: fast"),
+    ],
+)
+def test_bad_words_are_one_line(words: list[str], complaint: str, capfd: pytest.CaptureFixture[str]) -> None:
+    from dlcp.train import main
+
+    try:
+        status = main(words)
+    except SystemExit as left:
+        status = left.code  # type: ignore[assignment]
+    output, errors = capfd.readouterr()
+    assert status == 2
+    assert complaint in errors
+    assert errors.count("\n") == 1
+    assert output == ""
+
+
+def test_the_driver_does_not_import_torch() -> None:
+    code = "import sys; from dlcp.train import command; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_help_names_what_can_be_chosen() -> None:
+    shown = run("--help").stdout
+    for word in ("--world-size", "--model", "--loss", "--mode", "--lab", "--rate", "--backend", "--seeds"):
+        assert word in shown
+
+
+def test_training_over_gloo_from_end_to_end(tmp_path: Path) -> None:
+    words = ["--backend", "gloo", "--mode", "single", "--loss", "0", "--model", "digits", "--epochs", "1"]
+    done = run(*words, "--world-size", "2", "--output", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout  # no terminal, no colours
+    assert "digits over Gloo, no loss, seed 0" in done.stdout
+    assert "epoch  1/1" in done.stdout
+    assert "all 2 ranks ended with the same weights, bit for bit" in done.stdout
+    record = Record.load(tmp_path / "out" / "record.json")
+    (one,) = record.runs
+    assert one.steps == len(one.step_s) == len(one.communication_s) > 5
+    assert [epoch.epoch for epoch in one.epochs] == [0, 1]
+    assert one.last.loss < one.epochs[0].loss
+    assert one.replicas_agree
+    assert len(one.cpu_s) == 2
+    assert (tmp_path / "out" / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert "Handwritten digits" in (tmp_path / "out" / "training.html").read_text()
+    assert not list((tmp_path / "out").glob("*.npy"))
+
+
+def test_stored_records_of_another_version_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"version": 99}))
+    done = run("--draw", str(path))
+    assert done.returncode == 2
+    assert "record of version 99; this program reads version 1" in done.stderr
+
+
+def test_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
+    pytest.importorskip("dlcp._native", reason="the extension module is not built")
+    words = ["--mode", "study", "--seeds", "1", "--model", "digits", "--epochs", "1", "--loss", "5"]
+    done = run(*words, "--world-size", "2", "--output", str(tmp_path), "--no-picture")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Over dlcp loss changed no bit of the final weights (1 of 1 runs)." in done.stdout
+    gloo, clean, lossy = Record.load(tmp_path / "record.json").runs
+    assert clean.digests == lossy.digests
+    assert abs(lossy.last.accuracy - gloo.last.accuracy) < 0.05
+    before, after = clean.totals(), lossy.totals()
+    assert before is not None
+    assert after is not None
+    assert before.injected_packets == 0
+    assert after.injected_packets > 10
+    assert after.repair_packets > 10
+    assert after.gradient_bytes >= before.gradient_bytes > clean.steps * clean.parameters * 4
+    log = (tmp_path / "logs" / "rank-1.log").read_text()
+    assert "INJECTED LOSS: 5 % of the packets" in log
