@@ -171,7 +171,18 @@ class Lab:
         self._started.append(process)
         return process
 
+    def namespace(self, host: int) -> str:
+        """The name of that host's network namespace, for `ip -n` and setns(2)."""
+        return self._namespace(host)
+
     # What is wrong with it.
+
+    def set_link(self, host: int, *, up: bool) -> None:
+        """Pulls a host's cable out of the hub, or plugs it in again. Raises ValueError: there is no hub."""
+        if self.hosts == 2:
+            raise ValueError("hosts is 2: a cable can be pulled at a hub, with 3 hosts or more")
+        # At the hub's end: the host keeps its address and routes, as it does when a switch fails.
+        _run("ip", "-n", self._namespace("hub"), "link", "set", f"port{host}", "up" if up else "down")
 
     def set_loss(self, loss: Loss) -> None:
         """Changes the loss of the running network, and counts arrivals from zero."""

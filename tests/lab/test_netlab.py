@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,25 @@ def test_hosts_on_a_hub_reach_each_other() -> None:
         assert lab.queue_drops() == 0
 
 
+def reaches(lab: Lab, host: int, other: int) -> bool:
+    process = lab.start(host, ["ping", "-c", "1", "-W", "2", lab.addresses[other]])
+    return process.wait(timeout=10) == 0
+
+
+def test_a_cable_can_be_pulled_and_plugged_in_again() -> None:
+    with Lab(hosts=3) as lab:
+        lab.set_link(1, up=False)
+        assert not reaches(lab, 0, 1)
+        assert reaches(lab, 0, 2)
+        lab.set_link(1, up=True)
+        assert reaches(lab, 0, 1)
+
+
+def test_a_namespace_has_a_name_for_other_tools() -> None:
+    with Lab() as lab:
+        assert [(lab.namespace(host), os.getpid()) for host in range(2)] == sorted(namespaces())
+
+
 def start_and_fail() -> None:
     with Lab(hosts=3) as lab:
         lab.start(0, ["sleep", "60"])
@@ -94,3 +114,5 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         Loss(2)
     with pytest.raises(ValueError, match="offload"):
         Lab(loss=Loss(0.1), offload=True)
+    with Lab() as lab, pytest.raises(ValueError, match="hosts is 2"):
+        lab.set_link(0, up=False)
