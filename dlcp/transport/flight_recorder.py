@@ -196,8 +196,14 @@ class Entry:
             sent = self.input_nbytes
         elif self.operation == "receive":
             received = self.output_nbytes if nbytes is None else nbytes
+        group = self.group
         with self.recorder._lock:
-            self._complete(now_ns, (now_ns - self.created_ns) / 1e9, sent, received, source)
+            self.completed_ns = now_ns
+            group.counts[self.operation].note_completed((now_ns - self.created_ns) / 1e9, sent, received)
+            if self.message:
+                self._note_message(received, source)
+            elif self.sequence > group.completed:
+                group.completed = self.sequence
 
     def fail(
         self, failure: str, *, culprit: int | None = None, waiting_for: Sequence[tuple[int, bool, int]] = ()
@@ -208,20 +214,26 @@ class Entry:
         sent, bytes). If its group has failed with it, call FlightRecorder.group_failed, which writes the record.
         """
         with self.recorder._lock:
-            self._fail(time.time_ns(), failure, culprit, waiting_for, 0, 0)
+            self.completed_ns = time.time_ns()
+            self._fail(failure, culprit, waiting_for, 0, 0)
 
     def _settle(self, result: dict[str, Any]) -> None:
         """Takes over how what was followed has ended. For the one thread that has taken this off the list."""
         duration_s = result["waited_s"]
-        end_ns = self.started_ns + int(duration_s * 1e9)
+        self.completed_ns = self.started_ns + int(duration_s * 1e9)
         error = result["error"]
         if error is None:
-            self._complete(end_ns, duration_s, result["sent_bytes"], result["received_bytes"], result["peer"])
+            group = self.group
+            received_bytes = result["received_bytes"]
+            group.counts[self.operation].note_completed(duration_s, result["sent_bytes"], received_bytes)
+            if self.message:
+                self._note_message(received_bytes, result["peer"])
+            elif self.sequence > group.completed:  # collectives of one group may end out of order
+                group.completed = self.sequence
             return
         cause = result["cause"]
         failure = error if cause in (None, error) else f"{error} ({cause})"
         self._fail(
-            end_ns,
             failure,
             result["culprit"],
             result["waiting_for"],
@@ -229,38 +241,22 @@ class Entry:
             result["received_bytes"],
         )
 
-    def _complete(
-        self,
-        now_ns: int,
-        duration_s: float,
-        sent_bytes: int,
-        received_bytes: int,
-        source: int | None,
-    ) -> None:
-        self.completed_ns = now_ns
-        group = self.group
-        group.counts[self.operation].note_completed(duration_s, sent_bytes, received_bytes)
-        if not self.message:
-            # Collectives of one group may end out of order.
-            if self.sequence > group.completed:
-                group.completed = self.sequence
-            return
+    def _note_message(self, nbytes: int, source: int | None) -> None:
+        """What a message that has been completed says of itself."""
         if self.operation == "receive":
-            self.output_nbytes = received_bytes
+            self.output_nbytes = nbytes
         if self.peer is None and source is not None:
-            self.sequence = _count(group.received, source)
+            self.sequence = _count(self.group.received, source)
             self.peer = source
 
     def _fail(
         self,
-        now_ns: int,
         failure: str,
         culprit: int | None,
         waiting_for: Sequence[tuple[int, bool, int]],
         sent_bytes: int,
         received_bytes: int,
     ) -> None:
-        self.completed_ns = now_ns
         self.failure = failure
         members = self.group.members
         self.culprit = members[culprit] if culprit is not None else None
@@ -392,7 +388,10 @@ class FlightRecorder:
         )
         with self._lock:
             group.enqueued = sequence
-            _counts(group, operation).started += 1
+            counts = group.counts.get(operation)
+            if counts is None:
+                counts = group.counts[operation] = OperationCounts()
+            counts.started += 1
             self._entries.append(entry)
         return entry
 
@@ -430,7 +429,10 @@ class FlightRecorder:
             label,
         )
         with self._lock:
-            _counts(group, operation).started += 1
+            counts = group.counts.get(operation)
+            if counts is None:
+                counts = group.counts[operation] = OperationCounts()
+            counts.started += 1
             self._entries.append(entry)
         return entry
 
@@ -554,13 +556,6 @@ def dump_path(rank: int, directory: str | None, job: int) -> Path:
     if prefix:
         return Path(f"{prefix}{rank}")
     return Path(tempfile.gettempdir()) / f"dlcp-{os.getuid()}-{job:08x}" / f"rank_{rank}"
-
-
-def _counts(group: RecordedGroup, operation: str) -> OperationCounts:
-    counts = group.counts.get(operation)
-    if counts is None:
-        counts = group.counts[operation] = OperationCounts()
-    return counts
 
 
 def _count(counted: dict[Key, int], key: Key) -> int:
