@@ -72,6 +72,13 @@ class IoCounters:
     """Dropped before they were read; a lower bound."""
     rx_truncated_packets: int
     ce_packets: int
+    channel_tx_packets: int = 0
+    """Of the above, through shared memory; what a full ring refused is in tx_dropped_packets."""
+    channel_tx_bytes: int = 0
+    channel_rx_packets: int = 0
+    channel_rx_bytes: int = 0
+    channels: int = 0
+    """Open now: peers of this host that are reached through shared memory."""
 
 
 @dataclass(frozen=True, slots=True)

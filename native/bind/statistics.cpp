@@ -63,6 +63,11 @@ nb::dict to_dict(const dlcp_io_counters& c) {
     DLCP_FIELD(rx_dropped_datagrams);
     DLCP_FIELD(rx_truncated_packets);
     DLCP_FIELD(ce_packets);
+    DLCP_FIELD(channel_tx_packets);
+    DLCP_FIELD(channel_tx_bytes);
+    DLCP_FIELD(channel_rx_packets);
+    DLCP_FIELD(channel_rx_bytes);
+    DLCP_FIELD(channels);
 #undef DLCP_FIELD
     return out;
 }

@@ -90,7 +90,9 @@ int LossyDriver::receive(dlcp_packet* packets, int count) {
     std::uint64_t dropped_bytes = 0;
     dropped_.clear();
     for (int i = 0; i < received; ++i) {
-        if ((random_.next() >> 32) < threshold_) {
+        // A channel is not a network: what comes out of one, and word that its other end has gone, is let through.
+        const bool network = (packets[i].flags & DLCP_PACKET_TRUSTED) == 0;
+        if (network && (random_.next() >> 32) < threshold_) {
             dropped_bytes += packets[i].head_bytes;
             dropped_.push_back(packets[i]);
         } else {
