@@ -31,6 +31,7 @@ from dlcp.transport.communicator import Communicator
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.flight_recorder import FlightRecorder, dump_path
 from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
 from dlcp.transport.settings import Settings
 from dlcp.transport.store import PrefixStore, Store, wait_for
@@ -45,6 +46,8 @@ GROUPS = 1 << 14
 _QUIET_S = 0.05
 _QUIET_ROUND_TRIPS = 4
 _QUIET_S_MAX = 2.0
+# As many ports are tried for the metrics: more ranks than that share no host.
+_METRICS_PORTS = 256
 
 
 class Job:
@@ -115,6 +118,15 @@ class Job:
             path=dump_path(rank, self.settings.flight_recorder_dir, self.settings.job),
         )
         """The last operations of this rank in all its groups."""
+        self.metrics = Metrics(self)
+        """What this rank can say of itself in numbers."""
+        try:
+            self.metrics_server = _serve_metrics(self.metrics, self.settings)
+            """Where Prometheus reads them; None unless the setting metrics_port asks for it."""
+        except errors.DlcpError as error:
+            self.endpoint.close()
+            self._refuse(str(error))
+            raise
         # Before the endpoint's own at the interpreter's end, since made after it.
         self._finalizer = weakref.finalize(self, _close, self.endpoint, os.getpid())
         if size > 1:
@@ -237,6 +249,8 @@ class Job:
         self._closed = True
         for communicator in list(self._communicators):
             communicator.close()
+        if self.metrics_server is not None:
+            self.metrics_server.close()
         self._finalizer()
 
     # ---- helpers ----
@@ -329,6 +343,15 @@ def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str
         return {}, "lo"  # as Endpoint does
     chosen = choose_bind_host(settings.interface, toward)
     return {"bind_host": chosen.host, "interface": None}, chosen.interface
+
+
+def _serve_metrics(metrics: Metrics, settings: Settings) -> PrometheusServer | None:
+    """The Prometheus endpoint, if it is asked for. Ranks of one host, told of one port, take the next free ones."""
+    if settings.metrics_port is None:
+        return None
+    from dlcp.transport.prometheus import PrometheusServer  # http.server takes a while to import
+
+    return PrometheusServer(metrics, settings.metrics_host, settings.metrics_port, tries=_METRICS_PORTS)
 
 
 def _mode(given: Settings, key: bytes | None) -> str:

@@ -288,6 +288,28 @@ def test_server_of_a_live_job_answers() -> None:
     run_ranks(2, rank_main)
 
 
+def test_job_serves_its_metrics_if_asked(server: PrometheusServer) -> None:
+    port = server.address[1]  # which is taken
+    with (
+        Job(MemoryStore(), 0, 1) as silent,
+        Job(MemoryStore(), 0, 1, metrics_port=0) as any_port,
+        Job(MemoryStore(), 0, 1, metrics_port=port) as next_port,
+    ):
+        assert silent.metrics_server is None
+        assert any_port.metrics_server is not None
+        assert next_port.metrics_server is not None
+        assert next_port.metrics_server.address[1] > port
+        for job in (any_port, next_port):
+            assert job.metrics_server is not None
+            with urllib.request.urlopen(job.metrics_server.url, timeout=20) as response:
+                assert f'address="{job.endpoint.address}"' in response.read().decode()
+        address = next_port.metrics_server.address
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    with pytest.raises(errors.AddressError, match="metrics_host is '192.0.2.1'"):
+        Job(MemoryStore(), 0, 1, metrics_port=0, metrics_host="192.0.2.1")
+
+
 def test_server_says_why_it_cannot_answer() -> None:
     with PrometheusServer(Fixed(None)) as server, pytest.raises(urllib.error.HTTPError) as raised:
         urllib.request.urlopen(server.url, timeout=20)
