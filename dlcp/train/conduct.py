@@ -22,6 +22,7 @@ from dlcp.train.errors import TrainError
 from dlcp.train.plan import Links, Plan, Run
 from dlcp.train.ranks import Ranks
 from dlcp.train.record import Epoch, Network, Record, RunRecord
+from dlcp.train.record import Links as LinkCount
 
 if TYPE_CHECKING:
     from dlcp.lab import Lab
@@ -107,6 +108,7 @@ def conduct(plan: Plan, view: View) -> Record:
                 run, data[run.model], options=options, timeout_s=plan.step_timeout_s, listen=hearing.listen
             )
             hearing.finish()
+            hearing.current.links = network.count()
             view.run_over(hearing.current)
     for path in data.values():
         path.unlink()
@@ -132,6 +134,10 @@ class _Loopback:
             options["max_datagram_bytes"] = ETHERNET_DATAGRAM_BYTES
         return options
 
+    def count(self) -> None:
+        """Nobody counts on loopback but the endpoints."""
+        return
+
 
 class _InLab:
     """A network namespace per rank; what is lost is lost on arrival in the kernel, whatever the backend."""
@@ -155,6 +161,12 @@ class _InLab:
 
         self._lab.set_loss(Loss(run.way.loss_ratio))
         return {"shm": False}
+
+    def count(self) -> LinkCount | None:
+        """What the links counted since the run began; None: without loss they do not."""
+        seen = [self._lab.arrivals(host) for host in range(self._lab.hosts)]
+        packets = sum(one.packets for one in seen)
+        return LinkCount(packets, sum(one.dropped for one in seen)) if packets else None
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from dlcp.train.plan import Way, percent
-from dlcp.train.record import Epoch, Network, Record
+from dlcp.train.record import Epoch, Links, Network, Record
 from dlcp.train.table import Row, circumstances, data_size, findings, number, quantile, rows, title
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _figure(record: Record) -> Figure:
     for place, model in enumerate(models):
         _model(figure, record, model, top - place * ROW_INCHES, height)
     if total is not None:
-        _network(figure, total, foot + NETWORK_INCHES, height)
+        _network(figure, *total, foot + NETWORK_INCHES, height)
     _foot(figure, record, height)
     return figure
 
@@ -248,16 +248,14 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
     axes.set_xlabel("ms")
 
 
-def _network(figure: Figure, total: Network, top: float, height: float) -> None:
+def _network(figure: Figure, total: Network, lost: Links, top: float, height: float) -> None:
     """What happened to all packets of the lossy runs, as large numbers; `top` in inches from the lower edge."""
     level = (top - 0.3) / height
     _line(figure, 0.04, 0.975, level + 0.22 / height, FAINT, 1)
-    arrived = total.received_packets + total.injected_packets
-    lost = total.injected_packets or total.lost_packets
     extra = (total.sent_bytes - total.gradient_bytes) / max(1, total.gradient_bytes)
     tiles = [
         (number(total.sent_packets), "packets sent", data_size(total.sent_bytes)),
-        (number(lost), "lost on the way", f"{lost / max(1, arrived):.2%} of them".replace("%", " %")),
+        (number(lost.dropped_packets), "lost on the way", f"{lost.loss_ratio * 100:.2f} % of them"),
         (number(total.repair_packets), "sent again", data_size(total.repair_bytes)),
         (number(total.marked_packets), "marked as congested", "by the network"),
         (data_size(total.abandoned_bytes), "of gradients given up", "plain collectives are exact"),
@@ -287,17 +285,20 @@ def _foot(figure: Figure, record: Record, height: float) -> None:
 # --- small things ---------------------------------------------------------------------------------------------
 
 
-def lossy_total(record: Record) -> Network | None:
-    """All runs that lost packets and counted them, together; None: there were none."""
-    counted = [total for one in record.runs if one.run.way.loss_ratio and (total := one.totals()) is not None]
-    if not counted:
+def lossy_total(record: Record) -> tuple[Network, Links] | None:
+    """All runs that lost packets and whose backend counts, together; None: there were none."""
+    runs = [one for one in record.runs if one.run.way.loss_ratio and one.network]
+    if not runs:
         return None
+    counted = [total for one in runs if (total := one.totals()) is not None]
+    lost = [lost for one in runs if (lost := one.lost()) is not None]
     sums = {
         name: sum(getattr(total, name) for total in counted)
         for name in Network.__dataclass_fields__
         if name != "rtt_s"
     }
-    return Network(**sums)
+    links = Links(sum(one.packets for one in lost), sum(one.dropped_packets for one in lost))
+    return Network(**sums), links
 
 
 def _frame(axes: Axes, title: str) -> None:

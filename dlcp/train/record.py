@@ -60,6 +60,20 @@ class Network:
 
 
 @dataclass(slots=True)
+class Links:
+    """What the links of the lab counted over a run, all of them together, whatever the backend."""
+
+    packets: int
+    """That arrived at a host, dropped ones included."""
+    dropped_packets: int
+
+    @property
+    def loss_ratio(self) -> float:
+        """Share of packets dropped."""
+        return self.dropped_packets / max(1, self.packets)
+
+
+@dataclass(slots=True)
 class RunRecord:
     """One training, from its first step to its last."""
 
@@ -78,6 +92,8 @@ class RunRecord:
     """Per rank: SHA-256 of the final weights."""
     network: list[Network] = field(default_factory=list)
     """Per rank; empty for a backend that does not say."""
+    links: Links | None = None
+    """None: not in the lab."""
     sample: str = ""
 
     @property
@@ -98,6 +114,12 @@ class RunRecord:
         sums = {name: sum(getattr(rank, name) for rank in self.network) for name in names}
         times = sorted(rank.rtt_s for rank in self.network)
         return Network(**sums, rtt_s=times[len(times) // 2])
+
+    def lost(self) -> Links | None:
+        """Packets that arrived and how many of them were dropped, by the links or on purpose; None: nobody counted."""
+        if self.links is not None or (total := self.totals()) is None:
+            return self.links
+        return Links(total.received_packets + total.injected_packets, total.injected_packets)
 
 
 @dataclass(slots=True)
@@ -149,6 +171,7 @@ def run_from_dict(values: dict[str, Any]) -> RunRecord:
                 "run": Run.from_dict(values["run"]),
                 "epochs": [Epoch(**one) for one in values["epochs"]],
                 "network": [Network(**one) for one in values["network"]],
+                "links": Links(**values["links"]) if values["links"] is not None else None,
             }
         )
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import mean, median, stdev
 
 from dlcp.train.plan import Way, percent
-from dlcp.train.record import Network, Record, RunRecord
+from dlcp.train.record import Record, RunRecord
 
 
 def lines(record: Record) -> Iterator[str]:
@@ -69,12 +69,16 @@ def circumstances(record: Record, model: str) -> str:
 
 
 def network_rows(record: Record) -> list[tuple[str, list[str]]]:
-    """What the network did to each lossy or counted run, as NETWORK_COLUMNS names it."""
-    found = []
-    for one in record.runs:
-        if (total := one.totals()) is not None:
-            found.append((one.run.name, _network_cells(one, total)))
-    return found
+    """What the network did to each run that somebody counted, as NETWORK_COLUMNS names it."""
+    several = len({one.run.seed for one in record.runs}) > 1
+    return [
+        (
+            f"{one.run.model} over {one.run.way.name}" + (f", seed {one.run.seed}" if several else ""),
+            _network_cells(one),
+        )
+        for one in record.runs
+        if one.lost() is not None
+    ]
 
 
 NETWORK_COLUMNS = ("", "packets", "sent", "lost", "sent again", "marked", "refused", "overhead")
@@ -91,6 +95,7 @@ def findings(record: Record) -> list[str]:
     found += _identity(record)
     for model in record.models:
         found += _comparison(record, model)
+        found += _slowdown(record, model)
     return found
 
 
@@ -156,15 +161,17 @@ def _network_lines(record: Record) -> Iterator[str]:
     yield ""
 
 
-def _network_cells(one: RunRecord, total: Network) -> list[str]:
-    arrived = total.received_packets + total.injected_packets
-    # In the lab nobody counts what the kernel dropped, so there it is what the senders found missing.
-    lost = total.injected_packets or total.lost_packets
+def _network_cells(one: RunRecord) -> list[str]:
+    lost, total = one.lost(), one.totals()
+    assert lost is not None
+    losses = f"{number(lost.dropped_packets)} ({percent(lost.loss_ratio)})"
+    if total is None:  # Gloo: the links counted, TCP does not say
+        return [number(lost.packets), "", losses, "", "", "", ""]
     carried = total.gradient_bytes
     return [
         number(total.sent_packets),
         data_size(total.sent_bytes),
-        f"{number(lost)} ({percent(lost / max(1, arrived))})",
+        losses,
         f"{number(total.repair_packets)} ({data_size(total.repair_bytes)})",
         number(total.marked_packets),
         number(total.refused_packets),
@@ -200,6 +207,21 @@ def _comparison(record: Record, model: str) -> Iterator[str]:
         inside = abs(difference) <= width
         words += f"; Gloo's own seeds are {width:.2f} points apart, so it is {'within' if inside else 'OUTSIDE'} them"
     yield words + "."
+
+
+def _slowdown(record: Record, model: str) -> Iterator[str]:
+    """How much longer steps take with loss than Gloo's without, where Gloo met the loss too."""
+    found = rows(record, model)
+    reference = next((row for row in found if row.way == Way("gloo")), None)
+    lossy = [row for row in found if row.way.loss_ratio]
+    if reference is None or not any(row.way.backend == "gloo" for row in lossy):
+        return
+
+    def mean_step_s(row: Row) -> float:
+        return total_step_s(row.runs) / sum(len(run.step_s) for run in row.runs)
+
+    times = [f"{mean_step_s(row) / mean_step_s(reference):.2f} times over {row.way.name}" for row in lossy]
+    yield f"{title(model)}: the mean step takes, against Gloo's without loss, {' and '.join(times)}."
 
 
 def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -172,11 +172,11 @@ def network_words(done: RunRecord) -> str | None:
     """What the network did to a run, in a line; None if nobody counted."""
     if (total := done.totals()) is None:
         return None
-    lost = total.injected_packets or total.lost_packets
-    arrived = total.received_packets + total.injected_packets
+    lost = done.lost()
+    assert lost is not None
     return (
         f"{number(total.sent_packets)} packets, {data_size(total.sent_bytes)}; "
-        f"{number(lost)} lost ({percent(lost / max(1, arrived))}), {number(total.repair_packets)} sent again, "
+        f"{number(lost.dropped_packets)} lost ({percent(lost.loss_ratio)}), {number(total.repair_packets)} sent again, "
         f"{number(total.marked_packets)} marked; "
         f"{sum(done.communication_s) / max(1e-9, sum(done.step_s)) * 100:.0f} % of the time in all-reduce"
     )

@@ -1,0 +1,131 @@
+"""What is made of a record: table, findings, picture, page. `record.json` is a stored one of three ranks in the lab."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+
+import pytest
+
+from dlcp.train import table
+from dlcp.train.plan import Run, Way
+from dlcp.train.record import Network, Record
+
+
+@pytest.fixture
+def record() -> Record:
+    return Record.load(Path(__file__).with_name("record.json"))
+
+
+def with_seeds(record: Record, accuracies: dict[Way, list[float]]) -> Record:
+    """A study: the first run's copies with the given final accuracies, a seed each."""
+    study = copy.deepcopy(record)
+    study.runs = []
+    for way, values in accuracies.items():
+        for seed, accuracy in enumerate(values):
+            one = copy.deepcopy(record.runs[0])
+            one.run = Run(one.run.model, way, seed, one.run.epochs)
+            one.digests = [f"{seed}"] * record.world_size
+            one.last.accuracy = accuracy
+            study.runs.append(one)
+    return study
+
+
+def test_a_record_comes_back_as_it_was(record: Record, tmp_path: Path) -> None:
+    record.save(tmp_path / "again.json")
+    assert Record.load(tmp_path / "again.json") == record
+
+
+def test_table_has_a_row_per_way_and_what_the_links_dropped(record: Record) -> None:
+    lines = list(table.lines(record))
+    assert "Handwritten digits: 151 306 parameters, 33 steps, 3 ranks" in lines
+    text = "\n".join(lines)
+    for name in ("Gloo, no loss", "Gloo, 3 % loss", "dlcp, 3 % loss"):
+        assert re.search(rf"^  {name} +2\.0508 +65\.7 % .* ms .* s$", text, re.MULTILINE)
+    assert re.search(r"^  digits over Gloo, 3 % loss +76 716 +2 321 \(3\.03 %\)$", text, re.MULTILINE)
+    assert re.search(
+        r"^  digits over dlcp, 3 % loss +68 313 +89\.6 MB +2 040 \(2\.98 %\)", text, re.MULTILINE
+    )
+    assert not any(line != line.rstrip() for line in lines)
+
+
+def test_findings_of_a_comparison(record: Record) -> None:
+    found = table.findings(record)
+    assert found[0] == "In every run all 3 ranks ended with the same weights, bit for bit."
+    assert "Over Gloo loss changed no bit of the final weights (1 of 1 runs)." in found
+    assert any("accuracy differs from Gloo's by +0.00 points" in line for line in found)
+    assert any(re.search(r"3\.\d\d times over Gloo.* and 1\.\d\d times over dlcp", line) for line in found)
+
+
+def test_ranks_that_disagree_are_wrong(record: Record) -> None:
+    record.runs[2].digests[1] = "0"
+    found = table.findings(record)
+    assert "WRONG: the ranks of digits over dlcp, 3 % loss, seed 0 ended with different weights." in found
+    assert not any("In every run" in line for line in found)
+
+
+def test_weights_that_loss_changed_are_wrong(record: Record) -> None:
+    record.runs[1].digests = ["0"] * 3
+    assert "WRONG: over Gloo loss changed the final weights in 1 of 1 runs." in table.findings(record)
+
+
+def test_study_compares_with_the_spread_of_seeds(record: Record) -> None:
+    gloo, clean, lossy = Way("gloo"), Way("dlcp"), Way("dlcp", 0.01)
+    same = with_seeds(record, {gloo: [0.97, 0.98, 0.99], clean: [0.98] * 3, lossy: [0.97, 0.98, 0.98]})
+    assert any(
+        "Gloo's own seeds are 2.00 points apart, so it is within them" in line
+        for line in table.findings(same)
+    )
+    assert any(
+        "Over dlcp loss changed no bit of the final weights (3 of 3" in line for line in table.findings(same)
+    )
+    assert "98.0 ± 1.0 %" in "\n".join(table.lines(same))
+    worse = with_seeds(record, {gloo: [0.97, 0.98, 0.99], lossy: [0.94, 0.95, 0.96]})
+    assert any("so it is OUTSIDE them" in line for line in table.findings(worse))
+
+
+def test_losses_that_only_endpoints_counted(record: Record) -> None:
+    one = record.runs[2]
+    one.links = None
+    one.network = [Network(received_packets=990, injected_packets=10) for _ in range(3)]
+    lost = one.lost()
+    assert lost is not None
+    assert (lost.packets, lost.dropped_packets, lost.loss_ratio) == (3000, 30, 0.01)
+    one.network = []
+    assert one.lost() is None
+
+
+def test_picture_of_every_kind_of_record(record: Record, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the picture is drawn by matplotlib")
+    from matplotlib.image import imread
+
+    from dlcp.train.figure import draw
+
+    study = with_seeds(record, {Way("gloo"): [0.9, 0.91], Way("dlcp", 0.01): [0.9, 0.91]})
+    single = copy.deepcopy(record)
+    single.runs = single.runs[:1]
+    for name, some in (("compare", record), ("study", study), ("single", single)):
+        draw(some, tmp_path / f"{name}.png")
+        picture = imread(tmp_path / f"{name}.png")
+        height, width, _ = picture.shape
+        assert width == 2100
+        assert 600 < height < 2000
+        assert picture[..., :3].std() > 0.05  # not a blank sheet
+        # Nothing runs over the edge.
+        assert picture[:, :8, :3].min() == picture[:, -8:, :3].min() == 1.0
+
+
+def test_page_stands_alone(record: Record, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the picture is drawn by matplotlib")
+    from dlcp.train.page import write_page
+
+    record.runs[0].sample = "def <script>alert(1)</script>"
+    write_page(record, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    links = re.findall(r'(?:href|src|url)\s*[=(]\s*["\']?([^"\')> ]+)', page)
+    assert all(link.startswith(("#", "data:")) for link in links), links
+    assert "<svg" in page
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "2 040 (2.98 %)" in page
