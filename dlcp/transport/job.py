@@ -38,6 +38,7 @@ from dlcp.transport.store import PrefixStore, Store, wait_for
 
 if TYPE_CHECKING:
     from dlcp import _native
+    from dlcp.transport.prometheus import PrometheusServer
 
 # Group numbers fit what a message's tag has for them (native/collective/executor.hpp).
 GROUPS = 1 << 14
