@@ -70,15 +70,15 @@ def _listen(options: argparse.Namespace) -> int:
     from dlcp.doctor.hosts import Listener
     from dlcp.transport import Settings
 
-    with Listener(Settings.load(**_changes(options))) as listener:
-        print(
-            f"listening on {listener.address}; on one host: dlcp doctor --peers {listener.address},…",
-            flush=True,
-        )
-        try:
+    try:
+        with Listener(Settings.load(**_changes(options))) as listener:
+            print(
+                f"listening on {listener.address}; on one host: dlcp doctor --peers {listener.address}",
+                flush=True,
+            )
             listener.join()
-        except KeyboardInterrupt:
-            return 0
+    except KeyboardInterrupt:
+        pass
     return 0
 
 
@@ -108,6 +108,8 @@ def _rendezvous(environ: Mapping[str, str]) -> tuple[Store, int, int]:
     """The launcher's store, as torch.distributed would find it, rank and size. Raises JobError: it is not there."""
     import datetime
 
+    # Its warnings of names that nobody asked for would stand between the findings.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from torch.distributed import DistNetworkError
     from torch.distributed.rendezvous import rendezvous
 

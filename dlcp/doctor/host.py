@@ -19,9 +19,8 @@ from dlcp.transport import Endpoint, Settings
 
 def look_at_host(toward: str | None = None, environ: Mapping[str, str] = os.environ) -> list[Finding]:
     """Findings about this host. `toward`: a host of the job, if it is known. Takes about half a second."""
-    why_toward = "as --toward says"
-    if toward is None and environ.get("MASTER_ADDR"):
-        toward, why_toward = environ["MASTER_ADDR"], "MASTER_ADDR"
+    toward = toward or environ.get("MASTER_ADDR") or None
+    why_toward = "MASTER_ADDR" if toward == environ.get("MASTER_ADDR") else "a host of the job"
     settings, findings = look_at_settings(environ)
     return [
         *look_at_software(),

@@ -56,7 +56,7 @@ class Way:
     error: str | None = None
     """Why it is not open."""
     silence: str | None = None
-    """refused, no neighbour or silent: what else came back from there."""
+    """refused, no neighbour, unreachable or silent: what else came back from there."""
     rtt_s: float | None = None
     """Least round trip of a packet."""
     echo_s: float | None = None
@@ -68,6 +68,8 @@ class Way:
     """Largest that the way carries, as the handshake found."""
     datagram_bytes_own: int | None = None
     """Largest that the sender's interface carries."""
+    path_mtu_bytes: int | None = None
+    """What routers say, if the way carries less than the interface."""
     clock_offset_s: float | None = None
     """How far the target's time of day is ahead."""
 
@@ -81,12 +83,13 @@ def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, ti
 
     `own` and `target`: how the report calls the two. `rank`, `address`: the target's endpoint.
     """
-    try:
-        endpoint.connect(rank, address, timeout_s=timeout_s)
-    except PeerTimeoutError as error:
-        return Way(source=own, target=target, error=str(error), silence=knock(address))
-    except DlcpError as error:
-        return Way(source=own, target=target, error=str(error))
+    with Knock(address) as knock:
+        try:
+            endpoint.connect(rank, address, timeout_s=timeout_s)
+        except PeerTimeoutError as error:
+            return Way(source=own, target=target, error=str(error), silence=knock.heard())
+        except DlcpError as error:
+            return Way(source=own, target=target, error=str(error))
     try:
         return _measure(endpoint, own, target, rank)
     except DlcpError as error:
@@ -212,6 +215,9 @@ def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
         lost_packets=sum(path.packets_lost for path in after) - sum(path.packets_lost for path in before),
         datagram_bytes=state.max_datagram_bytes,
         datagram_bytes_own=endpoint.max_datagram_bytes,
+        path_mtu_bytes=path_mtu_bytes(endpoint.peer_address(rank), endpoint.max_datagram_bytes)
+        if state.max_datagram_bytes < endpoint.max_datagram_bytes
+        else None,
         clock_offset_s=offset_s,
     )
 
@@ -227,27 +233,75 @@ def _echo(endpoint: Endpoint, rank: int, base: int) -> tuple[float, float]:
     return taken_s, (_CLOCK.unpack(clock)[0] - began_ns) / 1e9 - taken_s / 2
 
 
-def knock(address: str) -> str:
-    """What the kernel hears of an address that does not answer: refused, no neighbour, or silent.
+class Knock:
+    """One datagram that is none of dlcp's, and what the kernel hears of it: why an address does not answer.
 
-    Sends a datagram that is none of dlcp's; blocks for a third of a second.
+    It is sent before the handshake, since routers answer the first packets and then keep still for seconds.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._host, port = split_address(address)
+        self._socket: socket.socket | None = None
+        self._error: OSError | None = None
+        try:
+            self._socket = _connected_socket(self._host, port)
+            self._socket.setblocking(False)
+            self._socket.send(b"?")
+        except OSError as error:
+            self._error = error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+    def heard(self) -> str:
+        """What came back so far: refused, no neighbour, unreachable or silent. Does not block."""
+        if _is_no_neighbour(self._host):
+            return "no neighbour"
+        if self._error is None and self._socket is not None:
+            try:
+                self._socket.recv(1)
+            except BlockingIOError:
+                return "silent"
+            except OSError as error:
+                self._error = error
+        if self._error is None:
+            return "silent"
+        return "refused" if self._error.errno == errno.ECONNREFUSED else "unreachable"
+
+
+def path_mtu_bytes(address: str, datagram_bytes: int) -> int | None:
+    """The MTU of the way to an address, if routers have said that it is too small for a datagram; sends nothing.
+
+    The handshake's first packets were as large as the interface carries; what routers answered, the kernel keeps.
     """
     host, port = split_address(address)
-    if _is_no_neighbour(host):
-        return "no neighbour"
+    level, option, headers = (socket.IPPROTO_IPV6, 24, 48) if ":" in host else (socket.IPPROTO_IP, 14, 28)
+    with contextlib.suppress(OSError), _connected_socket(host, port) as probe:
+        found = probe.getsockopt(level, option)  # IPV6_MTU, IP_MTU
+        return found if found < datagram_bytes + headers else None
+    return None
+
+
+def _connected_socket(host: str, port: int) -> socket.socket:
+    """A UDP socket that is told of what ICMP says. Raises OSError."""
+    is_ipv6 = ":" in host
+    probe = socket.socket(
+        socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+    )
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.settimeout(0.3)
-            probe.connect((host, port))
-            probe.send(b"?")
-            with contextlib.suppress(TimeoutError):
-                probe.recv(1)
-    except OSError as error:
-        if error.errno == errno.ECONNREFUSED:
-            return "refused"
-        if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-            return "no neighbour"
-    return "silent"
+        # IPV6_RECVERR, IP_RECVERR: otherwise only a refusal is told.
+        probe.setsockopt(*((socket.IPPROTO_IPV6, 25, 1) if is_ipv6 else (socket.IPPROTO_IP, 11, 1)))
+        probe.connect((host, port))
+    except OSError:
+        probe.close()
+        raise
+    return probe
 
 
 def _is_no_neighbour(host: str) -> bool:

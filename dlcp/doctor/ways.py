@@ -110,7 +110,7 @@ def _closed_way(source: Member, target: Member, way: Way, *, both: bool) -> Find
     if way.silence == "refused":
         return fail(
             "reach",
-            f"{text}: the host is there, but nobody has UDP port {to_port}",
+            f"{text}: the host is there, but nobody has UDP port {to_port}, or a firewall there rejects it",
             f"see that it runs at that address, on {target.host}: ss -ulpn 'sport = :{to_port}'",
         )
     if way.silence == "no neighbour":
@@ -119,6 +119,12 @@ def _closed_way(source: Member, target: Member, way: Way, *, both: bool) -> Find
             f"{text}: no host answers at {to_host} on that network",
             f"see cable, VLAN and interface, on {target.host}: ip -br address; on {source.host}: ip neighbour show"
             f" {to_host}",
+        )
+    if way.silence == "unreachable":
+        return fail(
+            "reach",
+            f"{text}: the network answers that {to_host} cannot be reached",
+            f"see the route, on {source.host}: ip route get {to_host}; tracepath -n {to_host}",
         )
     if way.silence == "silent":
         return fail(
@@ -143,15 +149,16 @@ def _look_at_datagrams(members: Sequence[Member], ways: Sequence[Way]) -> Iterat
             narrow.append((way, way.datagram_bytes))
     for way, datagram_bytes in narrow:
         source, target = members[way.source], members[way.target]
-        headers = 48 if ":" in split_address(source.address)[0] else 28
-        yield warn(
-            "mtu",
+        find = f"tracepath -n {split_address(target.address)[0]}"
+        text = (
             f"from {source.name} to {target.name} datagrams of {datagram_bytes} bytes get through, though the"
-            f" interfaces carry {way.datagram_bytes_own}: something on the way has an MTU of about"
-            f" {datagram_bytes + headers}",
-            f"find it: tracepath -n {split_address(target.address)[0]}; or say so on both: ip link set dev"
-            f" {source.interface or 'NAME'} mtu {datagram_bytes + headers}",
+            f" interfaces carry {way.datagram_bytes_own}: something on the way has"
         )
+        if way.path_mtu_bytes is None:
+            yield warn("mtu", f"{text} a smaller MTU and does not say which", find)
+        else:
+            mend = f"ip link set dev {source.interface or 'NAME'} mtu {way.path_mtu_bytes}"
+            yield warn("mtu", f"{text} MTU {way.path_mtu_bytes}", f"{find}; or, on both hosts: {mend}")
     own = {way.source: way.datagram_bytes_own for way in ways if way.datagram_bytes_own is not None}
     if len(set(own.values())) > 1:
         listed = ", ".join(f"{members[source].name} {size}" for source, size in sorted(own.items()))

@@ -90,6 +90,7 @@ def test_silent_pair_names_both_ends_and_the_firewall_command() -> None:
     [
         ("refused", "nobody has UDP port 7001", "on node1: ss -ulpn 'sport = :7001'"),
         ("no neighbour", "no host answers at 10.0.0.1", "on node0: ip neighbour show 10.0.0.1"),
+        ("unreachable", "the network answers that 10.0.0.1 cannot be reached", "ip route get 10.0.0.1"),
         (None, "it did not answer", None),
     ],
 )
@@ -110,11 +111,14 @@ def test_ipv6_pair_is_named_with_ipv6_words() -> None:
 
 
 def test_narrow_way_is_told_from_narrow_interfaces() -> None:
-    narrow = [way(0, 1, datagram_bytes=1172), way(1, 0)]
-    (found,) = not_ok(look_at_ways([member(0), member(1)], narrow))
-    assert "from rank 0 to rank 1 datagrams of 1172 bytes get through" in found.text
-    assert "an MTU of about 1200" in found.text
-    assert found.remedy == "find it: tracepath -n 10.0.0.1; or say so on both: ip link set dev eth0 mtu 1200"
+    narrow = [way(0, 1, datagram_bytes=548, path_mtu_bytes=1200), way(1, 0, datagram_bytes=548)]
+    there, back = not_ok(look_at_ways([member(0), member(1)], narrow))
+    assert there.text == (
+        "from rank 0 to rank 1 datagrams of 548 bytes get through, though the interfaces carry 1472: something on the"
+        " way has MTU 1200"
+    )
+    assert there.remedy == "tracepath -n 10.0.0.1; or, on both hosts: ip link set dev eth0 mtu 1200"
+    assert back.text.endswith("has a smaller MTU and does not say which")
 
     unequal = [way(0, 1), way(1, 0, datagram_bytes_own=8972)]
     (found,) = not_ok(look_at_ways([member(0), member(1)], unequal))
