@@ -232,11 +232,8 @@ class _Graph:
         """Where an input chunk and an output chunk may be one memory, that input is overwritten after all."""
         for writer in writers:
             operation = self.operations[writer]
-            if isinstance(operation, Combine):
-                if operation.operands == (shared,):
-                    continue  # onto itself: changes nothing
-                if shared in operation.operands[1:]:
-                    self.fail(writer, f"{_where(shared)}, which may be its target, is not its first operand")
+            if isinstance(operation, Combine) and operation.operands == (shared,):
+                continue  # onto itself: changes nothing
             self.overwritten.append((writer, shared, [reader for reader in readers if reader != writer]))
 
     def _pair_messages(self) -> None:
@@ -308,7 +305,7 @@ def _check_values(graph: _Graph) -> None:
             continue
         assert not isinstance(operation, Send)
         if type(operation) is Receive:
-            operands.insert(0, values[graph.match[step]])
+            operands.append(values[graph.match[step]])
         if len(operands) == 1 and not operation.final:
             values[step] = operands[0]
             continue

@@ -37,8 +37,9 @@ def run(
     """Runs a collective; the results are in `outputs`.
 
     `inputs`, `outputs`: per rank and chunk a one-dimensional array, which may share memory where the layout allows it.
-    `reduce`: of two arrays; the first is what stands first in the schedule, or what arrives. `finish`: what becomes of
-    final results. Scratch is filled with 0xff bytes first. Raises StuckError if operations wait for each other.
+    `reduce`: of two arrays; the first is what stands first in the schedule, and what arrives comes second. `finish`:
+    what becomes of final results. Scratch is filled with 0xff bytes first. Raises StuckError if operations wait for
+    each other.
     """
     ranks = [
         _Rank(schedule, inputs[rank], outputs[rank], block_elements)
@@ -72,7 +73,7 @@ def run(
         else:
             operands = [state.block(chunk, block) for chunk in _operands(operation)]
             if isinstance(operation, Receive):
-                operands.insert(0, arrived.pop((rank, step, block)))
+                operands.append(arrived.pop((rank, step, block)))
             value = operands[0]
             for operand in operands[1:]:
                 value = reduce(value, operand)

@@ -37,7 +37,7 @@ class Send(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """What comes from `peer`, combined with `operand` if there is one, becomes `target`.
+    """What comes from `peer`, or `operand` op what comes if there is an operand, becomes `target`.
 
     `final`: this completes a result; an average is divided here.
     """
@@ -50,7 +50,10 @@ class Receive(NamedTuple):
 
 
 class Combine(NamedTuple):
-    """`operands[0] op operands[1] op …`, in this order, becomes `target`. A single operand is copied."""
+    """`operands[0] op operands[1] op …`, in this order, becomes `target`, which may be one of them.
+
+    A single operand is copied.
+    """
 
     target: Chunk
     operands: tuple[Chunk, ...]
