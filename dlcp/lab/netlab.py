@@ -13,8 +13,7 @@ the route, as the sysctl is refused in namespaces; without it a host that defaul
 
 Invariant: leaving the context ends the processes that `start` began and removes the namespaces, whatever
 happened; what a killed run left is removed by the next one. Needs root, iproute2, ethtool and clang with
-libbpf's headers: `missing()` says what is not there. It deliberately has no delay: this is for kernels
-without netem.
+libbpf's headers: `missing()` says what is not there. Only a delay needs netem, which not every kernel has.
 """
 
 from __future__ import annotations
@@ -41,6 +40,8 @@ _serial = itertools.count()
 # takes from its ring at once.
 QUEUE_BYTES = 1_000_000
 BURST_BYTES = 64 * 1024
+# On their way at once: 10 Gbit/s of full frames for 100 ms. netem's own default, 1000, would drop most of them.
+DELAYED_PACKETS_MAX = 100_000
 
 
 class LabError(RuntimeError):
@@ -103,8 +104,8 @@ def missing() -> str | None:
 class Lab:
     """A network of `hosts` hosts, from `with` to its end.
 
-    rate_bps: what each interface carries; None: as fast as the processor. mtu in bytes. congestion: TCP's.
-    offload: leave segmentation on (only without loss).
+    rate_bps: what each interface carries; None: as fast as the processor. delay_s: from each host on, one way; needs
+    netem. mtu in bytes. congestion: TCP's. offload: leave segmentation on (only without loss).
     Raises LabError if a step fails, and ValueError for settings that contradict each other.
     """
 
@@ -114,6 +115,7 @@ class Lab:
         hosts: int = 2,
         rate_bps: int | None = None,
         queue_bytes: int = QUEUE_BYTES,
+        delay_s: float = 0.0,
         loss: Loss = Loss(),
         mtu: int = 1500,
         congestion: str = "cubic",
@@ -121,11 +123,14 @@ class Lab:
     ) -> None:
         if not 2 <= hosts <= 64:
             raise ValueError(f"hosts is {hosts}; accepted: 2 to 64")
+        if not 0 <= delay_s <= 10:
+            raise ValueError(f"delay_s is {delay_s}; accepted: 0 to 10")
         if offload and loss:
             raise ValueError("with offload one drop would be a super-packet; take loss or offload")
         self.hosts = hosts
         self.rate_bps = rate_bps
         self.queue_bytes = queue_bytes
+        self.delay_s = delay_s
         self.mtu = mtu
         self.congestion = congestion
         self.offload = offload
@@ -328,6 +333,9 @@ class Lab:
             _run(*ethtool, "tso", "off", "gso", "off", "gro", "off")
             # Not every kernel lets this one be changed; where it does not, `gso off` covers it.
             subprocess.run([*ethtool, "tx-udp-segmentation", "off"], capture_output=True)
+        place = ["root"]
+        if self.delay_s and interface == INTERFACE:
+            place = self._add_delay(namespace)
         if self.rate_bps is not None:
             _run(
                 "tc",
@@ -337,7 +345,7 @@ class Lab:
                 "add",
                 "dev",
                 interface,
-                "root",
+                *place,
                 "tbf",
                 "rate",
                 f"{self.rate_bps}bit",
@@ -346,6 +354,18 @@ class Lab:
                 "limit",
                 self.queue_bytes,
             )
+
+    def _add_delay(self, namespace: str) -> list[str]:
+        """Delays what leaves a host, and says where its rate is to be shaped: behind, as tc-netem(8) has it."""
+        delay = [f"{round(self.delay_s * 1e6)}us", "limit", DELAYED_PACKETS_MAX]
+        tc = ["tc", "-n", namespace, "qdisc", "add", "dev", INTERFACE]
+        try:
+            _run(*tc, "root", "handle", "1:", "netem", "delay", *delay)
+        except LabError as error:
+            if "kind is unknown" not in str(error):
+                raise
+            raise LabError(f"{error} This kernel has no netem (sch_netem): leave the delay out") from error
+        return ["parent", "1:1", "handle", "2:"]
 
     def _tear_down(self) -> None:
         for process in self._started:

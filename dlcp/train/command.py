@@ -161,6 +161,12 @@ def _parser() -> Parser:
         help="of each link of the lab, such as 200M or 1G bit/s; default: 1G",
     )
     network.add_argument(
+        "--delay",
+        type=_milliseconds,
+        metavar="MS",
+        help="of each link of the lab, one way, 0 to 1000; needs a kernel with netem; default: 0",
+    )
+    network.add_argument(
         "--timeout",
         type=_integer(1, 3600),
         default=60,
@@ -185,6 +191,8 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
     """The plan that the words describe. Ends the program with status 2 if they contradict each other."""
     if options.rate is not None and not options.lab:
         parser.error("--rate shapes the links of the lab; give --lab too")
+    if options.delay is not None and not options.lab:
+        parser.error("--delay is of the links of the lab; give --lab too")
     if options.lab and options.world_size < 2:
         parser.error("--world-size 1 has no links to shape; give --lab at least 2 ranks")
     if options.backend == "gloo" and options.loss and not options.lab and options.mode != "compare":
@@ -212,7 +220,7 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
         ),
         world_size=options.world_size,
         output=output,
-        links=Links(options.rate or 10**9) if options.lab else None,
+        links=Links(options.rate or 10**9, options.delay or 0.0) if options.lab else None,
         step_timeout_s=options.timeout,
     )
 
@@ -235,6 +243,17 @@ def _percentage(text: str) -> float:
     if not 0 <= value <= 50:
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 50 percent")
     return value / 100
+
+
+def _milliseconds(text: str) -> float:
+    """Seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 1000 milliseconds")
+    return value / 1000
 
 
 def _rate(text: str) -> int:

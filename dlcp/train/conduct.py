@@ -179,7 +179,7 @@ def _network(links: Links | None, world_size: int) -> Iterator[_Loopback | _InLa
     if (reason := missing()) is not None:
         raise TrainError(f"{reason}; without --lab the driver loses the packets")
     try:
-        with Lab(hosts=world_size, rate_bps=links.rate_bps) as lab:
+        with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
             yield _InLab(lab)
     except LabError as error:
         raise TrainError(f"the network lab: {error}") from error
@@ -188,6 +188,8 @@ def _network(links: Links | None, world_size: int) -> Iterator[_Loopback | _InLa
 def _describe_network(plan: Plan) -> str:
     if plan.links is not None:
         rate = f"{plan.links.rate_bps / 1e6:g} Mbit/s"
+        if plan.links.delay_s:
+            rate += f" and {plan.links.delay_s * 1e3:g} ms"
         return f"{plan.world_size} network namespaces, {rate} each, MTU 1500; loss on arrival, in the kernel"
     words = "loopback, datagrams of Ethernet's size, no shared memory"
     if any(run.way.loss_ratio for run in plan.runs):

@@ -62,6 +62,8 @@ class Links:
     """The network of --lab: a namespace per rank, and what each one's interface carries."""
 
     rate_bps: int
+    delay_s: float = 0.0
+    """From each host on, one way."""
 
 
 @dataclass(frozen=True, slots=True)

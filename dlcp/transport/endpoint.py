@@ -480,8 +480,7 @@ def _options(rank: int, settings: Settings) -> _native.HostOptions:
         options.set_job_key(key)
     options.encrypt = settings.encrypt
     options.crypto_library = getattr(_native.CryptoLibrary, settings.crypto_library)
-    if settings.inject_loss_ratio > 0:
-        options.inject_loss_ratio = settings.inject_loss_ratio
+    options.inject_loss_ratio = settings.inject_loss_ratio
     options.allow_unauthenticated = settings.allow_unauthenticated
     options.max_datagram_bytes = settings.max_datagram_bytes or 0
     options.socket_buffer_bytes = settings.socket_buffer_bytes or 0

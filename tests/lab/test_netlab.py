@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,9 +108,36 @@ def test_a_lab_that_cannot_be_built_leaves_nothing() -> None:
     assert set(namespaces()) == before
 
 
+def has_netem() -> bool:
+    try:
+        with Lab(delay_s=0.001):
+            return True
+    except LabError:
+        return False
+
+
+def test_delay_is_what_was_asked_or_refused_with_a_reason() -> None:
+    if not has_netem():
+        before = set(namespaces())
+        with (
+            pytest.raises(LabError, match="no netem .*leave the delay out"),
+            Lab(hosts=3, rate_bps=10**8, delay_s=0.001),
+        ):
+            pass
+        assert set(namespaces()) == before
+        pytest.skip("this kernel has no netem; that a delay is refused was tested")
+    with Lab(rate_bps=10**8, delay_s=0.02) as lab:
+        ping = lab.start(0, ["ping", "-c", "3", "-i", "0.2", lab.addresses[1]])
+        output, _ = ping.communicate(timeout=20)
+        times_ms = [float(word) for word in re.findall(r"time=([0-9.]+)", output)]
+        assert min(times_ms) >= 40
+
+
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="hosts is 1"):
         Lab(hosts=1)
+    with pytest.raises(ValueError, match="delay_s is -1"):
+        Lab(delay_s=-1)
     with pytest.raises(ValueError, match="ratio is 2"):
         Loss(2)
     with pytest.raises(ValueError, match="offload"):
