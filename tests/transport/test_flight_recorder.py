@@ -15,10 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch.distributed.flight_recorder import fr_trace
 
+from dlcp.errors import CollectiveError
+from dlcp.transport.communicator import Communicator, DataType, Span
 from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup, dump_path
+from tests.support.ranks import World
 
 Ranks = list[tuple[FlightRecorder, RecordedGroup]]
 
@@ -178,6 +182,33 @@ def test_torch_matches_subgroups(tmp_path: Path) -> None:
     said, collectives = analyse(ranks, tmp_path / "dumps")
     assert len(collectives) == 8
     assert all(c.pass_check for c in collectives), said
+
+
+def test_torch_reads_what_a_real_failure_leaves(tmp_path: Path) -> None:
+    """Three ranks; the last one does not call the second all-reduce."""
+    folder = tmp_path / "dumps"
+    with World(3, flight_recorder_dir=str(folder), flight_recorder_entries=16) as world:
+        groups = world.open()
+
+        def one(group: Communicator) -> str:
+            data = np.ones(1000, np.float32)
+            group.all_reduce(Span.of(data), DataType.f32).wait()
+            if group.rank == 2:
+                return str(group.job.recorder.dump())
+            with pytest.raises(CollectiveError) as raised:
+                group.all_reduce(Span.of(data), DataType.f32, timeout_s=0.2).wait()
+            return str(raised.value)
+
+        said_by_ranks = world.each(groups, one)
+    for rank in (0, 1):
+        assert str(folder / f"rank_{rank}") in said_by_ranks[rank]
+    said, collectives = analyse([], folder)
+    assert "Not all ranks joining collective, sequence number: 1" in said
+    assert "missing ranks: {2}" in said
+    assert [each.pass_check for each in collectives if each.collective_seq_id == 0] == [True], said
+    failed = pickle.loads((folder / "rank_0").read_bytes())["entries"][1]
+    assert failed["failure"] is not None
+    assert failed["input_sizes"] == [[1000]]
 
 
 # --- what is kept -------------------------------------------------------------------------------------------
