@@ -10,9 +10,13 @@ import platform
 import signal
 import sys
 from pathlib import Path
+from types import ModuleType
 
-from bench import lab, programs
+from bench import programs
+from bench.collectives.world import WorldError
+from dlcp import lab
 
+# A module has SUMMARY, NEEDS_LAB, run(*, quick) and, if it needs no compiled program, NEEDS_PROGRAMS = False.
 MODULES = {
     "engine": "engine",
     "reduce": "reduce",
@@ -21,12 +25,19 @@ MODULES = {
     "lab": "loss",
     "incast": "incast",
     "bad_path": "bad_path",
+    "all_reduce": "collectives.loopback",
+    "all_reduce_link": "collectives.open_link",
+    "all_reduce_1g": "collectives.limited_link",
+    "all_reduce_loss": "collectives.lossy_link",
+    "shared_memory": "collectives.one_host",
+    "ddp": "ddp",
+    "faults": "faults",
 }
 
 
 def main() -> int:
     modules = {name: importlib.import_module(f"bench.{module}") for name, module in MODULES.items()}
-    summaries = "\n".join(f"  {name:10} {module.SUMMARY}" for name, module in modules.items())
+    summaries = "\n".join(f"  {name:15} {module.SUMMARY}" for name, module in modules.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=f"Benchmarks:\n{summaries}",
@@ -36,34 +47,47 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="fewer and shorter repetitions: a look, not a figure"
     )
+    parser.add_argument("--count", type=int, metavar="N", help="faults: how many of each kind (default 50)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found here")
     parser.add_argument("--build-only", action="store_true")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in MODULES]:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(MODULES)}")
+    if arguments.count is not None and (arguments.count < 1 or arguments.names != ["faults"]):
+        parser.error("--count goes with `faults` alone, and is 1 or more")
+    chosen = {name: modules[name] for name in arguments.names or MODULES}
 
     # A terminated run must leave by the same way as an interrupted one, past the end of its `with`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        programs.build()
-        return 0 if arguments.build_only else _run_all(modules, arguments)
+        if arguments.build_only or any(getattr(one, "NEEDS_PROGRAMS", True) for one in chosen.values()):
+            programs.build()
+        return 0 if arguments.build_only else _run_all(chosen, arguments)
     except (programs.ProgramError, lab.LabError) as error:
         print(error, file=sys.stderr)
         return 1
 
 
-def _run_all(modules: dict, arguments: argparse.Namespace) -> int:
+def _run_all(modules: dict[str, ModuleType], arguments: argparse.Namespace) -> int:
     print(
         f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, Linux {platform.release()}"
         + (", --quick" if arguments.quick else "")
     )
     reports = []
+    failed = False
     why_not = lab.missing()
-    for name in arguments.names or MODULES:
-        if modules[name].NEEDS_LAB and why_not:
+    for name, module in modules.items():
+        if module.NEEDS_LAB and why_not:
             print(f"\n== {name} ==  skipped: {why_not}")
             continue
-        report = modules[name].run(quick=arguments.quick)
+        options = {} if arguments.count is None else {"count": arguments.count}
+        try:
+            report = module.run(quick=arguments.quick, **options)
+        except WorldError as error:
+            # The others are worth having still.
+            print(f"\n== {name} ==  FAILED: {error}", flush=True)
+            failed = True
+            continue
         reports.append(report)
         print(f"\n{report.show()}", flush=True)
     if arguments.json:
@@ -74,7 +98,7 @@ def _run_all(modules: dict, arguments: argparse.Namespace) -> int:
                 indent=1,
             )
         )
-    return 0
+    return int(failed)
 
 
 if __name__ == "__main__":

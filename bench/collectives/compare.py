@@ -1,0 +1,162 @@
+"""Backends in turn, in one run (A B A B …), and what comes of it: samples, tables, paired ratios."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench.collectives.timing import Timing, time_all_reduce
+from bench.collectives.world import Backend, Place, Ranks
+from bench.report import Figure, Report, Table, percentile
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Sample:
+    """All ranks' accounts of one size in one world. An iteration takes as long as its slowest rank."""
+
+    nbytes: int
+    ranks: list[Timing]
+
+    @property
+    def times_s(self) -> list[float]:
+        return [max(times) for times in zip(*(rank.times_s for rank in self.ranks), strict=True)]
+
+    def time_s(self, percent: float) -> float:
+        return percentile(self.times_s, percent)
+
+    @property
+    def bandwidth_bps(self) -> float:
+        """Bytes of the tensor per median time, in bits: the algorithm bandwidth."""
+        return 8 * self.nbytes / self.time_s(50)
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """Processor time per rank and 10^9 bytes of the tensor, the refilling of the buffer included."""
+        used = sum(rank.cpu_s for rank in self.ranks) / len(self.ranks)
+        return used / (self.nbytes * len(self.times_s) / 1e9)
+
+    @property
+    def wire_ratio(self) -> float:
+        """Bytes that left the first rank's namespace, by its interface's counter, per byte of the tensor."""
+        return self.ranks[0].wire_bytes / (self.nbytes * len(self.times_s))
+
+    def engine(self, name: str) -> int:
+        """A counter of dlcp's engines, of all ranks together."""
+        return sum(rank.engine.get(name, 0) for rank in self.ranks)
+
+    @property
+    def repair_ratio(self) -> float:
+        """Data packets that were sent again, of all; 0 for other backends."""
+        return self.engine("repair_packets_sent") / max(1, self.engine("data_packets_sent"))
+
+    @property
+    def kernel(self) -> dict[str, int]:
+        """Kernel counters that grew, of all ranks' namespaces; ranks that share one count it twice."""
+        names = sorted({name for rank in self.ranks for name in rank.kernel})
+        return {name: sum(rank.kernel.get(name, 0) for rank in self.ranks) for name in names}
+
+
+class Comparison:
+    """Samples by backend, place and size, one per repetition."""
+
+    def __init__(self) -> None:
+        self._samples: dict[tuple[str, str, int], list[Sample]] = {}
+
+    def add(self, backend: Backend, place: str, timings: Sequence[Sequence[Timing]]) -> None:
+        """What one world said: per rank a list of timings."""
+        for of_one_size in zip(*timings, strict=True):
+            nbytes = of_one_size[0].nbytes
+            key = (backend.label, place, nbytes)
+            self._samples.setdefault(key, []).append(Sample(nbytes, list(of_one_size)))
+
+    def samples(self, backend: Backend, place: str, nbytes: int) -> list[Sample]:
+        return self._samples[backend.label, place, nbytes]
+
+    def figure(self, backend: Backend, place: str, nbytes: int, of: Callable[[Sample], float]) -> Figure:
+        return Figure.of([of(sample) for sample in self.samples(backend, place, nbytes)])
+
+    def ratio(
+        self, over: Backend, under: Backend, place: str, nbytes: int, of: Callable[[Sample], float]
+    ) -> Figure:
+        """A quantity of one backend over that of another, each repetition by itself."""
+        pairs = zip(self.samples(over, place, nbytes), self.samples(under, place, nbytes), strict=True)
+        return Figure.of([of(a) / of(b) for a, b in pairs])
+
+    def table(self, title: str) -> Table:
+        columns = ["", "size", "times", "p50 ms", "p99 ms", "longest", "GB/s", "CPU s/GB", "wire", "repaired"]
+        table = Table(title, columns)
+        for (backend, place, nbytes), samples in sorted(self._samples.items(), key=lambda item: item[0][1:]):
+            table.add(
+                f"{place}, {backend}",
+                size_words(nbytes),
+                str(sum(len(sample.times_s) for sample in samples)),
+                Figure.of([sample.time_s(50) * 1e3 for sample in samples]).show(2),
+                Figure.of([sample.time_s(99) * 1e3 for sample in samples]).show(2),
+                f"{max(max(sample.times_s) for sample in samples) * 1e3:.1f}",
+                Figure.of([sample.bandwidth_bps / 8e9 for sample in samples]).show(3),
+                Figure.of([sample.cpu_s_per_gb for sample in samples]).show(2),
+                Figure.of([sample.wire_ratio for sample in samples]).show(2),
+                Figure.of([sample.repair_ratio for sample in samples]).show(4),
+            )
+        return table
+
+    def notes(self) -> list[str]:
+        """Wrong results, loudly; and what dlcp's engines and the kernel counted of trouble."""
+        notes = []
+        for (backend, place, nbytes), samples in self._samples.items():
+            wrong = sum(rank.wrong for sample in samples for rank in sample.ranks)
+            if wrong:
+                notes.append(f"WRONG: {place}, {backend}, {size_words(nbytes)}: {wrong} elements")
+            trouble = {
+                name: sum(sample.engine(name) for sample in samples)
+                for name in ("lost_packets", "spurious_losses", "probes_sent", "held_packets", "bad_tag")
+            }
+            dropped = sum(sample.kernel.get("RcvbufErrors", 0) for sample in samples)
+            trouble |= {"dropped at full sockets": dropped if "dlcp" in backend else 0}
+            if any(trouble.values()):
+                said = ", ".join(f"{name} {count}" for name, count in trouble.items() if count)
+                state = samples[-1].ranks[0].path
+                window = f"; window {state['window_bytes'] / 1024:.0f} KiB" if "window_bytes" in state else ""
+                notes.append(f"{place}, {backend}, {size_words(nbytes)}: {said}{window}")
+        return notes
+
+    def report(self, name: str, settings: dict[str, object], title: str) -> Report:
+        return Report(name, settings, [self.table(title)], [], self.notes())
+
+
+def alternate(
+    into: Comparison,
+    ranks: Ranks,
+    places: dict[str, Place],
+    backends: Sequence[Backend],
+    sizes: Sequence[int],
+    *,
+    repeats: int,
+    seconds: float,
+    iterations_max: int = 2000,
+) -> Comparison:
+    """Times all-reduces of `sizes` at every place, backend after backend, `repeats` times. Raises WorldError."""
+    for repeat in range(repeats):
+        for name, place in places.items():
+            for backend in backends:
+                progress(f"{repeat + 1}/{repeats} {name}, {backend.label}")
+                timings = ranks.run(
+                    time_all_reduce, place, backend, list(sizes), seconds, place.interface, iterations_max
+                )
+                into.add(backend, name, timings)
+    progress("")
+    return into
+
+
+def size_words(nbytes: int) -> str:
+    """A size as people write it: 64 MB for 64 · 2^20 bytes."""
+    return f"{nbytes // MIB} MB" if nbytes >= MIB else f"{nbytes // KIB} KB"
+
+
+def progress(text: str) -> None:
+    """Where a long benchmark is, on a terminal's one line."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

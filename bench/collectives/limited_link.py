@@ -1,0 +1,76 @@
+"""How much of a 1 Gbit/s link an all-reduce fills.
+
+Useful utilisation: what a ring must carry across the link, 2 (n - 1) / n of the tensor, in full packets with all their
+headers up to Ethernet's, over what the link carries in the median time. What is sent twice, or across the link without
+need, does not count; the interface's own count of bytes is beside it. Queueing disciplines count 14 bytes of Ethernet,
+not the preamble, gap and checksum of a real wire, and so does this.
+"""
+
+from __future__ import annotations
+
+from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate, size_words
+from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
+from bench.report import Bar, Figure, Report, Table
+from dlcp import _native
+from dlcp.lab import Lab
+
+SUMMARY = "64 MB at 1 Gbit/s, worlds of 2 and 4: utilisation, CPU; Gloo beside"
+NEEDS_LAB = True
+NEEDS_PROGRAMS = False
+RATE_BPS = 10**9
+LARGE, SIZES = 64 * MIB, [4 * KIB, 256 * KIB, 4 * MIB, 64 * MIB]
+UTILISATION = {2: 0.96, 4: 0.94}
+OVERHEAD_AT_MOST = 0.035
+
+_IP_BYTES = 1500
+_ETHERNET_BYTES = 14
+DATAGRAM_BYTES = _IP_BYTES - 20 - 8
+# Bytes of headers and tag in a full datagram.
+OWN_BYTES = _native.HEADER_BYTES + _native.TAG_BYTES
+# Bytes of the tensor in a full packet. TCP: 20 of IP, 20 of TCP, 12 of its time stamps.
+PAYLOAD_BYTES = {"gloo": _IP_BYTES - 52, "dlcp": DATAGRAM_BYTES - OWN_BYTES}
+
+
+def utilisation(backend: Backend, world: int, nbytes: int, time_s: float) -> float:
+    """The share of the link that what must cross it takes, headers counted, in the time that it took."""
+    payload = PAYLOAD_BYTES[backend.name]
+    needed = nbytes * 2 * (world - 1) / world * (_IP_BYTES + _ETHERNET_BYTES) / payload
+    return 8 * needed / (RATE_BPS * time_s)
+
+
+def run(*, quick: bool) -> Report:
+    repeats, seconds = (1, 2.0) if quick else (3, 4.0)
+    with Ranks() as ranks, Lab(rate_bps=RATE_BPS) as lab:
+        places = {f"1 Gbit/s, {world} ranks": Place.of_lab(lab, world) for world in (2, 4)}
+        found = alternate(Comparison(), ranks, places, (GLOO, DLCP), SIZES, repeats=repeats, seconds=seconds)
+        drops = lab.queue_drops()
+    report = found.report(
+        "all_reduce_1g",
+        {"rate": "1 Gbit/s", "repeats": repeats, "seconds each": seconds},
+        "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
+    )
+    table = Table("share of the link", ["", "size", "useful", "as the interface counts"])
+    for words, place in places.items():
+        for backend in (GLOO, DLCP):
+            for nbytes in SIZES[1:]:
+
+                def useful(sample: Sample, backend: Backend = backend, world: int = place.world) -> float:
+                    return utilisation(backend, world, sample.nbytes, sample.time_s(50))
+
+                share = found.figure(backend, words, nbytes, useful)
+                counted = found.figure(backend, words, nbytes, _counted)
+                table.add(f"{words}, {backend.label}", size_words(nbytes), share, counted)
+                if backend is DLCP and nbytes == LARGE:
+                    what = f"{words}, 64 MB: useful utilisation"
+                    report.bars.append(Bar(what, UTILISATION[place.world], None, share))
+        cost = found.ratio(DLCP, GLOO, words, LARGE, lambda sample: sample.cpu_s_per_gb)
+        report.bars.append(Bar(f"{words}, 64 MB: CPU seconds per GB, dlcp / Gloo", None, 1.0, cost))
+    share = Figure.of([OWN_BYTES / DATAGRAM_BYTES])
+    report.bars.append(Bar("header and tag in a datagram of 1472 bytes", None, OVERHEAD_AT_MOST, share))
+    report.tables.append(table)
+    report.notes.append(f"dropped at full queues of the link, by both: {drops} packets")
+    return report
+
+
+def _counted(sample: Sample) -> float:
+    return sample.wire_ratio * sample.bandwidth_bps / RATE_BPS

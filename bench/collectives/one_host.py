@@ -1,0 +1,34 @@
+"""All-reduces between two ranks of one host, where dlcp finds shared memory by itself."""
+
+from __future__ import annotations
+
+from bench.collectives.compare import KIB, MIB, Comparison, alternate
+from bench.collectives.world import DLCP_SHM, GLOO, Place, Ranks
+from bench.report import Bar, Report
+
+SUMMARY = "64 MB between 2 ranks of one host over shared memory, Gloo beside"
+NEEDS_LAB = False
+NEEDS_PROGRAMS = False
+SIZES, LARGE = [4 * KIB, 64 * MIB], 64 * MIB
+FASTER = 4.0
+
+
+def run(*, quick: bool) -> Report:
+    repeats, seconds = (1, 1.0) if quick else (5, 2.0)
+    with Ranks() as ranks:
+        places = {f"one host, {world} ranks": Place.loopback(world) for world in (2, 4)}
+        found = alternate(
+            Comparison(), ranks, places, (GLOO, DLCP_SHM), SIZES, repeats=repeats, seconds=seconds
+        )
+    report = found.report(
+        "shared_memory",
+        {"repeats": repeats, "seconds each": seconds},
+        "all-reduce of f32, slowest rank: median (lowest–highest)",
+    )
+    for words, place in places.items():
+        if place.world == 2:
+            faster = found.ratio(DLCP_SHM, GLOO, words, LARGE, lambda sample: sample.bandwidth_bps)
+            report.bars.append(Bar(f"{words}, 64 MB: bandwidth, dlcp / Gloo", FASTER, None, faster))
+        cost = found.ratio(DLCP_SHM, GLOO, words, LARGE, lambda sample: sample.cpu_s_per_gb)
+        report.bars.append(Bar(f"{words}, 64 MB: CPU seconds per GB, dlcp / Gloo", None, 1.0, cost))
+    return report

@@ -1,0 +1,22 @@
+"""All-reduces across a link without limit, packet by packet: speed.py says what is judged.
+
+Segmentation offload is off, so this is what a path costs that keeps no super-packets. Of 4 ranks two are on each host;
+they talk through the network too.
+"""
+
+from __future__ import annotations
+
+from bench.collectives import speed
+from bench.collectives.world import Place, Ranks
+from bench.report import Report
+from dlcp.lab import Lab
+
+SUMMARY = "the same across virtual Ethernet without a rate, 1500 bytes, offloads off"
+NEEDS_LAB = True
+NEEDS_PROGRAMS = False
+
+
+def run(*, quick: bool) -> Report:
+    with Ranks() as ranks, Lab() as lab:
+        places = {f"link, {world} ranks": Place.of_lab(lab, world) for world in (2, 4)}
+        return speed.measure("all_reduce_link", ranks, places, quick=quick)

@@ -1,0 +1,43 @@
+"""What the backends make of processors alone: all-reduces without a limit of the network, large and small.
+
+Judged against Gloo: algorithm bandwidth and processor time of 64 MB, the median time of 4 KB.
+"""
+
+from __future__ import annotations
+
+from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate
+from bench.collectives.world import DLCP, DLCP_UNAUTHENTICATED, GLOO, Place, Ranks
+from bench.report import Bar, Report
+
+LARGE, SMALL = 64 * MIB, 4 * KIB
+FASTER, FASTER_UNAUTHENTICATED = 1.6, 2.0
+# 4 KB: Gloo's median time over dlcp's, by world size.
+QUICKER = {2: 1.0, 4: 2.0}
+BACKENDS = (GLOO, DLCP, DLCP_UNAUTHENTICATED)
+
+
+def measure(name: str, ranks: Ranks, places: dict[str, Place], *, quick: bool) -> Report:
+    """The report of one network without limits; `places` by their words in it."""
+    repeats, seconds = (1, 1.0) if quick else (5, 2.0)
+    found = alternate(Comparison(), ranks, places, BACKENDS, [SMALL, LARGE], repeats=repeats, seconds=seconds)
+    report = found.report(
+        name,
+        {"repeats": repeats, "seconds each": seconds},
+        "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
+    )
+    for words, place in places.items():
+        for backend, at_least in ((DLCP, FASTER), (DLCP_UNAUTHENTICATED, FASTER_UNAUTHENTICATED)):
+            faster = found.ratio(backend, GLOO, words, LARGE, _bandwidth)
+            report.bars.append(
+                Bar(f"{words}, 64 MB: bandwidth, {backend.label} / Gloo", at_least, None, faster)
+            )
+        cost = found.ratio(DLCP, GLOO, words, LARGE, lambda sample: sample.cpu_s_per_gb)
+        report.bars.append(Bar(f"{words}, 64 MB: CPU seconds per GB, dlcp / Gloo", None, 1.0, cost))
+        quicker = found.ratio(GLOO, DLCP, words, SMALL, lambda sample: sample.time_s(50))
+        at_least = QUICKER[place.world]
+        report.bars.append(Bar(f"{words}, 4 KB: p50, Gloo / dlcp", at_least, None, quicker))
+    return report
+
+
+def _bandwidth(sample: Sample) -> float:
+    return sample.bandwidth_bps

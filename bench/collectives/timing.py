@@ -1,0 +1,149 @@
+"""What runs on every rank: all-reduces one after the other, timed as `bench_allreduce` of the field does it.
+
+Each iteration fills the buffer anew and times one dist.all_reduce; the one before is the barrier. Sums are of small
+integers, so they are exact and lost or doubled data shows.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ITERATIONS_MIN, ITERATIONS_MAX, WARMUP = 5, 2000, 3
+_TCP = {"RetransSegs", "TCPTimeouts", "TCPLossProbes", "TCPLostRetransmit"}
+_UDP = {"RcvbufErrors", "SndbufErrors", "InDatagrams", "OutDatagrams"}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One rank's account of one size."""
+
+    nbytes: int
+    times_s: list[float]
+    """Of each all-reduce."""
+    wall_s: float
+    """Of all of them with what is between."""
+    cpu_s: float
+    """Of this process, all threads, in `wall_s`."""
+    wrong: int
+    """Elements of the last result that are not the sum."""
+    wire_bytes: int
+    """What left this rank's network namespace through its interface, headers and others' packets included."""
+    kernel: dict[str, int]
+    """Counters of this namespace's kernel that grew."""
+    engine: dict[str, int]
+    """Counters of dlcp's engine that grew; empty for others."""
+    path: dict[str, float]
+    """dlcp's view of the way to its first peer at the end; empty for others."""
+
+
+def time_all_reduce(
+    sizes: list[int], seconds: float, interface: str, iterations_max: int = ITERATIONS_MAX
+) -> list[Timing]:
+    """Timings of each size on this rank, for about `seconds` each."""
+    import torch
+    import torch.distributed as dist
+
+    rank, world = dist.get_rank(), dist.get_world_size()
+    found = []
+    for nbytes in sizes:
+        source = (torch.arange(nbytes // 4, dtype=torch.float32) % 97) + rank
+        buffer = torch.empty_like(source)
+
+        def once(source: Any = source, buffer: Any = buffer) -> float:
+            buffer.copy_(source)
+            start_s = time.perf_counter()
+            dist.all_reduce(buffer)
+            return time.perf_counter() - start_s
+
+        warm = sorted(once() for _ in range(WARMUP))
+        plans: list[Any] = [None] * world
+        dist.all_gather_object(plans, warm[WARMUP // 2])
+        wanted = int(seconds / max(max(plans), 1e-6))
+        iterations = min(iterations_max, max(ITERATIONS_MIN, wanted))
+        dist.barrier()
+        kernel, wire, engine = kernel_counters(), interface_bytes(interface), engine_counters()
+        cpu_s, start_s = _cpu_s(), time.perf_counter()
+        times_s = [once() for _ in range(iterations)]
+        wall_s, cpu_s = time.perf_counter() - start_s, _cpu_s() - cpu_s
+        expected = (torch.arange(nbytes // 4, dtype=torch.float32) % 97) * world + world * (world - 1) / 2
+        found.append(
+            Timing(
+                nbytes=nbytes,
+                times_s=times_s,
+                wall_s=wall_s,
+                cpu_s=cpu_s,
+                wrong=int((buffer != expected).sum()),
+                wire_bytes=interface_bytes(interface) - wire,
+                kernel=_grown(kernel, kernel_counters()),
+                engine=_grown(engine, engine_counters()),
+                path=path_state(),
+            )
+        )
+    return found
+
+
+# --- counters -------------------------------------------------------------------------------------------------
+
+
+def kernel_counters() -> dict[str, int]:
+    """A few counters of this network namespace's TCP and UDP."""
+    found = {}
+    for path in ("/proc/self/net/snmp", "/proc/self/net/netstat"):
+        lines = Path(path).read_text().splitlines()
+        for names, values in zip(lines[::2], lines[1::2], strict=True):
+            protocol = names.split(":")[0]
+            wanted = {"Tcp": _TCP, "TcpExt": _TCP, "Udp": _UDP}.get(protocol, set())
+            for name, value in zip(names.split()[1:], values.split()[1:], strict=True):
+                if name in wanted:
+                    found[name] = int(value)
+    return found
+
+
+def interface_bytes(interface: str) -> int:
+    """Bytes that this namespace has sent through an interface, Ethernet headers included."""
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        name, colon, counts = line.partition(":")
+        if colon and name.strip() == interface:
+            return int(counts.split()[8])
+    raise LookupError(f"no interface {interface} in this namespace")
+
+
+def _endpoint() -> Any:
+    import torch.distributed as dist
+
+    communicator = getattr(dist.group.WORLD, "communicator", None)
+    return None if communicator is None else communicator.job.endpoint
+
+
+def engine_counters() -> dict[str, int]:
+    """What dlcp's engine and driver have counted; nothing if the default group is another's."""
+    endpoint = _endpoint()
+    if endpoint is None:
+        return {}
+    counted = endpoint._host.statistics()
+    parts = {**counted["engine"], **counted["io"], **counted}
+    return {name: value for name, value in parts.items() if isinstance(value, int)}
+
+
+def path_state() -> dict[str, float]:
+    """The way to the first peer as dlcp sees it."""
+    endpoint = _endpoint()
+    if endpoint is None or not endpoint.peers:
+        return {}
+    seen = endpoint._host.peer_statistics(endpoint.peers[0])
+    return {name: value for name, value in seen.items() if isinstance(value, int | float)}
+
+
+def _grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {
+        name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)
+    }
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
