@@ -65,23 +65,22 @@ def train(
         timeout=timedelta(seconds=timeout_s),
         pg_options=options if backend == "dlcp" else None,
     )
-    try:
-        torch.manual_seed(run.seed)
-        task = open_task(run.model, data, seed=run.seed, rank=rank, world_size=world_size)
-        cpu_s = _cpu_s()
-        trainee = _Trainee(run, task, report if rank == 0 else _say_nothing)
-        trainee.run()
-        done = {
-            "digest": weights_digest(trainee.model),
-            "cpu_s": _cpu_s() - cpu_s,
-            "network": asdict(network) if (network := count_network()) is not None else None,
-        }
-        if rank == 0:
-            done |= trainee.summary()
-        report("done", done)
-        dist.barrier()  # nobody leaves while another one counts
-    finally:
-        dist.destroy_process_group()
+    torch.manual_seed(run.seed)
+    task = open_task(run.model, data, seed=run.seed, rank=rank, world_size=world_size)
+    cpu_s = _cpu_s()
+    trainee = _Trainee(run, task, report if rank == 0 else _say_nothing)
+    trainee.run()
+    done = {
+        "digest": weights_digest(trainee.model),
+        "cpu_s": _cpu_s() - cpu_s,
+        "network": asdict(network) if (network := count_network()) is not None else None,
+    }
+    if rank == 0:
+        done |= trainee.summary()
+    report("done", done)
+    dist.barrier()  # nobody leaves while another one counts
+    # Not after an error: the process ends then, and its words should not wait for the group.
+    dist.destroy_process_group()
 
 
 def warm_up() -> None:

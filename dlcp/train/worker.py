@@ -56,7 +56,8 @@ def main(words: list[str]) -> int:
             )
         except Exception as error:
             traceback.print_exc()
-            _say(reports, "error", {"text": f"{type(error).__name__}: {error}"})
+            # C++ adds its stack; that is in the log.
+            _say(reports, "error", {"text": f"{type(error).__name__}: {error}".partition("\n")[0]})
             return 1
     return 0
 

@@ -93,6 +93,28 @@ with Ranks(2, Path({str(tmp_path)!r}), environment={LOOPBACK!r}) as ranks:
             os.close(descriptor)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_program_and_its_ranks(number: signal.Signals, tmp_path: Path) -> None:
+    words = ["--backend", "gloo", "--mode", "single", "--loss", "0", "--model", "digits", "--epochs", "10000"]
+    words += ["--world-size", "2", "--output", str(tmp_path)]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "dlcp.train", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout is not None
+    while "epoch  1/10000" not in driver.stdout.readline():
+        assert driver.poll() is None
+    children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+    driver.send_signal(number)
+    _, errors = driver.communicate(timeout=30)
+    assert driver.returncode == 130, errors
+    assert errors == ""
+    assert len(children) == 2
+    assert not any(is_running(int(pid)) for pid in children)
+
+
 def test_ctrl_c_leaves_nothing(tmp_path: Path, digits: Path) -> None:
     pids: list[int] = []
 
