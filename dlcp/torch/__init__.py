@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dlcp.torch.registration import BACKEND_NAME, register
 
 if TYPE_CHECKING:
-    from dlcp.torch.hooks import fp16_compress_hook
+    from dlcp.torch.hooks import bfloat16_compress_hook, fp16_compress_hook
     from dlcp.torch.monitored_barrier import monitored_barrier
     from dlcp.torch.options import Options
     from dlcp.torch.process_group import ProcessGroup
@@ -28,6 +28,7 @@ __all__ = [
     "BACKEND_NAME",
     "Options",
     "ProcessGroup",
+    "bfloat16_compress_hook",
     "fp16_compress_hook",
     "monitored_barrier",
     "register",
@@ -37,6 +38,7 @@ __all__ = [
 _LATER = {
     "Options": "options",
     "ProcessGroup": "process_group",
+    "bfloat16_compress_hook": "hooks",
     "fp16_compress_hook": "hooks",
     "monitored_barrier": "monitored_barrier",
 }

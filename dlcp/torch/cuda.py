@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -59,11 +60,11 @@ def stream_of(device: torch.device) -> Any:
         return _streams[device]
 
 
-def on_streams_of(tensors: list[torch.Tensor]) -> contextlib.AbstractContextManager[Any]:
-    """Makes the streams on which results return the current ones, for the devices of these tensors."""
-    if not any(tensor.is_cuda for tensor in tensors):
+def on_streams_of(devices: Sequence[torch.device]) -> contextlib.AbstractContextManager[Any]:
+    """Makes the streams on which results return the current ones of these devices."""
+    if not devices:
         return contextlib.nullcontext()
     stack = contextlib.ExitStack()
-    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+    for device in devices:
         stack.enter_context(torch.cuda.stream(stream_of(device)))
     return stack

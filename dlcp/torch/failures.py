@@ -20,7 +20,7 @@ def for_torch(error: DlcpError) -> DlcpError:
     if isinstance(error, dist.DistBackendError):
         return error
     kind: type[DlcpError] = _both(cast("Hashable", type(error)))
-    both = kind.__new__(kind, *error.args)
+    both = kind(*error.args)
     both.__dict__.update(error.__dict__)
     both.__cause__, both.__context__ = error.__cause__, error.__context__
     return both

@@ -27,6 +27,7 @@ from torch._C._distributed_c10d import DebugLevel, PrefixStore, Store, get_debug
 from dlcp.errors import DlcpError
 from dlcp.torch import checks, dynamo, profiling, work
 from dlcp.torch.failures import for_torch
+from dlcp.torch.futures import tickets
 from dlcp.torch.jobs import SharedJob
 from dlcp.torch.options import Options
 from dlcp.torch.registration import BACKEND_NAME
@@ -56,6 +57,8 @@ Tensor = torch.Tensor
 # copying this much costs a few tens of microseconds.
 PACKED_BYTES_MAX = 256 * 1024
 _NO_TIME = timedelta(0)
+# Paired by tag, not by order.
+_MESSAGES = ("send", "receive")
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -88,6 +91,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._lock = threading.Lock()
         self._closed = False
         self._sparse: SparseReducer | None = None
+        self._of_callbacks: Communicator | None = None
         self._splits = itertools.count()
         # Passed along with every operation.
         self._how = {} if options.traffic_class is None else {"traffic_class": options.traffic_class}
@@ -503,12 +507,14 @@ class ProcessGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """The time that operations started from now on have."""
-        self.communicator.timeout_s = timeout.total_seconds()
+        for communicator in filter(None, (self.communicator, self._of_callbacks)):
+            communicator.timeout_s = timeout.total_seconds()
 
     def abort(self) -> None:
         """Fails everything under way, on every rank of the group, and closes the group here."""
         if not self._closed:
-            self.communicator.abort("abort() of the process group")
+            for communicator in filter(None, (self.communicator, self._of_callbacks)):
+                communicator.abort("abort() of the process group")
             self.shutdown()
 
     def shutdown(self) -> None:
@@ -520,6 +526,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._to_self.close()
         if self._sparse is not None:
             self._sparse.close()
+        if self._of_callbacks is not None:
+            self._shared.release(self._of_callbacks)
         self._shared.release(self.communicator)
 
     # --- what torch asks of a group -------------------------------------------------------------------------
@@ -611,8 +619,11 @@ class ProcessGroup(dist.ProcessGroup):
             more.update(self._how)
         if self._algorithms and (algorithm := self._algorithms.get(collective)):
             more["algorithm"] = algorithm
+        communicator = self.communicator
+        if tickets.current is not None and collective not in _MESSAGES:
+            communicator = self._communicator_of_callbacks()
         try:
-            operation: Operation = getattr(self.communicator, collective)(*operands, keep=keep, **more)
+            operation: Operation = getattr(communicator, collective)(*operands, keep=keep, **more)
         except DlcpError as error:
             raise for_torch(error) from None
         return operation
@@ -620,6 +631,18 @@ class ProcessGroup(dist.ProcessGroup):
     def _detail(self, tensor: Tensor) -> dict[str, str]:
         """What ranks compare of a reduction besides type and size: its shape, with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
         return {"agree": self._agree(tensor)} if self._compares_shapes else {}
+
+    def _communicator_of_callbacks(self) -> Communicator:
+        """For collectives that a future's callback starts, once it is its turn (futures.py). Blocks until then."""
+        tickets.wait_turn()
+        with self._lock:
+            if self._of_callbacks is None:
+                main = self.communicator
+                name = f"{main.name}.callbacks"
+                self._of_callbacks = self._shared.communicator(
+                    name, main.members, self._store, main.timeout_s
+                )
+            return self._of_callbacks
 
     def _agree(self, tensor: Tensor) -> str:
         """What else must be alike on all ranks."""

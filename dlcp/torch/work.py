@@ -2,8 +2,7 @@
 
 A work is settled once, by whoever comes first: a waiting caller, a question whether it is over, or the thread that
 completes its future. Settling looks for the first error and copies staged results back; only then does anybody see
-the work as over. Futures are completed on the callback pool, never on the thread that drives the transport: what users
-hang on a future may wait for another collective.
+the work as over. Futures are completed on the callback pool, never on the thread that drives the transport.
 
 From Python only `wait` and `get_future` are reached by torch's C++ code (reducer, functional collectives); the others
 are for Python callers.
@@ -15,15 +14,14 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dlcp.errors import DlcpError
-from dlcp.torch import cuda
 from dlcp.torch.callbacks import pool
 from dlcp.torch.failures import for_torch
+from dlcp.torch.futures import CollectiveFuture
 from dlcp.torch.local_operation import LocalOperation
 from dlcp.torch.tensors import CopyBack
 from dlcp.transport.communicator import Work
@@ -42,7 +40,7 @@ class CollectiveWork(dist.Work):
         self._lock = threading.Lock()
         self._settled = False
         self._error: DlcpError | None = None
-        self._future: torch.futures.Future[Any] | None = None
+        self._future: CollectiveFuture | None = None
         if back:
             # Results must come back also where nobody waits, or asks only for the group's next barrier.
             self.get_future()
@@ -73,12 +71,11 @@ class CollectiveWork(dist.Work):
         self._back.make_streams_wait()
         return True
 
-    def get_future(self) -> torch.futures.Future[Any]:
+    def get_future(self) -> CollectiveFuture:
         """A future of the list of result tensors."""
         with self._lock:
             if self._future is None:
-                self._open_future()
-            assert self._future is not None
+                self._future = self._open_future()
             return self._future
 
     # --- what Python calls ----------------------------------------------------------------------------------
@@ -135,34 +132,28 @@ class CollectiveWork(dist.Work):
             # Not kept beyond the end: a work may outlive its tensors' use by far.
             self._settled = True
 
-    def _open_future(self) -> None:
+    def _open_future(self) -> CollectiveFuture:
         """Makes the future, completed at the end of the last operation. Called with the lock held."""
-        devices: set[int | str | torch.device] = {tensor.device for tensor in self._result if tensor.is_cuda}
-        raw: torch.futures.Future[Any] = torch.futures.Future(devices=sorted(devices, key=str) or None)
-        # A Python future completed with an exception is, to C++ code such as DDP's reducer, one completed with a
-        # value that is no tensor. One whose callback raised has failed for both.
-        self._future = raw.then(_value_or_raise)
-        waiting = len(self._operations)
-        if waiting == 0:
-            pool.submit(lambda: self._complete(raw))
-            return
-        left = _Countdown(waiting)
+        devices = sorted({tensor.device for tensor in self._result if tensor.is_cuda}, key=str)
+        future = CollectiveFuture(devices)
+        left = _Countdown(len(self._operations))
 
         def at_end(_: Operation) -> None:
             if left.is_last():
-                pool.submit(lambda: self._complete(raw))
+                pool.submit(lambda: future.complete(self._outcome))
 
         for operation in self._operations:
             operation.add_done_callback(at_end)
+        if not self._operations:
+            pool.submit(lambda: future.complete(self._outcome))
+        return future
 
-    def _complete(self, raw: torch.futures.Future[Any]) -> None:
-        try:
-            self._settle()
-            value: Any = self._error or self._result
-        except BaseException as error:
-            value = error
-        with cuda.on_streams_of(self._result):
-            raw.set_result(value)
+    def _outcome(self) -> list[torch.Tensor]:
+        """The results, when all operations are over. Raises the error."""
+        self._settle()
+        if self._error is not None:
+            raise self._error
+        return self._result
 
 
 class _Countdown:
@@ -178,10 +169,3 @@ class _Countdown:
         with self._lock:
             self._left -= 1
             return self._left == 0
-
-
-def _value_or_raise(future: torch.futures.Future[Any]) -> Any:
-    value = future.value()
-    if isinstance(value, BaseException):
-        raise value
-    return value

@@ -138,7 +138,9 @@ def _main(
 ) -> None:
     os.environ.update(environment)
     torch.set_num_threads(1)
-    with open(stacks, "w") as file:
+    # torch read it when the server imported it.
+    dist.set_debug_level_from_env()
+    with Path(stacks).open("w") as file:
         faulthandler.enable(file)
         faulthandler.dump_traceback_later(timeout_s, file=file)
         try:

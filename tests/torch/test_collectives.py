@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from tests.torch import ranks
-from tests.torch.cases import CASES, values
+from tests.torch.cases import CASES, Case, values
 
 WORLDS = (2, 3, 4)
 # What each rank has to say of a case: nothing, or what went wrong.
@@ -35,15 +36,23 @@ def verdict(function: Callable[[], object]) -> str | None:
     return None
 
 
+def attempt(run: Case, group: dist.ProcessGroup) -> tuple[list[torch.Tensor], str | None]:
+    """What came out, and what went wrong."""
+    try:
+        return run(group), None
+    except Exception:
+        return [], traceback.format_exc()
+
+
 def judge_cases() -> dict[str, str | None]:
     group = dist.group.WORLD
     gloo = dist.new_group(backend="gloo")
     found = {}
     for name, run in CASES.items():
         # Both run whatever the other does: the ranks must not come apart.
-        results: list[list[torch.Tensor]] = []
-        wrong = [verdict(lambda run=run, on=on: results.append(run(on))) for on in (group, gloo)]
-        found[name] = next(filter(None, wrong), None) or verdict(lambda results=results: same(*results))
+        ours, wrong = attempt(run, group)
+        theirs, wrong_there = attempt(run, gloo)
+        found[name] = wrong or wrong_there or verdict(partial(same, ours, theirs))
     for name, check in CHECKS.items():
         found[name] = verdict(check)
     return found
