@@ -49,6 +49,9 @@ _PLANS_MAX = 4096
 _SEQUENCE_MASK = (1 << 32) - 1
 # close(): how long what is under way may take.
 _CLOSE_S = 5.0
+# Opening: how often, and how long in between, to ask for a number whose last group is still being closed.
+_OPEN_TRIES = 100
+_OPEN_PAUSE_S = 0.01
 _TAG_BITS = 32
 
 _ANY = DataType.u8
@@ -123,8 +126,8 @@ class Communicator:
         self._failure_lock = threading.Lock()
         self._reason = ""
         self._closed = False
-        if number is not None and not self._host.open_group(number, list(members), self.rank):
-            raise errors.DlcpError(f"group number {number} of {name!r} is taken on rank {job.rank}")
+        if number is not None:
+            self._open(number)
 
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ", failed" if self._failed is not None else ""
@@ -643,6 +646,14 @@ class Communicator:
 
     # ---- starting ----
 
+    def _open(self, number: int) -> None:
+        """Opens the native group. One that had the number and was closed just now may take a moment to let go of it."""
+        for _ in range(_OPEN_TRIES):
+            if self._host.open_group(number, list(self.members), self.rank):
+                return
+            time.sleep(_OPEN_PAUSE_S)
+        raise errors.LimitError(f"group number {number} of {self.name!r} is taken on rank {self.job.rank}")
+
     def _start(
         self,
         plan: Plan,
@@ -662,6 +673,7 @@ class Communicator:
         if not plan.connected:
             self.job.connect(plan.peers, timeout_s)
             plan.connected = True
+        keep = (keep, inputs, outputs)
         if plan.input_parts is not None or plan.output_parts is not None:
             inputs = lay_out(inputs, plan.input_parts, plan.even_inputs)
             outputs = lay_out(outputs, plan.output_parts, plan.even_outputs)
@@ -699,7 +711,7 @@ class Communicator:
         )
         entry.follow(collective)
         work = Work(self, collective, plan.operation, plan.words, sequence, started_s, label)
-        self._track(work, collective)
+        self._track(collective)
         return work
 
     def _message(
@@ -749,28 +761,22 @@ class Communicator:
                 nbytes,
                 0 if traffic_class is None else traffic_class,
                 timeout_s,
-                keep,
+                (keep, data),
                 wait_follows,
             )
             entry.follow(collective)
             work = Work(self, collective, operation, words, number, time.monotonic(), label, numbered=False)
-            self._track(work, collective)
+            self._track(collective)
             works.append(work)
         return works[0] if len(works) == 1 else ManyWorks(works)
 
-    def _track(self, work: Work, collective: _native.Collective) -> None:
-        """Remembers what is under way, for close(). Raises GroupFailedError if the group had failed unnoticed."""
+    def _track(self, collective: _native.Collective) -> None:
+        """Remembers what is under way, for close()."""
         with self._lock:
             under_way = self._under_way
             while under_way and under_way[0].over:
                 under_way.popleft()
             under_way.append(collective)
-        if collective.over:
-            result = collective.result
-            if result["error"] == "group_failed":
-                work.exception()
-                assert self._failed is not None
-                raise group_failed(work.operation, work.words, self.name, self._failed)
 
     def _over(self, operation: str, words: str, how: How) -> Work:
         """The work of a collective for which there is nobody to ask, or nothing to move."""
@@ -837,13 +843,13 @@ class Communicator:
                     f"{name} has {len(parts)} parts; accepted: one per rank, {self.size}"
                 )
             return parts
-        address, nbytes = memory
+        nbytes = memory[1]
         step, rest = divmod(nbytes, self.size)
         if rest:
             raise errors.ArgumentError(
                 f"{name} has {nbytes} bytes; accepted: a multiple of the group's size, {self.size}"
             )
-        return [Span(address + i * step, step) for i in range(self.size)]
+        return [memory.part(i * step, step) for i in range(self.size)]
 
     # ---- failures ----
 

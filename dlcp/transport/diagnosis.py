@@ -90,8 +90,10 @@ class Diagnosis:
     def _member(self, group_rank: int) -> Member:
         rank = self._members[group_rank]
         if rank == self._job.rank:
-            return Member(rank, self._job.card, 0.0)
-        silent_s = None
+            return Member(rank, self._job.card)
+        host = self._job.endpoint._host
+        connected, silent_s = False, None
         with contextlib.suppress(errors.DlcpError):
-            silent_s = self._job.endpoint._host.peer_statistics(rank).get("silent_s")
-        return Member(rank, self._job.known_card(rank), silent_s)
+            connected = host.established(rank)
+            silent_s = host.peer_statistics(rank).get("silent_s")
+        return Member(rank, self._job.known_card(rank), connected, silent_s)

@@ -15,8 +15,6 @@ from dlcp import errors
 from dlcp.transport.call_log import operation_of
 from dlcp.transport.rank_card import RankCard
 
-# A peer heard of this lately answers: it is late, not gone.
-_LATELY_S = 2.0
 _MIXED = "The memory that it was to fill may hold old and new values mixed."
 
 
@@ -28,8 +26,10 @@ class Member:
     """In the job."""
     card: RankCard | None = None
     """None: it has not been needed yet."""
+    connected: bool = True
+    """Whether this rank has a session with it."""
     silent_s: float | None = None
-    """Since something was last heard of it; None: nothing was, ever."""
+    """Since something was last heard of it; None: not known."""
 
     @property
     def name(self) -> str:
@@ -38,8 +38,10 @@ class Member:
 
     @property
     def heard(self) -> str:
-        """When it was last heard of."""
-        return "never heard of" if self.silent_s is None else f"last heard of {self.silent_s:.2g} s ago"
+        """Whether it is heard of, as a clause after a comma; "" if there is nothing to say."""
+        if not self.connected:
+            return ", there is no connection with it"
+        return "" if self.silent_s is None else f", last heard of {self.silent_s:.2g} s ago"
 
     @property
     def process(self) -> str:
@@ -168,7 +170,7 @@ def _waiting(result: Mapping[str, Any], scene: Scene) -> str:
         )
         account = scene.accounts.get(peer)
         says = f"; it says that it {account}" if account else ""
-        parts.append(f"{member.name}: {missing}, {member.heard}{says}")
+        parts.append(f"{member.name}: {missing}{member.heard}{says}")
     return "; ".join(parts)
 
 
@@ -191,11 +193,9 @@ def _timeout(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> 
     if culprit is None or culprit == scene.own:
         return f"{text} {_MIXED}"
     member = scene.member(culprit)
-    if not told and (
-        result["engine_error"] == "peer_timeout" or member.silent_s is None or member.silent_s > _LATELY_S
-    ):
+    if result["engine_error"] == "peer_timeout":
         return (
-            f"{text} Rank {member.rank} did not answer when asked: {_look_at_network(member, scene)} {_MIXED}"
+            f"{text} Rank {member.rank} did not answer when asked. {_look_at_network(member, scene)} {_MIXED}"
         )
     answers = "" if told else "answers, but "
     return (

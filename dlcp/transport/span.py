@@ -1,4 +1,8 @@
-"""Memory of the CPU as collectives see it: where it begins and how long it is. Owns nothing: see `keep` of a call."""
+"""Memory of the CPU as collectives see it: where it begins and how long it is.
+
+`Span(address, nbytes)` owns nothing: whoever makes one keeps the memory alive, by `keep` of the call if need be.
+`Span.of` remembers whose memory it is, and an operation keeps that.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,14 @@ from dlcp.errors import ShapeError
 
 
 class Span(NamedTuple):
-    """Contiguous memory. Whoever makes one keeps the memory alive, or gives its owner to the call as `keep`."""
+    """Contiguous memory."""
 
     address: int
     nbytes: int
 
     @classmethod
     def of(cls, memory: Any, *, writable: bool = True) -> Span:
-        """The memory of a NumPy array, of anything with a buffer, or of a CPU tensor by DLPack; not copied.
+        """The memory of a NumPy array, of anything with a buffer, or of a CPU tensor by DLPack; not copied, but kept.
 
         `writable`: whether a collective is to write there. Raises ShapeError: not C-contiguous, read-only, no memory.
         """
@@ -48,4 +52,24 @@ class Span(NamedTuple):
             raise ShapeError(
                 "memory is of type bytes, which is read-only; accepted: writable, such as a bytearray"
             )
-        return cls(array.__array_interface__["data"][0], array.nbytes)
+        return _OwnedSpan.at(array.__array_interface__["data"][0], array.nbytes, array)
+
+    def part(self, at: int, nbytes: int) -> Span:
+        """`nbytes` of it from byte `at` on."""
+        return Span(self.address + at, nbytes)
+
+
+class _OwnedSpan(Span):
+    """A span that keeps alive what its memory belongs to."""
+
+    owner: Any
+
+    @classmethod
+    def at(cls, address: int, nbytes: int, owner: Any) -> _OwnedSpan:
+        span = cls(address, nbytes)
+        span.owner = owner
+        return span
+
+    def part(self, at: int, nbytes: int) -> Span:
+        """`nbytes` of it from byte `at` on, with the same owner."""
+        return self.at(self.address + at, nbytes, self.owner)

@@ -129,7 +129,7 @@ class Work:
         """After a send or receive: how many bytes went over. Raises DlcpError: it is not over, or was neither."""
         if self.numbered:
             raise errors.DlcpError(f"{self.words} has no number of bytes; send and receive have one")
-        return int(self._ended()["bytes"])
+        return int(self._ended()["sent_bytes" if self.operation == "send" else "bytes"])
 
     @property
     def moved_bytes(self) -> tuple[int, int]:
@@ -162,6 +162,8 @@ class Work:
         if self._collective is None:
             return None
         result = self._ended()
+        # Lets go of the memory, also where nobody waits.
+        self._communicator._host.wait_collective(self._collective, 0.0)
         return None if result["error"] is None else result
 
 
