@@ -59,10 +59,7 @@ def _alone(options: argparse.Namespace) -> int:
     from dlcp.doctor.ranks import Examination
     from dlcp.doctor.software import describe_host
 
-    environ = dict(os.environ)
-    if options.interface is not None:
-        environ["DLCP_INTERFACE"] = options.interface
-    findings = [one.to_json() for one in look_at_host(options.toward, environ)]
+    findings = [one.to_json() for one in look_at_host(options.toward, _environ(options))]
     return _report(options, Examination([], [{"name": describe_host(), "findings": findings}], [], []))
 
 
@@ -91,25 +88,35 @@ def _examine_peers(options: argparse.Namespace) -> Examination:
 
 def _examine_ranks(options: argparse.Namespace, environ: Mapping[str, str]) -> Examination | None:
     from dlcp.doctor.ranks import examine_ranks
+    from dlcp.errors import JobError
 
     store, rank, size = _rendezvous(environ)
-    return examine_ranks(
-        store,
-        rank,
-        size,
-        toward=environ["MASTER_ADDR"],
-        environ=environ,
-        timeout_s=options.timeout,
-        changes=_changes(options),
-    )
+    # Loaded by now.
+    from torch.distributed import DistError
+
+    try:
+        return examine_ranks(
+            store,
+            rank,
+            size,
+            toward=environ["MASTER_ADDR"],
+            environ=_environ(options),
+            timeout_s=options.timeout,
+            changes=_changes(options),
+        )
+    except DistError as error:
+        reason = str(error).partition("\n")[0]
+        raise JobError(
+            f"rank {rank} lost the launcher's store: {reason}; see whether rank 0 has died"
+        ) from error
 
 
 def _rendezvous(environ: Mapping[str, str]) -> tuple[Store, int, int]:
     """The launcher's store, as torch.distributed would find it, rank and size. Raises JobError: it is not there."""
     import datetime
 
-    # Its warnings of names that nobody asked for would stand between the findings.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # Its own lines would stand between the findings; what fails is said below.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from torch.distributed import DistNetworkError
     from torch.distributed.rendezvous import rendezvous
 
@@ -119,7 +126,7 @@ def _rendezvous(environ: Mapping[str, str]) -> tuple[Store, int, int]:
     try:
         store, rank, size = next(rendezvous("env://", timeout=datetime.timedelta(seconds=60)))
     except (DistNetworkError, OSError, ValueError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0].rstrip(".")
         raise JobError(
             f"rank {environ['RANK']} does not reach the launcher's store at {address} (TCP): {reason}; see that"
             f" MASTER_ADDR is rank 0's address and TCP port {environ['MASTER_PORT']} is let in: nc -vz"
@@ -217,6 +224,13 @@ def _changes(options: argparse.Namespace) -> dict[str, Any]:
         "allow_unauthenticated": options.allow_unauthenticated,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _environ(options: argparse.Namespace) -> dict[str, str]:
+    """The environment as if the options had been in it, for findings about settings."""
+    return dict(os.environ) | {
+        f"DLCP_{name.upper()}": str(value) for name, value in _changes(options).items()
+    }
 
 
 def _peers(text: str) -> list[str]:

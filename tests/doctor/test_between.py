@@ -26,6 +26,8 @@ from tests.support.namespaces import Namespace, missing
 
 needs_namespaces = pytest.mark.skipif((why := missing()) is not None, reason=why or "")
 KEY = bytes(range(32))
+# Several processes that load torch, on a machine that may be busy.
+slow_start = pytest.mark.timeout(300)
 
 
 def free_port() -> int:
@@ -199,6 +201,7 @@ def test_rank_that_cannot_start_says_why_and_the_others_go_on() -> None:
     assert refusal.text.startswith("rank 1 cannot take part: this host has no interface 'no-such-interface'")
 
 
+@slow_start
 def test_torchrun_prints_once(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -207,7 +210,7 @@ def test_torchrun_prints_once(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=110,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -251,7 +254,7 @@ class Star:
         processes = [
             self.start(rank, "--json", *words, **job, RANK=str(rank)) for rank in range(len(self.hosts))
         ]
-        outputs = [process.communicate(timeout=100) for process in processes]
+        outputs = [process.communicate(timeout=240) for process in processes]
         for process, (output, errors) in zip(processes[1:], outputs[1:], strict=True):
             assert (process.returncode, output, errors) == (0, "", "")
         assert outputs[0][0], outputs[0][1]
@@ -278,6 +281,7 @@ def two() -> Iterator[Star]:
 
 @pytest.mark.needs_root
 @needs_namespaces
+@slow_start
 def test_whole_network_is_in_order(two: Star) -> None:
     status, report = two.ranks()
     assert status == 0
@@ -290,6 +294,7 @@ def test_whole_network_is_in_order(two: Star) -> None:
 
 @pytest.mark.needs_root
 @needs_namespaces
+@slow_start
 def test_filtered_network_fails_and_names_the_firewall(two: Star) -> None:
     """TCP comes through, so the ranks meet; UDP does not."""
     two.router.ip("rule add pref 1 to 10.8.0.0/16 ipproto udp blackhole")
@@ -307,6 +312,7 @@ def test_filtered_network_fails_and_names_the_firewall(two: Star) -> None:
 
 @pytest.mark.needs_root
 @needs_namespaces
+@slow_start
 def test_narrow_link_on_the_way_is_found(two: Star) -> None:
     """Interfaces of 1500 at both hosts, 1200 at the router's second port."""
     two.router.ip("link set port1 mtu 1200")
@@ -324,6 +330,7 @@ def test_narrow_link_on_the_way_is_found(two: Star) -> None:
 
 @pytest.mark.needs_root
 @needs_namespaces
+@slow_start
 def test_cut_link_is_told_from_open_ones() -> None:
     with star(3) as network, contextlib.ExitStack() as stack:
         listeners = []
@@ -338,7 +345,7 @@ def test_cut_link_is_told_from_open_ones() -> None:
             *(0, "--peers", "10.8.1.1:7010,10.8.2.1:7010", "--allow-unauthenticated"),
             *("--json", "--timeout", "1"),
         )
-        output, errors = asking.communicate(timeout=100)
+        output, errors = asking.communicate(timeout=240)
         assert (asking.returncode, errors) == (1, "")
         report = json.loads(output)
     states = {(way["source"], way["target"]): way["error"] is None for way in report["ways"]}

@@ -171,6 +171,26 @@ def test_firewall_names_the_ports_that_peers_send_to() -> None:
     assert {one.topic for one in look_at_firewall(Settings())} == {"firewall"}
 
 
+@pytest.mark.needs_root
+@needs_namespaces
+@pytest.mark.skipif(shutil.which("nft") is None, reason="needs nft (Debian: nftables)")
+def test_filter_that_drops_by_default_is_found_and_mended() -> None:
+    def run(*words: str) -> None:
+        subprocess.run(host.command("nft", *words), check=True)
+
+    def look() -> list[Finding]:
+        return look_at_firewall(Settings(port_range="7000-7063"))
+
+    with Namespace() as host:
+        assert [one.verdict for one in host.run(look)] == [Verdict.OK]
+        run("add", "table", "inet", "guard")
+        run("add", "chain", "inet", "guard", "entry", "{ type filter hook input priority 0; policy drop; }")
+        (found,) = host.run(look)
+        assert found.verdict == Verdict.WARN
+        assert found.remedy == "nft insert rule inet guard entry udp dport 7000-7063 accept"
+        run(*str(found.remedy).split()[1:])
+
+
 # --- interfaces -----------------------------------------------------------------------------------------------
 
 GOOD = {"tx-generic-segmentation": True, "rx-gro": True, "tx-udp-segmentation": True}
