@@ -103,6 +103,38 @@ def test_stored_records_of_another_version_are_refused(tmp_path: Path) -> None:
     assert "record of version 99; this program reads version 1" in done.stderr
 
 
+@pytest.mark.needs_root
+def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
+    from dlcp.lab import missing
+
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    words = [
+        "--lab",
+        "--rate",
+        "500M",
+        "--loss",
+        "2",
+        "--model",
+        "digits",
+        "--epochs",
+        "1",
+        "--world-size",
+        "2",
+    ]
+    done = run(*words, "--output", str(tmp_path), "--no-picture")
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = Record.load(tmp_path / "record.json")
+    assert [one.run.way.name for one in record.runs] == ["Gloo, no loss", "Gloo, 2 % loss", "dlcp, 2 % loss"]
+    clean, *lossy = record.runs
+    assert clean.links is None
+    for one in lossy:
+        assert one.links is not None
+        assert 0.01 < one.links.loss_ratio < 0.03
+    assert lossy[1].network[0].injected_packets == 0
+    assert lossy[1].network[0].repair_packets > 0
+
+
 def test_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
     pytest.importorskip("dlcp._native", reason="the extension module is not built")
     words = ["--mode", "study", "--seeds", "1", "--model", "digits", "--epochs", "1", "--loss", "5"]

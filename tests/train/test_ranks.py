@@ -113,21 +113,3 @@ def test_a_signal_ends_the_program_and_its_ranks(number: signal.Signals, tmp_pat
     assert errors == ""
     assert len(children) == 2
     assert not any(is_running(int(pid)) for pid in children)
-
-
-def test_ctrl_c_leaves_nothing(tmp_path: Path, digits: Path) -> None:
-    pids: list[int] = []
-
-    def interrupt(rank: int, report: dict[str, Any]) -> None:
-        if report["event"] == "epoch":
-            raise KeyboardInterrupt
-
-    def train() -> None:
-        with Ranks(2, tmp_path, environment=LOOPBACK) as ranks:
-            pids.extend(ranks.pids)
-            ranks.train(LONG, digits, options={}, timeout_s=20, listen=interrupt)
-
-    with pytest.raises(KeyboardInterrupt):
-        train()
-    assert len(pids) == 2
-    assert not any(map(is_running, pids))
