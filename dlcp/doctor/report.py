@@ -47,6 +47,8 @@ def way_lines(names: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
         ("packets lost, %", _loss_percent, ".2f"),
         ("largest datagram, bytes", lambda way: way.datagram_bytes, ".0f"),
     )
+    if all(way.error is not None for way in ways):
+        return  # the findings have said so
     for title, number, form in quantities:
         yield ""
         if len(names) <= RANKS_SHOWN_MAX:

@@ -86,6 +86,11 @@ largest datagram, bytes (row to column)
     )
 
 
+def test_tables_of_nothing_are_left_out() -> None:
+    closed = [Way(source=0, target=1, error="x"), Way(source=1, target=0, error="x")]
+    assert list(way_lines(["rank 0", "rank 1"], closed)) == []
+
+
 def test_many_ranks_are_shown_by_their_extremes() -> None:
     names = [f"rank {rank}" for rank in range(20)]
     ways = [open_way(a, b, 1e9 + a * 1e7 + b * 1e5) for a in range(20) for b in range(20) if a != b]
