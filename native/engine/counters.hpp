@@ -67,6 +67,13 @@ struct PeerStatistics {
     std::uint16_t max_datagram_bytes = 0;
 };
 
+// What an endpoint keeps now; gauges.
+struct KeptMessages {
+    std::uint32_t outgoing = 0;  // not released, or not yet known to the peer
+    std::uint32_t incoming = 0;  // the same, receives that wait included
+    Bytes unexpected{0};         // charged for what nobody has asked for
+};
+
 struct PathStatistics {
     std::uint16_t path = 0;
     std::uint64_t packets_sent = 0;

@@ -260,6 +260,36 @@ CommandError Endpoint::Impl::cancel(Time now, MessageId id) {
     return CommandError::none;
 }
 
+std::size_t Endpoint::Impl::discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask) {
+    std::size_t discarded = 0;
+    for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot) {
+        if (!incoming_.in_use(slot)) continue;
+        IncomingMessage& m = incoming_[slot];
+        if (m.posted || m.released || ((m.tag ^ tag) & mask) != 0) continue;
+        ++discarded;
+        if (!m.over) {
+            finish_incoming(now, slot, CommandError::cancelled);
+            continue;
+        }
+        remove_unexpected(slot);
+        unexpected_ -= charge(m.message_bytes);
+        m.staging.reset();
+        m.released = true;
+        forget_incoming(slot);
+    }
+    // Also without any: what is on hold may be among those that are not wanted.
+    for (auto& each : peers_) proceed_held(*each);
+    return discarded;
+}
+
+KeptMessages Endpoint::Impl::kept_messages() const {
+    KeptMessages kept;
+    for (std::uint32_t slot = 0; slot < outgoing_.slots(); ++slot) kept.outgoing += outgoing_.in_use(slot);
+    for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot) kept.incoming += incoming_.in_use(slot);
+    kept.unexpected = unexpected_;
+    return kept;
+}
+
 CommandError Endpoint::Impl::release(MessageId id) {
     if (id.slot != UINT32_MAX && id.slot & incoming_bit) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
@@ -512,6 +542,10 @@ CommandError Endpoint::release_blocks(Time now, MessageId message, std::uint32_t
     return impl_->release_blocks(now, message, first, count);
 }
 CommandError Endpoint::cancel(Time now, MessageId message) { return impl_->cancel(now, message); }
+std::size_t Endpoint::discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask) {
+    return impl_->discard_unexpected(now, tag, mask);
+}
+KeptMessages Endpoint::kept_messages() const { return impl_->kept_messages(); }
 CommandError Endpoint::release(MessageId message) { return impl_->release(message); }
 CommandResult<MessageOutcome> Endpoint::outcome(MessageId message) const { return impl_->outcome(message); }
 CommandError Endpoint::advance_key_epoch() { return impl_->advance_key_epoch(); }

@@ -112,6 +112,10 @@ public:
     void probe(PeerId peer);
     // Gives up a message that is not over: the peer is told, the final event has error `cancelled`.
     CommandError cancel(Time now, MessageId message);
+    // Drops what came and nobody has asked for, under tags that agree with `tag` in the bits of `mask`; returns how many
+    // messages. Senders of what has not come whole are told as if a receive had been cancelled. One that is on hold is
+    // not here: it is announced again when it comes.
+    std::size_t discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask);
     // Forgets a message that is over. Its id is invalid afterwards.
     CommandError release(MessageId message);
     // What became of a message that is over.
@@ -129,6 +133,8 @@ public:
     Time next_deadline() const;
 
     const Counters& counters() const;
+    // Slow; for tests and reports.
+    KeptMessages kept_messages() const;
     PeerStatistics peer_statistics(PeerId peer) const;
     // One entry per path to this peer; returns how many there are.
     std::size_t path_statistics(PeerId peer, std::span<PathStatistics> out) const;

@@ -31,6 +31,8 @@ public:
     CommandResult<MessageId> receive(Time now, const ReceiveCommand& command);
     CommandError release_blocks(Time now, MessageId message, std::uint32_t first, std::uint32_t count);
     CommandError cancel(Time now, MessageId message);
+    std::size_t discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask);
+    KeptMessages kept_messages() const;
     CommandError release(MessageId message);
     CommandResult<MessageOutcome> outcome(MessageId message) const;
     CommandError advance_key_epoch();
