@@ -67,8 +67,7 @@ PeerId CollectiveExecutor::Impl::peer_of(Group& group, std::uint32_t member) {
 
 std::uint32_t CollectiveExecutor::Impl::member_of(const Group& group, PeerId peer) const {
     const auto found = std::find(group.members.begin(), group.members.end(), endpoint_.rank_of(peer));
-    return found == group.members.end() ? UINT32_MAX
-                                        : static_cast<std::uint32_t>(found - group.members.begin());
+    return found == group.members.end() ? UINT32_MAX : static_cast<std::uint32_t>(found - group.members.begin());
 }
 
 bool CollectiveExecutor::Impl::open_group(Time now, std::uint32_t number, std::span<const std::uint32_t> members,
@@ -79,7 +78,7 @@ bool CollectiveExecutor::Impl::open_group(Time now, std::uint32_t number, std::s
     if (own >= members.size())
         throw std::invalid_argument("own is " + std::to_string(own) + "; accepted: below the number of members, " +
                                     std::to_string(members.size()));
-    sweep_closing();
+    sweep_closing(number);
     auto& place = groups_[number];
     if (place) return false;
     place = std::make_unique<Group>();
@@ -88,6 +87,7 @@ bool CollectiveExecutor::Impl::open_group(Time now, std::uint32_t number, std::s
     group.own = own;
     group.members.assign(members.begin(), members.end());
     group.peers.assign(members.size(), any_peer);
+    group.told.assign(members.size(), false);
     listen(now, group);
     return true;
 }
@@ -113,13 +113,20 @@ void CollectiveExecutor::Impl::close_group(Time now, std::uint32_t number, bool 
         }
     }
     if (listening_.contains(key_of(group->failure_receive))) endpoint_.cancel(now, group->failure_receive);
+    for (const auto& [key, each] : discarded_)
+        if (each.group == number) endpoint_.cancel(now, each.message);
+    // The number may be another group's one day, and would find it.
+    endpoint_.discard_unexpected(now, Tag::of_failure(number), Tag::group_mask);
 }
 
-// What a closed group's messages touch is freed when the engine has let go of it.
-void CollectiveExecutor::Impl::sweep_closing() {
+// What a closed group's messages touch is freed when the engine has let go of it. One that has failed stays for members
+// that have not been told, until its number is used again.
+void CollectiveExecutor::Impl::sweep_closing(std::uint32_t wanted) {
     std::erase_if(closing_, [&](std::uint32_t number) {
         const Group& group = *groups_.at(number);
         if (!group.running.empty() || listening_.contains(key_of(group.failure_receive))) return false;
+        if (number != wanted && group.tells && std::count(group.told.begin(), group.told.end(), false) > 1)
+            return false;  // this rank itself is never told
         groups_.erase(number);
         return true;
     });
@@ -181,9 +188,9 @@ void CollectiveExecutor::Impl::prepare_steps(Running& running) {
         const bool reduces = plan.operands.size() > (plan.kind == Kind::combine ? 1u : 0u) && !sends;
         for (const Schedule::Operand& operand : plan.operands)
             if (memory_of(running, operand.chunk).bytes != state.memory.bytes)
-                throw std::invalid_argument(
-                    "operation " + std::to_string(i) + " combines chunks of " + std::to_string(state.memory.bytes) +
-                    " and " + std::to_string(memory_of(running, operand.chunk).bytes) + " bytes");
+                throw std::invalid_argument("operation " + std::to_string(i) + " combines chunks of " +
+                                            std::to_string(state.memory.bytes) + " and " +
+                                            std::to_string(memory_of(running, operand.chunk).bytes) + " bytes");
         if (reduces && running.reduce == nullptr)
             throw std::invalid_argument("this reduction is not defined for " + std::string(name(running.type)));
         if (reduces && state.memory.bytes % running.element_bytes != 0)
@@ -212,8 +219,7 @@ CommandError CollectiveExecutor::Impl::start_send(Time now, Group& group, std::u
         const Schedule::Step& plan = running.schedule->steps()[step];
         member = plan.peer;
         state.peer = peer_of(group, member);
-        command.tag =
-            Tag::of_collective(group.number, running.sequence, plan.message, running.signature);
+        command.tag = Tag::of_collective(group.number, running.sequence, plan.message, running.signature);
         command.gated = plan.operands[0].producer != Schedule::none;
     }
     command.peer = state.peer;
@@ -221,7 +227,7 @@ CommandError CollectiveExecutor::Impl::start_send(Time now, Group& group, std::u
     command.message_bytes = static_cast<std::uint32_t>(state.memory.bytes);
     command.traffic_class = traffic_class;
     state.detached = state.memory.bytes <= copied_bytes;
-    Detached detached{{}, group.number, member, true};
+    Detached detached{{}, group.number, member, true, {slot, step}, running_.generation(slot)};
     if (state.detached && state.memory.data != nullptr && state.memory.bytes > 0) {
         detached.memory = pool_.take(state.memory.bytes);
         state.copy = detached.memory.data.get();
@@ -262,8 +268,7 @@ CommandError CollectiveExecutor::Impl::start_receive(Time now, Group& group, std
     } else {
         const Schedule::Step& plan = running.schedule->steps()[step];
         state.peer = peer_of(group, plan.peer);
-        command.tag =
-            Tag::of_collective(group.number, running.sequence, plan.message, running.signature);
+        command.tag = Tag::of_collective(group.number, running.sequence, plan.message, running.signature);
         command.sink = {&Impl::on_block, this, std::uint64_t{slot} << 32 | step};
     }
     command.peer = state.peer;
@@ -345,9 +350,8 @@ CollectiveId CollectiveExecutor::Impl::start(Time now, const CollectiveCommand& 
     }
     for (std::uint32_t i = 0; i < plans.size(); ++i) {
         if (plans[i].kind != Kind::combine || running.steps[i].over) continue;
-        const bool local = std::all_of(plans[i].operands.begin(), plans[i].operands.end(), [](const auto& operand) {
-            return operand.producer == Schedule::none;
-        });
+        const bool local = std::all_of(plans[i].operands.begin(), plans[i].operands.end(),
+                                       [](const auto& operand) { return operand.producer == Schedule::none; });
         if (local) combine(now, slot, i, 0, static_cast<std::uint32_t>(running.steps[i].memory.bytes));
     }
     if (running.deadline != time_never) deadlines_.set(slot, running.deadline);
@@ -443,6 +447,10 @@ bool CollectiveExecutor::Impl::handle_event(Time now, const Event& event) {
             told(now, *group, event.peer, outcome.value.message_bytes);
         return true;
     }
+    if (discarded_.erase(key) > 0) {
+        endpoint_.release(event.message);
+        return true;
+    }
     return false;
 }
 
@@ -480,8 +488,8 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
             why.foreign_bytes = sends ? 0 : bytes;
             why.foreign_signature = running.signature;
         }
-        if (event.error == CommandError::peer_cancelled && !running.single) {
-            // Its group has failed, for a reason that it is about to tell.
+        if (event.error == CommandError::peer_cancelled) {
+            // Its group has failed, for a reason that it is about to tell; or it gave up this one message.
             running.doomed = true;
             running.result.culprit = member;
             running.deadline = std::min(running.deadline, now + reason_time);
@@ -498,6 +506,17 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
 
 void CollectiveExecutor::Impl::detached_over(Time now, Detached detached, const Event& event) {
     endpoint_.release(event.message);
+    const std::uint32_t slot = detached.writer.slot;
+    if (event.kind == EventKind::send_failed && running_.in_use(slot, detached.writer_generation) &&
+        !running_[slot].failed) {
+        // If its bytes are still being computed, they have nowhere to go any more.
+        StepState& state = running_[slot].steps[detached.writer.step];
+        state.copy = nullptr;
+        if (!state.over) {
+            step_over(running_[slot], detached.writer.step);
+            end_if_over(now, slot);
+        }
+    }
     pool_.give_back(std::move(detached.memory));
     if (event.kind == EventKind::send_finished || !detached.concerns_group) return;
     Group* group = find_group(detached.group);
@@ -538,9 +557,13 @@ bool CollectiveExecutor::Impl::poll_over(CollectiveId& id, CollectiveResult& res
     return true;
 }
 
-// Blocks for this peer are cut for good now: those that are complete may leave.
+// Blocks for this peer are cut for good now: those that are complete may leave. And what it could not be told before, it
+// is told now.
 void CollectiveExecutor::Impl::peer_established(Time now, PeerId peer) {
     for (auto& [number, group] : groups_) {
+        if (group->tells)
+            if (const std::uint32_t member = member_of(*group, peer); member != UINT32_MAX)
+                tell_member(now, *group, member);
         for (const std::uint32_t slot : std::vector(group->running)) {
             Running& running = running_[slot];
             if (running.single || running.failed) continue;
@@ -579,9 +602,16 @@ void CollectiveExecutor::Impl::time_is_up(Time now, std::uint32_t slot) {
     why.error = CollectiveError::timeout;
     why.sequence = running.sequence;
     if (running.doomed) {
+        why.culprit = running.result.culprit;
+        if (running.single) {
+            why.error = CollectiveError::peer_failed;
+            why.engine_error = CommandError::peer_cancelled;
+            fail_single(now, slot, why);
+            return;
+        }
         why.error = CollectiveError::group_failed;
         why.cause = CollectiveError::aborted;
-        why.culprit = why.reporter = running.result.culprit;
+        why.reporter = why.culprit;
         fail_group(now, group, why, slot);
         return;
     }
@@ -595,9 +625,8 @@ void CollectiveExecutor::Impl::time_is_up(Time now, std::uint32_t slot) {
         deadlines_.set(slot, now + answer_time);
         return;
     }
-    const auto silent = std::find_if(waiting.begin(), waiting.end(), [&](const auto& each) {
-        return !answered(group, running, each.peer);
-    });
+    const auto silent = std::find_if(waiting.begin(), waiting.end(),
+                                     [&](const auto& each) { return !answered(group, running, each.peer); });
     if (silent != waiting.end()) {
         why.culprit = silent->peer;
         why.engine_error = CommandError::peer_timeout;
@@ -618,6 +647,15 @@ bool CollectiveExecutor::Impl::answered(const Group& group, const Running& runni
     return statistics.established && statistics.last_heard >= running.asked_at;
 }
 
+// Is it the peer that a send waits for? Not if its bytes are still being computed, nor once a copy of them has left.
+bool CollectiveExecutor::Impl::waits_for_peer(const Running& running, std::size_t step) const {
+    const StepState& state = running.steps[step];
+    if (state.left_bytes == 0) return !state.detached;
+    if (running.single || state.open) return false;
+    const std::uint32_t producer = running.schedule->steps()[step].operands[0].producer;
+    return producer != Schedule::none && running.steps[producer].left_bytes == 0;  // for its session
+}
+
 // Whom a collective waits for: those whose part is missing, then those that have not taken all of ours.
 void CollectiveExecutor::Impl::note_waiting(Running& running, const Group& group) const {
     auto& waiting = running.result.waiting_for;
@@ -634,15 +672,14 @@ void CollectiveExecutor::Impl::note_waiting(Running& running, const Group& group
     for (const Kind kind : {Kind::receive, Kind::send}) {
         for (std::size_t i = 0; i < running.steps.size(); ++i) {
             const StepState& state = running.steps[i];
-            const bool sends = running.single ? running.single_sends
-                                              : running.schedule->steps()[i].kind == Kind::send;
-            const bool receives = running.single ? !running.single_sends
-                                                 : running.schedule->steps()[i].kind == Kind::receive;
+            const bool sends =
+                running.single ? running.single_sends : running.schedule->steps()[i].kind == Kind::send;
+            const bool receives =
+                running.single ? !running.single_sends : running.schedule->steps()[i].kind == Kind::receive;
             if (state.over || state.arrived || !(kind == Kind::send ? sends : receives)) continue;
-            // A send whose bytes are not computed yet waits for others, not for its peer.
-            if (sends && (state.left_bytes > 0 || state.detached)) continue;
-            const std::uint32_t peer = running.single ? member_of(group, state.peer)
-                                                      : running.schedule->steps()[i].peer;
+            if (sends && !waits_for_peer(running, i)) continue;
+            const std::uint32_t peer =
+                running.single ? member_of(group, state.peer) : running.schedule->steps()[i].peer;
             if (peer != UINT32_MAX) note(peer, receives, sends ? state.memory.bytes : state.left_bytes);
         }
     }

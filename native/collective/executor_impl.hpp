@@ -44,6 +44,14 @@ private:
         std::uint32_t group;
         std::uint32_t peer;  // rank in the group
         bool concerns_group;
+        // What writes to it, while that is under way.
+        Owner writer = {};
+        std::uint32_t writer_generation = 0;
+    };
+    // A receive into nothing, for a message that was on hold when its group had failed.
+    struct Discarded {
+        MessageId message;
+        std::uint32_t group;
     };
     static std::uint64_t key_of(MessageId message) {
         return std::uint64_t{message.generation} << 32 | message.slot;
@@ -65,9 +73,10 @@ private:
     void message_over(Time now, Owner owner, const Event& event);
     void detached_over(Time now, Detached detached, const Event& event);
     void end_if_over(Time now, std::uint32_t slot);
-    void sweep_closing();
+    void sweep_closing(std::uint32_t wanted);
     void peer_established(Time now, PeerId peer);
     void time_is_up(Time now, std::uint32_t slot);
+    bool waits_for_peer(const Running& running, std::size_t step) const;
     void note_waiting(Running& running, const Group& group) const;
     bool answered(const Group& group, const Running& running, std::uint32_t peer) const;
 
@@ -94,9 +103,11 @@ private:
     void fail_at_once(Time now, const Group& group, std::uint32_t slot);
     void cancel_messages(Time now, std::uint32_t slot);
     void tell(Time now, Group& group, std::uint32_t except);
+    void tell_member(Time now, Group& group, std::uint32_t member);
     void told(Time now, Group& group, PeerId by, std::uint32_t bytes);
     void listen(Time now, Group& group);
     void unexpected(Time now, const Event& event);
+    void discard(Time now, const Group& group, const Event& event);
     bool judge(Time now, Group& group, const Group::Early& early, std::uint16_t own_signature, std::uint32_t slot);
 
     Endpoint& endpoint_;
@@ -105,6 +116,7 @@ private:
     std::unordered_map<std::uint64_t, Owner> owners_;
     std::unordered_map<std::uint64_t, Detached> detached_;
     std::unordered_map<std::uint64_t, std::uint32_t> listening_;  // receives of failures, to the group
+    std::unordered_map<std::uint64_t, Discarded> discarded_;
     std::vector<std::uint32_t> closing_;  // groups
     DeadlineHeap deadlines_;
     RingQueue<CollectiveId> over_;

@@ -26,7 +26,8 @@ constexpr std::size_t most_early = 1024;
 
 }  // namespace
 
-// Hears of failures. A group's ranks may send one each; the first counts.
+// Hears of failures. A group's ranks may send one each; the first counts, the others are taken so that nobody keeps
+// them.
 void CollectiveExecutor::Impl::listen(Time now, Group& group) {
     ReceiveCommand command;
     command.tag = Tag::of_failure(group.number);
@@ -38,33 +39,39 @@ void CollectiveExecutor::Impl::listen(Time now, Group& group) {
     listening_.emplace(key_of(received.value), group.number);
 }
 
+// Those whose session is not up yet are told when it is.
 void CollectiveExecutor::Impl::tell(Time now, Group& group, std::uint32_t except) {
+    group.tells = true;
+    if (except < group.members.size()) group.told[except] = true;
+    for (std::uint32_t member = 0; member < group.members.size(); ++member) tell_member(now, group, member);
+}
+
+void CollectiveExecutor::Impl::tell_member(Time now, Group& group, std::uint32_t member) {
+    if (member == group.own || group.told[member]) return;
+    const PeerId peer = peer_of(group, member);
+    if (peer == any_peer || !endpoint_.established(peer)) return;
+    group.told[member] = true;
     const CollectiveResult& why = group.failure;
-    for (std::uint32_t member = 0; member < group.members.size(); ++member) {
-        if (member == group.own || member == except) continue;
-        const PeerId peer = peer_of(group, member);
-        if (peer == any_peer || !endpoint_.peer_statistics(peer).established) continue;
-        Detached word{pool_.take(word_bytes), group.number, member, false};
-        std::uint8_t* out = word.memory.data.get();
-        std::memset(out, 0, word_bytes);
-        const CollectiveError first = why.error == CollectiveError::group_failed ? why.cause : why.error;
-        wire::store32(out, magic);
-        out[4] = static_cast<std::uint8_t>(first);
-        out[5] = static_cast<std::uint8_t>(why.engine_error);
-        wire::store32(out + 8, why.culprit);
-        wire::store32(out + 12, why.sequence);
-        wire::store32(out + 16, why.error == CollectiveError::group_failed ? why.reporter : group.own);
-        SendCommand command;
-        command.peer = peer;
-        command.tag = Tag::of_failure(group.number);
-        command.payload = out;
-        command.message_bytes = word_bytes;
-        command.traffic_class = 6;  // the highest that data may have
-        if (const auto sent = endpoint_.send(now, command))
-            detached_.emplace(key_of(sent.value), std::move(word));
-        else
-            pool_.give_back(std::move(word.memory));
-    }
+    Detached word{pool_.take(word_bytes), group.number, member, false};
+    std::uint8_t* out = word.memory.data.get();
+    std::memset(out, 0, word_bytes);
+    const CollectiveError first = why.error == CollectiveError::group_failed ? why.cause : why.error;
+    wire::store32(out, magic);
+    out[4] = static_cast<std::uint8_t>(first);
+    out[5] = static_cast<std::uint8_t>(why.engine_error);
+    wire::store32(out + 8, why.culprit);
+    wire::store32(out + 12, why.sequence);
+    wire::store32(out + 16, why.error == CollectiveError::group_failed ? why.reporter : group.own);
+    SendCommand command;
+    command.peer = peer;
+    command.tag = Tag::of_failure(group.number);
+    command.payload = out;
+    command.message_bytes = word_bytes;
+    command.traffic_class = 6;  // the highest that data may have
+    if (const auto sent = endpoint_.send(now, command))
+        detached_.emplace(key_of(sent.value), std::move(word));
+    else
+        pool_.give_back(std::move(word.memory));
 }
 
 void CollectiveExecutor::Impl::told(Time now, Group& group, PeerId by, std::uint32_t bytes) {
@@ -73,11 +80,6 @@ void CollectiveExecutor::Impl::told(Time now, Group& group, PeerId by, std::uint
                        in[4] <= static_cast<std::uint8_t>(CollectiveError::aborted) &&
                        in[5] <= static_cast<std::uint8_t>(CommandError::wrong_size);
     const std::uint32_t from = member_of(group, by);
-    if (!known || from == UINT32_MAX) {  // not one of ours: wait for the next
-        if (!group.closing) listen(now, group);
-        return;
-    }
-    if (group.failed) return;
     CollectiveResult why;
     why.error = CollectiveError::group_failed;
     why.cause = static_cast<CollectiveError>(in[4]);
@@ -87,7 +89,8 @@ void CollectiveExecutor::Impl::told(Time now, Group& group, PeerId by, std::uint
     why.sequence = wire::load32(in + 12);
     why.reporter = wire::load32(in + 16);
     if (why.reporter >= group.members.size()) why.reporter = from;
-    fail_group(now, group, why, UINT32_MAX);
+    if (!group.closing) listen(now, group);
+    if (known && from != UINT32_MAX) fail_group(now, group, why, UINT32_MAX);  // else: not one of ours
 }
 
 // `slot`: the collective that failed by itself; it ends with `why`, the others with group_failed.
@@ -116,6 +119,14 @@ void CollectiveExecutor::Impl::fail_group(Time now, Group& group, const Collecti
         cancel_messages(now, each);
         end_if_over(now, each);
     }
+    // Copies on their way are of no use any more either.
+    std::vector<MessageId> copies;
+    for (const auto& [key, each] : detached_)
+        if (each.group == group.number && each.concerns_group)
+            copies.push_back({static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
+    for (const MessageId copy : copies) endpoint_.cancel(now, copy);
+    group.early.clear();
+    endpoint_.discard_unexpected(now, Tag::of_collective(group.number, 0, 0, 0), Tag::group_mask);
 }
 
 // A single message may fail alone: who waits for one message from a slow rank has not lost the group.
@@ -152,7 +163,9 @@ void CollectiveExecutor::Impl::cancel_messages(Time now, std::uint32_t slot) {
 void CollectiveExecutor::Impl::unexpected(Time now, const Event& event) {
     const Tag tag = Tag::read(event.tag);
     Group* group = find_group(tag.group);
-    if (tag.kind != TagKind::collective || group == nullptr || group->failed) return;
+    if (group == nullptr || group->closing) return;
+    if (group->failed) return discard(now, *group, event);
+    if (tag.kind != TagKind::collective) return;
     const Group::Early early{tag.sequence, member_of(*group, event.peer), tag.signature, event.value};
     if (early.peer == UINT32_MAX) return;
     for (const std::uint32_t slot : group->running) {
@@ -168,6 +181,19 @@ void CollectiveExecutor::Impl::unexpected(Time now, const Event& event) {
     }
     if (group->early.size() >= most_early) group->early.erase(group->early.begin());
     group->early.push_back(early);
+}
+
+// The group has failed, so nobody will ask for this: neither side is to keep it.
+void CollectiveExecutor::Impl::discard(Time now, const Group& group, const Event& event) {
+    if (Tag::read(event.tag).kind == TagKind::failure) return;  // is being listened for
+    if (endpoint_.discard_unexpected(now, event.tag, ~std::uint64_t{0}) > 0) return;
+    // On hold: its sender waits for somebody to ask.
+    ReceiveCommand command;
+    command.peer = event.peer;
+    command.tag = event.tag;
+    command.capacity_bytes = UINT32_MAX;
+    if (const auto received = endpoint_.receive(now, command))
+        discarded_.emplace(key_of(received.value), Discarded{received.value, group.number});
 }
 
 // Did `early.peer` call what this rank calls under the same number? If not, the group fails. True: it has.

@@ -18,13 +18,13 @@ namespace dlcp {
 
 // One operation of a schedule under way. What it is, the schedule says.
 struct StepState {
-    ChunkMemory memory;     // of the target; send: of the source
-    MessageId message;      // send, receive
-    PeerId peer;            // send, receive
-    bool over = false;      // nothing more to do for the collective
-    bool arrived = false;   // receive: the message is over
-    bool open = false;      // send: blocks are cut for good, so that they can be released
-    bool detached = false;  // send: leaves from a copy, and outlives the collective
+    ChunkMemory memory;            // of the target; send: of the source
+    MessageId message;             // send, receive
+    PeerId peer;                   // send, receive
+    bool over = false;             // nothing more to do for the collective
+    bool arrived = false;          // receive: the message is over
+    bool open = false;             // send: blocks are cut for good, so that they can be released
+    bool detached = false;         // send: leaves from a copy, and outlives the collective
     std::uint8_t* copy = nullptr;  // send: the copy it leaves from; nullptr: the memory itself
     std::uint64_t left_bytes = 0;  // not yet produced; send: not yet let go
     Granules produced;             // tracked if a later operation waits for it
@@ -35,7 +35,7 @@ struct StepState {
 
 struct Running {
     std::uint32_t group = 0;
-    bool single = false;      // one message, not a collective
+    bool single = false;  // one message, not a collective
     bool single_sends = false;
     std::uint64_t single_tag = 0;
     std::uint32_t sequence = 0;
@@ -69,6 +69,8 @@ struct Group {
     bool closing = false;                // goes once nothing of it is in the engine
     bool failed = false;
     CollectiveResult failure;  // of the first failure
+    bool tells = false;        // the members are told of it
+    std::vector<bool> told;    // … by member
     MessageId failure_receive;
     std::array<std::uint8_t, 64> failure_buffer{};
     // Signatures of the last collectives, by sequence: a message for one that is over here is judged by them.

@@ -38,6 +38,8 @@ struct Tag {
     static std::uint64_t of_failure(std::uint32_t group) {
         return std::uint64_t{group} << 50 | std::uint64_t{2} << 48;
     }
+    // The bits that say which group it is.
+    static constexpr std::uint64_t group_mask = ~std::uint64_t{0} << 50;
     static Tag read(std::uint64_t bits) {
         return {static_cast<std::uint32_t>(bits >> 50), static_cast<TagKind>(bits >> 48 & 3),
                 static_cast<std::uint32_t>(bits >> 28) & sequence_mask,
