@@ -1,4 +1,4 @@
-"""Writes the golden vectors from the Python twin: `python -m tests.vectors.generate`.
+"""Writes the golden vectors from the Python twin, and schedules: `python -m tests.vectors.generate`.
 
 Same twin, same bytes: no randomness, no time. A test compares what this would write with what is committed,
 so a change of the wire format shows as a diff of these files.
@@ -11,6 +11,7 @@ import dataclasses
 from tests.support import vectors
 from tests.support import wire_twin as twin
 from tests.support.vectors import Record
+from tests.vectors import schedules
 
 U16, U32, U64 = 2**16 - 1, 2**32 - 1, 2**64 - 1
 
@@ -546,7 +547,22 @@ def codes() -> str:
     return vectors.dump("Deadline and budget codes (wire.hpp).", records)
 
 
-FILES = {"headers.txt": headers, "frames.txt": frames, "protected.txt": protected, "codes.txt": codes}
+# --- schedules.txt ----------------------------------------------------------------------------------------
+
+
+def schedule_records() -> str:
+    return vectors.dump(
+        "Schedules of all ranks, by collective, algorithm and world size.", schedules.records()
+    )
+
+
+FILES = {
+    "headers.txt": headers,
+    "frames.txt": frames,
+    "protected.txt": protected,
+    "codes.txt": codes,
+    "schedules.txt": schedule_records,
+}
 
 
 def main() -> None:
