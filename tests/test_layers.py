@@ -89,6 +89,8 @@ PYTHON_ARROWS = {
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
+    "dlcp.train.figure": {"dlcp.train", "matplotlib"},  # these two are loaded when a picture is asked for
+    "dlcp.train.page": {"dlcp.train", "dlcp.train.figure"},
     "dlcp_sim": {"dlcp", "dlcp._native", "dlcp.transport", "dlcp.switch", "numpy"},
     "bench": {
         "dlcp",
@@ -107,7 +109,7 @@ LAZY_PYTHON_ARROWS = {
     "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"},
     "dlcp.cli": {"dlcp._native", "dlcp.transport", "dlcp.doctor", "dlcp.train", "dlcp_sim"},
     "dlcp.doctor": {"torch"},
-    "dlcp.train": {"dlcp.lab", "sklearn", "matplotlib", "rich"},
+    "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},
 }
 # Where modules lie: folder under the root, and the package that it is.
@@ -225,7 +227,8 @@ LEGAL = {
     "dlcp/__main__.py": "def main():\n    from dlcp.cli import main\n",
     "dlcp/cli.py": "import argparse\ndef doctor():\n    from dlcp.doctor import main\n",
     "dlcp/doctor/__init__.py": "from dlcp.transport import ring\ndef store():\n    import torch\n",
-    "dlcp/train/__init__.py": "import torch, dlcp.torch\ndef draw():\n    import matplotlib\n",
+    "dlcp/train/__init__.py": "import torch, dlcp.torch\ndef draw():\n    import dlcp.train.figure, sklearn\n",
+    "dlcp/train/figure.py": "import matplotlib\n",
     "sim/dlcp_sim/__init__.py": "from dlcp.transport import ring\nfrom dlcp import _native\n",
     "bench/__main__.py": "import torch, dlcp_sim\n",
 }

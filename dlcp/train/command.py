@@ -201,6 +201,11 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
         )
     if options.backend == "gloo" and options.mode == "compare" and not options.lab:
         parser.error("--backend gloo would be compared with itself; give --mode single --loss 0, or --lab")
+    if options.lab:
+        from dlcp.lab import missing
+
+        if (reason := missing()) is not None:
+            parser.error(f"--lab: {reason}; without it dlcp's own driver loses the packets")
     models = MODELS if options.model == "all" else (options.model,)
     if "digits" in models and importlib.util.find_spec("sklearn") is None:
         parser.error("--model digits needs scikit-learn: pip install 'dlcp[demo]', or give --model language")

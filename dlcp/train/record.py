@@ -159,7 +159,10 @@ class Record:
             raise TrainError(f"{path} is no record of a training: {error}") from error
         if version != VERSION:
             raise TrainError(f"{path} is a record of version {version}; this program reads version {VERSION}")
-        return cls(**(values | {"runs": [run_from_dict(one) for one in values["runs"]]}))
+        try:
+            return cls(**(values | {"runs": [run_from_dict(one) for one in values["runs"]]}))
+        except (KeyError, TypeError) as error:
+            raise TrainError(f"{path} is no record of a training: {error!r}") from error
 
 
 def run_from_dict(values: dict[str, Any]) -> RunRecord:

@@ -20,6 +20,7 @@ def lines(record: Record) -> Iterator[str]:
         yield ""
     yield from _network_lines(record)
     yield from findings(record)
+    yield f"It took {record.wall_s:.0f} s on {record.host.get('processor', 'this machine')}."
 
 
 @dataclass(frozen=True, slots=True)

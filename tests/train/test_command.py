@@ -95,12 +95,18 @@ def test_training_over_gloo_from_end_to_end(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob("*.npy"))
 
 
-def test_stored_records_of_another_version_are_refused(tmp_path: Path) -> None:
+def test_records_of_another_kind_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    path.write_text(json.dumps({"version": 99}))
-    done = run("--draw", str(path))
-    assert done.returncode == 2
-    assert "record of version 99; this program reads version 1" in done.stderr
+    for content, complaint in (
+        ({"version": 99}, "record of version 99; this program reads version 1"),
+        ({"version": 1, "runs": [{}]}, "no record of a training: KeyError"),
+        ({"version": 1, "world_size": 4, "runs": []}, "holds no run"),
+    ):
+        path.write_text(json.dumps(content))
+        done = run("--draw", str(path))
+        assert done.returncode == 2
+        assert complaint in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.needs_root
