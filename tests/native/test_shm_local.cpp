@@ -366,6 +366,51 @@ TEST_CASE(
     CHECK(larger_seen);
 }
 
+TEST_CASE(
+    "shm local: what the other side wrote into its own channel comes before what it wrote into this side's") {
+    using namespace dlcp::shm;
+    for (int rounds = 0, looked = 0; looked < 6; ++looked) {  // whichever channel is read first
+        Io io;
+        const std::string text = io.text();
+        Name name;
+        REQUIRE(from_text(text.substr(text.rfind('/') + 1), name));
+        Rendezvous other(1 << 20, 9216);
+        REQUIRE(other.open() == 0);
+        if (!(name < other.name())) {  // only the smaller name's channel carries on
+            REQUIRE(++rounds < 200);
+            --looked;
+            continue;
+        }
+        const dlcp_address there = io.resolve("127.0.0.1:9+shm:" + host_identity() + "/" + to_text(other.name()));
+        int error = 0;
+        const auto opened = other.connect(name, "other", error);
+        REQUIRE(error == 0);
+        Greeting greeting;
+        const auto taken = other.accept(greeting);
+        REQUIRE(taken != nullptr);
+        // The first half finds its channel waiting to be taken, the other has taken it; each look turns the order of
+        // reading.
+        if (looked >= 3) {
+            *opened->writer.reserve(1) = '0';
+            opened->writer.commit(1, 0);
+            opened->writer.publish();
+            CHECK(io.await()[0].bytes == "0");
+        }
+        dlcp_packet packet;
+        for (int look = 0; look < looked; ++look) CHECK(local.rx(io.get(), &packet, 1) == 0);
+        for (Channel* channel : {opened.get(), taken.get()}) {
+            *channel->writer.reserve(1) = channel == opened.get() ? 'a' : 'b';
+            channel->writer.commit(1, 0);
+            channel->writer.publish();
+        }
+        std::string got;
+        while (got.size() < 2)
+            for (const auto& packet : io.await()) got += packet.bytes;
+        CHECK(got == "ab");
+        static_cast<void>(there);
+    }
+}
+
 TEST_CASE("shm local: two processes that open a channel to each other at the same moment") {
     for (int round = 0; round < 10; ++round) {
         Process other([](int say, int hear) {

@@ -273,6 +273,23 @@ TEST_CASE("shm ring: one with impossible positions is broken and stays so") {
     CHECK(!reader.next(packet));
     CHECK(!reader.readable());
 
+    // A packet that would go on behind the end of the data.
+    Memory long_one(64 * 1024);
+    RingWriter honest(long_one.ring());
+    RingReader careful(long_one.ring(), packet_bytes_max);
+    for (int i = 0; i < 7; ++i) {
+        REQUIRE(honest.reserve(9152) != nullptr);
+        honest.commit(9152, 0);
+    }
+    honest.publish();
+    for (int i = 0; i < 7; ++i) REQUIRE(careful.next(packet));
+    const std::uint64_t prefix = std::uint64_t{1} << 40 | 9152;
+    std::memcpy(long_one.ring().data + 7 * slot_bytes(9152) - 8, &prefix, sizeof prefix);
+    long_one.ring().control->tail.store(8 * slot_bytes(9152));
+    careful.give_back(7);
+    CHECK(!careful.next(packet));
+    CHECK(careful.broken());
+
     Memory other(64 * 1024);
     RingWriter writer(other.ring());
     other.ring().control->head.store(64);  // of what was never written
