@@ -25,6 +25,7 @@ MODULES = {
     "lab": "loss",
     "incast": "incast",
     "bad_path": "bad_path",
+    "startup": "startup",
     "all_reduce": "collectives.loopback",
     "all_reduce_link": "collectives.open_link",
     "all_reduce_1g": "collectives.limited_link",

@@ -97,9 +97,7 @@ def explain(
         case "aborted":
             error = errors.CollectiveAbortedError(_aborted(what, result, scene, told))
         case _:
-            error = errors.GroupFailedError(
-                f"{what} failed with its group ({result['error']}, {kind}). {_MIXED}"
-            )
+            error = errors.GroupFailedError(f"{what} failed with its group. {_MIXED}")
     culprit = result["culprit"]
     error.operation = operation
     error.sequence = sequence
@@ -209,7 +207,9 @@ def _peer_failed(what: str, result: Mapping[str, Any], scene: Scene, told: bool)
     culprit = result["culprit"]
     by = _by(result, scene, told)
     if culprit is None:
-        return f"{what} failed: {by}a rank of the group is gone ({result['engine_error']}). {_MIXED}"
+        return (
+            f"{what} failed: {by}a rank of the group is gone{_in_brackets(result['engine_error'])}. {_MIXED}"
+        )
     member = scene.member(culprit)
     match result["engine_error"]:
         case "peer_closed":
@@ -229,8 +229,8 @@ def _peer_failed(what: str, result: Mapping[str, Any], scene: Scene, told: bool)
             reason = f"{member.name} gave its part of it up. Look at the end of its log for the reason"
         case other:
             reason = (
-                f"{member.name} is lost to it ({other}). Look at the end of its log, and run `dlcp doctor` on both"
-                " hosts"
+                f"{member.name} is lost to it{_in_brackets(other)}. Look at the end of its log, and run `dlcp doctor` on"
+                " both hosts"
             )
     return f"{what} failed: {by}{reason.rstrip('.')}. {_MIXED}"
 
@@ -298,6 +298,10 @@ def _look_at_network(member: Member, scene: Scene) -> str:
         f"See whether {member.process} is alive (killed for memory: dmesg; stopped: ps), and whether UDP passes{way}"
         " (firewall, interface: dlcp doctor)."
     )
+
+
+def _in_brackets(engine_error: str | None) -> str:
+    return "" if engine_error is None else f" ({engine_error})"
 
 
 def _pid(member: Member) -> str:

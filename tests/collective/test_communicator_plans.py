@@ -1,0 +1,100 @@
+"""Which algorithm a call takes and who decides, and that a call of known shape is not planned again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlcp import errors
+from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
+from dlcp.transport.job import Job
+from dlcp.transport.schedule.choose import choose
+from dlcp.transport.settings import Settings
+from dlcp.transport.store import MemoryStore
+from tests.support.ranks import PATIENCE_S, World
+
+
+def algorithms(groups: list[Communicator]) -> dict[str, str]:
+    return {plan.operation: plan.algorithm for plan in groups[0]._plans.values()}
+
+
+def run(world: World, groups: list[Communicator]) -> None:
+    def one(group: Communicator) -> None:
+        data = np.ones(10, np.float32)
+        group.all_reduce(Span.of(data), DataType.f32).wait(PATIENCE_S)
+        group.broadcast(Span.of(data)).wait(PATIENCE_S)
+        group.barrier().wait(PATIENCE_S)
+
+    world.each(groups, one)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        (None, {"all_reduce": choose("all_reduce", 3, 40), "broadcast": choose("broadcast", 3, 40)}),
+        ("ring", {"all_reduce": "ring", "broadcast": "ring"}),
+        ("one_shot", {"all_reduce": "one_shot", "broadcast": choose("broadcast", 3, 40)}),
+        ("all_reduce=tree,broadcast=ring", {"all_reduce": "tree", "broadcast": "ring"}),
+    ],
+)
+def test_setting_chooses_where_a_call_does_not(setting: str | None, expected: dict[str, str]) -> None:
+    with World(3, algorithm=setting) as world:
+        groups = world.open()
+        run(world, groups)
+        found = algorithms(groups)
+        assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("setting", ["star", "all_reduce=star", "all_sing=ring"])
+def test_setting_that_names_no_algorithm_is_refused(setting: str) -> None:
+    with World(1, algorithm=setting) as world, pytest.raises(errors.ArgumentError, match="star|all_sing"):
+        world.jobs[0].open_communicator("all")
+
+
+def test_call_of_known_shape_is_not_planned_again() -> None:
+    with World(2) as world:
+        groups = world.open()
+        run(world, groups)
+        planned = dict(groups[0]._plans)
+        run(world, groups)
+        assert groups[0]._plans == planned
+
+        def other(group: Communicator) -> None:
+            data = np.ones(10, np.float32)
+            group.all_reduce(Span.of(data), DataType.f32, Reduction.MAX).wait(PATIENCE_S)
+
+        world.each(groups, other)
+        assert len(groups[0]._plans) == len(planned) + 1
+
+
+def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcp.transport.communicator._PLANS_MAX", 3)
+    with World(2) as world:
+        groups = world.open()
+
+        def one(group: Communicator) -> int:
+            for count in range(1, 20):
+                group.broadcast(Span.of(np.ones(count, np.uint8))).wait(PATIENCE_S)
+            return len(group._plans)
+
+        assert max(world.each(groups, one)) <= 3
+
+
+@pytest.mark.parametrize(
+    ("given", "job", "setting", "expected"),
+    [(None, 7.0, None, 7.0), (3.0, 7.0, None, 3.0), (3.0, 7.0, 5.0, 5.0)],
+)
+def test_timeout_is_the_settings_or_the_groups_or_the_jobs(
+    given: float | None, job: float, setting: float | None, expected: float
+) -> None:
+    with Job(MemoryStore(), 0, 1, settings=Settings(timeout_s=setting), timeout_s=job) as one:
+        assert one.open_communicator("all", timeout_s=given).timeout_s == expected
+
+
+def test_peers_are_connected_when_they_are_first_needed() -> None:
+    with World(4, algorithm="ring") as world:
+        groups = world.open()
+        assert [job.endpoint.peers for job in world.jobs] == [()] * 4
+        run(world, groups)
+        for rank, job in enumerate(world.jobs):
+            assert set(job.endpoint.peers) <= {(rank - 1) % 4, (rank + 1) % 4}
