@@ -19,9 +19,7 @@ constexpr std::uint64_t copied_bytes = 32 * 1024;
 // A chunk of scratch starts on a cache line.
 constexpr std::uint64_t scratch_alignment = 64;
 
-// When time is up, the peers that are waited for are asked; who does not answer for this long is to blame.
-constexpr Duration answer_time = milliseconds(400);
-// They all answer: somebody else may know better, and say so within this time.
+// They all answer, and nobody is absent as far as they know: who knows better says so within this time.
 constexpr Duration word_time = milliseconds(700);
 // A peer that gave up its part says why, or has said it to others.
 constexpr Duration reason_time = milliseconds(300);
@@ -616,35 +614,35 @@ void CollectiveExecutor::Impl::time_is_up(Time now, std::uint32_t slot) {
         return;
     }
     note_waiting(running, group);
+    if (now < running.deadline) {  // another rank's time is up
+        if (const std::uint32_t who = silent(group, running); who != UINT32_MAX) is_absent(now, group, slot, who);
+        deadlines_.set(slot, running.deadline);
+        return;
+    }
     why.waiting_for = running.result.waiting_for;
     const auto& waiting = why.waiting_for;
-    if (!waiting.empty() && !running.asked) {
+    why.culprit = running.absent;
+    if (why.culprit == UINT32_MAX && !waiting.empty() && !running.asked) {
         running.asked = true;
-        running.asked_at = now;
-        for (const auto& each : waiting) endpoint_.probe(peer_of(group, each.peer));
+        ask(now, group, running);
         deadlines_.set(slot, now + answer_time);
         return;
     }
-    const auto silent = std::find_if(waiting.begin(), waiting.end(),
-                                     [&](const auto& each) { return !answered(group, running, each.peer); });
-    if (silent != waiting.end()) {
-        why.culprit = silent->peer;
-        why.engine_error = CommandError::peer_timeout;
-    } else if (!waiting.empty() && now - running.asked_at < word_time && !running.single) {
-        deadlines_.set(slot, running.asked_at + word_time);
-        return;
-    } else if (!waiting.empty()) {
+    if (why.culprit == UINT32_MAX) {
+        why.culprit = silent(group, running);
+        if (why.culprit != UINT32_MAX) why.engine_error = CommandError::peer_timeout;
+    }
+    if (why.culprit == UINT32_MAX && !waiting.empty()) {
+        if (now - running.asked_at < word_time && !running.single) {
+            deadlines_.set(slot, running.asked_at + word_time);
+            return;
+        }
         why.culprit = waiting.front().peer;
     }
     if (running.single)
         fail_single(now, slot, why);
     else
         fail_group(now, group, why, slot);
-}
-
-bool CollectiveExecutor::Impl::answered(const Group& group, const Running& running, std::uint32_t peer) const {
-    const PeerStatistics statistics = endpoint_.peer_statistics(group.peers[peer]);
-    return statistics.established && statistics.last_heard >= running.asked_at;
 }
 
 // Is it the peer that a send waits for? Not if its bytes are still being computed, nor once a copy of them has left.

@@ -1,7 +1,7 @@
 // The inside of CollectiveExecutor: its state, and the parts that work on it, one file each:
 //
 //   executor.cpp  starting, events, timers, ending      dataflow.cpp  blocks in, results on
-//   failure.cpp   how a group fails and hears of it
+//   failure.cpp   how a group fails and hears of it       inquiry.cpp   who it is that a collective waits for
 //
 // Invariant: memory of a collective is touched only while it is in its group's `running`; it leaves when every one of
 // its messages has had its final event, detached sends aside, which own a copy.
@@ -78,7 +78,6 @@ private:
     void time_is_up(Time now, std::uint32_t slot);
     bool waits_for_peer(const Running& running, std::size_t step) const;
     void note_waiting(Running& running, const Group& group) const;
-    bool answered(const Group& group, const Running& running, std::uint32_t peer) const;
 
     // dataflow.cpp
     static void on_block(void* context, std::uint64_t token, Time now, std::uint32_t offset,
@@ -107,8 +106,21 @@ private:
     void told(Time now, Group& group, PeerId by, std::uint32_t bytes);
     void listen(Time now, Group& group);
     void unexpected(Time now, const Event& event);
-    void discard(Time now, const Group& group, const Event& event);
+    void discard(Time now, std::uint32_t group, const Event& event);
     bool judge(Time now, Group& group, const Group::Early& early, std::uint16_t own_signature, std::uint32_t slot);
+
+    // inquiry.cpp
+    void send_note(Time now, std::uint32_t group, PeerId peer, std::uint64_t tag);
+    void note_came(Time now, const Event& event);
+    void ask(Time now, Group& group, Running& running);
+    std::uint32_t silent(const Group& group, const Running& running) const;
+    std::uint32_t find_running(const Group& group, std::uint32_t sequence) const;
+    void is_absent(Time now, Group& group, std::uint32_t slot, std::uint32_t who);
+
+    // What is said of failures leaves before all data.
+    static constexpr std::uint8_t highest_data_class = 6;
+    // Who does not answer for this long is to blame.
+    static constexpr Duration answer_time = milliseconds(400);
 
     Endpoint& endpoint_;
     std::unordered_map<std::uint32_t, std::unique_ptr<Group>> groups_;  // by number

@@ -67,7 +67,7 @@ void CollectiveExecutor::Impl::tell_member(Time now, Group& group, std::uint32_t
     command.tag = Tag::of_failure(group.number);
     command.payload = out;
     command.message_bytes = word_bytes;
-    command.traffic_class = 6;  // the highest that data may have
+    command.traffic_class = highest_data_class;
     if (const auto sent = endpoint_.send(now, command))
         detached_.emplace(key_of(sent.value), std::move(word));
     else
@@ -163,15 +163,18 @@ void CollectiveExecutor::Impl::cancel_messages(Time now, std::uint32_t slot) {
 void CollectiveExecutor::Impl::unexpected(Time now, const Event& event) {
     const Tag tag = Tag::read(event.tag);
     Group* group = find_group(tag.group);
+    if (tag.kind == TagKind::inquiry) return note_came(now, event);
     if (group == nullptr || group->closing) return;
-    if (group->failed) return discard(now, *group, event);
+    if (group->failed) {
+        // Nobody will ask for it. Words of failure are listened for.
+        if (tag.kind != TagKind::failure) discard(now, tag.group, event);
+        return;
+    }
     if (tag.kind != TagKind::collective) return;
     const Group::Early early{tag.sequence, member_of(*group, event.peer), tag.signature, event.value};
     if (early.peer == UINT32_MAX) return;
-    for (const std::uint32_t slot : group->running) {
-        const Running& running = running_[slot];
-        if (running.single || (running.sequence & Tag::sequence_mask) != tag.sequence) continue;
-        judge(now, *group, early, running.signature, slot);
+    if (const std::uint32_t slot = find_running(*group, tag.sequence); slot != UINT32_MAX) {
+        judge(now, *group, early, running_[slot].signature, slot);
         return;
     }
     const Group::Past& past = group->past[tag.sequence % group->past.size()];
@@ -183,9 +186,8 @@ void CollectiveExecutor::Impl::unexpected(Time now, const Event& event) {
     group->early.push_back(early);
 }
 
-// The group has failed, so nobody will ask for this: neither side is to keep it.
-void CollectiveExecutor::Impl::discard(Time now, const Group& group, const Event& event) {
-    if (Tag::read(event.tag).kind == TagKind::failure) return;  // is being listened for
+// Nobody will ask for this: neither side is to keep it.
+void CollectiveExecutor::Impl::discard(Time now, std::uint32_t group, const Event& event) {
     if (endpoint_.discard_unexpected(now, event.tag, ~std::uint64_t{0}) > 0) return;
     // On hold: its sender waits for somebody to ask.
     ReceiveCommand command;
@@ -193,7 +195,7 @@ void CollectiveExecutor::Impl::discard(Time now, const Group& group, const Event
     command.tag = event.tag;
     command.capacity_bytes = UINT32_MAX;
     if (const auto received = endpoint_.receive(now, command))
-        discarded_.emplace(key_of(received.value), Discarded{received.value, group.number});
+        discarded_.emplace(key_of(received.value), Discarded{received.value, group});
 }
 
 // Did `early.peer` call what this rank calls under the same number? If not, the group fails. True: it has.

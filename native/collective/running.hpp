@@ -53,9 +53,13 @@ struct Running {
     std::uint32_t messages_left = 0;  // of ours in the engine, detached sends aside
     Time since{0};
     Time deadline = time_never;
-    bool asked = false;  // time is up; the peers waited for have been asked whether they are there
+    // Its time is up, or another rank's is (inquiry.cpp): the peers waited for have been asked.
+    bool asked = false;
+    bool asked_for_others = false;
     Time asked_at{0};
-    bool doomed = false;  // a peer gave its part up: fails at `deadline`, unless word comes why
+    std::vector<std::uint32_t> askers;  // ranks in the group
+    std::uint32_t absent = UINT32_MAX;  // the rank that has not called this, as far as is known
+    bool doomed = false;                // a peer gave its part up: fails at `deadline`, unless word comes why
     bool failed = false;
     CollectiveResult result;
 };

@@ -5,6 +5,7 @@
 //   |   group    | kind |    sequence    |  message   | signature  |   kind 0: collective
 //   |            |      |   0 (16 bits)  |      the user's tag     |   kind 1: single message (tag: 32 bits)
 //   |            |      |                    0                     |   kind 2: word that the group has failed
+//   |            |      |    sequence    |  question, or who has not  |   kind 3: who is it that all wait for?
 //   +------------+------+----------------+------------+------------+
 //
 // The signature is a hash of what all ranks must agree on. A rank that called something else sends another tag, which
@@ -15,7 +16,7 @@
 
 namespace dlcp {
 
-enum class TagKind : std::uint8_t { collective, message, failure };
+enum class TagKind : std::uint8_t { collective, message, failure, inquiry };
 
 struct Tag {
     static constexpr std::uint32_t groups = 1u << 14;
@@ -38,6 +39,14 @@ struct Tag {
     static std::uint64_t of_failure(std::uint32_t group) {
         return std::uint64_t{group} << 50 | std::uint64_t{2} << 48;
     }
+    // What an inquiry says, in 28 bits; anything else is the group's rank that has not called the collective.
+    static constexpr std::uint32_t question = (1u << 28) - 1;
+    static constexpr std::uint32_t not_called = (1u << 28) - 2;  // by who says so
+    static std::uint64_t of_inquiry(std::uint32_t group, std::uint32_t sequence, std::uint32_t said) {
+        return std::uint64_t{group} << 50 | std::uint64_t{3} << 48 |
+               std::uint64_t{sequence & sequence_mask} << 28 | said;
+    }
+    static std::uint32_t inquiry_of(std::uint64_t bits) { return static_cast<std::uint32_t>(bits) & question; }
     // The bits that say which group it is.
     static constexpr std::uint64_t group_mask = ~std::uint64_t{0} << 50;
     static Tag read(std::uint64_t bits) {
