@@ -87,11 +87,14 @@ class Work:
         collective = self._collective
         if collective is None:
             return
-        if not self._finish(collective, timeout_s):
+        if timeout_s is not None:
+            check_timeout("timeout_s", timeout_s)
+        if not self._communicator._host.wait_collective(collective, timeout_s):
             assert timeout_s is not None
             raise self._communicator._diagnosis.wait_timeout(self, timeout_s)
-        error = self.exception()
-        if error is not None:
+        if collective.result["error"] is not None:
+            error = self.exception()
+            assert error is not None
             raise error
 
     def exception(self) -> errors.CollectiveError | None:
@@ -140,11 +143,6 @@ class Work:
         return int(result["sent_bytes"]), int(result["received_bytes"])
 
     # ---- helpers ----
-
-    def _finish(self, collective: _native.Collective, timeout_s: float | None) -> bool:
-        check_timeout("timeout_s", timeout_s)
-        over: bool = self._communicator._host.wait_collective(collective, timeout_s)
-        return over
 
     def _watch(self, watch: int) -> bool:
         return self._collective is not None and self._communicator._host.watch_collective(

@@ -76,6 +76,25 @@ def supported() -> list[tuple[DataType, Reduction]]:
     ]
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS["all_reduce"])
+def test_loss_on_the_way_changes_nothing(algorithm: str) -> None:
+    """One packet in twenty is lost on arrival, of data and of all else."""
+    count = 40_000
+    parts = [np.random.default_rng(rank).standard_normal(count).astype(np.float32) for rank in range(4)]
+
+    def one(group: Communicator) -> bytes:
+        data = parts[group.rank].copy()
+        for _ in range(3):
+            np.copyto(data, parts[group.rank])
+            group.all_reduce(Span.of(data), DataType.f32, algorithm=algorithm).wait()
+        return data.tobytes()
+
+    with World(4, inject_loss_ratio=0.05, shm=False) as lossy, World(4) as whole:
+        results = {*lossy.each(lossy.open(), one), *whole.each(whole.open(), one)}
+        assert sum(job.endpoint.stats().injected_lost_packets for job in lossy.jobs) > 0
+    assert len(results) == 1
+
+
 # --- reducing -----------------------------------------------------------------------------------------------
 
 
