@@ -1,14 +1,16 @@
 """A step of DistributedDataParallel: a model of 25 million parameters over dlcp and over Gloo, no loss.
 
 The model is a stack of equal layers, so that most of the backward pass is left when the first bucket goes. The batch is
-small: the network is what is looked at. Beside the time per step, what one bucket costs in dlcp's Python: the
-processor time of the thread that runs the backend's methods, less what the native calls under them take.
+small: the network is what is looked at. Beside the time per step stands what one bucket costs in dlcp's Python: with
+small buckets one after the other, as the bar means it, and in these steps, whose data push it out of the caches.
 """
 
 from __future__ import annotations
 
 import statistics
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +32,13 @@ class Steps:
 
     parameters: int
     times_s: list[float]
-    losses: tuple[float, float]
-    """At the first and the last step: the ranks and the backends should agree."""
-    python_us: float
-    """Per bucket; 0 for other backends."""
-    buckets: float
+    last_loss: float
+    """The backends should agree on it, to rounding."""
+    in_step_us: float = 0.0
+    """Python's time per bucket in these steps, with the model's data in the caches; 0 for other backends."""
+    alone_us: float = 0.0
+    """The same with small buckets and no model to speak of: the least of many steps."""
+    buckets: int = 0
     """Per step."""
 
 
@@ -67,18 +71,20 @@ def _judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, 
     parameters = next(iter(found.values()))[0][0].parameters
     table = Table(
         f"{parameters / 1e6:.1f} million parameters: median (lowest–highest)",
-        ["", "steps", "ms per step", "buckets per step", "Python µs per bucket", "last loss"],
+        ["", "steps", "ms per step", "buckets", "Python µs per bucket", "in the step", "last loss"],
     )
     report = Report("ddp", settings, [table])
     for (words, label), runs in found.items():
-        python = Figure.of([max(rank.python_us for rank in steps) for steps in runs])
+        python = Figure.of([max(rank.alone_us for rank in steps) for steps in runs])
+        in_step = Figure.of([max(rank.in_step_us for rank in steps) for steps in runs])
         table.add(
             f"{words}, {label}",
             str(sum(len(steps[0].times_s) for steps in runs)),
             Figure.of([1e3 * step_s(steps) for steps in runs]).show(1),
-            f"{runs[0][0].buckets:.0f}",
+            str(runs[0][0].buckets or ""),
             python.show(0) if label != GLOO.label else "",
-            f"{runs[0][0].losses[1]:.6f}",
+            in_step.show(0) if label != GLOO.label else "",
+            f"{runs[0][0].last_loss:.6f}",
         )
         if label == GLOO.label:
             continue
@@ -133,58 +139,84 @@ def train(seconds: float) -> Steps:
     iterations = max(5, int(seconds / max(plans)))
     times_s = [step() for _ in range(iterations)]
     stopwatch = Stopwatch.of(dist.group.WORLD)
-    if stopwatch is not None:
-        for _ in range(5):
-            step()
-    return Steps(
-        parameters,
-        times_s,
-        (losses[0], losses[len(warm) + iterations - 1]),
-        0.0 if stopwatch is None else stopwatch.python_us,
-        0.0 if stopwatch is None else stopwatch.calls / 5,
-    )
+    if stopwatch is None:
+        return Steps(parameters, times_s, losses[len(warm) + iterations - 1])
+    in_step_us = [stopwatch.lap(step) for _ in range(10)]
+    buckets = stopwatch.buckets
+    small = small_steps()
+    for _ in range(20):
+        small()
+    alone_us = [stopwatch.lap(small) for _ in range(100)]
+    last = losses[len(warm) + iterations - 1]
+    return Steps(parameters, times_s, last, statistics.median(in_step_us), min(alone_us), buckets)
+
+
+def small_steps() -> Callable[[], None]:
+    """Backward passes with many small buckets and next to no arithmetic, which leave the caches to the backend."""
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    model = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(LAYERS)))
+    replica = DistributedDataParallel(model, bucket_cap_mb=0.01)
+    batch = torch.ones(1, 64)
+    return lambda: replica(batch).sum().backward()
 
 
 class Stopwatch:
-    """Processor time of a process group's `allreduce` and of completing its future, without the native calls.
+    """Processor time of dlcp's Python for one bucket: starting it, its future, and completing that on other threads.
 
-    Put around them after what is timed by the clock, since it costs a little itself.
+    Native calls are taken out. Put around them after what is timed by the clock, since it costs a little itself.
     """
 
     def __init__(self, group: Any) -> None:
-        self.calls = 0
-        self._all_ns = 0
-        self._native_ns = 0
-        from dlcp.torch import work
+        from dlcp.torch.futures import CollectiveFuture
+        from dlcp.torch.work import CollectiveWork
+        from dlcp.transport import transfer
 
+        self.buckets = 0
+        self._ns = 0
+        self._running = threading.local()
         communicator = group.communicator
         communicator._host = _Timed(communicator._host, self)
         group.allreduce = self._timed(group.allreduce, counted=True)
-        work.CollectiveWork._complete = self._timed(work.CollectiveWork._complete)  # type: ignore[method-assign]
-        work.CollectiveWork.get_future = self._timed(work.CollectiveWork.get_future)  # type: ignore[method-assign]
+        for owner, name in (
+            (CollectiveWork, "get_future"),
+            (CollectiveFuture, "complete"),
+            (transfer, "_call"),  # the callback thread's way into the backend
+        ):
+            setattr(owner, name, self._timed(getattr(owner, name)))
 
     @classmethod
     def of(cls, group: Any) -> Stopwatch | None:
         """One for dlcp's group; None for another's."""
         return cls(group) if hasattr(group, "communicator") else None
 
-    @property
-    def python_us(self) -> float:
-        return (self._all_ns - self._native_ns) / 1e3 / max(1, self.calls)
+    def lap(self, step: Callable[[], object]) -> float:
+        """Microseconds per bucket of one step."""
+        self.buckets = self._ns = 0
+        step()
+        return self._ns / 1e3 / self.buckets
 
     def _timed(self, function: Any, *, counted: bool = False) -> Any:
         def timed(*arguments: Any, **named: Any) -> Any:
-            self.calls += counted
+            self.buckets += counted
+            if getattr(self._running, "inside", False):
+                return function(*arguments, **named)
+            self._running.inside = True
             start_ns = time.thread_time_ns()
             try:
                 return function(*arguments, **named)
             finally:
-                self._all_ns += time.thread_time_ns() - start_ns
+                self._ns += time.thread_time_ns() - start_ns
+                self._running.inside = False
 
         return timed
 
     def native(self, ns: int) -> None:
-        self._native_ns += ns
+        """Takes out a native call that this thread made inside."""
+        if getattr(self._running, "inside", False):
+            self._ns -= ns
 
 
 class _Timed:

@@ -1,0 +1,138 @@
+"""What the benchmarks of collectives make of their samples, and how they place ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.collectives import limited_link
+from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
+from bench.collectives.timing import Timing, interface_bytes, kernel_counters
+from bench.collectives.world import DLCP, GLOO, Place
+from bench.faults import Notes, Raised, faults_of
+
+
+def timing(times_s: list[float], *, cpu_s: float = 1.0, wire_bytes: int = 0, **engine: int) -> Timing:
+    return Timing(MIB, times_s, sum(times_s), cpu_s, 0, wire_bytes, {}, engine, {})
+
+
+def test_an_iteration_takes_as_long_as_its_slowest_rank() -> None:
+    sample = Sample(MIB, [timing([1.0, 2.0, 9.0]), timing([2.0, 1.0, 3.0])])
+    assert sample.times_s == [2.0, 2.0, 9.0]
+    assert sample.bandwidth_bps == 8 * MIB / 2.0
+    assert sample.time_s(99) == 9.0
+
+
+def test_processor_time_is_per_rank_and_gigabyte() -> None:
+    sample = Sample(MIB, [timing([1.0, 1.0], cpu_s=2.0), timing([1.0, 1.0], cpu_s=4.0)])
+    assert sample.cpu_s_per_gb == pytest.approx(3.0 / (2 * MIB / 1e9))
+
+
+def test_wire_and_repairs_are_shares() -> None:
+    sample = Sample(
+        MIB,
+        [
+            timing([1.0, 1.0], wire_bytes=3 * MIB, data_packets_sent=90, repair_packets_sent=3),
+            timing([1.0, 1.0], wire_bytes=7 * MIB, data_packets_sent=10, repair_packets_sent=7),
+        ],
+    )
+    assert sample.wire_ratio == 1.5  # of the first rank's host
+    assert sample.repair_ratio == 0.1
+
+
+def test_ratios_are_of_the_same_repetition() -> None:
+    found = Comparison()
+    for backend, times_s in ((GLOO, (4.0, 9.0)), (DLCP, (2.0, 3.0))):
+        for time_s in times_s:
+            found.add(backend, "here", [[timing([time_s])], [timing([time_s])]])
+    ratio = found.ratio(GLOO, DLCP, "here", MIB, lambda sample: sample.time_s(50))
+    assert (ratio.low, ratio.high) == (2.0, 3.0)
+
+
+def test_wrong_results_are_said_loudly() -> None:
+    found = Comparison()
+    wrong = Timing(MIB, [1.0], 1.0, 1.0, 5, 0, {}, {}, {})
+    found.add(DLCP, "here", [[wrong], [timing([1.0])]])
+    assert found.notes() == ["WRONG: here, dlcp, 1 MB: 5 elements"]
+
+
+def test_utilisation_of_a_link_that_is_full() -> None:
+    # 64 MB between two ranks cross once each way: 46 348 datagrams' worth of 1448 bytes, 1514 on the link.
+    needed_s = 8 * 64 * MIB * 1514 / 1448 / 1e9
+    assert limited_link.utilisation(GLOO, 2, 64 * MIB, needed_s) == pytest.approx(1.0)
+    # Of four ranks in a ring, half as much again.
+    assert limited_link.utilisation(GLOO, 4, 64 * MIB, needed_s) == pytest.approx(1.5)
+    assert limited_link.PAYLOAD_BYTES["dlcp"] + limited_link.OWN_BYTES == 1472
+
+
+def test_sizes_as_people_write_them() -> None:
+    assert [size_words(n) for n in (4 * KIB, 256 * KIB, MIB, 64 * MIB)] == ["4 KB", "256 KB", "1 MB", "64 MB"]
+
+
+def test_counters_of_this_namespace_are_found() -> None:
+    assert {"RetransSegs", "RcvbufErrors", "TCPTimeouts"} <= kernel_counters().keys()
+    assert interface_bytes("lo") >= 0
+    with pytest.raises(LookupError, match="no interface dlcp-none"):
+        interface_bytes("dlcp-none")
+
+
+def test_ranks_are_placed_in_blocks() -> None:
+    class FakeLab:
+        hosts = 2
+        addresses = ("10.77.0.1", "10.77.0.2")
+
+        def namespace(self, host: int) -> str:
+            return f"host{host}"
+
+    place = Place.of_lab(FakeLab(), 4)  # type: ignore[arg-type]
+    assert place.namespaces == ("host0", "host0", "host1", "host1")
+    assert place.address == "10.77.0.1"
+
+
+def test_notes_are_shared_by_all_who_open_them(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.touch()
+    judge, rank = Notes(path, 3), Notes(path, 3)
+    rank.begin(2, 7)
+    rank.end(2, 6)
+    assert judge.of(2) == (7, 6)
+    assert judge.of(0) == (0, 0)
+
+
+GOOD = (
+    "all_reduce(f32, 8 elements, sum), operation 5 of group 0, on rank 1 at 10.0.0.2:7 (host a, eth-lab, process 3),"
+    " was not over after 3 s. It waited for rank 2 at 10.0.0.3:8. See whether process 4 is alive."
+)
+
+
+def complaints(
+    text: str = GOOD, *, culprit: int | None = 2, late_s: float = 0.5, sequence: int = 5
+) -> list[str]:
+    said = Raised("CollectiveTimeoutError", text, "all_reduce", sequence, culprit, late_s)
+    return list(faults_of(said, rank=1, victim=2))
+
+
+def test_an_error_in_full_and_in_time_is_well() -> None:
+    assert complaints() == []
+
+
+@pytest.mark.parametrize(
+    ("without", "complaint"),
+    [
+        ("all_reduce(", "does not name the operation"),
+        ("operation 5", "sequence number"),
+        (" at 10.0.0.3:8", "the address of the rank that was struck"),
+        ("eth-lab", "no interface"),
+        ("See whether", "what to look at"),
+    ],
+)
+def test_an_error_that_leaves_something_out_is_not(without: str, complaint: str) -> None:
+    (said,) = complaints(GOOD.replace(without, ""))
+    assert complaint in said
+
+
+def test_an_error_that_is_late_or_names_another_rank_is_not() -> None:
+    assert complaints(late_s=1.1) == ["raised more than 1 s after the timeout"]
+    assert complaints(culprit=3) == ["the error does not name the rank that was struck"]
+    assert complaints(culprit=None) == ["the error does not name the rank that was struck"]
