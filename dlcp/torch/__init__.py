@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from dlcp.torch.registration import BACKEND_NAME, register
 
 if TYPE_CHECKING:
+    from dlcp.torch.barriers import monitored_barrier
     from dlcp.torch.hooks import bfloat16_compress_hook, fp16_compress_hook
-    from dlcp.torch.monitored_barrier import monitored_barrier
     from dlcp.torch.options import Options
     from dlcp.torch.process_group import ProcessGroup
 
@@ -40,7 +40,7 @@ _LATER = {
     "ProcessGroup": "process_group",
     "bfloat16_compress_hook": "hooks",
     "fp16_compress_hook": "hooks",
-    "monitored_barrier": "monitored_barrier",
+    "monitored_barrier": "barriers",
 }
 
 
@@ -49,7 +49,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    # Kept here under its own name: a submodule of the same name (monitored_barrier) would hide it otherwise.
     value = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
     globals()[name] = value
     return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
@@ -33,6 +34,8 @@ class SharedJob:
     def __init__(self, job: Job, settings: Settings | None) -> None:
         self.job = job
         self.settings = settings
+        # Of the groups that use it, and those that are about to be opened.
+        self._communicators: list[Communicator] = []
         self._users = 0
         self._pid = os.getpid()
         with _lock:
@@ -56,16 +59,21 @@ class SharedJob:
             self._users += 1
         try:
             ours = cast("OurStore", store)
-            return self.job.open_communicator(name, members, store=ours, timeout_s=timeout_s)
+            communicator = self.job.open_communicator(name, members, store=ours, timeout_s=timeout_s)
         except BaseException:
             self._leave()
             raise
+        with _lock:
+            self._communicators.append(communicator)
+        return communicator
 
     def release(self, communicator: Communicator) -> None:
         """Closes the communicator, and the job if nobody else uses it."""
         if os.getpid() != self._pid:
             return
         try:
+            with _lock:
+                self._communicators.remove(communicator)
             communicator.close()
         finally:
             self._leave()
@@ -76,6 +84,12 @@ class SharedJob:
             last = self._users == 0
         if last:
             self.close()
+
+    def abort(self, reason: str) -> None:
+        """Gives up what is under way in every group, and tells the other ranks why."""
+        if os.getpid() == self._pid:
+            for communicator in list(self._communicators):
+                communicator.abort(reason)
 
     def close(self) -> None:
         """Closes the job, whoever uses it. May be called again."""
@@ -105,5 +119,11 @@ def _at_exit() -> None:
     # jobs end first, which fails what is still under way; then the threads that complete futures have nothing left.
     from dlcp.torch import callbacks
 
+    # Set by the interpreter when it has printed an uncaught exception, Ctrl-C among them. Without one, what is under
+    # way may end well, and closing gives it the time.
+    uncaught = getattr(sys, "last_value", None)
+    if uncaught is not None:
+        for shared in list(_open):
+            shared.abort(f"the program ended with {type(uncaught).__name__}")
     close_all()
     callbacks.pool.close()

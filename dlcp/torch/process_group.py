@@ -473,8 +473,8 @@ class ProcessGroup(dist.ProcessGroup):
         return self._work("barrier", [operation], [], CopyBack())
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that names the ranks that did not come. Blocks; see dlcp.torch.monitored_barrier."""
-        from dlcp.torch.monitored_barrier import run
+        """A barrier that names the ranks that did not come. Blocks; as dlcp.torch.monitored_barrier."""
+        from dlcp.torch.barriers import run
 
         run(self, timeout, wait_all_ranks)
 

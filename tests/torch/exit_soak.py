@@ -1,0 +1,228 @@
+"""Short runs to the interpreter's very end, in every way a program ends.
+
+    python -m tests.torch.exit_soak --runs 200
+
+Each run is a world of two ranks. They are forked from this process, which has imported torch and done nothing else, and
+end as programs do, through the interpreter's own shutdown: threads, atexit, module teardown. A run is wrong if a rank
+does not end in time, ends otherwise than its scenario says, or leaves a word on standard error that it should not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+import dlcp.torch.process_group  # noqa: F401  # loaded once, before the forks
+
+RUN_LIMIT_S = 60.0
+# What nobody may see. A scenario's own words on standard error are allowed.
+FORBIDDEN = (
+    "terminate called",
+    "Aborted",
+    "Fatal Python error",
+    "Segmentation",
+    "Exception ignored",
+    "dlcp-callback",
+    "a callback of a collective failed",
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    run: Callable[[], Any]
+    # As os.waitstatus_to_exitcode has it: below 0 is a signal's number.
+    ends_with: int = 0
+    words: tuple[str, ...] = ()
+
+
+def init() -> None:
+    dist.init_process_group("dlcp")
+    dist.all_reduce(torch.ones(1000))
+
+
+def destroyed() -> None:
+    init()
+    dist.destroy_process_group()
+
+
+def left_open() -> None:
+    init()
+
+
+def twice() -> None:
+    for _ in range(2):
+        init()
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def subgroups_left_open() -> None:
+    init()
+    groups = [dist.new_group([0, 1]) for _ in range(3)]
+    for group in groups:
+        dist.all_reduce(torch.ones(10), group=group)
+
+
+def works_nobody_waits_for() -> None:
+    init()
+    for _ in range(20):
+        dist.all_reduce(torch.ones(10_000), async_op=True)
+
+
+def futures_nobody_waits_for() -> None:
+    init()
+    for _ in range(20):
+        future = dist.all_reduce(torch.ones(10_000), async_op=True).get_future()
+        future.then(lambda done: done.value()[0] * 2)
+
+
+def callback_that_still_runs() -> None:
+    init()
+    future = dist.all_reduce(torch.ones(10), async_op=True).get_future()
+    future.then(lambda _: time.sleep(0.3))
+
+
+def callback_that_starts_a_collective() -> None:
+    init()
+    future = dist.all_reduce(torch.ones(10), async_op=True).get_future()
+    future.then(lambda _: dist.all_reduce(torch.ones(10))).wait()
+
+
+def receive_that_never_comes() -> None:
+    init()
+    dist.irecv(torch.ones(10), 1 - dist.get_rank())
+
+
+def uncaught() -> None:
+    init()
+    raise ZeroDivisionError("on purpose")
+
+
+def ctrl_c() -> None:
+    init()
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    dist.recv(torch.ones(10), 1 - dist.get_rank())
+
+
+def exit_call() -> NoReturn:
+    init()
+    sys.exit(7)
+
+
+SCENARIOS = {
+    scenario.run.__name__: scenario
+    for scenario in (
+        Scenario(destroyed),
+        Scenario(left_open),
+        Scenario(twice),
+        Scenario(subgroups_left_open),
+        Scenario(works_nobody_waits_for),
+        Scenario(futures_nobody_waits_for),
+        Scenario(callback_that_still_runs),
+        Scenario(callback_that_starts_a_collective),
+        Scenario(receive_that_never_comes),
+        Scenario(uncaught, 1, ("ZeroDivisionError: on purpose",)),
+        Scenario(ctrl_c, -signal.SIGINT, ("KeyboardInterrupt",)),
+        Scenario(exit_call, 7),
+    )
+}
+
+
+class Finished(Exception):  # noqa: N818  # not an error: how a forked rank leaves the loop that forked it
+    """A rank has done its part; the interpreter may end with this status."""
+
+
+def run(scenario: Scenario, folder: Path) -> list[str]:
+    """Runs one world; what was wrong with it. In the ranks themselves it does not return."""
+    pids = []
+    for rank in range(2):
+        pid = os.fork()
+        if pid == 0:
+            be_rank(rank, scenario, folder)
+            raise Finished
+        pids.append(pid)
+    return [complaint for rank, pid in enumerate(pids) if (complaint := judge(rank, pid, scenario, folder))]
+
+
+def be_rank(rank: int, scenario: Scenario, folder: Path) -> None:
+    with (folder / f"{rank}.err").open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    init_process_group = dist.init_process_group
+
+    def of_this_run(backend: str) -> None:
+        of_this_run.count += 1
+        where = f"file://{folder}/store{of_this_run.count}"
+        init_process_group(backend, init_method=where, rank=rank, world_size=2)
+
+    of_this_run.count = 0
+    dist.init_process_group = of_this_run
+    scenario.run()
+
+
+def judge(rank: int, pid: int, scenario: Scenario, folder: Path) -> str:
+    end_s = time.monotonic() + RUN_LIMIT_S
+    hangs = False
+    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > end_s:
+            hangs = True
+            os.kill(pid, signal.SIGKILL)
+            ended = os.waitpid(pid, 0)
+            break
+        time.sleep(0.01)
+    code = os.waitstatus_to_exitcode(ended[1])
+    text = (folder / f"{rank}.err").read_text(errors="replace")
+    wrong = []
+    if hangs:
+        wrong.append(f"did not end within {RUN_LIMIT_S:g} s")
+    elif code != scenario.ends_with:
+        wrong.append(f"ended with {code} instead of {scenario.ends_with}")
+    wrong += [f"said {word!r}" for word in FORBIDDEN if word in text]
+    wrong += [f"did not say {word!r}" for word in scenario.words if word not in text]
+    if not scenario.words and "Traceback" in text:
+        wrong.append("said 'Traceback'")
+    return f"rank {rank} {', '.join(wrong)}:\n{text}" if wrong else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=2 * len(SCENARIOS))
+    parser.add_argument("--only", choices=SCENARIOS, action="append", help="may be given several times")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    names = arguments.only or list(SCENARIOS)
+    bad = 0
+    for number in range(arguments.runs):
+        name = names[number % len(names)]
+        # No `with`: the ranks would leave by its end too.
+        folder = Path(tempfile.mkdtemp(prefix="dlcp-exit-"))
+        wrong = run(SCENARIOS[name], folder)
+        shutil.rmtree(folder)
+        if wrong:
+            bad += 1
+            print(f"run {number}, {name}:", *wrong, sep="\n", flush=True)
+    print(f"{arguments.runs} runs, {bad} wrong", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    try:
+        status = main()
+    except Finished:
+        status = 0
+    if status:
+        sys.exit(status)

@@ -1,0 +1,229 @@
+"""Groups over time: made again, left open, in odd company, under torchrun; and how programs end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dlcp import errors
+from tests.torch import exit_soak, ranks
+
+# --- making groups ------------------------------------------------------------------------------------------
+
+
+def summed(group: dist.ProcessGroup | None = None) -> float:
+    tensor = torch.ones(100)
+    dist.all_reduce(tensor, group=group)
+    return float(tensor[0])
+
+
+def again() -> None:
+    # On one store, as under torchrun: what the first left there is not the second's.
+    for _ in range(3):
+        dist.init_process_group("dlcp")
+        group = dist.new_group([0, 1])
+        assert summed() == summed(group) == 2.0
+        dist.destroy_process_group()
+    assert threading.active_count() <= 2 + callback_threads()
+
+
+def callback_threads() -> int:
+    return sum(thread.name.startswith("dlcp-callback") for thread in threading.enumerate())
+
+
+def test_init_after_destroy() -> None:
+    ranks.run(again, backend=None)
+
+
+def beside_gloo() -> None:
+    # The default group is Gloo's: a group of dlcp opens a job of its own.
+    for members in ([0, 1, 2], [2, 0]):
+        group = dist.new_group(members, backend="dlcp", sort_ranks=False)
+        if dist.get_rank() in members:
+            assert dist.get_backend(group) == "dlcp"
+            assert summed(group) == len(members)
+            dist.destroy_process_group(group)
+
+
+def test_group_of_dlcp_in_a_world_of_gloo() -> None:
+    ranks.run(beside_gloo, 3, backend="gloo")
+
+
+def mixed() -> None:
+    assert summed() == 2.0
+    dist.barrier()
+    gathered: list[object] = [None, None]
+    dist.all_gather_object(gathered, dist.get_rank())
+    assert gathered == [0, 1]
+
+
+@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:dlcp", "cpu:dlcp,cuda:gloo", "cpu:dlcp", "cuda:dlcp"])
+def test_mixed_backends(backend: str) -> None:
+    ranks.run(mixed, backend=backend)
+
+
+def world_of_one() -> None:
+    tensor = torch.arange(4.0)
+    dist.all_reduce(tensor)
+    dist.broadcast(tensor, 0)
+    outputs = [torch.empty(4)]
+    dist.all_gather(outputs, tensor)
+    assert torch.equal(outputs[0], torch.arange(4.0))
+    dist.reduce_scatter(output := torch.empty(4), [tensor])
+    assert torch.equal(output, tensor)
+    dist.all_to_all_single(output, tensor)
+    dist.barrier()
+    assert dist.all_reduce(tensor, async_op=True).get_future().wait()[0] is tensor
+    dist.isend(tensor, 0)
+    dist.irecv(output, 0).wait()
+
+
+def test_world_of_one() -> None:
+    ranks.run(world_of_one, 1)
+
+
+def shared_job() -> None:
+    import dlcp.torch
+
+    world = dist.group.WORLD
+    plain = dist.new_group([0, 1])
+    assert plain.communicator.job is world.communicator.job
+    # Settings of its own need an endpoint of their own.
+    other = dist.new_group([0, 1], pg_options=dlcp.torch.Options(max_datagram_bytes=1472))
+    assert other.communicator.job is not world.communicator.job
+    assert other.communicator.job.settings.max_datagram_bytes == 1472
+    assert summed(plain) == summed(other) == 2.0
+    dist.destroy_process_group(other)
+    assert other.communicator.job.closed
+    assert not world.communicator.job.closed
+    with pytest.raises((errors.ClosedError, errors.CollectiveError)):
+        summed(other)
+
+
+def test_subgroups_share_the_job() -> None:
+    ranks.run(shared_job)
+
+
+def options() -> None:
+    import dlcp.torch
+
+    for given in (
+        dlcp.torch.Options(algorithm="ring", traffic_class=3, segmentation_offload=False),
+        {"algorithm": "all_reduce=direct,broadcast=tree"},
+    ):
+        dist.init_process_group("dlcp", pg_options=given)
+        assert summed() == 2.0
+        dist.broadcast(torch.ones(3), 0)
+        dist.destroy_process_group()
+    with pytest.raises(errors.SettingsError, match="did you mean"):
+        dlcp.torch.Options(interfacee="eth0")
+    with pytest.raises(errors.TrafficClassError, match="0 to 6"):
+        dlcp.torch.Options(traffic_class=7)
+    with pytest.raises(errors.ArgumentError, match="ring"):
+        dlcp.torch.Options(algorithm="rings")
+
+
+def test_options() -> None:
+    ranks.run(options, backend=None)
+
+
+def by_variables() -> int:
+    assert summed() == 2.0
+    return int(dist.group.WORLD.communicator.job.settings.max_datagram_bytes)
+
+
+def test_variables_are_settings() -> None:
+    environment = {"DLCP_MAX_DATAGRAM_BYTES": "1472", "DLCP_SHM": "0"}
+    assert ranks.run(by_variables, environment=environment) == [1472, 1472]
+
+
+def group_timeout() -> tuple[float, float]:
+    dist.init_process_group("dlcp", timeout=timedelta(seconds=77))
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=33))
+    found = dist.group.WORLD.communicator.timeout_s, group.communicator.timeout_s
+    dist.destroy_process_group()
+    return found
+
+
+def test_timeout_of_each_group() -> None:
+    assert ranks.run(group_timeout, backend=None) == [(77.0, 33.0)] * 2
+
+
+def detail() -> None:
+    assert dist.get_debug_level() == dist.DebugLevel.DETAIL
+    assert summed() == 2.0
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    model(torch.ones(2, 4)).sum().backward()
+    outputs = [torch.empty(rank + 1) for rank in range(2)]
+    dist.all_gather(outputs, torch.ones(dist.get_rank() + 1))
+
+
+def test_distributed_debug_detail() -> None:
+    ranks.run(detail, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+
+
+# --- torchrun -----------------------------------------------------------------------------------------------
+
+SCRIPT = """
+    import os, sys, torch, torch.distributed as dist
+    import dlcp.torch
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    dist.init_process_group("dlcp")
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    if attempt == 0 and dist.get_rank() == 1 and len(sys.argv) > 1:
+        os._exit(3)
+    dist.barrier()
+    print(f"attempt {attempt}: rank {dist.get_rank()} has {tensor[0]:g}", flush=True)
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("fails_first", [False, True], ids=["plain", "restarted"])
+def test_torchrun(tmp_path: Path, fails_first: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    line = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+    ]
+    done = subprocess.run(
+        [*line, "--monitor-interval=0.1", str(script), *(["fail"] if fails_first else [])],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=100,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "DLCP_PEER_TIMEOUT_S": "5", "PYTHONPATH": str(Path.cwd())},
+    )
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert f"attempt {int(fails_first)}: rank {rank} has 2" in done.stdout
+
+
+# --- the end ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_programs_end_cleanly() -> None:
+    """Each way of ending once; `python -m tests.torch.exit_soak --runs 200` is for more."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.torch.exit_soak", "--runs", str(len(exit_soak.SCENARIOS))],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
