@@ -12,7 +12,7 @@ import numpy as np
 
 from dlcp.train.errors import TrainError
 
-# Enough that a minute of training never sees a byte twice, little enough to be read at once.
+# All kinds of modules, and little enough to be read at once by every rank.
 TEXT_BYTES_MAX = 6_000_000
 TEXT_BYTES_MIN = 200_000
 

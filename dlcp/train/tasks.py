@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-# Kept out of the training of both models; drawn once, the same for every seed.
-SPLIT_SEED = 20_080_844
+# Draws what is kept out of the training: the same for every seed of a run, so that their accuracies compare.
+SPLIT_SEED = 8445
 
 
 class Task(Protocol):
