@@ -110,7 +110,10 @@ def test_different_operations_are_found_and_both_are_named(pair: World) -> None:
 def test_mismatch_is_found_on_both_ranks(
     pair: World, calls: tuple[Callable[[Communicator], Any], ...]
 ) -> None:
-    for error in outcomes(pair, pair.open(), *calls):
+    """By its own operation, or, if that only sends and has left already, by the next."""
+    groups = pair.open()
+    for rank, error in enumerate(outcomes(pair, groups, *calls)):
+        error = error or error_of(groups[rank].barrier)
         assert isinstance(error, errors.MismatchError), error
         assert "as operation 0 of the group" in str(error)
 
