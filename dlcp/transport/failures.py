@@ -229,8 +229,8 @@ def _peer_failed(what: str, result: Mapping[str, Any], scene: Scene, told: bool)
             reason = f"{member.name} gave its part of it up. Look at the end of its log for the reason"
         case other:
             reason = (
-                f"{member.name} is lost to it{_in_brackets(other)}. Look at the end of its log, and run `dlcp doctor` on"
-                " both hosts"
+                f"{member.name} is lost to it{_in_brackets(other)}. Look at the end of its log, and run `dlcp doctor`"
+                " on both hosts"
             )
     return f"{what} failed: {by}{reason.rstrip('.')}. {_MIXED}"
 
