@@ -85,7 +85,7 @@ class Comparison:
         pairs = zip(self.samples(over, place, nbytes), self.samples(under, place, nbytes), strict=True)
         return Figure.of([of(a) / of(b) for a, b in pairs])
 
-    def table(self, title: str) -> Table:
+    def table(self, title: str, *, own_wire: bool = True) -> Table:
         columns = ["", "size", "times", "p50 ms", "p99 ms", "longest", "GB/s", "CPU s/GB", "wire", "repaired"]
         table = Table(title, columns)
         for (backend, place, nbytes), samples in sorted(self._samples.items(), key=lambda item: item[0][1:]):
@@ -98,7 +98,8 @@ class Comparison:
                 f"{max(max(sample.times_s) for sample in samples) * 1e3:.1f}",
                 Figure.of([sample.bandwidth_bps / 8e9 for sample in samples]).show(3),
                 Figure.of([sample.cpu_s_per_gb for sample in samples]).show(2),
-                Figure.of([sample.wire_ratio for sample in samples]).show(2),
+                # The loopback interface counts everybody's.
+                Figure.of([sample.wire_ratio for sample in samples]).show(2) if own_wire else "",
                 Figure.of([sample.repair_ratio for sample in samples]).show(4),
             )
         return table
@@ -112,7 +113,15 @@ class Comparison:
                 notes.append(f"WRONG: {place}, {backend}, {size_words(nbytes)}: {wrong} elements")
             trouble = {
                 name: sum(sample.engine(name) for sample in samples)
-                for name in ("lost_packets", "spurious_losses", "probes_sent", "held_packets", "bad_tag")
+                for name in (
+                    "lost_packets",
+                    "spurious_losses",
+                    "probes_sent",
+                    "held_packets",
+                    "bad_tag",
+                    "tx_dropped_packets",
+                    "rx_dropped_datagrams",
+                )
             }
             dropped = sum(sample.kernel.get("RcvbufErrors", 0) for sample in samples)
             trouble |= {"dropped at full sockets": dropped if "dlcp" in backend else 0}
@@ -123,8 +132,8 @@ class Comparison:
                 notes.append(f"{place}, {backend}, {size_words(nbytes)}: {said}{window}")
         return notes
 
-    def report(self, name: str, settings: dict[str, object], title: str) -> Report:
-        return Report(name, settings, [self.table(title)], [], self.notes())
+    def report(self, name: str, settings: dict[str, object], title: str, *, own_wire: bool = True) -> Report:
+        return Report(name, settings, [self.table(title, own_wire=own_wire)], [], self.notes())
 
 
 def alternate(

@@ -24,6 +24,7 @@ def run(*, quick: bool) -> Report:
         "shared_memory",
         {"repeats": repeats, "seconds each": seconds},
         "all-reduce of f32, slowest rank: median (lowest–highest)",
+        own_wire=False,
     )
     for words, place in places.items():
         if place.world == 2:

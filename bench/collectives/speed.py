@@ -24,6 +24,7 @@ def measure(name: str, ranks: Ranks, places: dict[str, Place], *, quick: bool) -
         name,
         {"repeats": repeats, "seconds each": seconds},
         "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
+        own_wire=all(place.interface != "lo" for place in places.values()),
     )
     for words, place in places.items():
         for backend, at_least in ((DLCP, FASTER), (DLCP_UNAUTHENTICATED, FASTER_UNAUTHENTICATED)):

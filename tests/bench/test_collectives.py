@@ -11,6 +11,7 @@ from bench.collectives.compare import KIB, MIB, Comparison, Sample, size_words
 from bench.collectives.timing import Timing, interface_bytes, kernel_counters
 from bench.collectives.world import DLCP, GLOO, Place
 from bench.faults import Notes, Raised, faults_of
+from dlcp.lab import Lab
 
 
 def timing(times_s: list[float], *, cpu_s: float = 1.0, wire_bytes: int = 0, **engine: int) -> Timing:
@@ -78,15 +79,9 @@ def test_counters_of_this_namespace_are_found() -> None:
 
 
 def test_ranks_are_placed_in_blocks() -> None:
-    class FakeLab:
-        hosts = 2
-        addresses = ("10.77.0.1", "10.77.0.2")
-
-        def namespace(self, host: int) -> str:
-            return f"host{host}"
-
-    place = Place.of_lab(FakeLab(), 4)  # type: ignore[arg-type]
-    assert place.namespaces == ("host0", "host0", "host1", "host1")
+    lab = Lab(hosts=2)  # only drawn, not built
+    place = Place.of_lab(lab, 4)
+    assert place.namespaces == tuple(lab.namespace(host) for host in (0, 0, 1, 1))
     assert place.address == "10.77.0.1"
 
 
