@@ -139,7 +139,8 @@ void CollectiveExecutor::Impl::produced(Time now, std::uint32_t slot, std::uint3
             case ScheduleOp::Kind::combine: combine_ready(now, slot, consumer, offset, offset + bytes, 0); break;
         }
     }
-    if (state.left_bytes == 0 && (plan.kind == ScheduleOp::Kind::combine || state.arrived)) step_over(running, step);
+    if (state.left_bytes == 0 && (plan.kind == ScheduleOp::Kind::combine || state.arrived))
+        step_over(running, step);
 }
 
 // Lets the blocks leave that have become complete by the bytes between offset and end.

@@ -21,6 +21,8 @@ constexpr std::uint64_t scratch_alignment = 64;
 
 // They all answer, and nobody is absent as far as they know: who knows better says so within this time.
 constexpr Duration word_time = milliseconds(700);
+// However it comes: an operation has ended within a second after its time was up.
+constexpr Duration longest_word_time = milliseconds(900);
 // A peer that gave up its part says why, or has said it to others.
 constexpr Duration reason_time = milliseconds(300);
 
@@ -87,6 +89,14 @@ bool CollectiveExecutor::Impl::open_group(Time now, std::uint32_t number, std::s
     group.peers.assign(members.size(), any_peer);
     group.told.assign(members.size(), false);
     listen(now, group);
+    // What others called in it before this rank opened it.
+    std::vector<Event> early;
+    std::erase_if(unopened_, [&](const Event& event) {
+        if (Tag::read(event.tag).group != number) return false;
+        early.push_back(event);
+        return true;
+    });
+    for (const Event& event : early) unexpected(now, event);
     return true;
 }
 
@@ -490,7 +500,9 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
             // Its group has failed, for a reason that it is about to tell; or it gave up this one message.
             running.doomed = true;
             running.result.culprit = member;
-            running.deadline = std::min(running.deadline, now + reason_time);
+            const Time reason = now + reason_time;
+            running.deadline = running.asked ? std::min(reason, running.asked_at + longest_word_time)
+                                             : std::min(reason, running.deadline);
             deadlines_.set(owner.slot, running.deadline);
         } else if (running.single && event.error != CommandError::peer_timeout) {
             fail_single(now, owner.slot, why);

@@ -130,6 +130,7 @@ private:
     std::unordered_map<std::uint64_t, std::uint32_t> listening_;  // receives of failures, to the group
     std::unordered_map<std::uint64_t, Discarded> discarded_;
     std::vector<std::uint32_t> closing_;  // groups
+    std::vector<Event> unopened_;         // messages for groups that are not open yet
     DeadlineHeap deadlines_;
     RingQueue<CollectiveId> over_;
     MemoryPool pool_;

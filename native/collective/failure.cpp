@@ -20,8 +20,8 @@ namespace {
 constexpr std::uint32_t magic = 0x4c494146;  // "FAIL"
 constexpr std::uint32_t word_bytes = 20;
 
-// Messages for collectives that have not started here, remembered per group. Beyond it the oldest is forgotten, and
-// a mismatch with it shows as a time-out.
+// Messages for collectives that have not started here, remembered per group, and those for groups that are not open.
+// Beyond it the oldest is forgotten, and a mismatch with it shows as a time-out.
 constexpr std::size_t most_early = 1024;
 
 }  // namespace
@@ -164,6 +164,10 @@ void CollectiveExecutor::Impl::unexpected(Time now, const Event& event) {
     const Tag tag = Tag::read(event.tag);
     Group* group = find_group(tag.group);
     if (tag.kind == TagKind::inquiry) return note_came(now, event);
+    if (group == nullptr && tag.kind == TagKind::collective) {
+        if (unopened_.size() >= most_early) unopened_.erase(unopened_.begin());
+        unopened_.push_back(event);
+    }
     if (group == nullptr || group->closing) return;
     if (group->failed) {
         // Nobody will ask for it. Words of failure are listened for.

@@ -65,8 +65,9 @@ Schedule::Schedule(std::uint32_t world_size, std::uint32_t rank, std::uint32_t i
                           std::to_string(max_messages));
         const std::size_t operands = op.operands.size();
         if (op.kind == Kind::send ? operands != 1 : op.kind == Kind::receive ? operands > 1 : operands < 1)
-            refuse(i, "has " + std::to_string(operands) + " operands; accepted: 1 to send, 0 or 1 to receive, at "
-                                                          "least 1 to combine");
+            refuse(i, "has " + std::to_string(operands) +
+                          " operands; accepted: 1 to send, 0 or 1 to receive, at "
+                          "least 1 to combine");
         for (const Chunk chunk : op.operands) {
             const std::uint32_t producer = producers.of(i, chunk);
             step.operands.push_back({chunk, producer});
