@@ -1,4 +1,4 @@
-"""Random worlds: many seeds of dlcp_property, and one seed, one trace."""
+"""Random worlds, of messages and of collectives: many seeds of dlcp_property, and one seed, one trace."""
 
 from __future__ import annotations
 
@@ -30,8 +30,16 @@ def test_property_random_worlds_hold(run: Run) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_property_same_seeds_same_trace(run: Run) -> None:
-    once, twice = (run("--seeds", "100", "--first", "20001", "--hash") for _ in range(2))
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_property_random_collectives_hold(run: Run) -> None:
+    result = run("--collectives", "--seeds", "2500")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("mode", [[], ["--collectives"]], ids=["messages", "collectives"])
+def test_property_same_seeds_same_trace(run: Run, mode: list[str]) -> None:
+    once, twice = (run(*mode, "--seeds", "100", "--first", "20001", "--hash") for _ in range(2))
     assert once.returncode == 0, once.stdout
     assert "hash" in once.stdout
     assert once.stdout == twice.stdout

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives.hpp"
 #include "scenario.hpp"
 #include "table.hpp"
 
@@ -24,12 +25,15 @@ using dlcp::test::Verdict;
 constexpr unsigned hang_seconds = 60;       // of real time for one seed: far above the slowest
 constexpr std::uint64_t max_failures = 10;  // shown; then the rest is not run
 constexpr std::uint64_t twice_every = 64;   // seeds of which one is run twice, to compare its traces
+constexpr std::uint64_t other_network_every =
+    8;  // … of which one is run on another network, to compare its results
 
 const char* usage =
-    "usage: dlcp_property [--seeds N] [--first S] [--jobs J] [--progress]\n"
-    "       dlcp_property --seed S [--trace] [--hash]\n"
+    "usage: dlcp_property [--collectives] [--seeds N] [--first S] [--jobs J] [--progress]\n"
+    "       dlcp_property [--collectives] --seed S [--trace] [--hash]\n"
     "       dlcp_property --table\n"
     "\n"
+    "  --collectives  of collectives; otherwise of messages\n"
     "  --seeds N   run N random scenarios (default 1000), seeds S, S+1, …\n"
     "  --first S   the first seed (default 1)\n"
     "  --jobs J    processes (default: one per core)\n"
@@ -48,9 +52,17 @@ struct Shared {
     std::uint64_t hash;
 };
 
+// What is run: set once, before anything starts.
+bool collectives = false;
+
+Verdict run_seed(std::uint64_t seed, std::FILE* trace) {
+    if (collectives) return dlcp::test::run_collectives(seed, trace);
+    return dlcp::test::run(dlcp::test::make_scenario(seed), trace);
+}
+
 void report_failure(std::uint64_t seed, const std::string& what) {
-    std::printf("FAILED seed %" PRIu64 ": %s\n  replay: dlcp_property --seed %" PRIu64 " --trace\n", seed,
-                what.c_str(), seed);
+    std::printf("FAILED seed %" PRIu64 ": %s\n  replay: dlcp_property %s--seed %" PRIu64 " --trace\n", seed,
+                what.c_str(), collectives ? "--collectives " : "", seed);
     std::fflush(stdout);
 }
 
@@ -58,15 +70,20 @@ void run_share(std::uint64_t first, std::uint64_t last, std::uint64_t stride, Sh
     for (std::uint64_t seed = first; seed < last && shared.failures < max_failures; seed += stride) {
         shared.seed = seed;
         alarm(hang_seconds);
-        const auto scenario = dlcp::test::make_scenario(seed);
-        const Verdict verdict = dlcp::test::run(scenario, nullptr);
+        const Verdict verdict = run_seed(seed, nullptr);
         if (!verdict.failure.empty()) {
             ++shared.failures;
             report_failure(seed, verdict.failure);
         } else if (seed % twice_every == 0) {
-            if (dlcp::test::run(scenario, nullptr).trace_hash != verdict.trace_hash) {
+            if (run_seed(seed, nullptr).trace_hash != verdict.trace_hash) {
                 ++shared.failures;
                 report_failure(seed, "the second run went another way than the first");
+            }
+        } else if (collectives && seed % other_network_every == 0 && verdict.all_done) {
+            const Verdict other = dlcp::test::run_collectives(seed, ~seed, nullptr);
+            if (!other.failure.empty() || other.result_hash != verdict.result_hash) {
+                ++shared.failures;
+                report_failure(seed, "packets that move otherwise give another result: " + other.failure);
             }
         }
         shared.packets += verdict.packets;
@@ -145,7 +162,7 @@ int run_many(std::uint64_t first, std::uint64_t seeds, std::uint64_t jobs, bool 
 }
 
 int run_one(std::uint64_t seed, bool trace, bool hash) {
-    const Verdict verdict = dlcp::test::run(dlcp::test::make_scenario(seed), trace ? stdout : nullptr);
+    const Verdict verdict = run_seed(seed, trace ? stdout : nullptr);
     if (hash) std::printf("hash %016" PRIx64 "\n", verdict.trace_hash);
     std::printf("seed %" PRIu64 ": %" PRIu64 " packets, %s\n", seed, verdict.packets,
                 verdict.failure.empty() ? "passed" : verdict.failure.c_str());
@@ -185,6 +202,8 @@ int main(int argc, char** argv) {
             trace = true;
         } else if (word == "--hash") {
             hash = true;
+        } else if (word == "--collectives") {
+            collectives = true;
         } else if (word == "--table") {
             table = true;
         } else {

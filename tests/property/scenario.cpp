@@ -359,7 +359,7 @@ public:
         }
         wind_down();
         world_.finish();
-        return {world_.failure(), world_.trace_hash(), world_.network().count(Fate::sent), world_.now()};
+        return {world_.failure(), world_.trace_hash(), world_.network().count(Fate::sent), world_.now(), 0, false};
     }
 
 private:

@@ -58,6 +58,9 @@ struct Verdict {
     std::uint64_t trace_hash = 0;
     std::uint64_t packets = 0;
     Time end;
+    // Of collectives only: what was computed, however the packets went, and whether no rank was to go wrong.
+    std::uint64_t result_hash = 0;
+    bool all_done = false;
 };
 Verdict run(const Scenario& scenario, std::FILE* trace);
 
