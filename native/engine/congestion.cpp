@@ -13,7 +13,7 @@ namespace {
 //
 // Per round trip: marked share F moves an average a (DCTCP, RFC 8257 section 3.3, g = 1/16) and the window shrinks by
 // a/2; else a median queueing delay above the target shrinks it by 0.8 x the relative excess, at most by half (Swift,
-// SIGCOMM'20 section 3.3); else it grows by eight packets, and by up to a quarter of itself the further the delay is
+// SIGCOMM'20 section 3.3); else it grows by eight packets, and by up to a sixteenth of itself the further the delay is
 // below half the target, so that a free link is found within a few round trips while equal flows converge through
 // the constant term. The median of a round is used, not the last sample: with spraying the last sample is one path's
 // (MSwift, arXiv 2509.07907).
@@ -95,9 +95,12 @@ private:
             window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / delay.value);
             slow_start_ = false;
         } else if (round_lost_ > 0 && delay * 4 > target_) {
-            // Loss with a queue before it is likely a full buffer, smaller than the target: give way, as those do who
-            // lose more. 0.7 is CUBIC's (RFC 9438 section 4.6), half of that for a stray loss.
-            window_ -= window_ * (lossy ? 30 : 15) / 100;
+            // Loss with a queue before it may be a full buffer, smaller than the target: give way, as those do who
+            // lose more. 0.7 is CUBIC's (RFC 9438 section 4.6). A stray loss tells little, and what it takes costs twice
+            // where data goes both ways through plain queues: acknowledgements wait behind the other side's data, so
+            // whoever has the smaller window gets the link in proportion to the two windows only. 3 % in place of 15
+            // took an all-reduce at 1 % random loss from 0.87 of its link to 0.92 (1 Gbit/s, 1 MB queue, virtual time).
+            window_ -= window_ * (lossy ? 30 : 3) / 100;
             slow_start_ = false;
         } else if (lossy) {
             window_ -= std::min(window_ / 2, (window_ * lost) >> 16);
@@ -107,7 +110,7 @@ private:
             // Only with the queue less than half full: near the target the constant term alone acts, or flows that
             // share a queue would keep the shares they came with.
             const std::int64_t half = target.value / 2;
-            if (delay.value >= 0 && delay.value < half) window_ += window_ / 4 * (half - delay.value) / half;
+            if (delay.value >= 0 && delay.value < half) window_ += window_ / 16 * (half - delay.value) / half;
         }
         round_acked_ = round_lost_ = 0;
         round_packets_ = round_ce_ = 0;

@@ -147,6 +147,7 @@ private:
     // recovery.cpp
     void handle_ack(Time now, Peer& peer, const wire::Ack& ack);
     void handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers, std::size_t count);
+    void note_loss_share(Peer& peer, const AckSample& sample);
     void judge_paths(Time now, Peer& peer);
     void report(Peer& peer, const AckSample& sample);
     void end_round(Peer& peer, std::uint64_t newest, AckSample& sample);

@@ -1,7 +1,8 @@
 // Acknowledgements, losses and timeouts: what became of each packet, and when to ask.
 //
 // A packet is lost when a later packet of its lane (path and class) has been acknowledged by more than the lane's
-// tolerance, when it is overdue while later packets have been acknowledged, or when a trimmed notice names it. If
+// tolerance, when one of another lane that was sent a reordering window later has been (RFC 8985), when it is overdue
+// while later packets have been acknowledged, or when a trimmed notice names it. If
 // nothing is heard at all, a probe asks (RFC 9002's probe timeout, on RFC 6298's estimate). A lost packet is watched
 // for a while: its late acknowledgement widens the tolerance. When probe after probe goes unanswered, what is in flight
 // is sent again without waiting for the answer.
@@ -16,6 +17,8 @@ namespace {
 
 // The tolerance doubles per spurious loss, up to a fraction of the window.
 constexpr std::uint64_t most_lane_tolerance = PacketWindow::width / 8;
+// So does the time by which a packet may overtake one of another lane. Beyond this only the estimate's deadline counts.
+constexpr Duration most_reorder_window = seconds(1);
 
 // Probe timeouts double, up to 2^6 of the first (and max_rto).
 constexpr std::uint32_t most_backoff = 6;
@@ -80,6 +83,7 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         peer.sent.resolve(n);
         progress = true;
         newest_sent = n;
+        peer.newest_acked_sent_at = std::max(peer.newest_acked_sent_at, p.sent_at);
         if (n == ack.largest) {
             const Duration rtt = now - p.sent_at - nanoseconds(ack.ack_delay_ns);
             peer.paths.on_rtt(p.path, rtt);
@@ -91,6 +95,7 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         if (p.lost) {
             ++counters_.spurious_losses;
             peer.lane_tolerance = std::min(peer.lane_tolerance * 2, most_lane_tolerance);
+            peer.reorder_window = std::min(peer.reorder_window * 2, most_reorder_window);
         }
         if (p.message_slot == SentPacket::no_message) continue;
         if (!p.lost) {
@@ -118,6 +123,7 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     detect_losses(now, peer);
     sample.lost = peer.lost_unreported;
     peer.lost_unreported = Bytes{0};
+    note_loss_share(peer, sample);
     // An answer that tells nothing about data is no progress: what is held at the peer is asked about less and less often.
     if (sample.acked_packets > 0 || sample.lost > Bytes{0}) {
         peer.timeouts = 0;
@@ -128,6 +134,15 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     if (progress) judge_paths(now, peer);
     refresh(peer);
     update_liveness(now, peer);
+}
+
+// A moving average over some 256 packets.
+void Endpoint::Impl::note_loss_share(Peer& peer, const AckSample& sample) {
+    const auto lost = static_cast<std::int64_t>(sample.lost.value / peer.datagram_bytes);
+    const std::int64_t packets = std::min<std::int64_t>(sample.acked_packets + lost, 64);
+    if (packets == 0) return;
+    const std::int64_t share = (lost << 16) / (sample.acked_packets + lost);
+    peer.loss_share += static_cast<std::int32_t>((share - peer.loss_share) * packets / 256);
 }
 
 // Leaves bad paths and takes back good ones, and tells the application.
@@ -180,11 +195,13 @@ void Endpoint::Impl::detect_losses(Time now, Peer& peer) {
     peer.loss_at = time_never;
     if (peer.largest_acked == 0) return;
     const Duration overdue = peer.rtt.timeout(config_.min_rto);
+    peer.reorder_window = std::max(peer.reorder_window, std::max(config_.min_rto, peer.rtt.min() / 4));
     for (std::uint64_t n = peer.sent.find(0); n + 1 < peer.largest_acked; n = peer.sent.find(n + 1)) {
         SentPacket& p = peer.sent[n];
         if (p.lost) continue;
         const std::uint64_t lane = peer.lane_acked[std::size_t{p.path} * wire::traffic_classes + p.traffic_class];
-        if (lane > n + peer.lane_tolerance || now - p.sent_at >= overdue)
+        if (lane > n + peer.lane_tolerance || now - p.sent_at >= overdue ||
+            peer.newest_acked_sent_at - p.sent_at >= peer.reorder_window)
             declare_lost(peer, n);
         else
             peer.loss_at = std::min(peer.loss_at, p.sent_at + overdue);

@@ -13,6 +13,10 @@ namespace {
 // ECN-capable transport (RFC 3168): a switch marks these instead of dropping them.
 constexpr std::uint8_t ect0 = 2;
 
+// Share of packets lost, in 2^-16, from which on the last packet of the last message is sent twice: 0.2 %. Below, the copies would
+// cost about as much as the waiting they save.
+constexpr std::int32_t loss_share_for_copies = (1 << 16) / 500;
+
 // Offset of the flags byte in the header, patched after a run is known to be the last.
 constexpr std::size_t flags_offset = 2;
 
@@ -97,6 +101,7 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
         std::uint32_t slot;
         std::uint32_t block;
         std::uint64_t number;
+        bool repair;
     };
     constexpr std::size_t longest_run = 64;  // segments in one kernel super-packet
     std::array<Taken, longest_run> taken;
@@ -177,7 +182,7 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
         packet.path = peer.run_path;
         packet.tos = static_cast<std::uint8_t>(config_.dscp[traffic_class] << 2 | (next.critical ? ect0 : 0));
         packet.flags = is_virtual ? DLCP_PACKET_VIRTUAL : 0;
-        taken[n++] = {slot, next.block, h.packet_number};
+        taken[n++] = {slot, next.block, h.packet_number, next.repair};
         bytes += datagram;
         peer.paths.on_sent(peer.run_path);
         counters_.data_bytes_sent += payload_bytes;
@@ -206,11 +211,9 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     counters_.header_bytes_sent += overhead * n;
 
     // An acknowledgement is asked for four times a window, and when nothing more follows for now.
-    bool more = bytes + peer.datagram_bytes <= allowed;
-    if (more) {
-        more = false;
-        for (const SendQueue& q : peer.queues) more |= !q.empty();
-    }
+    const bool queued = std::any_of(peer.queues.begin(), peer.queues.end(),
+                                    [](const SendQueue& q) { return !q.empty(); });
+    const bool more = queued && bytes + peer.datagram_bytes <= allowed;
     const bool request = !more || peer.unrequested_bytes * 4 >= window;
     if (request) peer.unrequested_bytes = 0;
     for (std::size_t i = 0; i < n; ++i) {
@@ -221,6 +224,13 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
         if (m.first_pass_over() && last_of_message) flags |= wire::flag::first_pass_over;
         if (request && i + 1 == n) flags |= wire::flag::ack_request;
         if (keyed) seal(peer, slots[i], slots[i].body, slots[i].body ? slots[i].body_bytes : 0, taken[i].number);
+    }
+    const Taken& last = taken[n - 1];
+    if (!queued && run_critical && !last.repair && peer.loss_share > loss_share_for_copies &&
+        outgoing_[last.slot].first_pass_over()) {
+        // Nothing follows that would show the loss of this one, and waiting for a probe takes several round trips.
+        outgoing_[last.slot].on_lost(last.block);
+        enqueue(last.slot, true);
     }
     update_liveness(now, peer);
     return n;
