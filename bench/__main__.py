@@ -31,6 +31,7 @@ MODULES = {
     "all_reduce_1g": "collectives.limited_link",
     "all_reduce_loss": "collectives.lossy_link",
     "shared_memory": "collectives.one_host",
+    "backend_overhead": "backend_overhead",
     "ddp": "ddp",
     "faults": "faults",
 }

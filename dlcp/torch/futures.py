@@ -130,11 +130,15 @@ class CollectiveFuture(torch.futures.Future[Any]):
 
     def complete(self, work: Callable[[], Any]) -> None:
         """Completes the future with what `work()` returns, or with the error that it raises."""
-        with cuda.on_streams_of(self._on):
-            try:
-                value = work()
-            except BaseException as error:
-                value = Failure(error)
+        try:
+            value = work()
+        except BaseException as error:
+            value = Failure(error)
+        if self._on:
+            # Who waits for the future waits for what these streams have been given so far.
+            with cuda.on_streams_of(self._on):
+                self.set_result(value)
+        else:
             self.set_result(value)
 
     def set_exception(self, result: Any) -> None:
@@ -146,7 +150,8 @@ class CollectiveFuture(torch.futures.Future[Any]):
         def run() -> None:
             with cuda.on_streams_of(self._on):
                 if self._on:
-                    # The streams of the callback wait for what is still under way on the device.
+                    # The callback's streams wait for what is still under way on the device; and what it starts on them
+                    # comes before whatever waits for its own future.
                     super(CollectiveFuture, self).wait()
                 tickets.run(ticket, task)
 

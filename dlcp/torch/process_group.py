@@ -25,7 +25,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import DebugLevel, PrefixStore, Store, get_debug_level
 
 from dlcp.errors import DlcpError
-from dlcp.torch import checks, dynamo, profiling, work
+from dlcp.torch import checks, dynamo, profiling
+from dlcp.torch import work as work_module
 from dlcp.torch.failures import for_torch
 from dlcp.torch.futures import tickets
 from dlcp.torch.jobs import SharedJob
@@ -166,7 +167,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._start(name, opts, memory, span(memory), dtype, op, factor=factor, **self._detail(memory))
             for memory, dtype in operands
         ]
-        return self._work(name, operations, result, back)
+        return self._work(name, opts, operations, result, back)
 
     def reduce(self, tensors: Sequence[Tensor], opts: Any) -> CollectiveWork:
         """The root's tensor becomes the reduction over all ranks; the others' stay as they are."""
@@ -179,7 +180,7 @@ class ProcessGroup(dist.ProcessGroup):
         memory = updatable(real, name, back) if root == self._rank else readable(real, name)
         dtype = data_type(memory.dtype, op, name)
         operation = self._start(name, opts, memory, span(memory), dtype, op, root, factor=factor)
-        return self._work(name, [operation], [tensor], back)
+        return self._work(name, opts, [operation], [tensor], back)
 
     def reduce_scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any = None
@@ -209,7 +210,7 @@ class ProcessGroup(dist.ProcessGroup):
             op,
             factor=factor,
         )
-        return self._work(name, [operation], [output], back)
+        return self._work(name, opts, [operation], [output], back)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> CollectiveWork:  # noqa: A002
         """As reduce_scatter of the input cut into one equal share per rank."""
@@ -234,7 +235,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._start(name, opts, (memory, whole), span(memory), span(whole), dtype, op, factor=factor)
             for memory, whole, dtype in operands
         ]
-        return self._work(name, operations, list(outputs), back)
+        return self._work(name, opts, operations, list(outputs), back)
 
     # --- gathering and spreading ----------------------------------------------------------------------------
 
@@ -250,7 +251,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._start(name, opts, memory, span(memory), root, agree=self._agree(memory))
             for memory in memories
         ]
-        return self._work(name, operations, tensors, back)
+        return self._work(name, opts, operations, tensors, back)
 
     def allgather(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
@@ -296,7 +297,7 @@ class ProcessGroup(dist.ProcessGroup):
             )
             for memories, own in operands
         ]
-        return self._work(name, operations, list(itertools.chain(*outputs)), back)
+        return self._work(name, opts, operations, list(itertools.chain(*outputs)), back)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> CollectiveWork:  # noqa: A002
         """The output becomes all ranks' inputs in the order of ranks; the input may be this rank's part of it."""
@@ -319,7 +320,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._start(name, opts, (memory, own), span(memory), span(own), agree=self._agree(own))
             for memory, own in operands
         ]
-        return self._work(name, operations, list(outputs), back)
+        return self._work(name, opts, operations, list(outputs), back)
 
     def gather(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any
@@ -349,7 +350,7 @@ class ProcessGroup(dist.ProcessGroup):
             root,
             agree=self._agree(own),
         )
-        return self._work(name, [operation], received, back)
+        return self._work(name, opts, [operation], received, back)
 
     def scatter(
         self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any
@@ -379,7 +380,7 @@ class ProcessGroup(dist.ProcessGroup):
             root,
             agree=self._agree(memory),
         )
-        return self._work(name, [operation], [output], back)
+        return self._work(name, opts, [operation], [output], back)
 
     def alltoall(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
@@ -403,7 +404,7 @@ class ProcessGroup(dist.ProcessGroup):
             [span(source) for source in sources],
             agree=type_words(inputs[0].dtype),
         )
-        return self._work(name, [operation], list(outputs), back)
+        return self._work(name, opts, [operation], list(outputs), back)
 
     def all_to_all_single(
         self,
@@ -430,7 +431,7 @@ class ProcessGroup(dist.ProcessGroup):
         operation = self._start(
             name, opts, (memory, source), targets, sources, agree=type_words(source.dtype)
         )
-        return self._work(name, [operation], [output], back)
+        return self._work(name, opts, [operation], [output], back)
 
     # --- between two ranks ----------------------------------------------------------------------------------
 
@@ -441,9 +442,9 @@ class ProcessGroup(dist.ProcessGroup):
         to, tag = checks.rank(dstRank, self._size, name, "destination"), checks.tag(tag, name)
         memory = readable(tensor, name)
         if to == self._rank:
-            return self._work(name, [self._to_self.send(memory, tag)], [tensor], CopyBack())
+            return self._work(name, None, [self._to_self.send(memory, tag)], [tensor], CopyBack())
         operation = self._start(name, None, memory, span(memory), to, tag)
-        return self._work(name, [operation], [tensor], CopyBack())
+        return self._work(name, None, [operation], [tensor], CopyBack())
 
     def recv(self, tensors: Sequence[Tensor], srcRank: int, tag: int = 0) -> CollectiveWork:  # noqa: N803
         """Receives a tensor of this size from one rank."""
@@ -463,14 +464,14 @@ class ProcessGroup(dist.ProcessGroup):
             operation = self._to_self.receive(memory, tag, self.communicator.timeout_s)
         else:
             operation = self._start(name, None, memory, span(memory), source, tag)
-        return self._work(name, [operation], [tensor], back)
+        return self._work(name, None, [operation], [tensor], back)
 
     # --- barriers -------------------------------------------------------------------------------------------
 
     def barrier(self, opts: Any = None) -> CollectiveWork:
         """Over when every rank of the group has come here."""
         operation = self._start("barrier", opts, None)
-        return self._work("barrier", [operation], [], CopyBack())
+        return self._work("barrier", opts, [operation], [], CopyBack())
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier that names the ranks that did not come. Blocks; as dlcp.torch.monitored_barrier."""
@@ -651,12 +652,15 @@ class ProcessGroup(dist.ProcessGroup):
         return type_words(tensor.dtype)
 
     def _work(
-        self, name: str, operations: Sequence[Operation], result: list[Tensor], back: CopyBack
+        self, name: str, opts: Any, operations: Sequence[Operation], result: list[Tensor], back: CopyBack
     ) -> CollectiveWork:
-        collective = CollectiveWork(tuple(operations), result, back)
+        work = CollectiveWork(operations, result, back)
+        if back and (opts is None or opts.asyncOp):
+            # Results must come back also where nobody waits, or only for the group's next barrier.
+            work.get_future()
         if profiling.is_recording():
-            profiling.record(name, collective)
-        return collective
+            profiling.record(name, work)
+        return work
 
     def _sparse_reducer(self) -> SparseReducer:
         from dlcp.torch.sparse import SparseReducer
@@ -671,4 +675,4 @@ def _op_of(opts: Any) -> Any:
     return dist.ReduceOp.SUM if opts is None else opts.reduceOp
 
 
-dynamo.skip(sys.modules[__name__], work)
+dynamo.skip(sys.modules[__name__], work_module)

@@ -45,6 +45,7 @@ _REDUCTIONS = {
     # With a factor.
     int(RedOpType.PREMUL_SUM): Reduction.SUM,
 }
+_SUM = RedOpType.SUM
 # What has a meaning on the real and imaginary parts alone.
 _LINEAR = {Reduction.SUM, Reduction.AVG}
 _BITWISE = {Reduction.BAND, Reduction.BOR, Reduction.BXOR}
@@ -212,6 +213,8 @@ def reduction(op: Any, operation: str) -> tuple[Reduction, float | None]:
 
     Raises ValueError: an operation that is none, or a factor that is not a number.
     """
+    if op == _SUM:
+        return Reduction.SUM, None
     kind = getattr(op, "op", op)
     try:
         found = _REDUCTIONS[int(kind)]
@@ -237,7 +240,7 @@ def data_type(dtype: torch.dtype, op: Reduction, operation: str) -> DataType:
     if found is None:
         accepted = ", ".join(str(item).removeprefix("torch.") for item in DATA_TYPES)
         raise TypeError(f"{operation}: dtype is {dtype}; accepted: {accepted}, complex with SUM and AVG")
-    if op in _BITWISE and dtype.is_floating_point:
+    if op is not Reduction.SUM and op in _BITWISE and dtype.is_floating_point:
         raise ValueError(f"{operation}: {op.name} of {dtype}; accepted: integers and bool")
     return found
 

@@ -41,9 +41,6 @@ class CollectiveWork(dist.Work):
         self._settled = False
         self._error: DlcpError | None = None
         self._future: CollectiveFuture | None = None
-        if back:
-            # Results must come back also where nobody waits, or asks only for the group's next barrier.
-            self.get_future()
 
     # --- what C++ calls too ---------------------------------------------------------------------------------
 
@@ -54,7 +51,9 @@ class CollectiveWork(dist.Work):
         after `timeout` TransferTimeoutError; then the work goes on.
         """
         try:
-            if not timeout:
+            if self._settled:
+                pass
+            elif not timeout:
                 for operation in self._operations:
                     operation.wait()
             else:
@@ -65,7 +64,8 @@ class CollectiveWork(dist.Work):
             if not self._over():
                 # The caller's own timeout, or the first of several operations to fail.
                 raise for_torch(error) from None
-        self._settle()
+        if not self._settled:
+            self._settle()
         if self._error is not None:
             raise self._error
         self._back.make_streams_wait()
@@ -124,28 +124,32 @@ class CollectiveWork(dist.Work):
         with self._lock:
             if self._settled:
                 return
-            error = next(filter(None, (operation.exception() for operation in self._operations)), None)
-            if error is None:
-                self._back.run()
+            for operation in self._operations:
+                if (error := operation.exception()) is not None:
+                    self._error = for_torch(error)
+                    break
             else:
-                self._error = for_torch(error)
-            # Not kept beyond the end: a work may outlive its tensors' use by far.
+                if self._back:
+                    self._back.run()
             self._settled = True
 
     def _open_future(self) -> CollectiveFuture:
         """Makes the future, completed at the end of the last operation. Called with the lock held."""
-        devices = sorted({tensor.device for tensor in self._result if tensor.is_cuda}, key=str)
-        future = CollectiveFuture(devices)
+        devices = {tensor.device for tensor in self._result if tensor.is_cuda}
+        future = CollectiveFuture(sorted(devices, key=str) if devices else ())
         left = _Countdown(len(self._operations))
 
-        def at_end(_: Operation) -> None:
+        def at_end(_: Operation | None) -> None:
             if left.is_last():
-                pool.submit(lambda: future.complete(self._outcome))
+                pool.submit(complete)
+
+        def complete() -> None:
+            future.complete(self._outcome)
 
         for operation in self._operations:
             operation.add_done_callback(at_end)
         if not self._operations:
-            pool.submit(lambda: future.complete(self._outcome))
+            pool.submit(complete)
         return future
 
     def _outcome(self) -> list[torch.Tensor]:

@@ -29,7 +29,10 @@ TIMEOUT_S = 60.0
 GROUP_TIMEOUT_S = 45.0
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "dlcp.torch.process_group", "pytest"])
+# dlcp first: it must not need dynamo. Most tests do, since DDP imports it.
+_context.set_forkserver_preload(
+    ["torch", "dlcp.torch.process_group", "torch._dynamo", "torch.distributed.fsdp", "pytest"]
+)
 
 
 class RanksError(AssertionError):

@@ -1,0 +1,157 @@
+"""The threads that complete futures, and the order in which callbacks start collectives."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from dlcp.torch.callbacks import CallbackPool
+from dlcp.torch.futures import CollectiveFuture, Failure, Tickets
+
+# How long a test waits for what happens at once; long, since it only passes when something is wrong.
+LIMIT_S = 30.0
+
+
+def test_a_task_may_wait_for_tasks_submitted_after_it() -> None:
+    pool = CallbackPool()
+    gates = [threading.Event() for _ in range(100)]
+
+    def wait_for_the_next(number: int) -> None:
+        assert gates[number + 1].wait(LIMIT_S)
+        gates[number].set()
+
+    for number in range(99):
+        pool.submit(lambda number=number: wait_for_the_next(number))
+    pool.submit(gates[99].set)
+    assert gates[0].wait(LIMIT_S)
+    pool.close()
+
+
+def test_idle_threads_are_used_again() -> None:
+    pool = CallbackPool()
+    used = set()
+    for _ in range(50):
+        done = threading.Event()
+
+        def note(done: threading.Event = done) -> None:
+            used.add(threading.current_thread().name)
+            done.set()
+
+        pool.submit(note)
+        assert done.wait(LIMIT_S)
+    pool.close()
+    # A thread may not have gone back to waiting when the next task comes, so it is not always one.
+    assert len(used) < 50
+
+
+def test_idle_threads_end() -> None:
+    pool = CallbackPool(idle_s=0.01)
+    threads: list[threading.Thread] = []
+    done = threading.Event()
+    pool.submit(lambda: (threads.append(threading.current_thread()), done.set()))
+    assert done.wait(LIMIT_S)
+    threads[0].join(LIMIT_S)
+    assert not threads[0].is_alive()
+    again = threading.Event()
+    pool.submit(again.set)
+    assert again.wait(LIMIT_S)
+    pool.close()
+
+
+def test_close_waits_for_what_was_submitted_and_later_tasks_run_at_once() -> None:
+    pool = CallbackPool()
+    ran: list[int] = []
+    for number in range(20):
+        pool.submit(lambda number=number: ran.append(number))
+    pool.close(LIMIT_S)
+    assert sorted(ran) == list(range(20))
+    pool.submit(lambda: ran.append(threading.get_ident()))
+    assert ran[-1] == threading.get_ident()
+
+
+def test_a_task_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pool = CallbackPool()
+
+    def fail() -> None:
+        raise ValueError("of a user's")
+
+    with caplog.at_level(logging.ERROR, "dlcp"):
+        pool.submit(fail)
+        pool.close(LIMIT_S)
+    assert "of a user's" in caplog.text
+
+
+def test_callbacks_take_their_turn_in_the_order_of_registration() -> None:
+    tickets = Tickets()
+    first, second = tickets.enter(), tickets.enter()
+    order: list[str] = []
+    started = threading.Event()
+
+    def later() -> None:
+        started.set()
+        tickets.wait_turn()
+        order.append("second")
+
+    thread = threading.Thread(target=lambda: tickets.run(second, later))
+    thread.start()
+    assert started.wait(LIMIT_S)
+    tickets.run(first, lambda: order.append("first"))
+    thread.join(LIMIT_S)
+    assert order == ["first", "second"]
+
+
+def test_what_a_callback_registers_has_its_ticket() -> None:
+    tickets = Tickets()
+    ticket, after = tickets.enter(), tickets.enter()
+    inner: list[int] = []
+    tickets.run(ticket, lambda: inner.append(tickets.enter()))
+    assert inner == [ticket]
+    # Still to run: whoever comes after waits for it.
+    waiting = threading.Thread(target=lambda: tickets.run(after, tickets.wait_turn))
+    waiting.start()
+    assert waiting.is_alive()
+    tickets.run(ticket, tickets.wait_turn)
+    waiting.join(LIMIT_S)
+    assert not waiting.is_alive()
+    assert tickets.current is None
+
+
+def test_callbacks_run_on_other_threads_whether_the_future_is_complete_or_not() -> None:
+    for early in (True, False):
+        future = CollectiveFuture()
+        if not early:
+            future.set_result([torch.ones(1)])
+        child = future.then(lambda done: (threading.get_ident(), done.value()))
+        if early:
+            future.set_result([torch.ones(1)])
+        thread, value = child.wait()
+        assert thread != threading.get_ident()
+        assert value[0].item() == 1.0
+
+
+def test_errors_pass_from_future_to_future() -> None:
+    future = CollectiveFuture()
+    child = future.then(lambda done: done.value()[0] * 2)
+    grandchild = child.then(lambda done: done.wait())
+    future.set_exception(KeyError("gone"))
+    for one in (future, child, grandchild):
+        with pytest.raises(KeyError, match="gone"):
+            one.wait()
+        with pytest.raises(KeyError, match="gone"):
+            one.value()
+
+
+def test_collected_futures_that_failed_are_of_no_use() -> None:
+    good, bad = CollectiveFuture(), CollectiveFuture()
+    good.set_result([torch.ones(1)])
+    bad.set_exception(KeyError("gone"))
+    values: list[Any] = torch.futures.wait_all([good, bad])
+    assert values[0][0].item() == 1.0
+    for use in (lambda: values[1][0], lambda: list(values[1]), lambda: values[1].shape):
+        with pytest.raises(KeyError, match="gone"):
+            use()
+    assert isinstance(values[1], Failure)
