@@ -46,7 +46,7 @@ class Backend:
 
     label: str
     name: str
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 GLOO = Backend("Gloo", "gloo")
