@@ -54,7 +54,12 @@ class SharedJob:
     def communicator(
         self, name: str, members: Sequence[int] | None, store: Store, timeout_s: float
     ) -> Communicator:
-        """A communicator of some of the job's ranks; `release` gives it back."""
+        """A communicator of some of the job's ranks; `release` gives it back.
+
+        `timeout_s`: of its operations, unless the setting of that name says otherwise. Blocks for the store.
+        """
+        if self.job.settings.timeout_s is not None:
+            timeout_s = self.job.settings.timeout_s
         with _lock:
             self._users += 1
         try:
@@ -86,10 +91,14 @@ class SharedJob:
             self.close()
 
     def abort(self, reason: str) -> None:
-        """Gives up what is under way in every group, and tells the other ranks why."""
+        """Gives up what is under way in every group, and tells the other ranks.
+
+        Groups in which nothing is are left in peace: other ranks may still be at work on what this one has finished.
+        """
         if os.getpid() == self._pid:
             for communicator in list(self._communicators):
-                communicator.abort(reason)
+                if communicator.under_way:
+                    communicator.abort(reason)
 
     def close(self) -> None:
         """Closes the job, whoever uses it. May be called again."""

@@ -91,8 +91,9 @@ class ProcessGroup(dist.ProcessGroup):
         self._description = ""
         self._lock = threading.Lock()
         self._closed = False
+        # Communicators of the same ranks for what must not come between the group's own operations, by name.
+        self._beside: dict[str, Communicator] = {}
         self._sparse: SparseReducer | None = None
-        self._of_callbacks: Communicator | None = None
         self._splits = itertools.count()
         # Passed along with every operation.
         self._how = {} if options.traffic_class is None else {"traffic_class": options.traffic_class}
@@ -508,28 +509,25 @@ class ProcessGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """The time that operations started from now on have."""
-        for communicator in filter(None, (self.communicator, self._of_callbacks)):
+        for communicator in (self.communicator, *self._beside.values()):
             communicator.timeout_s = timeout.total_seconds()
 
     def abort(self) -> None:
         """Fails everything under way, on every rank of the group, and closes the group here."""
         if not self._closed:
-            for communicator in filter(None, (self.communicator, self._of_callbacks)):
+            for communicator in (self.communicator, *self._beside.values()):
                 communicator.abort("abort() of the process group")
             self.shutdown()
 
     def shutdown(self) -> None:
         """Closes the group; with the last group its job. Works still under way fail. May be called again."""
-        with self._lock:
-            closed, self._closed = self._closed, True
-        if closed:
+        # No lock: somebody may hold it while he waits for ranks that do not come.
+        if self._closed:
             return
+        self._closed = True
         self._to_self.close()
-        if self._sparse is not None:
-            self._sparse.close()
-        if self._of_callbacks is not None:
-            self._shared.release(self._of_callbacks)
-        self._shared.release(self.communicator)
+        for communicator in (*self._beside.values(), self.communicator):
+            self._shared.release(communicator)
 
     # --- what torch asks of a group -------------------------------------------------------------------------
 
@@ -636,14 +634,17 @@ class ProcessGroup(dist.ProcessGroup):
     def _communicator_of_callbacks(self) -> Communicator:
         """For collectives that a future's callback starts, once it is its turn (futures.py). Blocks until then."""
         tickets.wait_turn()
+        return self._communicator_beside("callbacks")
+
+    def _communicator_beside(self, name: str) -> Communicator:
+        """The communicator of this name, opened when it is first asked for: as its ranks come to that."""
         with self._lock:
-            if self._of_callbacks is None:
+            if name not in self._beside:
                 main = self.communicator
-                name = f"{main.name}.callbacks"
-                self._of_callbacks = self._shared.communicator(
-                    name, main.members, self._store, main.timeout_s
+                self._beside[name] = self._shared.communicator(
+                    f"{main.name}.{name}", main.members, self._store, main.timeout_s
                 )
-            return self._of_callbacks
+            return self._beside[name]
 
     def _agree(self, tensor: Tensor) -> str:
         """What else must be alike on all ranks."""
@@ -665,9 +666,10 @@ class ProcessGroup(dist.ProcessGroup):
     def _sparse_reducer(self) -> SparseReducer:
         from dlcp.torch.sparse import SparseReducer
 
+        communicator = self._communicator_beside("sparse")
         with self._lock:
             if self._sparse is None:
-                self._sparse = SparseReducer(self)
+                self._sparse = SparseReducer(communicator)
             return self._sparse
 
 

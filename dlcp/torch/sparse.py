@@ -23,21 +23,16 @@ from dlcp.torch.work import CollectiveWork
 from dlcp.transport.communicator import Reduction
 
 if TYPE_CHECKING:
-    from dlcp.torch.process_group import ProcessGroup
+    from dlcp.transport.communicator import Communicator
 
 OPERATION = "all_reduce"
 
 
 class SparseReducer:
-    """The sparse reductions of one group, one after the other."""
+    """The sparse reductions of one group, one after the other. `communicator`: for nothing else."""
 
-    def __init__(self, group: ProcessGroup) -> None:
-        self._group = group
-        self._shared = group._shared
-        main = group.communicator
-        self._communicator = self._shared.communicator(
-            f"{main.name}.sparse", main.members, group.get_group_store(), main.timeout_s
-        )
+    def __init__(self, communicator: Communicator) -> None:
+        self._communicator = communicator
         self._lock = threading.Lock()
         self._last: _Steps | None = None
 
@@ -65,10 +60,6 @@ class SparseReducer:
             self._last = steps
         pool.submit(steps.run)
         return CollectiveWork((steps,), [tensor], CopyBack())
-
-    def close(self) -> None:
-        """Gives the communicator back; what is under way fails."""
-        self._shared.release(self._communicator)
 
     def _sum(self, own: torch.Tensor, timeout_s: float | None) -> torch.Tensor:
         ranks = range(self._communicator.size)

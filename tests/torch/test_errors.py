@@ -215,9 +215,12 @@ def dead_peer(how: str) -> None:
     rank = dist.get_rank()
     dist.barrier()
     if rank == 1:
+        # Not before the barrier is over on the other rank too.
+        dist.recv(torch.empty(1), 0)
         if how == "exit":
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
+    dist.isend(torch.ones(1), 1)
     start_s = time.monotonic()
 
     def several() -> None:

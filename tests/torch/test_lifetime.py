@@ -158,6 +158,14 @@ def test_timeout_of_each_group() -> None:
     assert ranks.run(group_timeout, backend=None) == [(77.0, 33.0)] * 2
 
 
+def timeout_setting() -> float:
+    return float(dist.group.WORLD.communicator.timeout_s)
+
+
+def test_timeout_by_variable() -> None:
+    assert ranks.run(timeout_setting, environment={"DLCP_TIMEOUT_S": "21"}) == [21.0, 21.0]
+
+
 def detail() -> None:
     assert dist.get_debug_level() == dist.DebugLevel.DETAIL
     assert summed() == 2.0
