@@ -143,6 +143,8 @@ public:
     void finish();
 
     bool errors_allowed = false;
+    // False: some host says what it likes, so contents are nobody's word.
+    bool contents_judged = true;
     // Called before the executor sees the event.
     std::function<void(std::uint32_t host, const Event&)> on_event;
     // Called with every packet that an engine sends.
