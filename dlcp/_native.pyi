@@ -1,7 +1,7 @@
 """The compiled engine and its drivers. Use dlcp.transport instead."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -159,6 +159,29 @@ class Transfer:
     @property
     def abandoned_words(self) -> npt.NDArray[np.uint64]: ...
 
+class Schedule:
+    def __init__(
+        self,
+        world_size: int,
+        rank: int,
+        input_chunks: int,
+        output_chunks: int,
+        scratch: Sequence[tuple[int, int]],
+        ops: list[tuple[int, bool, int, int, tuple[int, int], list[tuple[int, int]]]],
+    ) -> None: ...
+    @property
+    def peers(self) -> list[int]: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+
+class Collective:
+    @property
+    def over(self) -> bool: ...
+    @property
+    def result(self) -> dict[str, Any]: ...
+
 class Host:
     def __init__(self, options: HostOptions) -> None: ...
     def close(self) -> None: ...
@@ -193,6 +216,39 @@ class Host:
     def statistics(self) -> dict[str, Any]: ...
     def peer_statistics(self, rank: int) -> dict[str, Any]: ...
     def path_statistics(self, rank: int) -> list[dict[str, Any]]: ...
+    def open_group(self, group: int, members: Sequence[int], own: int) -> bool: ...
+    def close_group(self, group: int, tell: bool) -> None: ...
+    def start_collective(
+        self,
+        schedule: Schedule,
+        group: int,
+        sequence: int,
+        signature: int,
+        input: tuple[int, int] | Sequence[tuple[int, int]] | None,  # noqa: A002
+        output: tuple[int, int] | Sequence[tuple[int, int]] | None,
+        type: DataType,  # noqa: A002
+        op: ReduceOp,
+        average_over: int,
+        traffic_class: int,
+        timeout_s: float | None,
+        keep: object,
+        wait_follows: bool = False,
+    ) -> Collective: ...
+    def start_message(
+        self,
+        group: int,
+        sending: bool,
+        peer: int | None,
+        tag: int,
+        address: int,
+        nbytes: int,
+        traffic_class: int,
+        timeout_s: float | None,
+        keep: object,
+        wait_follows: bool = False,
+    ) -> Collective: ...
+    def wait_collective(self, collective: Collective, timeout_s: float | None) -> bool: ...
+    def watch_collective(self, collective: Collective, id: int) -> bool: ...  # noqa: A002
     def advance_key_epoch(self) -> None: ...
     @property
     def driver(self) -> str: ...

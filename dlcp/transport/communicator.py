@@ -694,6 +694,7 @@ class Communicator:
             label=label,
         )
         started_s = time.monotonic()
+        assert self.number is not None  # a group of one has no plans
         collective = self._host.start_collective(
             plan.schedule,
             self.number,
@@ -743,6 +744,7 @@ class Communicator:
                 )
         else:
             self.job.connect((self.members[peer],), timeout_s)
+        assert self.number is not None
         works = []
         for at in range(0, max(data[1], 1), self._limit_bytes):
             with self._lock:

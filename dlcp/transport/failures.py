@@ -217,6 +217,11 @@ def _peer_failed(what: str, result: Mapping[str, Any], scene: Scene, told: bool)
                 f"{member.name} has closed its endpoint: it ended, or left the group, before this operation was over."
                 " Look at the end of its log for the first error"
             )
+        case "peer_gone":
+            reason = (
+                f"{member.name}'s process ended without leaving the group: killed, or crashed. Look at the end of its"
+                " log, and at the kernel's for a lack of memory"
+            )
         case "peer_restarted":
             reason = (
                 f"{member.name} has come back as another process: the first one is gone. Look at the end of its log for"

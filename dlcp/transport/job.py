@@ -47,6 +47,9 @@ GROUPS = 1 << 14
 _QUIET_S = 0.05
 _QUIET_ROUND_TRIPS = 4
 _QUIET_S_MAX = 2.0
+# Collectives name their messages before they come, but for those of ranks that are ahead. What such a rank sends is
+# kept up to this length; beyond it, holding it back costs less than keeping and copying it.
+_UNEXPECTED_MESSAGE_BYTES = 256 * 1024
 # As many ports are tried for the metrics: more ranks than that share no host.
 _METRICS_PORTS = 256
 
@@ -103,7 +106,7 @@ class Job:
         try:
             given = Settings.load(**changes) if settings is None else settings.replace(**changes)
             place, interface = _choose_place(given, toward)
-            self.settings = self._agree(given).replace(**place)
+            self.settings = _for_collectives(self._agree(given).replace(**place))
             """What the endpoint was opened with, job key and number included."""
             self.endpoint = Endpoint(rank, settings=self.settings)
             """This rank's endpoint; its rank is the rank in the job."""
@@ -330,6 +333,16 @@ class Job:
                 return number
             self._store.add(f"number/{number}", -members)
         raise errors.LimitError(f"{GROUPS} groups are open; close some")
+
+
+def _for_collectives(settings: Settings) -> Settings:
+    """Shared memory with the ranks of this host, and bounds that suit collectives, where nothing else was asked for."""
+    changes: dict[str, Any] = {}
+    if settings.shm and settings.driver == "udp":
+        changes["driver"] = "local"
+    if settings.max_unexpected_message_bytes == Settings().max_unexpected_message_bytes:
+        changes["max_unexpected_message_bytes"] = _UNEXPECTED_MESSAGE_BYTES
+    return settings.replace(**changes) if changes else settings
 
 
 def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str | None], str | None]:

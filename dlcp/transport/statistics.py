@@ -86,6 +86,9 @@ class PeerStatistics:
     """The state of the way to one peer, now."""
 
     rank: int
+    established: bool
+    silent_s: float | None
+    """Since the last authentic packet from there; None: there is no session."""
     rtt_s: float
     rtt_s_min: float
     queue_delay_s: float

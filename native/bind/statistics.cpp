@@ -89,6 +89,8 @@ nb::dict to_dict(const HostStatistics& s) {
 nb::dict to_dict(const PeerStatistics& s) {
     nb::dict out;
     out["rank"] = s.rank;
+    out["established"] = s.established;
+    out["silent_s"] = s.silent < Duration{0} ? nb::none() : nb::object(nb::float_(in_seconds(s.silent)));
     out["rtt_s"] = in_seconds(s.rtt);
     out["rtt_s_min"] = in_seconds(s.rtt_min);
     out["queue_delay_s"] = in_seconds(s.queue_delay);

@@ -58,6 +58,7 @@ struct PeerStatistics {
     std::uint32_t rank = 0;
     bool established = false;  // gauge
     Time last_heard{0};        // last authentic packet; gauge
+    Duration silent{-1};       // since then, as the host fills in; gauge
     Duration rtt{0};           // smoothed; gauge
     Duration rtt_min{0};
     Duration queue_delay{0};  // median one-way delay above its minimum; gauge

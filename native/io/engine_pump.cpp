@@ -34,6 +34,11 @@ bool EnginePump::round(Lock& lock) {
     return !more_to_receive && transmitted != Transmitted::more;
 }
 
+void EnginePump::flush(Lock& lock) {
+    for (int burst = 0; burst < 4 && transmit(lock) == Transmitted::more; ++burst) {
+    }
+}
+
 // One burst at most. True if there may be more.
 bool EnginePump::receive(Lock& lock) {
     lock.unlock();

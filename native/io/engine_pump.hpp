@@ -35,6 +35,8 @@ public:
     Time last_now() const { return last_now_; }
     // Receives, handles, transmits, a few bursts of each at most. True if there is nothing more to do now.
     bool round(Lock& lock);
+    // Transmits only.
+    void flush(Lock& lock);
     // Until a packet, the engine's deadline, interrupt() or `until`. Returns at once if there was an interrupt()
     // since the last round began.
     void sleep(Lock& lock, RealTime until);

@@ -298,7 +298,10 @@ public:
         Lock lock = enter();
         const Inside inside(*this);
         CollectivePtr operation = collectives_->start(pump_.now(), command);
-        if (!wait_follows) kick(lock);
+        if (wait_follows)
+            flush(lock);
+        else
+            kick(lock);
         return operation;
     }
 
@@ -350,6 +353,13 @@ public:
         out.log_entries_dropped = log_dropped_;
         out.driver_waits = pump_.sleeps();
         out.role_changes = role_.changes();
+        return out;
+    }
+
+    PeerStatistics peer_statistics(std::uint32_t rank) {
+        Lock lock = enter();
+        PeerStatistics out = engine_->peer_statistics(peer_of(rank));
+        if (!closing_ && out.established) out.silent = pump_.now() - out.last_heard;
         return out;
     }
 
@@ -450,6 +460,14 @@ private:
         } else {
             drive_once(lock);
         }
+    }
+
+    // As kick, where the caller is about to drive anyway: its packets travel while it gets round to that.
+    void flush(Lock& lock) {
+        if (role_.taken() || closing_) return;
+        role_.take_free();
+        pump_.flush(lock);
+        role_.leave_warm();
     }
 
     // True if there is nothing more to do now.
@@ -745,7 +763,7 @@ std::vector<std::uint64_t> Host::next_finished(Duration timeout) { return impl_-
 std::vector<HostLogEntry> Host::drain_log() { return impl_->drain_log(); }
 HostStatistics Host::statistics() { return impl_->statistics(); }
 PeerStatistics Host::peer_statistics(std::uint32_t rank) const {
-    return impl_->read([&](const Endpoint& engine) { return engine.peer_statistics(impl_->peer_of(rank)); });
+    return impl_->peer_statistics(rank);
 }
 std::vector<PathStatistics> Host::path_statistics(std::uint32_t rank) const {
     return impl_->read([&](const Endpoint& engine) {
