@@ -298,7 +298,7 @@ def _look_at_network(member: Member, scene: Scene) -> str:
     own = scene.member(scene.own).card
     way = ""
     if own is not None and member.card is not None:
-        way = f" from {own.address}{f' ({own.interface})' if own.interface else ''} to {member.card.address} and back"
+        way = f" from {own.place}{f' ({own.interface})' if own.interface else ''} to {member.card.place} and back"
     return (
         f"See whether {member.process} is alive (killed for memory: dmesg; stopped: ps), and whether UDP passes{way}"
         " (firewall, interface: dlcp doctor)."

@@ -79,9 +79,14 @@ class RankCard:
         """Whether only its own host can reach the address."""
         return _LOOPBACK.search(self.address) is not None
 
+    @property
+    def place(self) -> str:
+        """The address as people write it: without what the ranks of its host need to share memory with it."""
+        return self.address.partition("+shm:")[0]
+
     def describe(self) -> str:
         """Words for an error: rank, address, host, process."""
-        at = f" at {self.address}" if self.address else ""
+        at = f" at {self.place}" if self.address else ""
         on = f", {self.interface}" if self.interface else ""
         return f"rank {self.rank}{at} (host {self.host}{on}, process {self.pid})"
 
@@ -103,7 +108,7 @@ def check_reach(own: RankCard, other: RankCard) -> None:
     stuck, far = (own, other) if own.is_loopback else (other, own)
     same_name = " in another network namespace" if own.host == other.host else ""
     raise JobError(
-        f"rank {stuck.rank} on host {stuck.host} is at {stuck.address}, which only its own host can reach, but"
+        f"rank {stuck.rank} on host {stuck.host} is at {stuck.place}, which only its own host can reach, but"
         f" rank {far.rank} is on host {far.host}{same_name}; name the interface between them on all hosts"
         " (DLCP_INTERFACE=eth0, or bind_host), see `dlcp doctor` for what there is"
     )

@@ -70,7 +70,7 @@ def test_different_operations_are_found_and_both_are_named(pair: World) -> None:
         assert isinstance(error, errors.MismatchError), error
         text = str(error)
         other = 1 - rank
-        assert f"rank {other} at {pair.jobs[other].endpoint.address}" in text
+        assert f"rank {other} at {pair.jobs[other].card.place}" in text
         assert f"process {os.getpid()}" in text
         assert "operation 1 of the group" in text
         words = ["all_reduce(f32, 4096 elements, sum)", "all_gather(16384 bytes per rank)"]
@@ -151,13 +151,13 @@ def test_timeout_names_the_rank_that_did_not_come() -> None:
         found = world.each(
             groups[:2], lambda group: error_of(lambda: group.all_reduce(memory(), F32, algorithm="direct"))
         )
-        absent = world.jobs[2].endpoint.address
+        absent = world.jobs[2].card.place
         for rank, error in enumerate(found):
             assert isinstance(error, errors.CollectiveTimeoutError), error
             assert isinstance(error, TimeoutError)
             text = str(error)
             assert f"rank 2 at {absent}" in text
-            assert f"on rank {rank} at {world.jobs[rank].endpoint.address}" in text
+            assert f"on rank {rank} at {world.jobs[rank].card.place}" in text
             assert error.culprit == 2
             assert error.sequence == 1
             assert "py-spy dump --pid" in text
@@ -198,7 +198,7 @@ def test_rank_that_closes_early_is_named(pair: World) -> None:
     groups = pair.open()
     pair.each(groups, lambda group: group.barrier().wait(PATIENCE_S))
     work = groups[0].all_reduce(memory(100_000), F32)
-    address = pair.jobs[1].endpoint.address
+    address = pair.jobs[1].card.place
     pair.jobs[1].close()
     with pytest.raises(
         errors.PeerFailedError, match=f"rank 1 at {address} .* has closed its endpoint"
@@ -213,7 +213,8 @@ RANK_1 = """
     from dlcp.transport.communicator import DataType, Span
     from dlcp.transport.job import Job
     from dlcp.transport.store import FileStore
-    job = Job(FileStore(sys.argv[1]), 1, 2, peer_timeout_s=0.5, timeout_s=60, flight_recorder_entries=0)
+    settings = dict(peer_timeout_s=0.5, timeout_s=60, flight_recorder_entries=0, shm=sys.argv[2] == "True")
+    job = Job(FileStore(sys.argv[1]), 1, 2, **settings)
     group = job.open_communicator("all")
     group.barrier().wait()
     print("ready", flush=True)
@@ -221,16 +222,23 @@ RANK_1 = """
 """
 
 
+@pytest.mark.parametrize("shm", [False, True], ids=["network", "shm"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-def test_process_that_dies_is_named(tmp_path: Path, how: signal.Signals) -> None:
+def test_process_that_dies_is_named(tmp_path: Path, how: signal.Signals, shm: bool) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-P", "-c", textwrap.dedent(RANK_1), str(tmp_path)],
+        [sys.executable, "-P", "-c", textwrap.dedent(RANK_1), str(tmp_path), str(shm)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     try:
         with Job(
-            FileStore(tmp_path), 0, 2, peer_timeout_s=0.5, timeout_s=PATIENCE_S, flight_recorder_entries=0
+            FileStore(tmp_path),
+            0,
+            2,
+            peer_timeout_s=0.5,
+            timeout_s=PATIENCE_S,
+            flight_recorder_entries=0,
+            shm=shm,
         ) as job:
             group = job.open_communicator("all")
             group.barrier().wait(PATIENCE_S)
@@ -241,7 +249,11 @@ def test_process_that_dies_is_named(tmp_path: Path, how: signal.Signals) -> None
             assert isinstance(error, errors.PeerFailedError | errors.CollectiveTimeoutError), error
             assert error.culprit == 1
             text = str(error)
-            assert f"rank 1 at {job.address_of(1)} " in text
+            assert f"rank 1 at {job.card_of(1).place} " in text
+            if shm and how is signal.SIGKILL:
+                # The other end of shared memory knows that the process is gone; there is no network to look at.
+                assert f"process {child.pid})'s process ended" in text
+                return
             assert f"process {child.pid} on host" in text
             assert "dlcp doctor" in text
             assert "(lo)" in text

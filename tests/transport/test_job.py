@@ -153,7 +153,7 @@ def test_card_names_this_process(start: Start) -> None:
     assert card == b.card
     assert card.pid > 0
     assert card.interface == "lo"
-    assert f"rank 1 at {b.endpoint.address} (host {card.host}, lo, process {card.pid})" == card.describe()
+    assert f"rank 1 at {b.card.place} (host {card.host}, lo, process {card.pid})" == card.describe()
 
 
 # --- job keys -----------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_closed_job_opens_no_group(start: Start) -> None:
 
 def test_close_answers_a_peer_that_missed_the_last_acknowledgement(start: Start) -> None:
     """The receiver has everything and closes; what tells the sender so was lost on the way, several times."""
-    a, b = start(2, allow_unauthenticated=True, paths=1)
+    a, b = start(2, allow_unauthenticated=True, paths=1, shm=False)
     lost = 0
 
     def drops(header: Header, towards_server: bool) -> bool:
