@@ -1,7 +1,8 @@
 """Communication hooks for DistributedDataParallel.
 
-torch's Python hooks work over dlcp as they are. Its built-in C++ ones (model._register_builtin_comm_hook) do not, over
-any Python process group: they expect futures that C++ has completed. The one of them that compresses is here.
+torch's Python hooks work over dlcp as they are. Its built-in C++ hook that compresses
+(BuiltinCommHookType.FP16_COMPRESS) fails over any Python process group: it expects a future that C++ has completed. So
+that one is here.
 """
 
 # No `from __future__ import annotations`: register_comm_hook looks at the annotations themselves.

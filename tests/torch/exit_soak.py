@@ -31,7 +31,6 @@ RUN_LIMIT_S = 60.0
 # What nobody may see. A scenario's own words on standard error are allowed.
 FORBIDDEN = (
     "terminate called",
-    "Aborted",
     "Fatal Python error",
     "Segmentation",
     "Exception ignored",
@@ -43,9 +42,10 @@ FORBIDDEN = (
 @dataclass(frozen=True)
 class Scenario:
     run: Callable[[], Any]
-    # As os.waitstatus_to_exitcode has it: below 0 is a signal's number.
-    ends_with: int = 0
-    words: tuple[str, ...] = ()
+    # Of each rank, as os.waitstatus_to_exitcode has it: below 0 is a signal's number.
+    ends_with: tuple[int, int] = (0, 0)
+    # What each rank's standard error must hold.
+    words: tuple[str, str] = ("", "")
 
 
 def init() -> None:
@@ -113,7 +113,8 @@ def uncaught() -> None:
 
 def ctrl_c() -> None:
     init()
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    if dist.get_rank() == 0:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     dist.recv(torch.ones(10), 1 - dist.get_rank())
 
 
@@ -134,9 +135,10 @@ SCENARIOS = {
         Scenario(callback_that_still_runs),
         Scenario(callback_that_starts_a_collective),
         Scenario(receive_that_never_comes),
-        Scenario(uncaught, 1, ("ZeroDivisionError: on purpose",)),
-        Scenario(ctrl_c, -signal.SIGINT, ("KeyboardInterrupt",)),
-        Scenario(exit_call, 7),
+        Scenario(uncaught, (1, 1), ("ZeroDivisionError: on purpose", "ZeroDivisionError: on purpose")),
+        # The other rank hears of it: there is nothing to wait for any more.
+        Scenario(ctrl_c, (-signal.SIGINT, 1), ("KeyboardInterrupt", "CollectiveAbortedError")),
+        Scenario(exit_call, (7, 7)),
     )
 }
 
@@ -187,11 +189,13 @@ def judge(rank: int, pid: int, scenario: Scenario, folder: Path) -> str:
     wrong = []
     if hangs:
         wrong.append(f"did not end within {RUN_LIMIT_S:g} s")
-    elif code != scenario.ends_with:
-        wrong.append(f"ended with {code} instead of {scenario.ends_with}")
+    elif code != scenario.ends_with[rank]:
+        wrong.append(f"ended with {code} instead of {scenario.ends_with[rank]}")
     wrong += [f"said {word!r}" for word in FORBIDDEN if word in text]
-    wrong += [f"did not say {word!r}" for word in scenario.words if word not in text]
-    if not scenario.words and "Traceback" in text:
+    words = scenario.words[rank]
+    if words not in text:
+        wrong.append(f"did not say {words!r}")
+    if not words and "Traceback" in text:
         wrong.append("said 'Traceback'")
     return f"rank {rank} {', '.join(wrong)}:\n{text}" if wrong else ""
 
