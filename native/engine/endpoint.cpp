@@ -465,8 +465,12 @@ void Endpoint::Impl::forget_outcomes(Peer& peer) {
 
 // The peer may come back with another session, and so may we.
 void Endpoint::Impl::end_session(Time now, Peer& peer) {
-    forget_outcomes(peer);
     peer.state = Peer::State::gone;
+    // Messages that began to come while the goodbye was due.
+    for (std::uint32_t id = peer.incoming.base(); id != peer.incoming.end(); ++id)
+        if (peer.incoming[id].state == IncomingEntry::State::active)
+            finish_incoming(now, peer.incoming[id].slot, CommandError::closed);
+    forget_outcomes(peer);
     peer.own_session = new_session(peer);
     peer.peer_session = 0;
     peer.candidate_own = peer.candidate_peer = 0;
