@@ -589,6 +589,44 @@ TEST_CASE("executor: a rank that does not call is to blame, however long the cha
     }
 }
 
+TEST_CASE("executor: whose time is up first learns through all the others who is to blame") {
+    for (const bool killed : {false, true}) {
+        CAPTURE(killed);
+        Ranks ranks(8);
+        ranks.world.errors_allowed = true;
+        ranks.start(ranks.plan("all_reduce ring 8", 10));
+        ranks.run();
+        const std::size_t plan =
+            ranks.plan("all_reduce ring 8", 3000, DataType::f32, ReduceOp::sum, seconds(1000));
+        // Rank 7 waits for 6, which waits for 5, and so on; nobody else's time is near.
+        for (std::uint32_t member = 1; member < 7; ++member) ranks.world.start_collective(plan, member);
+        ranks.world.start_collective(plan, 7, {.timeout = milliseconds(300)});
+        if (killed) ranks.world.stop(0);
+        ranks.run();
+        ranks.check_blamed(0, milliseconds(300), 8);
+        CHECK(ranks.result(plan, 7).error == CollectiveError::timeout);
+        CHECK(ranks.result(plan, 1).cause == CollectiveError::timeout);
+        ranks.finish();
+    }
+}
+
+TEST_CASE("executor: a root that called something else before anybody had opened the group is found") {
+    Ranks ranks(4);
+    ranks.world.errors_allowed = true;
+    const std::size_t plan =
+        ranks.plan("broadcast ring 4 from 0", 30, DataType::f32, ReduceOp::sum, seconds(1000));
+    ranks.world.start_collective(plan, 0, {.signature_bits = 1});
+    ranks.wait(milliseconds(20));
+    ranks.start(plan, {0});
+    ranks.run(milliseconds(100));
+    for (std::uint32_t member = 1; member < 4; ++member) {
+        const CollectiveResult& result = ranks.result(plan, member);
+        CHECK((result.error == CollectiveError::mismatch || result.cause == CollectiveError::mismatch));
+        CHECK(result.culprit == 0);
+    }
+    ranks.finish();
+}
+
 TEST_CASE("executor: another call is a mismatch on every rank, also when it came before the group was open") {
     for (const bool early : {false, true}) {
         for (const Deviation deviation : {Deviation{.signature_bits = 0x0f0f}, Deviation{.more_elements = 7}}) {
@@ -666,6 +704,10 @@ TEST_CASE("executor: a failed group leaves nothing in the engines, and its numbe
         ranks.run();
         ranks.check_blamed(3, limit, first);
         ranks.wait(milliseconds(100));
+        for (std::uint32_t host = 0; host < 5; ++host) {
+            CHECK(ranks.world.endpoint(host).kept_messages().outgoing == 0);
+            CHECK(ranks.world.endpoint(host).kept_messages().unexpected == Bytes{0});
+        }
         for (std::uint32_t member = 0; member < 5; ++member) ranks.world.close_group(0, member, false);
         ranks.wait(milliseconds(100));
         for (std::uint32_t host = 0; host < 5; ++host) {
@@ -690,31 +732,37 @@ TEST_CASE("executor: a failed group leaves nothing in the engines, and its numbe
 
 TEST_CASE("executor: who waits for blocks to pass on does not write to a copy whose peer has left") {
     // 0 -> 1 -> 2: rank 2 leaves before rank 1 has anything for it. Rank 1's part is to have the data, and it has.
-    Ranks ranks(3);
+    Ranks ranks(4);
     ranks.world.errors_allowed = true;
-    const std::size_t first = ranks.plan("all_reduce ring 3", 10);
+    const std::uint32_t three = ranks.world.add_group(6, {0, 1, 2});
+    const auto plan_in_three = [&](const char* name, std::uint32_t elements) {
+        CollectivePlan plan = ranks.world.collectives()[ranks.plan(name, elements)];
+        plan.group = three;
+        return ranks.world.add(plan);
+    };
+    const std::size_t first = plan_in_three("all_reduce ring 3", 10);
     ranks.start(first);
     ranks.run();
-    const std::size_t plan = ranks.plan("broadcast ring 3 from 0", 2000);
+    const std::size_t plan = plan_in_three("broadcast ring 3 from 0", 2000);
     ranks.world.start_collective(plan, 1);
     ranks.wait(milliseconds(10));
     ranks.world.close(2);
     ranks.wait(milliseconds(10));
-    // The pool's memory is somebody else's by now.
+    // The copy's memory is a message's by now, which waits for its peer when the data comes.
     MessagePlan message;
     message.from = 1;
-    message.to = 0;
+    message.to = 3;
     message.bytes = 2000 * 4;
     const std::size_t copy = ranks.world.add(message);
-    ranks.world.freeze(0);
+    ranks.world.freeze(3);
     ranks.world.start_message(copy, true);
-    ranks.wait(microseconds(10));
-    ranks.world.thaw(0);
-    ranks.world.start_message(copy, false);
     ranks.world.start_collective(plan, 0);
-    ranks.run();
+    ranks.wait(milliseconds(10));
     CHECK(ranks.result(plan, 1).error == CollectiveError::none);
-    CHECK(ranks.result(copy, 0, Operation::Kind::receive).error == CollectiveError::none);
+    ranks.world.thaw(3);
+    ranks.world.start_message(copy, false);
+    ranks.run();
+    CHECK(ranks.result(copy, 3, Operation::Kind::receive).error == CollectiveError::none);
     ranks.finish();
 }
 

@@ -513,3 +513,19 @@ TEST_CASE("unexpected message: discarded while it was on hold, it is announced a
     pair.world.serve(1);
     CHECK(pair.run([&] { return pair.count(1, EventKind::message_unexpected) == 2; }));
 }
+
+TEST_CASE("unexpected message: one that comes between close and the goodbye goes with the session") {
+    Pair pair;
+    pair.connect();
+    pair.world.freeze(1);
+    pair.world.close(1);
+    const auto receiving = pair.world.endpoint(1).receive(pair.world.now(), {});
+    CHECK(receiving.error == CommandError::closed);
+    pair.send(plain(1), numbered(60 * block));
+    pair.wait(milliseconds(1));
+    pair.world.thaw(1);
+    CHECK(pair.run([&] { return pair.count(0, EventKind::send_failed) == 1; }));
+    CHECK(pair.world.endpoint(1).check_invariants().empty());
+    CHECK(pair.world.endpoint(1).kept_messages().incoming == 0);
+    CHECK(pair.world.endpoint(1).kept_messages().unexpected == Bytes{0});
+}

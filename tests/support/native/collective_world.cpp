@@ -282,7 +282,7 @@ std::size_t CollectiveWorld::start_collective(std::size_t index, std::uint32_t m
     command.op = plan.op;
     command.average_over = plan.average_over;
     command.traffic_class = plan.traffic_class;
-    command.timeout = plan.timeout;
+    command.timeout = deviation.timeout.value_or(plan.timeout);
     begin(operations_.size() - 1, host.executor->start(now(), command));
     return operations_.size() - 1;
 }

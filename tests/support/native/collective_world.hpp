@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,7 @@ struct CollectivePlan {
 struct Deviation {
     std::uint16_t signature_bits = 0;  // other than the plan's
     std::uint32_t more_elements = 0;   // per chunk
+    std::optional<Duration> timeout = {};
 };
 
 struct MessagePlan {
