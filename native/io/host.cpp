@@ -21,6 +21,7 @@
 #include "io/driving_role.hpp"
 #include "io/engine_pump.hpp"
 #include "io/fork_guard.hpp"
+#include "io/patience.hpp"
 #include "io/lossy_driver.hpp"
 #include "io/real_time.hpp"
 
@@ -434,7 +435,7 @@ private:
     // Waits until `done`, the deadline, or closing; drives whenever nobody else does.
     template <class Done>
     void wait_until(Lock& lock, Done&& done, RealTime until, const void* operation) {
-        const auto drive = [&](Lock&, auto&& stop) { this->drive(lock, stop, until); };
+        const auto drive = [&](Lock&, auto&& stop) { drive_patiently(lock, stop, until); };
         role_.wait_until(
             lock, [&] { return done() || closing_; }, until, operation, drive);
     }
@@ -444,6 +445,27 @@ private:
     void drive(Lock& lock, Stop&& stop, RealTime until) {
         while (!stop() && !has_passed(until))
             if (round(lock) && !stop()) pump_.sleep(lock, until);
+    }
+
+    // The same for a caller, who is better served by looking a little longer than by sleeping a little.
+    template <class Stop>
+    void drive_patiently(Lock& lock, Stop&& stop, RealTime until) {
+        while (!stop() && !has_passed(until)) {
+            if (!round(lock)) {
+                patience_.was_busy();
+            } else if (!stop()) {
+                const Time before = pump_.now();
+                if (patience_.look_again(before)) {
+                    lock.unlock();
+                    Patience::pause();
+                    lock.lock();
+                } else {
+                    pump_.sleep(lock, until);
+                    patience_.slept(pump_.now() - before);
+                }
+            }
+        }
+        patience_.was_busy();
     }
 
     // One round by this thread. Nobody may have the role.
@@ -703,6 +725,7 @@ private:
     std::unique_ptr<Collectives> collectives_;
     EnginePump pump_;
     DrivingRole role_;
+    Patience patience_;  // of the callers that drive
     std::thread thread_;
     bool stop_ = false;
 
