@@ -17,8 +17,13 @@ class Patience {
 public:
     // Nothing to do now. True: look again. False: sleep.
     bool look_again(Time now) {
-        if (idle_since_ == busy) idle_since_ = now;
-        return now - idle_since_ < limit_;
+        if (idle_since_ == busy) {
+            idle_since_ = now;
+            looks_ = 0;
+        }
+        // A clock that stands still while we look is a virtual one: it moves in the driver's wait alone.
+        if (++looks_ > 2 && now == idle_since_) real_clock_ = false;
+        return real_clock_ && now - idle_since_ < limit_;
     }
     void was_busy() { idle_since_ = busy; }
     // A sleep is over that began after look_again() had said so.
@@ -35,6 +40,8 @@ private:
     static constexpr Duration longest = microseconds(50);
 
     Time idle_since_ = busy;
+    int looks_ = 0;  // since then
+    bool real_clock_ = true;
     Duration limit_{0};
 };
 
