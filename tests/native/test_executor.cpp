@@ -730,6 +730,26 @@ TEST_CASE("executor: a failed group leaves nothing in the engines, and its numbe
     }
 }
 
+TEST_CASE("executor: a failed group's copies do not wait for a rank that has no room for them") {
+    Ranks ranks(2, [](std::uint32_t rank, EndpointConfig& config) {
+        if (rank == 1) config.max_unexpected_message = Bytes{1000};
+    });
+    ranks.world.errors_allowed = true;
+    const std::size_t plan = ranks.plan("all_reduce one_shot 2", 1000, DataType::f32, ReduceOp::sum, limit);
+    ranks.start(plan, {1});
+    ranks.run();
+    CHECK(ranks.result(plan, 0).culprit == 1);
+    ranks.wait(milliseconds(100));
+    CHECK(ranks.world.endpoint(0).kept_messages().outgoing == 0);
+    CHECK(!ranks.world.executor(0).draining());
+    // The other one hears of the failure when it calls.
+    ranks.world.start_collective(plan, 1);
+    ranks.run(milliseconds(10));
+    CHECK(ranks.result(plan, 1).error == CollectiveError::group_failed);
+    CHECK(ranks.result(plan, 1).culprit == 1);
+    ranks.finish();
+}
+
 TEST_CASE("executor: who waits for blocks to pass on does not write to a copy whose peer has left") {
     // 0 -> 1 -> 2: rank 2 leaves before rank 1 has anything for it. Rank 1's part is to have the data, and it has.
     Ranks ranks(4);
