@@ -18,20 +18,20 @@ changes. Closing waits a while for what is under way; it is no barrier, and need
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Unpack
 
 from dlcp import _native, errors
 from dlcp.transport.call_log import CallLog
+from dlcp.transport.calls import Call, Calls, sizes_of
 from dlcp.transport.diagnosis import Diagnosis
-from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction, check_type, native_op
+from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.failures import group_failed, is_of_the_group
+from dlcp.transport.how import How
+from dlcp.transport.local_memory import copy, room, scale
 from dlcp.transport.plan import Memory, Plan, Planner, lay_out
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
 from dlcp.transport.span import Span
@@ -52,25 +52,6 @@ _CLOSE_S = 5.0
 # Opening: how often, and how long in between, to ask for a number whose last group is still being closed.
 _OPEN_TRIES = 100
 _OPEN_PAUSE_S = 0.01
-_TAG_BITS = 32
-
-_ANY = DataType.u8
-_NO_OP = _native.ReduceOp.sum
-
-
-class How(TypedDict, total=False):
-    """Keyword arguments that every operation has."""
-
-    keep: Any
-    """Any object, kept alive until the operation is over, such as the owner of the memory."""
-    timeout_s: float | None
-    """After which the operation, and with it the group, fails on all ranks; None: the group's."""
-    traffic_class: int | None
-    """0 to 6, 6 leaves first; None: 0."""
-    label: str | None
-    """A name for errors and logs."""
-    wait_follows: bool
-    """The caller waits at once, so nobody else need be woken to send."""
 
 
 class Communicator:
@@ -111,6 +92,7 @@ class Communicator:
         """Of operations that bring none, seconds. May be changed."""
         self._host = job.endpoint._host
         self._dispatcher = job.endpoint._dispatcher
+        self._calls = Calls(name, members, self.rank)
         self._planner = Planner(members, self.rank, job.settings.algorithm, limit_bytes)
         self._limit_bytes = limit_bytes
         self._plans: dict[tuple[Any, ...], Plan] = {}
@@ -167,34 +149,12 @@ class Communicator:
         `factor`: this rank's values are multiplied by it first, and then summed (PREMUL_SUM); only with SUM.
         """
         key = ("all_reduce", data[1], dtype, op, algorithm, agree, factor is None)
-        plan = self._plans.get(key)
-        if plan is None:
-            check_type(dtype, data[1], "data")
-            combine = native_op(op, dtype)
-            self._check_factor(factor, op)
-            words = f"all_reduce({_elements(dtype, data[1])}, {_reduction(op, factor)}{_more(agree)})"
-            if self.size == 1 or data[1] == 0:
-                self._scale(data, data, dtype, factor)
-                return self._over("all_reduce", words, how)
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "all_reduce",
-                    words,
-                    words,
-                    collective="all_reduce",
-                    algorithm=algorithm,
-                    nbytes=data[1],
-                    inputs=(),
-                    outputs=data[1],
-                    type=dtype,
-                    op=combine,
-                    average_over=self.size if op is Reduction.AVG else 0,
-                ),
-            )
+        plan = self._plans.get(key) or self._plan(
+            key, algorithm, self._calls.all_reduce(data[1], dtype, op, factor, agree)
+        )
         if factor is not None:
-            self._check_open(plan.words)
-            self._scale(data, data, dtype, factor)
+            self._check_open(plan.words, plan.operation)
+            scale(data, data, dtype, factor)
         return self._start(plan, None, data, **how)
 
     def reduce(
@@ -214,42 +174,16 @@ class Communicator:
         `factor`: as for all_reduce.
         """
         key = ("reduce", data[1], dtype, op, root, algorithm, agree, factor is None)
-        plan = self._plans.get(key)
-        if plan is None:
-            check_type(dtype, data[1], "data")
-            combine = native_op(op, dtype)
-            self._check_factor(factor, op)
-            self._check_rank("root", root)
-            to = f"to rank {self.members[root]}"
-            words = f"reduce({_elements(dtype, data[1])}, {_reduction(op, factor)}, {to}{_more(agree)})"
-            if self.size == 1 or data[1] == 0:
-                self._scale(data, data, dtype, factor)
-                return self._over("reduce", words, how)
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "reduce",
-                    words,
-                    words,
-                    collective="reduce",
-                    algorithm=algorithm,
-                    root=root,
-                    nbytes=data[1],
-                    inputs=(data[1],),
-                    outputs=(data[1],) if self.rank == root else (),
-                    type=dtype,
-                    op=combine,
-                    average_over=self.size if op is Reduction.AVG else 0,
-                ),
-            )
+        plan = self._plans.get(key) or self._plan(
+            key, algorithm, self._calls.reduce(data[1], dtype, op, root, factor, agree)
+        )
         source = data
         if factor is not None:
-            self._check_open(plan.words)
+            self._check_open(plan.words, plan.operation)
             if self.rank != root:
-                source = _room(data[1], how)
-            self._scale(source, data, dtype, factor)
-        output = [data] if self.rank == root else None
-        return self._start(plan, [source], output, **how)
+                source = room(data[1], how)
+            scale(source, data, dtype, factor)
+        return self._start(plan, [source], [data] if self.rank == root else None, **how)
 
     def reduce_scatter(
         self,
@@ -268,46 +202,17 @@ class Communicator:
         `inputs`: one memory, split evenly among the ranks, or one per rank, of any sizes that are equal on all ranks.
         They stay as they are; `output` may be this rank's part of them. `factor`: as for all_reduce.
         """
-        parts = self._parts(inputs, "inputs")
-        sizes = tuple([part[1] for part in parts])
+        parts = self._calls.parts(inputs, "inputs")
+        sizes = sizes_of(parts)
         key = ("reduce_scatter", sizes, output[1], dtype, op, algorithm, agree, factor is None)
-        plan = self._plans.get(key)
-        if plan is None:
-            for size in sizes:
-                check_type(dtype, size, "inputs")
-            self._check_equal("output", output[1], sizes[self.rank], "this rank's part of inputs")
-            combine = native_op(op, dtype)
-            self._check_factor(factor, op)
-            words = f"reduce_scatter({_part_elements(dtype, sizes)}, {_reduction(op, factor)}{_more(agree)})"
-            if self.size == 1 or not any(sizes):
-                _copy(output, parts[self.rank])
-                self._scale(output, output, dtype, factor)
-                return self._over("reduce_scatter", words, how)
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "reduce_scatter",
-                    words,
-                    f"{words} {sizes}",
-                    collective="reduce_scatter",
-                    algorithm=algorithm,
-                    nbytes=sum(sizes),
-                    inputs=sizes,
-                    outputs=(output[1],),
-                    uneven=len(set(sizes)) > 1,
-                    type=dtype,
-                    op=combine,
-                    average_over=self.size if op is Reduction.AVG else 0,
-                ),
-            )
+        plan = self._plans.get(key) or self._plan(
+            key, algorithm, self._calls.reduce_scatter(sizes, output[1], dtype, op, factor, agree)
+        )
         if factor is not None:
-            self._check_open(plan.words)
-            scaled = []
-            for part in parts:
-                room = _room(part[1], how)
-                self._scale(room, part, dtype, factor)
-                scaled.append(room)
-            parts = scaled
+            self._check_open(plan.words, plan.operation)
+            given, parts = parts, [room(size, how) for size in sizes]
+            for scaled, part in zip(parts, given, strict=True):
+                scale(scaled, part, dtype, factor)
         return self._start(plan, parts, [output], **how)
 
     # ---- moving ----
@@ -326,32 +231,12 @@ class Communicator:
         `outputs`: one memory, split evenly, or one per rank, of any sizes that are equal on all ranks. `input` may be
         this rank's part of them.
         """
-        parts = self._parts(outputs, "outputs")
-        sizes = tuple([part[1] for part in parts])
+        parts = self._calls.parts(outputs, "outputs")
+        sizes = sizes_of(parts)
         key = ("all_gather", sizes, input[1], algorithm, agree)
-        plan = self._plans.get(key)
-        if plan is None:
-            self._check_equal("input", input[1], sizes[self.rank], "this rank's part of outputs")
-            words = f"all_gather({_part_bytes(sizes)}{_more(agree)})"
-            if self.size == 1 or not any(sizes):
-                _copy(parts[self.rank], input)
-                return self._over("all_gather", words, how)
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "all_gather",
-                    words,
-                    f"{words} {sizes}",
-                    collective="all_gather",
-                    algorithm=algorithm,
-                    nbytes=sum(sizes),
-                    inputs=(input[1],),
-                    outputs=sizes,
-                    uneven=len(set(sizes)) > 1,
-                    type=_ANY,
-                    op=_NO_OP,
-                ),
-            )
+        plan = self._plans.get(key) or self._plan(
+            key, algorithm, self._calls.all_gather(sizes, input[1], agree)
+        )
         return self._start(plan, [input], parts, **how)
 
     def broadcast(
@@ -365,28 +250,7 @@ class Communicator:
     ) -> Work:
         """The `data` of the group's rank `root`, in everybody's `data`."""
         key = ("broadcast", data[1], root, algorithm, agree)
-        plan = self._plans.get(key)
-        if plan is None:
-            self._check_rank("root", root)
-            words = f"broadcast({data[1]} bytes, from rank {self.members[root]}{_more(agree)})"
-            if self.size == 1 or data[1] == 0:
-                return self._over("broadcast", words, how)
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "broadcast",
-                    words,
-                    words,
-                    collective="broadcast",
-                    algorithm=algorithm,
-                    root=root,
-                    nbytes=data[1],
-                    inputs=(),
-                    outputs=(data[1],),
-                    type=_ANY,
-                    op=_NO_OP,
-                ),
-            )
+        plan = self._plans.get(key) or self._plan(key, algorithm, self._calls.broadcast(data[1], root, agree))
         return self._start(plan, None, [data], **how)
 
     def gather(
@@ -403,37 +267,13 @@ class Communicator:
 
         `outputs`: at the root one memory, split evenly, or one per rank; elsewhere None. Sizes may differ by rank.
         """
-        self._check_rank("root", root)
-        at_root = self.rank == root
-        self._check_at_root("outputs", outputs, root)
-        parts = [] if outputs is None or not at_root else self._parts(outputs, "outputs")
-        sizes = tuple([part[1] for part in parts])
+        parts = self._calls.root_parts(outputs, "outputs", root)
+        sizes = sizes_of(parts)
         key = ("gather", sizes, input[1], root, algorithm, agree)
-        plan = self._plans.get(key)
-        if plan is None:
-            if at_root:
-                self._check_equal("input", input[1], sizes[root], "this rank's part of outputs")
-            words = f"gather({input[1]} bytes from this rank, to rank {self.members[root]}{_more(agree)})"
-            if self.size == 1:
-                _copy(parts[0], input)
-                return self._over("gather", words, how)
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "gather",
-                    words,
-                    agree,
-                    collective="gather",
-                    algorithm=algorithm,
-                    root=root,
-                    nbytes=0,
-                    inputs=(input[1],),
-                    outputs=sizes,
-                    type=_ANY,
-                    op=_NO_OP,
-                ),
-            )
-        return self._start(plan, [input], parts if at_root else None, **how)
+        plan = self._plans.get(key) or self._plan(
+            key, algorithm, self._calls.gather(sizes, input[1], root, agree)
+        )
+        return self._start(plan, [input], parts, **how)
 
     def scatter(
         self,
@@ -449,37 +289,13 @@ class Communicator:
 
         `inputs`: at the root one memory, split evenly, or one per rank; elsewhere None. Sizes may differ by rank.
         """
-        self._check_rank("root", root)
-        at_root = self.rank == root
-        self._check_at_root("inputs", inputs, root)
-        parts = [] if inputs is None or not at_root else self._parts(inputs, "inputs")
-        sizes = tuple([part[1] for part in parts])
+        parts = self._calls.root_parts(inputs, "inputs", root)
+        sizes = sizes_of(parts)
         key = ("scatter", sizes, output[1], root, algorithm, agree)
-        plan = self._plans.get(key)
-        if plan is None:
-            if at_root:
-                self._check_equal("output", output[1], sizes[root], "this rank's part of inputs")
-            words = f"scatter({output[1]} bytes to this rank, from rank {self.members[root]}{_more(agree)})"
-            if self.size == 1:
-                _copy(output, parts[0])
-                return self._over("scatter", words, how)
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "scatter",
-                    words,
-                    agree,
-                    collective="scatter",
-                    algorithm=algorithm,
-                    root=root,
-                    nbytes=0,
-                    inputs=sizes,
-                    outputs=(output[1],),
-                    type=_ANY,
-                    op=_NO_OP,
-                ),
-            )
-        return self._start(plan, parts if at_root else None, [output], **how)
+        plan = self._plans.get(key) or self._plan(
+            key, algorithm, self._calls.scatter(sizes, output[1], root, agree)
+        )
+        return self._start(plan, parts, [output], **how)
 
     def all_to_all(
         self,
@@ -495,35 +311,13 @@ class Communicator:
         Each: one memory, split evenly, or one per rank, of any sizes on which the two ranks concerned agree. Inputs and
         outputs do not overlap.
         """
-        out_parts = self._parts(outputs, "outputs")
-        in_parts = self._parts(inputs, "inputs")
-        out_sizes = tuple([part[1] for part in out_parts])
-        in_sizes = tuple([part[1] for part in in_parts])
+        out_parts = self._calls.parts(outputs, "outputs")
+        in_parts = self._calls.parts(inputs, "inputs")
+        out_sizes, in_sizes = sizes_of(out_parts), sizes_of(in_parts)
         key = ("all_to_all", out_sizes, in_sizes, algorithm, agree)
-        plan = self._plans.get(key)
-        if plan is None:
-            self._check_equal(
-                "outputs", out_sizes[self.rank], in_sizes[self.rank], "inputs", "this rank's own part of "
-            )
-            words = f"all_to_all({sum(in_sizes)} bytes out, {sum(out_sizes)} in on this rank{_more(agree)})"
-            if self.size == 1:
-                _copy(out_parts[0], in_parts[0])
-                return self._over("all_to_all", words, how)
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "all_to_all",
-                    words,
-                    agree,
-                    collective="all_to_all",
-                    algorithm=algorithm,
-                    nbytes=0,
-                    inputs=in_sizes,
-                    outputs=out_sizes,
-                    type=_ANY,
-                    op=_NO_OP,
-                ),
-            )
+        plan = self._plans.get(key) or self._plan(
+            key, algorithm, self._calls.all_to_all(out_sizes, in_sizes, agree)
+        )
         return self._start(plan, in_parts, out_parts, **how)
 
     def barrier(
@@ -534,31 +328,11 @@ class Communicator:
         **how: Unpack[How],
     ) -> Work:
         """Over when every rank has called it. In the highest class unless told otherwise."""
-        if self.size == 1:
-            return self._over("barrier", "barrier()", how)
         key = ("barrier", algorithm, agree)
-        plan = self._plans.get(key)
-        if plan is None:
-            words = "barrier()" if not agree else f"barrier({agree})"
-            plan = self._remember(
-                key,
-                self._planner.plan(
-                    "barrier",
-                    words,
-                    words,
-                    collective="all_reduce",
-                    algorithm=algorithm,
-                    nbytes=1,
-                    inputs=(),
-                    outputs=1,
-                    type=DataType.u8,
-                    op=_native.ReduceOp.max,
-                ),
-            )
-        room = _room(1, how)
+        plan = self._plans.get(key) or self._plan(key, algorithm, self._calls.barrier(agree))
         if how.get("traffic_class") is None:
             how["traffic_class"] = 6
-        return self._start(plan, None, room, **how)
+        return self._start(plan, None, room(1, how), **how)
 
     # ---- single messages ----
 
@@ -573,7 +347,7 @@ class Communicator:
 
         `tag`: 0 to 2^32 - 1. Over when it has been received, or, if it is short, when it has left a copy.
         """
-        self._check_rank("destination", destination, own=False)
+        self._calls.check_other("destination", destination)
         return self._message("send", data, destination, tag, **how)
 
     def receive(
@@ -589,7 +363,7 @@ class Communicator:
         sides; it does not fail the group. From anyone: less than 4 GiB.
         """
         if source is not None:
-            self._check_rank("source", source, own=False)
+            self._calls.check_other("source", source)
         return self._message("receive", data, source, tag, **how)
 
     # ---- ending ----
@@ -671,6 +445,8 @@ class Communicator:
         if timeout_s is None:
             timeout_s = self.timeout_s
         if not plan.connected:
+            if plan.schedule is None:
+                return self._be_done(plan, inputs, outputs, label)
             self.job.connect(plan.peers, timeout_s)
             plan.connected = True
         keep = (keep, inputs, outputs)
@@ -694,7 +470,8 @@ class Communicator:
             label=label,
         )
         started_s = time.monotonic()
-        assert self.number is not None  # a group of one has no plans
+        assert plan.schedule is not None
+        assert self.number is not None
         collective = self._host.start_collective(
             plan.schedule,
             self.number,
@@ -715,6 +492,18 @@ class Communicator:
         self._track(collective)
         return work
 
+    def _be_done(self, plan: Plan, inputs: Memory, outputs: Memory, label: str | None) -> Work:
+        """Does a collective for which there is nobody to ask, or nothing to move."""
+        self._check_open(plan.words, plan.operation)
+        if isinstance(inputs, list) and isinstance(outputs, list):
+            copy(outputs[0], inputs[0])
+        with self._lock:
+            sequence = self._sequence
+            self._sequence = sequence + 1
+        self._log.note(sequence, plan.words)
+        self._recorder.record(self._record, sequence, plan.operation, label=label).complete()
+        return Work(self, None, plan.operation, plan.words, sequence, time.monotonic(), label)
+
     def _message(
         self,
         operation: str,
@@ -728,10 +517,7 @@ class Communicator:
         label: str | None = None,
         wait_follows: bool = False,
     ) -> Work:
-        if not isinstance(tag, int) or not 0 <= tag < 1 << _TAG_BITS:
-            raise errors.ArgumentError(f"tag is {tag!r}; accepted: 0 to {(1 << _TAG_BITS) - 1}")
-        whom = "any rank" if peer is None else f"rank {self.members[peer]}"
-        words = f"{operation}({data[1]} bytes {'to' if operation == 'send' else 'from'} {whom}, tag {tag})"
+        words = self._calls.message(operation, data[1], peer, tag)
         self._check_open(words, operation)
         if self.size == 1:
             raise errors.ArgumentError(f"{words} in a group of one: there is nobody else")
@@ -780,78 +566,21 @@ class Communicator:
                 under_way.popleft()
             under_way.append(collective)
 
-    def _over(self, operation: str, words: str, how: How) -> Work:
-        """The work of a collective for which there is nobody to ask, or nothing to move."""
-        self._check_open(words, operation)
-        with self._lock:
-            sequence = self._sequence
-            self._sequence = sequence + 1
-        self._log.note(sequence, words)
-        self._recorder.record(self._record, sequence, operation, label=how.get("label")).complete()
-        return Work(self, None, operation, words, sequence, time.monotonic(), how.get("label"))
-
-    def _remember(self, key: tuple[Any, ...], plan: Plan) -> Plan:
+    def _plan(self, key: tuple[Any, ...], algorithm: str | None, call: Call) -> Plan:
+        """Makes the plan of a call that was not made yet, and keeps it for those of the same key."""
+        plan = self._planner.plan(call, algorithm)
         if len(self._plans) >= _PLANS_MAX:
             self._plans.clear()
         self._plans[key] = plan
         return plan
 
-    def _scale(self, out: Span, source: Span, dtype: DataType, factor: float | None) -> None:
-        if factor is not None and source[1]:
-            _native.multiply(dtype, out[0], source[0], source[1] // ELEMENT_BYTES[dtype], factor)
-
-    # ---- checks ----
-
-    def _check_open(self, words: str, operation: str = "") -> None:
+    def _check_open(self, words: str, operation: str) -> None:
         if self.job.endpoint.closed:
             raise errors.ClosedError(f"{words} on group {self.name}: {self.job!r}")
         if self._failed is not None:
             raise group_failed(operation, words, self.name, self._failed)
         if self._closed:
             raise errors.ClosedError(f"{words} on group {self.name}, which is closed")
-
-    def _check_rank(self, name: str, rank: int, *, own: bool = True) -> None:
-        if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.size:
-            raise errors.ArgumentError(
-                f"{name} is {rank!r}; accepted: a rank of group {self.name}, 0 to {self.size - 1}"
-            )
-        if not own and rank == self.rank and self.size > 1:
-            raise errors.ArgumentError(f"{name} is {rank}, this rank itself; accepted: another rank")
-
-    def _check_factor(self, factor: float | None, op: Reduction) -> None:
-        if factor is not None and op is not Reduction.SUM:
-            raise errors.ArgumentError(
-                f"factor is {factor!r} with {op}; accepted: a factor with Reduction.SUM only"
-            )
-
-    def _check_equal(self, name: str, nbytes: int, expected: int, other: str, own: str = "") -> None:
-        if nbytes != expected:
-            raise errors.ArgumentError(
-                f"{own}{name} has {nbytes} bytes; accepted: as many as {own}{other}, {expected}"
-            )
-
-    def _check_at_root(self, name: str, memory: object, root: int) -> None:
-        if memory is None and self.rank == root:
-            raise errors.ArgumentError(
-                f"{name} is None at the root, rank {root}; accepted: memory for every rank"
-            )
-
-    def _parts(self, memory: Span | Sequence[Span], name: str) -> list[Span]:
-        """One memory per rank."""
-        if not isinstance(memory, Span):
-            parts = list(memory)
-            if len(parts) != self.size:
-                raise errors.ArgumentError(
-                    f"{name} has {len(parts)} parts; accepted: one per rank, {self.size}"
-                )
-            return parts
-        nbytes = memory[1]
-        step, rest = divmod(nbytes, self.size)
-        if rest:
-            raise errors.ArgumentError(
-                f"{name} has {nbytes} bytes; accepted: a multiple of the group's size, {self.size}"
-            )
-        return [memory.part(i * step, step) for i in range(self.size)]
 
     # ---- failures ----
 
@@ -867,50 +596,3 @@ class Communicator:
                         f"{error} The last operations of this rank are in {trace}, for torchfrtrace.",
                     )
         return error
-
-
-# ---- words for errors ----
-
-
-def _elements(dtype: DataType, nbytes: int) -> str:
-    return f"{dtype.name}, {nbytes // ELEMENT_BYTES[dtype]} elements"
-
-
-def _part_elements(dtype: DataType, sizes: Sequence[int]) -> str:
-    counts = [size // ELEMENT_BYTES[dtype] for size in sizes]
-    return f"{dtype.name}, {_each(counts)} elements per rank"
-
-
-def _part_bytes(sizes: Sequence[int]) -> str:
-    return f"{_each(sizes)} bytes per rank"
-
-
-def _each(counts: Sequence[int]) -> str:
-    """One number if all are alike; else the first few."""
-    if len(set(counts)) == 1:
-        return str(counts[0])
-    shown = ", ".join(map(str, counts[:8]))
-    return f"[{shown}{', …' if len(counts) > 8 else ''}]"
-
-
-def _reduction(op: Reduction, factor: float | None) -> str:
-    return "sum of values times a factor" if factor is not None else op.value
-
-
-def _more(agree: str) -> str:
-    return f"; {agree}" if agree else ""
-
-
-# ---- memory ----
-
-
-def _room(nbytes: int, how: How) -> Span:
-    """Memory for the time of an operation, which is to keep it."""
-    room = np.empty(nbytes, np.uint8)
-    how["keep"] = (room, how.get("keep"))
-    return Span(room.__array_interface__["data"][0], nbytes)
-
-
-def _copy(target: Span, source: Span) -> None:
-    if target[0] != source[0] and source[1]:
-        ctypes.memmove(target[0], source[0], source[1])

@@ -13,14 +13,13 @@ from typing import NamedTuple
 from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp.transport.call_log import signature_of
+from dlcp.transport.calls import Call, Lengths
 from dlcp.transport.schedule import ALGORITHMS, ROOTED, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
 from dlcp.transport.schedule.layout import REDUCING
 from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts, largest_even_part
 from dlcp.transport.span import Span
 
-Lengths = int | Sequence[int]
-"""Bytes of memory that is split evenly among the chunks, or of each chunk."""
 Memory = Span | list[Span] | None
 """As native code takes it: split evenly, or chunk by chunk."""
 
@@ -44,7 +43,8 @@ class Plan:
     """The call with its arguments, for errors and logs."""
     signature: int
     """What must be equal on all ranks, in 16 bits."""
-    schedule: _native.Schedule
+    schedule: _native.Schedule | None
+    """None: this rank is done without the others, and its own memory is all there is to copy."""
     peers: list[int]
     """Ranks in the job that it talks to."""
     type: _native.DataType
@@ -77,74 +77,67 @@ class Planner:
         self._limit_bytes = limit_bytes
         self._compiled: dict[tuple[str, str, int], tuple[RankSchedule, _native.Schedule]] = {}
 
-    def plan(
-        self,
-        operation: str,
-        words: str,
-        terms: str,
-        *,
-        collective: str,
-        algorithm: str | None,
-        root: int = 0,
-        nbytes: int,
-        inputs: Lengths,
-        outputs: Lengths,
-        type: _native.DataType,  # noqa: A002
-        op: _native.ReduceOp,
-        average_over: int = 0,
-        uneven: bool = False,
-    ) -> Plan:
-        """A plan.
-
-        `nbytes`: of the whole, as every rank knows it. `terms`: what else must be equal on all ranks. `uneven`:
-        ranks have parts of different sizes, as all of them know.
+    def plan(self, call: Call, algorithm: str | None) -> Plan:
+        """A plan. `algorithm`: of the caller's choice; None: the setting's, or by size.
 
         Raises ArgumentError: no such algorithm; LimitError: too large for it.
         """
+        if call.alone:
+            return _plan_alone(call)
+        collective, root = call.collective or call.operation, call.root
         if algorithm is None:
-            algorithm = choose(collective, len(self._members), nbytes, self._overrides)
+            algorithm = choose(collective, len(self._members), call.nbytes, self._overrides)
         key = (collective, algorithm, root)
         known = self._compiled.get(key)
         if known is None:
             schedule = build(collective, algorithm, len(self._members), self._rank, root)
             known = self._compiled[key] = (schedule, self._compile(schedule))
         schedule, compiled = known
-        input_lengths, even_inputs = _lengths(inputs, schedule.input_chunks)
-        output_lengths, even_outputs = _lengths(outputs, schedule.output_chunks)
+        input_lengths, even_inputs = _lengths(call.inputs, schedule.input_chunks)
+        output_lengths, even_outputs = _lengths(call.outputs, schedule.output_chunks)
         input_parts = output_parts = None
         if max([*input_lengths, *output_lengths], default=0) > self._limit_bytes:
             cut = Cut(
                 schedule,
-                _exact(inputs, schedule.input_chunks),
-                _exact(outputs, schedule.output_chunks),
+                _exact(call.inputs, schedule.input_chunks),
+                _exact(call.outputs, schedule.output_chunks),
                 self._limit_bytes,
             )
             compiled, input_parts, output_parts = self._compile(cut.schedule), cut.inputs, cut.outputs
         return Plan(
-            operation,
-            words,
-            signature_of(operation, f"{terms} {algorithm} {root}"),
+            call.operation,
+            call.words,
+            signature_of(call.operation, f"{call.terms} {algorithm} {root}"),
             compiled,
             [self._members[peer] for peer in compiled.peers],
-            type,
-            op,
-            average_over,
+            *call.arithmetic,
             algorithm,
             input_parts,
             output_parts,
-            Recorded(
-                f"{operation}_v" if uneven else operation,
-                _total(inputs) or (nbytes if operation == "all_reduce" else 0),
-                _total(outputs),
-                None if type is _native.DataType.u8 and collective not in REDUCING else type,
-                root if collective in ROOTED else None,
-            ),
+            _recorded(call, collective),
             even_inputs,
             even_outputs,
         )
 
     def _compile(self, schedule: RankSchedule) -> _native.Schedule:
         return compile_schedule(schedule, len(self._members), self._rank)
+
+
+def _plan_alone(call: Call) -> Plan:
+    """Of a call that sends nothing. It counts as an operation, of which nobody is told sizes."""
+    recorded = Recorded(call.operation, 0, 0, None, None)
+    return Plan(call.operation, call.words, 0, None, [], *call.arithmetic, "", None, None, recorded, 0, 0)
+
+
+def _recorded(call: Call, collective: str) -> Recorded:
+    type_, _, _ = call.arithmetic
+    return Recorded(
+        f"{call.operation}_v" if call.uneven else call.operation,
+        _total(call.inputs) or (call.nbytes if call.operation == "all_reduce" else 0),
+        _total(call.outputs),
+        None if type_ is _native.DataType.u8 and collective not in REDUCING else type_,
+        call.root if collective in ROOTED else None,
+    )
 
 
 def lay_out(memory: Memory, parts: list[Part] | None, even: int) -> Memory:

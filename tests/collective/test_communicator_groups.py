@@ -332,6 +332,20 @@ def test_closed_group_takes_no_calls(world: Of) -> None:
     assert "closed" in repr(groups[0])
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_closed_group_leaves_memory_alone(world: Of, size: int) -> None:
+    """Also where the group is of one rank, whose memory would be written without asking anybody."""
+    group = world(size).open()[0]
+    group.close()
+    data, parts = np.full(4, 3.0, np.float32), np.zeros(4 * size, np.float32)
+    with pytest.raises(errors.ClosedError):
+        group.all_reduce(Span.of(data), DataType.f32, factor=2.0)
+    with pytest.raises(errors.ClosedError):
+        group.all_gather(Span.of(parts), Span.of(data))
+    assert set(data) == {3.0}
+    assert set(parts) == {0.0}
+
+
 def test_closed_job_takes_no_calls() -> None:
     with World(2) as world:
         groups = world.open()

@@ -1,0 +1,303 @@
+"""What a call of a group is: its arguments checked, said in words, and measured, before anything is started.
+
+A Call holds no address of memory and chooses no algorithm: it is what a plan (plan.py) is made of, once per shape. A
+wrong argument raises here, so nothing is sent for it. What is checked here is what one rank can see; whether the ranks
+agree is found out by the transport, from `terms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dlcp import _native, errors
+from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction, check_type, native_op
+from dlcp.transport.span import Span
+
+Lengths = int | Sequence[int]
+"""Bytes of memory that is split evenly among the chunks, or of each chunk."""
+
+_TAG_BITS = 32
+
+
+class Arithmetic(NamedTuple):
+    """How contributions become one, as native code takes it."""
+
+    type: DataType
+    op: _native.ReduceOp
+    average_over: int
+    """What the sum is divided by; 0: it is not."""
+
+
+_BYTES = Arithmetic(DataType.u8, _native.ReduceOp.sum, 0)  # of calls that only move them
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One collective call, whatever memory it is given."""
+
+    operation: str
+    words: str
+    """The call with its arguments, for errors and logs."""
+    terms: str
+    """What must be equal on all ranks, besides operation, algorithm and root."""
+    inputs: Lengths
+    outputs: Lengths
+    nbytes: int = 0
+    """Of the whole, if every rank knows it; for choosing the algorithm."""
+    root: int = 0
+    uneven: bool = False
+    """Ranks have parts of different sizes, as all of them know."""
+    arithmetic: Arithmetic = _BYTES
+    collective: str = ""
+    """What serves it, if that is not its own name (dlcp.transport.schedule)."""
+    alone: bool = False
+    """There is nobody to ask or nothing to move."""
+
+
+class Calls:
+    """The calls of one group, as its member `rank` makes them. `members`: ranks in the job.
+
+    Methods raise ArgumentError. Sizes are bytes; `agree`: words for anything else that must be equal on all ranks.
+    """
+
+    def __init__(self, group: str, members: Sequence[int], rank: int) -> None:
+        self._group = group
+        self._members = members
+        self._rank = rank
+        self._size = len(members)
+
+    # ---- reducing ----
+
+    def all_reduce(
+        self, nbytes: int, dtype: DataType, op: Reduction, factor: float | None, agree: str
+    ) -> Call:
+        """Each rank's `nbytes` become their reduction."""
+        check_type(dtype, nbytes, "data")
+        arithmetic = self._arithmetic(dtype, op, factor)
+        words = f"all_reduce({_elements(dtype, nbytes)}, {_reduction(op, factor)}{_more(agree)})"
+        return Call(
+            "all_reduce",
+            words,
+            words,
+            (),
+            nbytes,
+            nbytes,
+            arithmetic=arithmetic,
+            alone=self._size == 1 or nbytes == 0,
+        )
+
+    def reduce(
+        self, nbytes: int, dtype: DataType, op: Reduction, root: int, factor: float | None, agree: str
+    ) -> Call:
+        """The root's `nbytes` become the reduction of all ranks'."""
+        check_type(dtype, nbytes, "data")
+        arithmetic = self._arithmetic(dtype, op, factor)
+        self.check_rank("root", root)
+        to = f"to rank {self._members[root]}"
+        words = f"reduce({_elements(dtype, nbytes)}, {_reduction(op, factor)}, {to}{_more(agree)})"
+        return Call(
+            "reduce",
+            words,
+            words,
+            (nbytes,),
+            (nbytes,) if self._rank == root else (),
+            nbytes,
+            root,
+            arithmetic=arithmetic,
+            alone=self._size == 1 or nbytes == 0,
+        )
+
+    def reduce_scatter(
+        self,
+        sizes: tuple[int, ...],
+        output_nbytes: int,
+        dtype: DataType,
+        op: Reduction,
+        factor: float | None,
+        agree: str,
+    ) -> Call:
+        """Of the inputs, in parts of `sizes`, this rank's part reduced."""
+        for size in sizes:
+            check_type(dtype, size, "inputs")
+        _check_equal("output", output_nbytes, sizes[self._rank], "this rank's part of inputs")
+        arithmetic = self._arithmetic(dtype, op, factor)
+        words = f"reduce_scatter({_part_elements(dtype, sizes)}, {_reduction(op, factor)}{_more(agree)})"
+        return self._of_parts("reduce_scatter", words, sizes, sizes, (output_nbytes,), arithmetic)
+
+    # ---- moving ----
+
+    def all_gather(self, sizes: tuple[int, ...], input_nbytes: int, agree: str) -> Call:
+        """All ranks' inputs, in parts of `sizes`."""
+        _check_equal("input", input_nbytes, sizes[self._rank], "this rank's part of outputs")
+        words = f"all_gather({_each(sizes)} bytes per rank{_more(agree)})"
+        return self._of_parts("all_gather", words, sizes, (input_nbytes,), sizes, _BYTES)
+
+    def broadcast(self, nbytes: int, root: int, agree: str) -> Call:
+        """The root's `nbytes`, to all."""
+        self.check_rank("root", root)
+        words = f"broadcast({nbytes} bytes, from rank {self._members[root]}{_more(agree)})"
+        alone = self._size == 1 or nbytes == 0
+        return Call("broadcast", words, words, (), (nbytes,), nbytes, root, alone=alone)
+
+    def gather(self, sizes: tuple[int, ...], input_nbytes: int, root: int, agree: str) -> Call:
+        """All ranks' inputs at the root, in parts of `sizes`, which only it has."""
+        if self._rank == root:
+            _check_equal("input", input_nbytes, sizes[root], "this rank's part of outputs")
+        words = f"gather({input_nbytes} bytes from this rank, to rank {self._members[root]}{_more(agree)})"
+        return Call("gather", words, agree, (input_nbytes,), sizes, root=root, alone=self._size == 1)
+
+    def scatter(self, sizes: tuple[int, ...], output_nbytes: int, root: int, agree: str) -> Call:
+        """The root's inputs, in parts of `sizes`, which only it has, one to each rank."""
+        if self._rank == root:
+            _check_equal("output", output_nbytes, sizes[root], "this rank's part of inputs")
+        words = f"scatter({output_nbytes} bytes to this rank, from rank {self._members[root]}{_more(agree)})"
+        return Call("scatter", words, agree, sizes, (output_nbytes,), root=root, alone=self._size == 1)
+
+    def all_to_all(self, output_sizes: tuple[int, ...], input_sizes: tuple[int, ...], agree: str) -> Call:
+        """A part of `input_sizes` to each rank, one of `output_sizes` from each."""
+        own = "this rank's own part of "
+        _check_equal("outputs", output_sizes[self._rank], input_sizes[self._rank], "inputs", own)
+        out_and_in = f"{sum(input_sizes)} bytes out, {sum(output_sizes)} in on this rank"
+        words = f"all_to_all({out_and_in}{_more(agree)})"
+        return Call("all_to_all", words, agree, input_sizes, output_sizes, alone=self._size == 1)
+
+    def barrier(self, agree: str) -> Call:
+        """One byte that says who has come: an all_reduce of nothing that matters."""
+        words = f"barrier({agree})"
+        return Call(
+            "barrier",
+            words,
+            words,
+            (),
+            1,
+            1,
+            arithmetic=Arithmetic(DataType.u8, _native.ReduceOp.max, 0),
+            collective="all_reduce",
+            alone=self._size == 1,
+        )
+
+    # ---- single messages ----
+
+    def message(self, operation: str, nbytes: int, peer: int | None, tag: int) -> str:
+        """A send or receive, in words. `peer`: in the group; None: any."""
+        if not isinstance(tag, int) or not 0 <= tag < 1 << _TAG_BITS:
+            raise errors.ArgumentError(f"tag is {tag!r}; accepted: 0 to {(1 << _TAG_BITS) - 1}")
+        whom = "any rank" if peer is None else f"rank {self._members[peer]}"
+        return f"{operation}({nbytes} bytes {'to' if operation == 'send' else 'from'} {whom}, tag {tag})"
+
+    # ---- arguments ----
+
+    def check_rank(self, name: str, rank: int) -> None:
+        """That `rank` is one of the group's."""
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self._size:
+            raise errors.ArgumentError(
+                f"{name} is {rank!r}; accepted: a rank of group {self._group}, 0 to {self._size - 1}"
+            )
+
+    def check_other(self, name: str, rank: int) -> None:
+        """That `rank` is one of the group's, and another's, if there are others."""
+        self.check_rank(name, rank)
+        if rank == self._rank and self._size > 1:
+            raise errors.ArgumentError(f"{name} is {rank}, this rank itself; accepted: another rank")
+
+    def parts(self, memory: Span | Sequence[Span], name: str) -> list[Span]:
+        """One memory per rank."""
+        if not isinstance(memory, Span):
+            parts = list(memory)
+            if len(parts) != self._size:
+                raise errors.ArgumentError(
+                    f"{name} has {len(parts)} parts; accepted: one per rank, {self._size}"
+                )
+            return parts
+        nbytes = memory[1]
+        step, rest = divmod(nbytes, self._size)
+        if rest:
+            raise errors.ArgumentError(
+                f"{name} has {nbytes} bytes; accepted: a multiple of the group's size, {self._size}"
+            )
+        return [memory.part(i * step, step) for i in range(self._size)]
+
+    def root_parts(self, memory: Span | Sequence[Span] | None, name: str, root: int) -> list[Span] | None:
+        """One memory per rank at the root; elsewhere None, whatever is given."""
+        self.check_rank("root", root)
+        if self._rank != root:
+            return None
+        if memory is None:
+            raise errors.ArgumentError(
+                f"{name} is None at the root, rank {root}; accepted: memory for every rank"
+            )
+        return self.parts(memory, name)
+
+    # ---- helpers ----
+
+    def _arithmetic(self, dtype: DataType, op: Reduction, factor: float | None) -> Arithmetic:
+        combine = native_op(op, dtype)
+        if factor is not None and op is not Reduction.SUM:
+            raise errors.ArgumentError(
+                f"factor is {factor!r} with {op}; accepted: a factor with Reduction.SUM only"
+            )
+        return Arithmetic(dtype, combine, self._size if op is Reduction.AVG else 0)
+
+    def _of_parts(
+        self,
+        operation: str,
+        words: str,
+        sizes: tuple[int, ...],
+        inputs: Lengths,
+        outputs: Lengths,
+        arithmetic: Arithmetic,
+    ) -> Call:
+        """A call in which every rank has a part, of a size that all of them know."""
+        return Call(
+            operation,
+            words,
+            f"{words} {sizes}",
+            inputs,
+            outputs,
+            sum(sizes),
+            uneven=len(set(sizes)) > 1,
+            arithmetic=arithmetic,
+            alone=self._size == 1 or not any(sizes),
+        )
+
+
+def sizes_of(parts: Sequence[Span] | None) -> tuple[int, ...]:
+    """Bytes of each; () of None."""
+    return () if parts is None else tuple([part[1] for part in parts])
+
+
+def _check_equal(name: str, nbytes: int, expected: int, other: str, own: str = "") -> None:
+    if nbytes != expected:
+        raise errors.ArgumentError(
+            f"{own}{name} has {nbytes} bytes; accepted: as many as {own}{other}, {expected}"
+        )
+
+
+# ---- words ----
+
+
+def _elements(dtype: DataType, nbytes: int) -> str:
+    return f"{dtype.name}, {nbytes // ELEMENT_BYTES[dtype]} elements"
+
+
+def _part_elements(dtype: DataType, sizes: Sequence[int]) -> str:
+    counts = [size // ELEMENT_BYTES[dtype] for size in sizes]
+    return f"{dtype.name}, {_each(counts)} elements per rank"
+
+
+def _each(counts: Sequence[int]) -> str:
+    """One number if all are alike; else the first few."""
+    if len(set(counts)) == 1:
+        return str(counts[0])
+    shown = ", ".join(map(str, counts[:8]))
+    return f"[{shown}{', …' if len(counts) > 8 else ''}]"
+
+
+def _reduction(op: Reduction, factor: float | None) -> str:
+    return "sum of values times a factor" if factor is not None else op.value
+
+
+def _more(agree: str) -> str:
+    return f"; {agree}" if agree else ""

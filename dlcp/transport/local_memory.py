@@ -1,0 +1,31 @@
+"""What a collective does to memory on this rank alone: copies, values times a factor, room of its own."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from dlcp import _native
+from dlcp.transport.element import ELEMENT_BYTES, DataType
+from dlcp.transport.how import How
+from dlcp.transport.span import Span
+
+
+def copy(target: Span, source: Span) -> None:
+    """The bytes of `source`, in `target`, which is as long; nothing if they are the same memory."""
+    if target[0] != source[0] and source[1]:
+        ctypes.memmove(target[0], source[0], source[1])
+
+
+def scale(target: Span, source: Span, dtype: DataType, factor: float) -> None:
+    """The values of `source` times `factor`, in `target`, which may be the same memory."""
+    if source[1]:
+        _native.multiply(dtype, target[0], source[0], source[1] // ELEMENT_BYTES[dtype], factor)
+
+
+def room(nbytes: int, how: How) -> Span:
+    """Memory for the time of an operation, whose `how` comes to keep it."""
+    owner = np.empty(nbytes, np.uint8)
+    how["keep"] = (owner, how.get("keep"))
+    return Span(owner.__array_interface__["data"][0], nbytes)
