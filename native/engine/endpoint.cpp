@@ -128,6 +128,7 @@ CommandResult<MessageId> Endpoint::Impl::send(Time now, const SendCommand& c) {
     m.released = false;
     m.next_same_tag = UINT32_MAX;
     m.gated = c.gated;
+    m.eager_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(config_.eager.value, UINT32_MAX));
     m.reset(peer->block_bytes, c.importance);
     peer->outgoing.push_back(outgoing_, slot);
 
@@ -367,8 +368,8 @@ void Endpoint::Impl::enqueue(std::uint32_t slot, bool front) {
     Peer& peer = *peers_[m.peer];
     if (m.wire_id == 0) m.recut(peer.block_bytes);
     m.state = OutgoingMessage::State::sending;
-    // One that waits for release_blocks() joins when it has something.
-    if (!m.queue_link.linked && (!m.gated || m.has_block_to_send())) {
+    // One that waits, for release_blocks() or for a first acknowledgement, joins when it has something.
+    if (!m.queue_link.linked && m.has_block_to_send()) {
         if (front)
             peer.queues[m.traffic_class].push_front(outgoing_, slot);
         else

@@ -61,7 +61,7 @@ OutgoingMessage::Next OutgoingMessage::peek() {
         const bool critical = !ready_critical_.empty();
         return {(critical ? ready_critical_ : ready_droppable_).front(), critical, false};
     }
-    if (!gated && first_pass_left_ > 0) return {cursor_, critical_left_ > 0, false};
+    if (!gated && first_pass_ready() > 0) return {cursor_, critical_left_ > 0, false};
     if (repair_order_stale_) {
         repair_order_stale_ = false;
         repair_order_.clear();

@@ -41,6 +41,7 @@ public:
     std::uint16_t deadline = 0;  // coded
     Time since{0};
     bool gated = false;  // the first pass sends only what release() has named
+    std::uint32_t eager_bytes = UINT32_MAX;  // sent before any of it is acknowledged
 
     // Changed by the endpoint as the message lives.
     State state = State::waiting;
@@ -97,6 +98,8 @@ public:
     // Takes the block that peek() named.
     void take(const Next& next);
 
+    // The receiver takes it: some of it is acknowledged.
+    bool taken() const { return acked_blocks_ > 0; }
     void on_acked(std::uint32_t block);
     // One transmission of this block was lost. Nothing happens if it is acknowledged or counted as lost already.
     void on_lost(std::uint32_t block);
@@ -122,8 +125,12 @@ private:
     std::uint32_t next_with(bool critical, std::uint32_t from) const;
     // Blocks of the first pass that may leave now.
     std::uint32_t first_pass_ready() const {
-        return gated ? static_cast<std::uint32_t>(ready_critical_.size() + ready_droppable_.size())
-                     : first_pass_left_;
+        const std::uint32_t ready =
+            gated ? static_cast<std::uint32_t>(ready_critical_.size() + ready_droppable_.size()) : first_pass_left_;
+        if (taken()) return ready;
+        const std::uint32_t sent = blocks_ - first_pass_left_;
+        const std::uint32_t eager = std::max(eager_bytes / std::max<std::uint32_t>(block_bytes_, 1), 1u);
+        return std::min(ready, eager > sent ? eager - sent : 0);
     }
 
     std::uint16_t block_bytes_ = 0;

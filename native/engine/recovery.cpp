@@ -108,7 +108,11 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
         sample.ce_packets += ce;
         if (outgoing_.in_use(p.message_slot, p.message_generation)) {
             OutgoingMessage& m = outgoing_[p.message_slot];
-            if (!m.told()) m.on_acked(p.block);
+            if (!m.told()) {
+                const bool first = !m.taken();
+                m.on_acked(p.block);
+                if (first && m.state == OutgoingMessage::State::sending) enqueue(p.message_slot, false);
+            }
         }
     }
     peer.credit = Bytes{ack.credit_bytes};
