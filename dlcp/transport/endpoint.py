@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 import weakref
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dlcp import _native, errors
+from dlcp.transport.closeable import Closeable
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.logger import RankLogger, set_level
 from dlcp.transport.settings import Settings
@@ -76,7 +76,7 @@ Memory = npt.NDArray[Any] | bytes | bytearray | memoryview | SupportsDLPack
 Importance = int | npt.NDArray[np.uint8]
 
 
-class Endpoint:
+class Endpoint(Closeable):
     """One rank's end of all its conversations. Open until close(), the end of a `with` block, or of the process.
 
     `rank`: this endpoint's name among its peers, unique in the job, 0 to 2^32 - 1.
@@ -106,14 +106,6 @@ class Endpoint:
             if line not in _warned:
                 _warned.add(line)
                 RankLogger(rank).warning("%s", line)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Endpoint rank {self._rank} at {self.address}{', closed' if self.closed else ''}>"

@@ -23,10 +23,10 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from dlcp import errors
+from dlcp.transport.closeable import Closeable
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.flight_recorder import FlightRecorder, dump_path
@@ -54,7 +54,7 @@ _UNEXPECTED_MESSAGE_BYTES = 256 * 1024
 _METRICS_PORTS = 256
 
 
-class Job:
+class Job(Closeable):
     """This rank's membership of a run: one endpoint, the job key, the addresses of all. Open until close().
 
     `store`: the same for all ranks, empty or used by earlier jobs of the same ranks; `rank` of `size`.
@@ -135,14 +135,6 @@ class Job:
         self._finalizer = weakref.finalize(self, _close, self.endpoint, os.getpid())
         if size > 1:
             self._store.set(f"rank/{rank}", self.card.to_json())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Job rank {self.rank} of {self.size} at {self.endpoint.address}{', closed' if self.closed else ''}>"

@@ -17,10 +17,10 @@ import weakref
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from dlcp import errors
+from dlcp.transport.closeable import Closeable
 from dlcp.transport.metrics import Metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -209,7 +209,7 @@ def _number(value: float) -> str:
 # ---- the server ----
 
 
-class PrometheusServer:
+class PrometheusServer(Closeable):
     """Serves one rank's metrics until close().
 
     `host`: an address of this host. `port`: 0: any free one; else the first free one of `tries` from there on, since
@@ -227,14 +227,6 @@ class PrometheusServer:
         thread.start()
         # At the interpreter's end as well, while threads still run.
         self._finalizer = weakref.finalize(self, _close, self._server, thread, os.getpid())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def url(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from dlcp.transport.closeable import Closeable
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.job import Job
 from dlcp.transport.store import MemoryStore
@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 _QUIET: dict[str, Any] = {"timeout_s": PATIENCE_S, "flight_recorder_entries": 0}
 
 
-class World:
+class World(Closeable):
     """`size` ranks that find each other in a store. `settings`: of every rank; `per_rank(rank)`: more of them."""
 
     def __init__(
@@ -33,14 +33,6 @@ class World:
         self.jobs: list[Job] = self.run(
             lambda rank: Job(self.store, rank, size, **(_QUIET | settings | more.get(rank, {})))
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def run(self, function: Callable[[int], Any], ranks: Sequence[int] | None = None) -> list[Any]:
         """What `function(rank)` returns on each rank, all at once. Raises what the first of them raised."""
