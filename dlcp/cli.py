@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
-import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 
 from dlcp import __version__
 from dlcp.arguments import Parser
-from dlcp.errors import DlcpError
+from dlcp.exit_status import exit_status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,20 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else f"accepted: {', '.join(COMMANDS)}."
         print(f"dlcp: unknown command {name!r}; {hint} `dlcp --help` lists them", file=sys.stderr)
         return 2
-    try:
-        status = COMMANDS[name].run(rest)
-        sys.stdout.flush()
-    except DlcpError as error:
-        print(f"dlcp {name}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # So that the interpreter's end does not write what is left.
-        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return 141
-    return status
+    return exit_status(f"dlcp {name}", lambda: COMMANDS[name].run(rest))
 
 
 # --- subcommands ----------------------------------------------------------------------------------------------

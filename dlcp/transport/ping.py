@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import secrets
 import signal
@@ -34,6 +33,7 @@ import numpy as np
 
 from dlcp.arguments import Parser
 from dlcp.errors import DlcpError, PeerTimeoutError, SettingsError
+from dlcp.exit_status import exit_status
 from dlcp.transport.endpoint import Endpoint, check_deadline, check_loss
 from dlcp.transport.ping_report import Sample, report
 from dlcp.transport.settings import Settings
@@ -177,21 +177,8 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m dlcp.
         parser.error("give one of ADDRESS, --listen and --demo")
     if options.demo and not (options.bind is options.port is options.key_file is None):
         parser.error("--demo chooses address, port and key itself; leave out --bind, --port and --key-file")
-    try:
-        with _sigterm_like_ctrl_c():
-            status = _run(options)
-            sys.stdout.flush()
-            return status
-    except DlcpError as error:
-        print(f"ping: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # So that the interpreter's end does not write what is left.
-        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return 141
+    with _sigterm_like_ctrl_c():
+        return exit_status("ping", lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
