@@ -71,7 +71,7 @@ struct EndpointConfig {
     Bytes max_unexpected_message{64 * 1024 * 1024};
     // Sent of a message before any of it is acknowledged: what comes before it is asked for, and is too long to be kept,
     // is dropped. A message loses a round trip by it at most, and nothing where others fill the time.
-    Bytes eager{64 * 1024};
+    Bytes eager{256 * 1024};
     bool announce_unexpected = false;  // tell of messages that nobody has asked for: EventKind::message_unexpected
 
     // DSCP per traffic class (RFC 2474). Default: class selectors, control CS7 … class 0 CS0.
