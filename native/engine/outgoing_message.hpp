@@ -129,7 +129,7 @@ private:
             gated ? static_cast<std::uint32_t>(ready_critical_.size() + ready_droppable_.size()) : first_pass_left_;
         if (taken()) return ready;
         const std::uint32_t sent = blocks_ - first_pass_left_;
-        const std::uint32_t eager = std::max(eager_bytes / std::max<std::uint32_t>(block_bytes_, 1), 1u);
+        const std::uint32_t eager = wire::block_count(eager_bytes, block_bytes_);
         return std::min(ready, eager > sent ? eager - sent : 0);
     }
 
