@@ -9,7 +9,7 @@
 //   +------------+------+----------------+------------+------------+
 //
 // The signature is a hash of what all ranks must agree on. A rank that called something else sends another tag, which
-// nobody waits for: so it is found, and never summed.
+// nobody waits for: so it is found, and never summed. Where a group is open, all tags of the endpoint are of this form.
 #pragma once
 
 #include <cstdint>
