@@ -1,12 +1,15 @@
 """Finds out what can be known of a failure at the moment it is noticed: who is concerned, and what they say.
 
 Once per group: a group fails as a whole, so what was found for its first failure serves all of its operations. Reading
-others' accounts takes a fraction of a second at most (call_log.py); nothing else here blocks.
+others' accounts (call_log.py), and meanwhile the cards of ranks that this one has had nothing to do with, takes a
+fraction of a second at most, whatever has become of the store; nothing else here blocks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 # up to 0.7 to find out whom to blame. A rank that has not come to the operation yet has nothing to say either.
 _TIMEOUT_ACCOUNTS_S = 0.2
 _MISMATCH_ACCOUNTS_S = 1.0
+# How long to wait for the cards of a culprit and a reporter that this rank has not met.
+_CARDS_S = 0.2
 # Of those that an operation waits for, so many are asked.
 _ASKED_MAX = 4
 
@@ -45,7 +50,10 @@ class Diagnosis:
             scene = self._look_around(result, {}, reason)
         else:
             if self._scene is None:
-                self._scene = self._look_around(result, self._ask(result), reason)
+                reading = _CardReading(self._job, self._strangers(result))
+                accounts = self._ask(result)
+                reading.wait()
+                self._scene = self._look_around(result, accounts, reason)
             scene = self._scene
         return explain(result, work.operation, work.words, work.sequence if work.numbered else None, scene)
 
@@ -56,6 +64,12 @@ class Diagnosis:
         return wait_timeout(
             work.operation, work.words, work.sequence if work.numbered else None, scene, waited_s
         )
+
+    def _strangers(self, result: Mapping[str, Any]) -> list[int]:
+        """Whom a result tells of and this rank has not met: ranks in the job."""
+        named = {result["culprit"], result["reporter"]} - {None, self._rank}
+        ranks = sorted(self._members[group_rank] for group_rank in named)
+        return [rank for rank in ranks if self._job.known_card(rank) is None]
 
     def _ask(self, result: Mapping[str, Any]) -> dict[int, str]:
         """Other ranks' accounts of the operation that failed, where they may have one; and leaves this rank's."""
@@ -97,3 +111,25 @@ class Diagnosis:
             connected = host.established(rank)
             silent_s = host.peer_statistics(rank).get("silent_s")
         return Member(rank, self._job.known_card(rank), connected, silent_s)
+
+
+class _CardReading:
+    """Reads cards from the store, on a thread of its own: the store's server may be what has died."""
+
+    def __init__(self, job: Job, ranks: list[int]) -> None:
+        self._end_s = time.monotonic() + _CARDS_S
+        self._thread: threading.Thread | None = None
+        if ranks:
+            self._thread = threading.Thread(target=_read, args=(job, ranks), name="dlcp-cards", daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Until they are read, or their time is up."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, self._end_s - time.monotonic()))
+
+
+def _read(job: Job, ranks: list[int]) -> None:
+    for rank in ranks:
+        with contextlib.suppress(Exception):
+            job.card_of(rank, _CARDS_S)

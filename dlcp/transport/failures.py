@@ -39,9 +39,10 @@ class Member:
     @property
     def heard(self) -> str:
         """Whether it is heard of, as a clause after a comma; "" if there is nothing to say."""
-        if not self.connected:
-            return ", there is no connection with it"
-        return "" if self.silent_s is None else f", last heard of {self.silent_s:.2g} s ago"
+        last = "" if self.silent_s is None else f", last heard of {self.silent_s:.2g} s ago"
+        if self.connected:
+            return last
+        return f"{last}, and the connection with it has ended" if last else ", there is no connection with it"
 
     @property
     def process(self) -> str:
@@ -188,16 +189,24 @@ def _timeout(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> 
         text = f"{what} was not over after {result['waited_s']:.3g} s."
         if waiting := _waiting(result, scene):
             text += f" It waited for {waiting}."
-    if culprit is None or culprit == scene.own:
+    if culprit == scene.own:
+        if waiting := _waiting(result, scene):
+            text += f" This rank waited for {waiting}."
+        return (
+            f"{text} Look at what kept this rank, and that all ranks call the same operations in the same order."
+            f" {_MIXED}"
+        )
+    if culprit is None:
         return f"{text} {_MIXED}"
     member = scene.member(culprit)
+    # In full where it is named first: what it waited for may have waited for another.
+    is_named = told or any(peer == culprit for peer, _, _ in result["waiting_for"])
+    who = f"Rank {member.rank}" if is_named else f"R{member.name[1:]}"
     if result["engine_error"] == "peer_timeout":
-        return (
-            f"{text} Rank {member.rank} did not answer when asked. {_look_at_network(member, scene)} {_MIXED}"
-        )
+        return f"{text} {who} did not answer when asked. {_look_at_network(member, scene)} {_MIXED}"
     answers = "" if told else "answers, but "
     return (
-        f"{text} Rank {member.rank} {answers}has not come to this operation, or waits itself: see where it is"
+        f"{text} {who} {answers}has not come to this operation, or waits itself: see where it is"
         f" (py-spy dump --pid {_pid(member)}{_on(member)}), and that all ranks call the same operations in the same"
         f" order; if it is only slow, give the group a longer timeout. {_MIXED}"
     )

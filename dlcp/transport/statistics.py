@@ -88,7 +88,7 @@ class PeerStatistics:
     rank: int
     established: bool
     silent_s: float | None
-    """Since the last authentic packet from there; None: there is no session."""
+    """Since the last authentic packet from there, of this session or one that has ended; None: there was none."""
     rtt_s: float
     rtt_s_min: float
     queue_delay_s: float

@@ -360,7 +360,7 @@ public:
     PeerStatistics peer_statistics(std::uint32_t rank) {
         Lock lock = enter();
         PeerStatistics out = engine_->peer_statistics(peer_of(rank));
-        if (!closing_ && out.established) out.silent = pump_.now() - out.last_heard;
+        if (!closing_ && out.last_heard > Time{0}) out.silent = pump_.now() - out.last_heard;
         return out;
     }
 
