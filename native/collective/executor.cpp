@@ -497,10 +497,13 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
             why.foreign_bytes = sends ? 0 : bytes;
             why.foreign_signature = running.signature;
         }
-        if (event.error == CommandError::peer_cancelled) {
-            // Its group has failed, for a reason that it is about to tell; or it gave up this one message.
+        const bool left = event.error == CommandError::peer_closed && !running.single;
+        if (event.error == CommandError::peer_cancelled || left) {
+            if (running.accused) return;  // it has been told why, and is at it
+            // Its group has failed, for a reason that it or another is about to tell; or it gave up this one message.
             running.doomed = true;
             running.result.culprit = member;
+            running.result.engine_error = event.error;
             const Time reason = now + reason_time;
             running.deadline = running.asked ? std::min(reason, running.asked_at + longest_word_time)
                                              : std::min(reason, running.deadline);
@@ -621,6 +624,12 @@ void CollectiveExecutor::Impl::time_is_up(Time now, std::uint32_t slot) {
             fail_single(now, slot, why);
             return;
         }
+        if (running.result.engine_error == CommandError::peer_closed) {
+            why.error = CollectiveError::peer_failed;
+            why.engine_error = CommandError::peer_closed;
+            fail_group(now, group, why, slot);
+            return;
+        }
         why.error = CollectiveError::group_failed;
         why.cause = CollectiveError::aborted;
         why.reporter = why.culprit;
@@ -629,30 +638,40 @@ void CollectiveExecutor::Impl::time_is_up(Time now, std::uint32_t slot) {
     }
     note_waiting(running, group);
     if (now < running.deadline) {  // another rank's time is up
-        if (const std::uint32_t who = silent(group, running); who != UINT32_MAX) is_absent(now, group, slot, who);
+        if (const std::uint32_t who = silent(group, running); who != UINT32_MAX)
+            is_absent(now, group, slot, who, true);
         deadlines_.set(slot, running.deadline);
         return;
     }
     why.waiting_for = running.result.waiting_for;
     const auto& waiting = why.waiting_for;
-    why.culprit = running.absent;
-    if (why.culprit == UINT32_MAX && !waiting.empty() && !running.asked) {
-        running.asked = true;
-        ask(now, group, running);
-        deadlines_.set(slot, now + answer_time);
-        return;
-    }
-    if (why.culprit == UINT32_MAX) {
-        why.culprit = silent(group, running);
-        if (why.culprit != UINT32_MAX) why.engine_error = CommandError::peer_timeout;
-    }
-    if (why.culprit == UINT32_MAX && !waiting.empty()) {
-        if (now - running.asked_at < word_time && !running.single) {
+    if (!running.absent_is_silent && !waiting.empty()) {
+        if (!running.asked) {
+            // Others may have made it ask already.
+            if (!is_asking(now, running)) ask(now, group, running);
+            running.asked = true;
+            deadlines_.set(slot, running.asked_at + answer_time);
+            return;
+        }
+        if (const std::uint32_t who = silent(group, running); who != UINT32_MAX) {
+            if (!running.single) {
+                is_absent(now, group, slot, who, true);
+                return;
+            }
+            running.absent = who;
+            running.absent_is_silent = true;
+        } else if (now - running.asked_at < word_time && !running.single) {
             deadlines_.set(slot, running.asked_at + word_time);
             return;
         }
-        why.culprit = waiting.front().peer;
     }
+    why.culprit = running.absent;
+    if (running.absent_is_silent) why.engine_error = CommandError::peer_timeout;
+    if (why.culprit == UINT32_MAX && running.accused) {
+        fail_group(now, group, group.accusation, UINT32_MAX);
+        return;
+    }
+    if (why.culprit == UINT32_MAX && !waiting.empty()) why.culprit = waiting.front().peer;
     if (running.single)
         fail_single(now, slot, why);
     else

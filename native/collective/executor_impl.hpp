@@ -104,6 +104,7 @@ private:
     void tell(Time now, Group& group, std::uint32_t except);
     void tell_member(Time now, Group& group, std::uint32_t member);
     void told(Time now, Group& group, PeerId by, std::uint32_t bytes);
+    bool knows_better(Time now, Group& group, const CollectiveResult& word, std::uint32_t from);
     void listen(Time now, Group& group);
     void unexpected(Time now, const Event& event);
     void discard(Time now, std::uint32_t group, const Event& event);
@@ -115,7 +116,15 @@ private:
     void ask(Time now, Group& group, Running& running);
     std::uint32_t silent(const Group& group, const Running& running) const;
     std::uint32_t find_running(const Group& group, std::uint32_t sequence) const;
-    void is_absent(Time now, Group& group, std::uint32_t slot, std::uint32_t who);
+    std::uint32_t find_oldest(const Group& group, std::uint32_t sequence = UINT32_MAX) const;
+    static bool is_asking(Time now, const Running& running);
+    void answer(Time now, Group& group, const Running& running, const Running::Asker& asker);
+    void is_absent(Time now, Group& group, std::uint32_t slot, std::uint32_t who, bool is_silent);
+    // Sequences count on past what a tag holds of them.
+    static bool is_before(std::uint32_t one, std::uint32_t other) {
+        const std::uint32_t ahead = (other - one) & Tag::sequence_mask;
+        return ahead != 0 && ahead <= Tag::sequence_mask / 2;
+    }
 
     // What is said of failures leaves before all data.
     static constexpr std::uint8_t highest_data_class = 6;

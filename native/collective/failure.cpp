@@ -10,6 +10,7 @@
 //   +-------+-------+-------+----------+----------+----------+----------+
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "collective/executor_impl.hpp"
 #include "engine/bytes.hpp"
@@ -77,20 +78,57 @@ void CollectiveExecutor::Impl::tell_member(Time now, Group& group, std::uint32_t
 void CollectiveExecutor::Impl::told(Time now, Group& group, PeerId by, std::uint32_t bytes) {
     const std::uint8_t* in = group.failure_buffer.data();
     const bool known = bytes == word_bytes && wire::load32(in) == magic &&
-                       in[4] <= static_cast<std::uint8_t>(CollectiveError::aborted) &&
-                       in[5] <= static_cast<std::uint8_t>(CommandError::wrong_size);
+                       in[4] <= static_cast<std::uint8_t>(CollectiveError::aborted);
     const std::uint32_t from = member_of(group, by);
     CollectiveResult why;
     why.error = CollectiveError::group_failed;
     why.cause = static_cast<CollectiveError>(in[4]);
+    // Of an error that this side has no name for, the rest of the word is as good.
     why.engine_error = static_cast<CommandError>(in[5]);
+    if (std::string_view(name(why.engine_error)) == "unknown") why.engine_error = CommandError::none;
     why.culprit = wire::load32(in + 8);
     if (why.culprit >= group.members.size()) why.culprit = UINT32_MAX;
     why.sequence = wire::load32(in + 12);
     why.reporter = wire::load32(in + 16);
     if (why.reporter >= group.members.size()) why.reporter = from;
     if (!group.closing) listen(now, group);
-    if (known && from != UINT32_MAX) fail_group(now, group, why, UINT32_MAX);  // else: not one of ours
+    if (!known || from == UINT32_MAX) return;  // not one of ours
+    if (!knows_better(now, group, why, from)) fail_group(now, group, why, UINT32_MAX);
+}
+
+// Told that time was up elsewhere, without a sign that the rank to blame is not there, this rank may have such a sign of
+// another; and if it is itself to blame while it waits for others, it asks them first. True: it deals with it.
+bool CollectiveExecutor::Impl::knows_better(Time now, Group& group, const CollectiveResult& word,
+                                            std::uint32_t from) {
+    const bool accuses = word.culprit == group.own;
+    if (group.failed || word.cause != CollectiveError::timeout) return false;
+    if (!accuses && word.engine_error == CommandError::peer_timeout) return false;
+    for (const std::uint32_t slot : group.running) {
+        const Running& running = running_[slot];
+        if (running.failed || !running.absent_is_silent) continue;
+        CollectiveResult why;
+        why.error = CollectiveError::timeout;
+        why.engine_error = CommandError::peer_timeout;
+        why.sequence = running.sequence;
+        why.culprit = running.absent;
+        fail_group(now, group, why, slot);
+        return true;
+    }
+    if (!accuses) return false;
+    const std::uint32_t slot = find_oldest(group, word.sequence + 1);
+    if (slot == UINT32_MAX) return false;
+    Running& running = running_[slot];
+    note_waiting(running, group);
+    if (running.result.waiting_for.empty()) return false;
+    if (group.accuser != UINT32_MAX) return true;
+    group.accuser = from;
+    group.accusation = word;
+    running.doomed = false;  // by the accuser: so this is the reason
+    if (!is_asking(now, running)) ask(now, group, running);
+    running.accused = running.asked = true;
+    running.deadline = std::max(now, running.asked_at + answer_time);
+    deadlines_.set(slot, running.deadline);
+    return true;
 }
 
 // `slot`: the collective that failed by itself; it ends with `why`, the others with group_failed.

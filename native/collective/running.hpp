@@ -57,9 +57,15 @@ struct Running {
     bool asked = false;
     bool asked_for_others = false;
     Time asked_at{0};
-    std::vector<std::uint32_t> askers;  // ranks in the group
+    struct Asker {
+        std::uint32_t member;    // rank in the group
+        std::uint32_t sequence;  // of what it asked for: this one, or a later one that this one keeps from being called
+    };
+    std::vector<Asker> askers;
     std::uint32_t absent = UINT32_MAX;  // the rank that has not called this, as far as is known
-    bool doomed = false;                // a peer gave its part up: fails at `deadline`, unless word comes why
+    bool absent_is_silent = false;      // it does not even answer
+    bool accused = false;               // Group::accusation: others waited for this rank, which waits in this
+    bool doomed = false;  // a peer gave its part up, or left: fails at `deadline`, unless word comes why
     bool failed = false;
     CollectiveResult result;
 };
@@ -72,7 +78,9 @@ struct Group {
     std::vector<std::uint32_t> running;  // slots
     bool closing = false;                // goes once nothing of it is in the engine
     bool failed = false;
-    CollectiveResult failure;  // of the first failure
+    CollectiveResult failure;     // of the first failure
+    CollectiveResult accusation;  // a word that blames this rank, kept while it asks whom it waits for itself
+    std::uint32_t accuser = UINT32_MAX;  // who sent it, and may have left since
     bool tells = false;        // the members are told of it
     std::vector<bool> told;    // … by member
     MessageId failure_receive;

@@ -42,6 +42,7 @@ struct Tag {
     // What an inquiry says, in 28 bits; anything else is the group's rank that has not called the collective.
     static constexpr std::uint32_t question = (1u << 28) - 1;
     static constexpr std::uint32_t not_called = (1u << 28) - 2;  // by who says so
+    static constexpr std::uint32_t silent = 1u << 27;            // with a rank: it does not even answer
     static std::uint64_t of_inquiry(std::uint32_t group, std::uint32_t sequence, std::uint32_t said) {
         return std::uint64_t{group} << 50 | std::uint64_t{3} << 48 |
                std::uint64_t{sequence & sequence_mask} << 28 | said;

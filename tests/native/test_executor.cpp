@@ -666,6 +666,7 @@ TEST_CASE("executor: a group that has failed refuses what starts later, and othe
     const std::size_t plan = ranks.plan("all_reduce ring 4", 100, DataType::f32, ReduceOp::sum, limit);
     ranks.start(plan, {2});
     ranks.run();
+    ranks.wait(milliseconds(1));  // rank 2 has heard of it too
     const std::size_t later = ranks.plan("all_reduce direct 4", 100);
     ranks.start(later);
     CollectivePlan elsewhere = ranks.world.collectives()[ranks.plan("all_reduce ring 4", 1000)];
