@@ -47,6 +47,9 @@ __all__ = ["Communicator", "DataType", "Reduction", "Span", "Work"]
 _PLANS_MAX = 4096
 # The native sequence number has 32 bits, of which a tag carries 20.
 _SEQUENCE_MASK = (1 << 32) - 1
+# Of so many members the addresses are read before they are needed, for errors. The first ones: it is as a rule on their
+# host that the store is served, and it may go with them.
+_LOOKED_UP_MAX = 64
 # close(): how long what is under way may take.
 _CLOSE_S = 5.0
 # Opening: how often, and how long in between, to ask for a number whose last group is still being closed.
@@ -448,6 +451,7 @@ class Communicator:
             if plan.schedule is None:
                 return self._be_done(plan, inputs, outputs, label)
             self.job.connect(plan.peers, timeout_s)
+            self.job.look_up(self.members[:_LOOKED_UP_MAX])
             plan.connected = True
         keep = (keep, inputs, outputs)
         if plan.input_parts is not None or plan.output_parts is not None:

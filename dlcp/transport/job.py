@@ -6,7 +6,8 @@ A key of one's own (key_file, DLCP_KEY_FILE) takes its place; then only a check 
 keys are named as what they are. With allow_unauthenticated and without a key of one's own, packets carry no tag.
 
 Starting costs each rank three keys whatever the size of the job. Cards of others are read, and peers are named to the
-endpoint, when they are first needed; what nobody talks to costs nothing.
+endpoint, when they are first needed; of a group's other members the first few dozen cards are read along with them, so
+that errors can name them.
 
 Keys of the store begin with an incarnation: which restart of the launcher this is, and how many jobs this rank has
 started on the store before. So the same ranks may start again on the same store and do not read old values.
@@ -175,6 +176,16 @@ class Job(Closeable):
     def known_card(self, rank: int) -> RankCard | None:
         """The card of a rank if it has been read before; for errors, which must not wait for the store."""
         return self._cards.get(rank)
+
+    def look_up(self, ranks: Iterable[int]) -> None:
+        """Reads the cards that are in the store by now: an error may have to name a rank when the store is gone.
+
+        Waits for nobody and raises nothing. Ranks that are known already cost nothing.
+        """
+        with contextlib.suppress(Exception):
+            for rank in ranks:
+                with contextlib.suppress(errors.StoreTimeoutError, errors.JobError):
+                    self.card_of(rank, 0.0)
 
     def address_of(self, rank: int) -> str:
         """Where a rank's endpoint is; blocks and raises as card_of."""
