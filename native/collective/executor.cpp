@@ -607,6 +607,19 @@ void CollectiveExecutor::Impl::handle_timer(Time now) {
     }
 }
 
+void CollectiveExecutor::Impl::stop_waiting(Time now) {
+    for (auto& [number, group] : groups_) {
+        for (const std::uint32_t slot : std::vector(group->running)) {
+            const Running& running = running_[slot];
+            if (running.failed) continue;
+            if (running.doomed)
+                time_is_up(now, slot);
+            else if (running.accused)
+                fail_group(now, *group, group->accusation, UINT32_MAX);
+        }
+    }
+}
+
 // Time is up in two steps: whoever is waited for is asked first, so that the one to blame can be told from those who
 // wait themselves.
 void CollectiveExecutor::Impl::time_is_up(Time now, std::uint32_t slot) {
@@ -735,6 +748,7 @@ CollectiveId CollectiveExecutor::start(Time now, const MessageCommand& command) 
 bool CollectiveExecutor::handle_event(Time now, const Event& event) { return impl_->handle_event(now, event); }
 void CollectiveExecutor::handle_timer(Time now) { impl_->handle_timer(now); }
 Time CollectiveExecutor::next_deadline() const { return impl_->next_deadline(); }
+void CollectiveExecutor::stop_waiting(Time now) { impl_->stop_waiting(now); }
 bool CollectiveExecutor::draining() const { return impl_->draining(); }
 bool CollectiveExecutor::poll_over(CollectiveId& id, CollectiveResult& result) {
     return impl_->poll_over(id, result);

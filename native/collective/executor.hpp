@@ -123,6 +123,8 @@ public:
     bool handle_event(Time now, const Event& event);
     void handle_timer(Time now);
     Time next_deadline() const;
+    // Ends what waits only for a word why it cannot go on. Call before Endpoint::close, which ends all that has messages.
+    void stop_waiting(Time now);
     // Copies of short messages are still on their way: closing the endpoint now would lose them.
     bool draining() const;
     // Answers each id once, when no memory of it is touched any more.

@@ -28,6 +28,7 @@ public:
     CollectiveId start(Time now, const MessageCommand& command);
     bool handle_event(Time now, const Event& event);
     void handle_timer(Time now);
+    void stop_waiting(Time now);
     Time next_deadline() const { return deadlines_.next(); }
     bool poll_over(CollectiveId& id, CollectiveResult& result);
     bool draining() const { return !detached_.empty(); }

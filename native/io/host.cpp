@@ -111,8 +111,10 @@ public:
         closing_ = true;
         role_.take(lock);
         const RealTime drained_by = real_deadline(options_.close_timeout);
+        collectives_->executor().stop_waiting(pump_.now());
         drive(
             lock, [&] { return !collectives_->executor().draining(); }, drained_by);
+        collectives_->executor().stop_waiting(pump_.now());  // a peer may have left meanwhile
         engine_->close(pump_.now());
         // Bounded: the goodbyes to max_peers peers, and what was queued behind them, fit in far fewer rounds.
         for (int rounds = 0; rounds < 64; ++rounds)

@@ -522,6 +522,34 @@ TEST_CASE("executor: a rank that leaves too early is to blame") {
     ranks.finish();
 }
 
+TEST_CASE("executor: a rank that an operation keeps from the next is not to blame for it") {
+    // Ranks 1 and 3 wait in operation 1 for rank 0, which is gone; rank 2 has finished that and waits for them in the
+    // next. Whoever's time is up first, and whether anybody else's is near: it is rank 0.
+    for (const bool first_has_time : {true, false}) {
+        CAPTURE(first_has_time);
+        Ranks ranks(4);
+        ranks.world.errors_allowed = true;
+        ranks.start(ranks.plan("all_reduce ring 4", 10));
+        ranks.run();
+        const std::size_t first = ranks.world.operations().size();
+        const Duration long_time = seconds(1000);
+        const std::size_t kept = ranks.plan("all_reduce ring 4", 3000, DataType::f32, ReduceOp::sum,
+                                            first_has_time ? long_time : limit);
+        const std::size_t next = ranks.plan("all_reduce ring 4", 3000, DataType::f32, ReduceOp::sum, limit);
+        for (const std::uint32_t member : {1u, 3u}) ranks.world.start_collective(kept, member);
+        ranks.world.start_collective(next, 2);
+        ranks.world.stop(0);
+        ranks.run();
+        ranks.check_blamed(0, limit, first);
+        for (const std::uint32_t member : {1u, 3u}) {
+            const CollectiveResult& result = ranks.result(kept, member);
+            CHECK(result.engine_error == CommandError::peer_timeout);
+        }
+        CHECK(ranks.result(next, 2).engine_error == CommandError::peer_timeout);
+        ranks.finish();
+    }
+}
+
 TEST_CASE("executor: an abort is heard by all, and says who") {
     Ranks ranks(8);
     LinkSettings port;
