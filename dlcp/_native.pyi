@@ -142,6 +142,7 @@ class HostOptions:
     max_window_bytes: int
     max_unexpected_bytes: int
     max_unexpected_message_bytes: int
+    announce_unexpected: bool
     def __init__(self) -> None: ...
     def set_job_key(self, key: bytes) -> None: ...
 

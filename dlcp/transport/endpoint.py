@@ -83,11 +83,15 @@ class Endpoint(Closeable):
     `settings`: None reads arguments, environment and file (Settings.load); `changes` are settings by name and come
     first. Blocks for a name lookup at most.
 
+    `has_groups`: for Job: all tags belong to the collectives of groups.
+
     Raises SettingsError, AddressError, PortInUseError, InterfaceError, DriverError, ResourceError, and
     AuthenticationError: no key, and other hosts could reach the address.
     """
 
-    def __init__(self, rank: int, *, settings: Settings | None = None, **changes: Any) -> None:
+    def __init__(
+        self, rank: int, *, settings: Settings | None = None, has_groups: bool = False, **changes: Any
+    ) -> None:
         _unsigned("rank", rank, 32)
         if settings is not None and not isinstance(settings, Settings):
             raise errors.SettingsError(
@@ -97,7 +101,7 @@ class Endpoint(Closeable):
         self._rank = rank
         self._settings = settings
         set_level(settings.log_level)
-        self._host = _open_host(rank, settings)
+        self._host = _open_host(rank, settings, has_groups)
         self._dispatcher = Dispatcher(self._host, rank)
         self._log = PeerLog(self._host)
         # Also at the interpreter's end, when no thread of ours may be left inside.
@@ -437,9 +441,9 @@ def _close(host: _native.Host, dispatcher: Dispatcher) -> None:
     dispatcher.join()
 
 
-def _open_host(rank: int, settings: Settings) -> _native.Host:
+def _open_host(rank: int, settings: Settings, has_groups: bool) -> _native.Host:
     """The native host, on the first free one of the ports that the settings name. Raises what Endpoint does."""
-    options = _options(rank, settings)
+    options = _options(rank, settings, has_groups)
     for port in settings.ports:
         options.port = port
         try:
@@ -453,10 +457,11 @@ def _open_host(rank: int, settings: Settings) -> _native.Host:
     )
 
 
-def _options(rank: int, settings: Settings) -> _native.HostOptions:
+def _options(rank: int, settings: Settings, has_groups: bool) -> _native.HostOptions:
     """The native host's options but the port: its units, 0 and "" for what is to be found out."""
     options = _native.HostOptions()
     options.rank = rank
+    options.announce_unexpected = has_groups
     options.driver = settings.driver
     options.driver_extra = settings.driver_extra
     options.bind_host = settings.bind_host or ""

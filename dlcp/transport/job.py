@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dlcp import _native
     from dlcp.transport.prometheus import PrometheusServer
 
-# Group numbers fit what a message's tag has for them (native/collective/executor.hpp).
+# Group numbers fit what a message's tag has for them (native/collective/tag.hpp).
 GROUPS = 1 << 14
 # Closing: no packet for this long, or for so many round trips, and the peers have what they wait for. A peer that
 # missed our last acknowledgement asks again after at most a few of its probe timeouts, the first of which is far less.
@@ -109,7 +109,7 @@ class Job(Closeable):
             place, interface = _choose_place(given, toward)
             self.settings = _for_collectives(self._agree(given).replace(**place))
             """What the endpoint was opened with, job key and number included."""
-            self.endpoint = Endpoint(rank, settings=self.settings)
+            self.endpoint = Endpoint(rank, settings=self.settings, has_groups=True)
             """This rank's endpoint; its rank is the rank in the job."""
         except errors.DlcpError as error:
             self._refuse(str(error))
@@ -217,7 +217,8 @@ class Job(Closeable):
 
         `members`: distinct ranks of the job, the group's rank i is members[i]; None: all of them in order.
         `store`: where they agree; None: the job's. Members that open several groups of the same name and members open
-        them in the same order. `timeout_s`: of operations that bring none (None: the job's).
+        them in the same order. `timeout_s`: of operations that bring none, and for the number (None: the job's); the
+        setting of that name comes first.
 
         Blocks for the group's first member, which draws its number. Raises ArgumentError, StoreTimeoutError,
         ClosedError, LimitError: 2^14 groups are open.

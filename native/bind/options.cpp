@@ -90,6 +90,7 @@ void bind_options(nb::module_& m) {
     bind_engine_value<std::uint32_t>(options, "rank", &EndpointConfig::rank);
     bind_engine_value<std::uint32_t>(options, "job", &EndpointConfig::job);
     bind_engine_value<bool>(options, "encrypt", &EndpointConfig::encrypt);
+    bind_engine_value<bool>(options, "announce_unexpected", &EndpointConfig::announce_unexpected);
     bind_engine_value<CryptoLibrary>(options, "crypto_library", &EndpointConfig::crypto_library);
     bind_engine_value<std::uint16_t>(options, "paths", &EndpointConfig::paths);
     bind_engine_value<std::uint16_t>(options, "run_packets", &EndpointConfig::run_packets);

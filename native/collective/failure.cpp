@@ -199,8 +199,6 @@ void CollectiveExecutor::Impl::cancel_messages(Time now, std::uint32_t slot) {
 
 // Somebody sent what nobody here has asked for: early, or by mistake.
 void CollectiveExecutor::Impl::unexpected(Time now, const Event& event) {
-    // Without groups, tags are what the endpoint's owner makes them.
-    if (groups_.empty()) return;
     const Tag tag = Tag::read(event.tag);
     Group* group = find_group(tag.group);
     if (tag.kind == TagKind::inquiry) return note_came(now, event);

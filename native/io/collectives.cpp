@@ -18,4 +18,14 @@ std::vector<CollectivePtr> Collectives::take_over() {
     return out;
 }
 
+std::vector<CollectivePtr> Collectives::give_up() {
+    std::vector<CollectivePtr> out;
+    for (auto& [key, operation] : under_way_) {
+        operation->result.error = CollectiveError::aborted;
+        out.push_back(std::move(operation));
+    }
+    under_way_.clear();
+    return out;
+}
+
 }  // namespace dlcp

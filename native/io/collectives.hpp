@@ -38,6 +38,8 @@ public:
     }
     // What has ended since the last call: its results are set, `over` is the caller's to set.
     std::vector<CollectivePtr> take_over();
+    // What is still under way after the endpoint was closed: it waited for time to pass, and none does any more.
+    std::vector<CollectivePtr> give_up();
     std::size_t under_way() const { return under_way_.size(); }
 
     CollectiveExecutor& executor() { return executor_; }

@@ -60,7 +60,6 @@ public:
         // Spraying is for networks with several ways; loopback has one, and long runs cost less there.
         const bool choose_paths = options_.engine.paths == 0;
         if (choose_paths) options_.engine.paths = EndpointConfig().paths;
-        options_.engine.announce_unexpected = true;  // so that collectives find calls that do not match
         EndpointConfig config = options_.engine;
         // Before the driver: a mistake in the settings should not need a free port to be found.
         if (options_.max_datagram_bytes != 0) check_max_datagram(config);
@@ -592,8 +591,10 @@ private:
         if (operation->on_over) called.push_back(operation);
     }
 
-    // What the engine's close() left without a final event; nothing, unless the engine is at fault.
+    // What the engine's close() left without a final event: collectives whose messages are over and that wait for a
+    // word why one failed; of messages nothing, unless the engine is at fault.
     void fail_the_rest(Lock& lock) {
+        for (const CollectivePtr& operation : collectives_->give_up()) tell_over(*operation);
         std::vector<OperationPtr> called;
         for (auto& [key, operation] : operations_) {
             operation->error = CommandError::closed;

@@ -32,7 +32,9 @@
 namespace dlcp {
 
 struct HostOptions {
-    // max_datagram_bytes and receive_buffer are set from the two fields below.
+    // max_datagram_bytes and receive_buffer are set from the two fields below. announce_unexpected is for hosts with
+    // groups, and makes all tags of the endpoint theirs (collective/tag.hpp); without it calls that do not match are
+    // found by time-outs only.
     EndpointConfig engine;
     std::uint32_t max_datagram_bytes = 0;    // 0: what the driver says its interface carries
     std::uint64_t receive_buffer_bytes = 0;  // 0: what the driver says its sockets hold
