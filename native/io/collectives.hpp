@@ -38,7 +38,7 @@ public:
     }
     // What has ended since the last call: its results are set, `over` is the caller's to set.
     std::vector<CollectivePtr> take_over();
-    // What is still under way after the endpoint was closed: it waited for time to pass, and none does any more.
+    // What is still under way, as aborted; its `over` is the caller's to set. Only after the endpoint was closed.
     std::vector<CollectivePtr> give_up();
     std::size_t under_way() const { return under_way_.size(); }
 

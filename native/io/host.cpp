@@ -591,8 +591,8 @@ private:
         if (operation->on_over) called.push_back(operation);
     }
 
-    // What the engine's close() left without a final event: collectives whose messages are over and that wait for a
-    // word why one failed; of messages nothing, unless the engine is at fault.
+    // What stop_waiting() and the engine's close() left without an end; nothing, unless executor or engine is at fault.
+    // Whoever waits for it would wait for ever, and close() for him.
     void fail_the_rest(Lock& lock) {
         for (const CollectivePtr& operation : collectives_->give_up()) tell_over(*operation);
         std::vector<OperationPtr> called;
