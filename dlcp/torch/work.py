@@ -37,7 +37,8 @@ class CollectiveWork(dist.Work):
         self._operations = operations
         self._result = result
         self._back = back
-        self._lock = threading.Lock()
+        # The future's completion may come back here on the same thread once the callback pool is closed.
+        self._lock = threading.RLock()
         self._settled = False
         self._error: DlcpError | None = None
         self._future: CollectiveFuture | None = None
@@ -48,7 +49,7 @@ class CollectiveWork(dist.Work):
         """Blocks until the work is over, or for `timeout` if it is more than nothing. True.
 
         On CUDA the current stream waits for the result, the host only for its arrival. Raises the work's error, and
-        after `timeout` TransferTimeoutError; then the work goes on.
+        after `timeout` WaitTimeoutError; then the work goes on.
         """
         try:
             if self._settled:
