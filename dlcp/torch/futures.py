@@ -147,15 +147,16 @@ class CollectiveFuture(torch.futures.Future[Any]):
     def _run_later(self, task: Callable[[], None]) -> None:
         ticket = tickets.enter()
 
-        def run() -> None:
+        def on_streams() -> None:
             with cuda.on_streams_of(self._on):
                 if self._on:
                     # The callback's streams wait for what is still under way on the device; and what it starts on them
                     # comes before whatever waits for its own future.
                     super(CollectiveFuture, self).wait()
-                tickets.run(ticket, task)
+                task()
 
-        super().add_done_callback(lambda _: pool.submit(run))
+        # The ticket comes back whatever becomes of the streams: later callbacks wait for it.
+        super().add_done_callback(lambda _: pool.submit(lambda: tickets.run(ticket, on_streams)))
 
 
 def _unpacked(value: Any) -> Any:
