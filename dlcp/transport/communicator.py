@@ -50,6 +50,8 @@ _SEQUENCE_MASK = (1 << 32) - 1
 # Of so many members the addresses are read before they are needed, for errors. The first ones: it is as a rule on their
 # host that the store is served, and it may go with them.
 _LOOKED_UP_MAX = 64
+# Operations that are over are forgotten when so many are remembered, though an older one is still under way.
+_SWEEP_AT = 1024
 # close(): how long what is under way may take.
 _CLOSE_S = 5.0
 # Opening: how often, and how long in between, to ask for a number whose last group is still being closed.
@@ -107,6 +109,7 @@ class Communicator:
         self._sequence = 0
         self._messages = 0
         self._under_way: deque[_native.Collective] = deque()
+        self._sweep_at = _SWEEP_AT
         self._failed: errors.DlcpError | None = None
         self._failure_lock = threading.Lock()
         self._reason = ""
@@ -569,6 +572,10 @@ class Communicator:
             while under_way and under_way[0].over:
                 under_way.popleft()
             under_way.append(collective)
+            if len(under_way) >= self._sweep_at:
+                # Behind one that takes long, such as a receive that nobody answers.
+                self._under_way = deque(each for each in under_way if not each.over)
+                self._sweep_at = max(_SWEEP_AT, 2 * len(self._under_way))
 
     def _plan(self, key: tuple[Any, ...], algorithm: str | None, call: Call) -> Plan:
         """Makes the plan of a call that was not made yet, and keeps it for those of the same key."""

@@ -257,6 +257,20 @@ def test_memory_is_kept_while_the_operation_is_under_way(world: Of) -> None:
     assert kept() is None
 
 
+def test_what_is_over_is_forgotten_behind_an_operation_that_takes_long(
+    world: Of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlcp.transport.communicator._SWEEP_AT", 8)
+    groups = world(2).open()
+    unanswered = groups[0].receive(Span.of(ones()), 1)
+    for _ in range(30):
+        world(2).each(groups, lambda group: group.barrier().wait(PATIENCE_S))
+    assert len(groups[0]._under_way) <= 8
+    assert groups[0].under_way == 1
+    groups[1].send(Span.of(ones()), 0).wait(PATIENCE_S)
+    unanswered.wait(PATIENCE_S)
+
+
 def test_bytes_that_moved_are_told(world: Of) -> None:
     def one(group: Communicator) -> tuple[int, int]:
         work = group.all_reduce(Span.of(ones(10_000)), DataType.f32, algorithm="ring")
