@@ -115,9 +115,7 @@ std::shared_ptr<KeptObjects> kept_objects() {
     return *kept;
 }
 
-Duration duration_of(std::optional<double> timeout_s) {
-    return timeout_s ? timeout_of(timeout_s) : Duration{-1};
-}
+Duration duration_of(std::optional<double> timeout_s) { return timeout_s ? timeout_of(timeout_s) : Duration{-1}; }
 
 Collective start_collective(BoundHost& host, const std::shared_ptr<const Schedule>& schedule, std::uint32_t group,
                             std::uint32_t sequence, std::uint32_t signature, nb::handle input, nb::handle output,
@@ -126,7 +124,8 @@ Collective start_collective(BoundHost& host, const std::shared_ptr<const Schedul
     auto kept = kept_objects();
     kept->sweep();
     if (traffic_class > 6)
-        throw nb::value_error(("traffic_class is " + std::to_string(traffic_class) + "; accepted: 0 to 6").c_str());
+        throw nb::value_error(
+            ("traffic_class is " + std::to_string(traffic_class) + "; accepted: 0 to 6").c_str());
     CollectiveCommand command;
     command.group = group;
     command.schedule = schedule;
@@ -152,7 +151,8 @@ Collective start_message(BoundHost& host, std::uint32_t group, bool sending, std
     auto kept = kept_objects();
     kept->sweep();
     if (traffic_class > 6)
-        throw nb::value_error(("traffic_class is " + std::to_string(traffic_class) + "; accepted: 0 to 6").c_str());
+        throw nb::value_error(
+            ("traffic_class is " + std::to_string(traffic_class) + "; accepted: 0 to 6").c_str());
     MessageCommand command;
     command.group = group;
     command.sending = sending;
@@ -245,8 +245,8 @@ void bind_collectives(nb::module_& m, nb::class_<BoundHost>& host) {
             },
             nb::arg("schedule"), nb::arg("group"), nb::arg("sequence"), nb::arg("signature"),
             nb::arg("input").none(), nb::arg("output").none(), nb::arg("type"), nb::arg("op"),
-            nb::arg("average_over"), nb::arg("traffic_class"), nb::arg("timeout_s").none(),
-            nb::arg("keep").none(), nb::arg("wait_follows") = false)
+            nb::arg("average_over"), nb::arg("traffic_class"), nb::arg("timeout_s").none(), nb::arg("keep").none(),
+            nb::arg("wait_follows") = false)
         .def("start_message", &start_message, nb::arg("group"), nb::arg("sending"), nb::arg("peer").none(),
              nb::arg("tag"), nb::arg("address"), nb::arg("nbytes"), nb::arg("traffic_class"),
              nb::arg("timeout_s").none(), nb::arg("keep").none(), nb::arg("wait_follows") = false)
@@ -254,8 +254,8 @@ void bind_collectives(nb::module_& m, nb::class_<BoundHost>& host) {
             "wait_collective",
             [](BoundHost& h, Collective& collective, std::optional<double> timeout_s) {
                 const bool over = collective.over() || h.in_slices(timeout_s, [&](Duration slice) {
-                                      return h.host().wait(collective.operation(), slice);
-                                  });
+                    return h.host().wait(collective.operation(), slice);
+                });
                 collective.forget_if_over();
                 return over;
             },

@@ -62,11 +62,11 @@ struct MessageCommand {
 
 enum class CollectiveError : std::uint8_t {
     none,
-    timeout,        // this collective's time is up
-    peer_failed,    // the engine lost the peer; `engine_error` says how
-    mismatch,       // `culprit` called something else, or with other sizes
-    group_failed,   // the group had failed: `culprit`, `cause` are those of the first failure
-    aborted,        // by this process: abort(), close()
+    timeout,       // this collective's time is up
+    peer_failed,   // the engine lost the peer; `engine_error` says how
+    mismatch,      // `culprit` called something else, or with other sizes
+    group_failed,  // the group had failed: `culprit`, `cause` are those of the first failure
+    aborted,       // by this process: abort(), close()
 };
 const char* name(CollectiveError error);
 

@@ -36,7 +36,8 @@ public:
         return piece;
     }
     void give_back(Piece piece) {
-        if (piece.data == nullptr || free_.size() >= most_kept || kept_bytes_ + piece.bytes > most_kept_bytes) return;
+        if (piece.data == nullptr || free_.size() >= most_kept || kept_bytes_ + piece.bytes > most_kept_bytes)
+            return;
         kept_bytes_ += piece.bytes;
         free_.push_back(std::move(piece));
     }

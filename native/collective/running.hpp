@@ -58,8 +58,9 @@ struct Running {
     bool asked_for_others = false;
     Time asked_at{0};
     struct Asker {
-        std::uint32_t member;    // rank in the group
-        std::uint32_t sequence;  // of what it asked for: this one, or a later one that this one keeps from being called
+        std::uint32_t member;  // rank in the group
+        std::uint32_t
+            sequence;  // of what it asked for: this one, or a later one that this one keeps from being called
     };
     std::vector<Asker> askers;
     std::uint32_t absent = UINT32_MAX;  // the rank that has not called this, as far as is known
@@ -81,8 +82,8 @@ struct Group {
     CollectiveResult failure;     // of the first failure
     CollectiveResult accusation;  // a word that blames this rank, kept while it asks whom it waits for itself
     std::uint32_t accuser = UINT32_MAX;  // who sent it, and may have left since
-    bool tells = false;        // the members are told of it
-    std::vector<bool> told;    // … by member
+    bool tells = false;                  // the members are told of it
+    std::vector<bool> told;              // … by member
     MessageId failure_receive;
     std::array<std::uint8_t, 64> failure_buffer{};
     // Signatures of the last collectives, by sequence: a message for one that is over here is judged by them.

@@ -52,7 +52,8 @@ public:
 
     struct Operand {
         Chunk chunk;
-        std::uint32_t producer = none;  // the operation that must have produced the bytes; none: there at the start
+        std::uint32_t producer =
+            none;  // the operation that must have produced the bytes; none: there at the start
     };
     struct Step {
         ScheduleOp::Kind kind;

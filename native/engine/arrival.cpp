@@ -169,13 +169,8 @@ bool Endpoint::Impl::has_room(std::uint32_t message_bytes) const {
 
 void Endpoint::Impl::announce_unexpected(const Peer& peer, const wire::Header& h) {
     if (config_.announce_unexpected)
-        push_event({EventKind::message_unexpected,
-                    CommandError::none,
-                    {peer.index},
-                    {},
-                    h.tag,
-                    h.message_bytes,
-                    {0}});
+        push_event(
+            {EventKind::message_unexpected, CommandError::none, {peer.index}, {}, h.tag, h.message_bytes, {0}});
 }
 
 // The process at the other end of a channel has ended without a goodbye.

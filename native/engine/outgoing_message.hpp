@@ -40,7 +40,7 @@ public:
     std::uint16_t budget = 0;    // coded
     std::uint16_t deadline = 0;  // coded
     Time since{0};
-    bool gated = false;  // the first pass sends only what release() has named
+    bool gated = false;                      // the first pass sends only what release() has named
     std::uint32_t eager_bytes = UINT32_MAX;  // sent before any of it is acknowledged
 
     // Changed by the endpoint as the message lives.
@@ -126,7 +126,8 @@ private:
     // Blocks of the first pass that may leave now.
     std::uint32_t first_pass_ready() const {
         const std::uint32_t ready =
-            gated ? static_cast<std::uint32_t>(ready_critical_.size() + ready_droppable_.size()) : first_pass_left_;
+            gated ? static_cast<std::uint32_t>(ready_critical_.size() + ready_droppable_.size())
+                  : first_pass_left_;
         if (taken()) return ready;
         const std::uint32_t sent = blocks_ - first_pass_left_;
         const std::uint32_t eager = wire::block_count(eager_bytes, block_bytes_);

@@ -40,18 +40,18 @@ typedef struct dlcp_address {
 } dlcp_address;
 
 typedef struct dlcp_packet {
-    uint8_t *head;               /* see above */
-    const uint8_t *body;         /* sending: payload in the caller's memory; NULL if virtual or inline */
-    const dlcp_address *address; /* sending: destination; receiving: source, valid during the call */
+    uint8_t* head;               /* see above */
+    const uint8_t* body;         /* sending: payload in the caller's memory; NULL if virtual or inline */
+    const dlcp_address* address; /* sending: destination; receiving: source, valid during the call */
     uint32_t head_bytes;
     uint32_t body_bytes;
     uint32_t tail_bytes; /* 0 or the length of the authentication tag, stored behind head[head_bytes) */
     uint16_t path;       /* path id: UDP maps it to a source port; receiving: as the header says */
     uint8_t tos;         /* DSCP << 2 | ECN (RFC 2474, RFC 3168); written when sending, read when receiving */
     uint8_t flags;       /* DLCP_PACKET_*; a driver sets only those said to be received */
-    int64_t arrival_ns;  /* receiving: when it reached this host, on the driver's clock; 0: unknown, "now" is taken.
+    int64_t arrival_ns; /* receiving: when it reached this host, on the driver's clock; 0: unknown, "now" is taken.
                             Earlier than the call by what it waited in the host: that is no network's queue */
-    uint64_t cookie;     /* the driver's own: which buffer this is */
+    uint64_t cookie;    /* the driver's own: which buffer this is */
 } dlcp_packet;
 
 #endif

@@ -97,19 +97,19 @@ struct Peer {
 
     // Sending (transmit, recovery).
     SentRing sent;
-    std::vector<std::uint64_t> lane_acked;  // per (path, class): largest acknowledged packet number + 1
-    std::uint64_t largest_acked = 0;        // + 1; 0: none
+    std::vector<std::uint64_t> lane_acked;     // per (path, class): largest acknowledged packet number + 1
+    std::uint64_t largest_acked = 0;           // + 1; 0: none
     Time newest_acked_sent_at{INT64_MIN / 2};  // the latest sending of a packet that is acknowledged
-    Duration reorder_window{0};                // by which lanes may overtake each other (RFC 8985 section 6.2 step 4)
-    std::uint64_t lane_tolerance = 3;       // packet numbers by which a lane may reorder (RFC 9002 section 6.1.1)
+    Duration reorder_window{0};        // by which lanes may overtake each other (RFC 8985 section 6.2 step 4)
+    std::uint64_t lane_tolerance = 3;  // packet numbers by which a lane may reorder (RFC 9002 section 6.1.1)
     RttEstimator rtt;
     Duration queue_delay{0};  // as the peer last reported
     PathSet paths;
     std::unique_ptr<CongestionControl> congestion;
     Pacer pacer;
-    std::uint32_t awaiting = 0;  // tracked data packets not declared lost
-    Bytes in_flight{0};          // datagram bytes of tracked data packets not declared lost
-    Bytes lost_unreported{0};    // declared lost since congestion control last heard
+    std::uint32_t awaiting = 0;   // tracked data packets not declared lost
+    Bytes in_flight{0};           // datagram bytes of tracked data packets not declared lost
+    Bytes lost_unreported{0};     // declared lost since congestion control last heard
     std::int32_t loss_share = 0;  // of the packets of late, in 2^-16
     Bytes sent_total{0};
     Bytes granted{0};

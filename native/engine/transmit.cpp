@@ -211,8 +211,8 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     counters_.header_bytes_sent += overhead * n;
 
     // An acknowledgement is asked for four times a window, and when nothing more follows for now.
-    const bool queued = std::any_of(peer.queues.begin(), peer.queues.end(),
-                                    [](const SendQueue& q) { return !q.empty(); });
+    const bool queued =
+        std::any_of(peer.queues.begin(), peer.queues.end(), [](const SendQueue& q) { return !q.empty(); });
     const bool more = queued && bytes + peer.datagram_bytes <= allowed;
     const bool request = !more || peer.unrequested_bytes * 4 >= window;
     if (request) peer.unrequested_bytes = 0;

@@ -35,8 +35,7 @@ bool EnginePump::round(Lock& lock) {
 }
 
 void EnginePump::flush(Lock& lock) {
-    for (int burst = 0; burst < 4 && transmit(lock) == Transmitted::more; ++burst) {
-    }
+    for (int burst = 0; burst < 4 && transmit(lock) == Transmitted::more; ++burst) {}
 }
 
 // One burst at most. True if there may be more.

@@ -21,8 +21,8 @@
 #include "io/driving_role.hpp"
 #include "io/engine_pump.hpp"
 #include "io/fork_guard.hpp"
-#include "io/patience.hpp"
 #include "io/lossy_driver.hpp"
+#include "io/patience.hpp"
 #include "io/real_time.hpp"
 
 namespace dlcp {
@@ -788,9 +788,7 @@ std::vector<std::uint64_t> Host::next_finished(Duration timeout) { return impl_-
 
 std::vector<HostLogEntry> Host::drain_log() { return impl_->drain_log(); }
 HostStatistics Host::statistics() { return impl_->statistics(); }
-PeerStatistics Host::peer_statistics(std::uint32_t rank) const {
-    return impl_->peer_statistics(rank);
-}
+PeerStatistics Host::peer_statistics(std::uint32_t rank) const { return impl_->peer_statistics(rank); }
 std::vector<PathStatistics> Host::path_statistics(std::uint32_t rank) const {
     return impl_->read([&](const Endpoint& engine) {
         std::vector<PathStatistics> out(64);  // EndpointConfig::paths is at most this

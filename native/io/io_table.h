@@ -23,14 +23,14 @@ extern "C" {
 typedef struct dlcp_io dlcp_io; /* one open driver; its layout is the driver's own */
 
 typedef struct dlcp_io_config {
-    const char *bind_host;       /* address or name to bind; NULL: loopback */
-    const char *interface_name;  /* send and receive through this interface only; NULL: any */
-    uint16_t port;               /* UDP port peers send to; 0: any free one */
-    uint16_t paths;              /* source ports to spray over, 1..64 */
-    uint32_t max_datagram_bytes; /* cap on UDP payload; 0: what the interface's MTU allows */
+    const char* bind_host;        /* address or name to bind; NULL: loopback */
+    const char* interface_name;   /* send and receive through this interface only; NULL: any */
+    uint16_t port;                /* UDP port peers send to; 0: any free one */
+    uint16_t paths;               /* source ports to spray over, 1..64 */
+    uint32_t max_datagram_bytes;  /* cap on UDP payload; 0: what the interface's MTU allows */
     uint32_t socket_buffer_bytes; /* asked of the kernel for receiving and for sending; 0: driver's default */
-    uint32_t flags;              /* DLCP_IO_NO_GSO, DLCP_IO_NO_GRO */
-    const char *extra;           /* driver-specific words (EAL arguments, …); NULL: none */
+    uint32_t flags;               /* DLCP_IO_NO_GSO, DLCP_IO_NO_GRO */
+    const char* extra;            /* driver-specific words (EAL arguments, …); NULL: none */
 } dlcp_io_config;
 
 #define DLCP_IO_NO_GSO 1u
@@ -63,44 +63,44 @@ typedef struct dlcp_io_counters {
 
 typedef struct dlcp_io_table {
     uint32_t abi_version; /* DLCP_IO_ABI_VERSION */
-    const char *name;     /* "udp", "dpdk", … */
-    int (*open)(const dlcp_io_config *, dlcp_io **out, char *error, size_t error_bytes);
-    void (*capabilities)(dlcp_io *, dlcp_io_capabilities *);
+    const char* name;     /* "udp", "dpdk", … */
+    int (*open)(const dlcp_io_config*, dlcp_io** out, char* error, size_t error_bytes);
+    void (*capabilities)(dlcp_io*, dlcp_io_capabilities*);
     /* Text to address: "10.0.0.1:7000", "[::1]:7000", "host:7000". Blocking if a name is looked up. What follows a
      * "+" is another driver's way to the same endpoint: a driver that does not know it leaves it out. */
-    int (*resolve)(dlcp_io *, const char *text, dlcp_address *out, char *error, size_t error_bytes);
+    int (*resolve)(dlcp_io*, const char* text, dlcp_address* out, char* error, size_t error_bytes);
     /* Address to text. Always ends with NUL. */
-    void (*format)(dlcp_io *, const dlcp_address *, char *text, size_t text_bytes);
+    void (*format)(dlcp_io*, const dlcp_address*, char* text, size_t text_bytes);
     /* The address that peers send to; format() gives the text to hand to them. */
-    void (*local_address)(dlcp_io *, dlcp_address *out);
+    void (*local_address)(dlcp_io*, dlcp_address* out);
     /* Lends up to n buffers: fills head and cookie. Returns how many (0: try after wait). */
-    int (*tx_get)(dlcp_io *, dlcp_packet *, int n);
+    int (*tx_get)(dlcp_io*, dlcp_packet*, int n);
     /* Sends. Takes back every buffer got with tx_get, in the same order; packets with head_bytes 0 are
      * returned unsent. What the kernel did not take counts as lost locally (tx_dropped_packets). Returns how
      * many it took. */
-    int (*tx_put)(dlcp_io *, dlcp_packet *, int n);
+    int (*tx_put)(dlcp_io*, dlcp_packet*, int n);
     /* Receives without blocking. Returns how many; their buffers stay lent until rx_done. */
-    int (*rx)(dlcp_io *, dlcp_packet *, int n);
-    void (*rx_done)(dlcp_io *, dlcp_packet *, int n);
+    int (*rx)(dlcp_io*, dlcp_packet*, int n);
+    void (*rx_done)(dlcp_io*, dlcp_packet*, int n);
     /* Sleeps until a packet is readable, wake() is called, or timeout_ns has passed (<0: no limit). */
-    void (*wait)(dlcp_io *, int64_t timeout_ns);
-    void (*wake)(dlcp_io *);
+    void (*wait)(dlcp_io*, int64_t timeout_ns);
+    void (*wake)(dlcp_io*);
     /* Monotonic clock of this driver in nanoseconds (virtual time for a virtual network). */
-    int64_t (*now_ns)(dlcp_io *);
-    void (*counters)(dlcp_io *, dlcp_io_counters *);
+    int64_t (*now_ns)(dlcp_io*);
+    void (*counters)(dlcp_io*, dlcp_io_counters*);
     /* Warnings found when opening, a line each ("" if none): small socket buffers and which sysctl to
      * raise, missing offloads. Owned by the driver. */
-    const char *(*warnings)(dlcp_io *);
-    void (*close)(dlcp_io *);
+    const char* (*warnings)(dlcp_io*);
+    void (*close)(dlcp_io*);
     /* Has wait() return for `descriptor` as well and set *readable then, which the caller clears. Edge-triggered: told
      * once per arrival, also of one that is there already, so read until it would block. rx may set it too. Until
      * unwatch(), which comes before the descriptor is closed. For a driver that holds another one. NULL: cannot. */
-    int (*watch)(dlcp_io *, int descriptor, uint8_t *readable);
-    void (*unwatch)(dlcp_io *, int descriptor);
+    int (*watch)(dlcp_io*, int descriptor, uint8_t* readable);
+    void (*unwatch)(dlcp_io*, int descriptor);
 } dlcp_io_table;
 
 /* A plugin exports this one symbol. */
-const dlcp_io_table *dlcp_io_driver(void);
+const dlcp_io_table* dlcp_io_driver(void);
 
 #ifdef __cplusplus
 }
