@@ -36,8 +36,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule("one_shot", 16, 4 * _KIB),
         # Two hops, the bytes of a ring. The incast of n - 1 parts is short while the tensor is.
         Rule("direct", 8, 256 * _KIB),
-        # Few hops. With 4 ranks on 2 hosts a byte of the tensor crosses the link 1.64 times in a ring, 2.19 directly and
-        # 2.74 times by halving_doubling (measured); on one host the three take the same time within a sixth.
+        # Few hops. With 4 ranks on 2 hosts a byte of the tensor crosses the link 1.64 times in a ring, 2.19 directly,
+        # 2.74 by halving_doubling (measured); on one host the three take the same time within a sixth.
         Rule("ring", 8, None),
         # 2 log n hops and log n peers: a barrier or a scalar in a large world; the root's link carries log n tensors.
         Rule("tree", None, 8 * _KIB),
