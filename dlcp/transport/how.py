@@ -11,7 +11,8 @@ class How(TypedDict, total=False):
     keep: Any
     """Any object, kept alive until the operation is over, such as the owner of the memory."""
     timeout_s: float | None
-    """After which the operation, and with it the group, fails on all ranks; None: the group's."""
+    """After which a collective, and with it the group, fails on all ranks, or a single message fails alone; None: the
+    group's."""
     traffic_class: int | None
     """0 to 6, 6 leaves first; None: 0."""
     label: str | None
