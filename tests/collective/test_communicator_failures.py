@@ -169,6 +169,14 @@ def test_timeout_names_the_rank_that_did_not_come() -> None:
         assert groups[2].failed is not None
 
 
+def test_addresses_are_known_before_the_store_is_gone() -> None:
+    with World(4) as world:
+        groups = world.open()
+        world.each(groups, lambda group: group.all_reduce(memory(), F32, algorithm="ring").wait(PATIENCE_S))
+        # The first member leaves its card before any other can open the group.
+        assert all(job.known_card(0) is not None for job in world.jobs)
+
+
 def test_timeout_says_what_the_others_say_they_called(pair: World) -> None:
     """Rank 1 waits for something else meanwhile, so it has an account to give."""
     groups = pair.open(timeout_s=0.3)

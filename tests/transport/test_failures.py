@@ -142,6 +142,23 @@ def test_timeout_of_a_rank_that_does_not_answer() -> None:
     assert "dlcp doctor" in text
 
 
+def test_timeout_of_a_rank_that_others_waited_for_says_where_it_is() -> None:
+    """This rank waited for rank 12, which had heard of rank 11."""
+    scene = replace(SCENE, members={**SCENE.members, 2: member(2, connected=False, silent_s=0.25)})
+    text = text_of(scene, error="timeout", culprit=1, engine_error="peer_timeout", waiting_for=[(2, True, 1)])
+    assert "last heard of 0.25 s ago, and the connection with it has ended" in text
+    assert "Rank 11 at 10.0.0.11:4000 (host node11, eth0, process 1011) did not answer when asked." in text
+
+
+def test_timeout_that_this_rank_is_to_blame_for_says_what_it_waited_for() -> None:
+    text = text_of(
+        error="group_failed", cause="timeout", culprit=0, reporter=2, waiting_for=[(1, True, 65536)]
+    )
+    assert "while it waited for this rank" in text
+    assert "This rank waited for rank 11 at 10.0.0.11:4000" in text
+    assert "Look at what kept this rank" in text
+
+
 def test_timeout_that_another_rank_tells_of() -> None:
     text = text_of(error="group_failed", cause="timeout", culprit=1, reporter=2)
     assert (
