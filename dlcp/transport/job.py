@@ -50,7 +50,7 @@ _QUIET_ROUND_TRIPS = 4
 _QUIET_S_MAX = 2.0
 # Collectives name their messages before they come, but for those of ranks that are ahead. What such a rank sends is
 # kept up to this length; beyond it, holding it back costs less than keeping and copying it.
-_UNEXPECTED_MESSAGE_BYTES = 256 * 1024
+_UNEXPECTED_MESSAGE_BYTES = 4 * 1024 * 1024
 # As many ports are tried for the metrics: more ranks than that share no host.
 _METRICS_PORTS = 256
 
