@@ -474,8 +474,8 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
     const std::uint32_t member = member_of(group, event.peer);
     const bool sends = event.kind == EventKind::send_finished || event.kind == EventKind::send_failed;
     const bool failed = event.kind == EventKind::send_failed || event.kind == EventKind::receive_failed;
-    // A peer that closed in good order has no use for what it has not acknowledged.
-    if (!failed || (sends && event.error == CommandError::peer_closed)) {
+    // A peer that closed in good order has no use for what a collective still sends it; a single message is not received.
+    if (!failed || (sends && event.error == CommandError::peer_closed && !running.single)) {
         if (running.single) {
             running.result.peer = member;
             running.result.bytes = bytes;
@@ -541,7 +541,9 @@ void CollectiveExecutor::Impl::detached_over(Time now, Detached detached, const 
         event.error == CommandError::cancelled)
         return;
     CollectiveResult why;
-    why.error = event.error == CommandError::refused ? CollectiveError::mismatch : CollectiveError::peer_failed;
+    why.error = event.error == CommandError::refused  ? CollectiveError::mismatch
+                : event.error == CommandError::closed ? CollectiveError::aborted
+                                                      : CollectiveError::peer_failed;
     why.engine_error = event.error;
     why.culprit = detached.peer;
     const Tag tag = Tag::read(event.tag);

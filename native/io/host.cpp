@@ -487,7 +487,10 @@ private:
 
     // As kick, where the caller is about to drive anyway: its packets travel while it gets round to that.
     void flush(Lock& lock) {
-        if (role_.taken() || closing_) return;
+        if (role_.taken() || closing_) {
+            role_.interrupt();
+            return;
+        }
         role_.take_free();
         pump_.flush(lock);
         role_.leave_warm();
