@@ -100,8 +100,11 @@ void CollectiveExecutor::Impl::note_came(Time now, const Event& event) {
     }
     if (from == UINT32_MAX) return;
     Running& running = running_[keeps];
-    running.askers.push_back({from, tag.sequence});
-    if (running.absent != UINT32_MAX) answer(now, *group, running, running.askers.back());
+    const Running::Asker asker{from, tag.sequence};
+    // Who repeats a question is one asker still.
+    if (std::find(running.askers.begin(), running.askers.end(), asker) == running.askers.end())
+        running.askers.push_back(asker);
+    if (running.absent != UINT32_MAX) answer(now, *group, running, asker);
     if (running.asked || running.doomed || running.absent_is_silent || is_asking(now, running)) return;
     running.asked_for_others = true;
     note_waiting(running, *group);

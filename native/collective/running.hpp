@@ -59,8 +59,9 @@ struct Running {
     Time asked_at{0};
     struct Asker {
         std::uint32_t member;  // rank in the group
-        std::uint32_t
-            sequence;  // of what it asked for: this one, or a later one that this one keeps from being called
+        // Of what it asked for: this one, or a later one that this one keeps from being called.
+        std::uint32_t sequence;
+        friend bool operator==(const Asker&, const Asker&) = default;
     };
     std::vector<Asker> askers;
     std::uint32_t absent = UINT32_MAX;  // the rank that has not called this, as far as is known
