@@ -49,7 +49,7 @@ _PLANS_MAX = 4096
 _SEQUENCE_MASK = (1 << 32) - 1
 # Of so many members the addresses are read before they are needed, for errors. The first ones: it is as a rule on their
 # host that the store is served, and it may go with them.
-_LOOKED_UP_MAX = 64
+_LOOKED_UP_MAX = 16
 # Operations that are over are forgotten when so many are remembered, though an older one is still under way.
 _SWEEP_AT = 1024
 # close(): how long what is under way may take.
