@@ -31,7 +31,10 @@ from dlcp.errors import ClosedError, DlcpError, ForkError, PeerTimeoutError
 from dlcp.transport import Endpoint
 
 TALK_VERSION = 1
-REQUEST_TAG = 1 << 63 | 1
+# The talk may go over the endpoint of a job, whose tags belong to its groups (native/collective/tag.hpp): these are of the
+# kind "single message", with bits set that no user's tag of 32 bits sets.
+_OWN_TAGS = 1 << 48 | 1 << 47
+REQUEST_TAG = _OWN_TAGS | 1
 JSON_BYTES_MAX = 1 << 20
 ECHOES = 48
 WARM_UP_BYTES = 256 << 10
@@ -322,7 +325,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 def _draw_base() -> int:
     """A tag whose followers nobody else uses."""
-    return secrets.randbits(40) << 16
+    return _OWN_TAGS | (secrets.randbits(30) + 1) << 16
 
 
 def _pack(value: dict[str, Any]) -> bytes:
