@@ -39,13 +39,13 @@ def compile_schedule(schedule: RankSchedule, world_size: int, rank: int) -> _nat
     operations = []
     for operation in schedule.operations:
         match operation:
-            case Send(peer, message, source):
-                operations.append((0, False, peer, message, _pair(source), [_pair(source)]))
-            case Receive(peer, message, target, operand, final):
+            case Send(peer, message, source, lossy):
+                operations.append((0, False, peer, message, _pair(source), [_pair(source)], lossy))
+            case Receive(peer, message, target, operand, final, lossy):
                 combined = [] if operand is None else [_pair(operand)]
-                operations.append((1, final, peer, message, _pair(target), combined))
+                operations.append((1, final, peer, message, _pair(target), combined, lossy))
             case Combine(target, operands, final):
-                operations.append((2, final, 0, 0, _pair(target), [_pair(each) for each in operands]))
+                operations.append((2, final, 0, 0, _pair(target), [_pair(each) for each in operands], False))
     scratch = [_pair(chunk) for chunk in schedule.scratch]
     return _native.Schedule(
         world_size, rank, schedule.input_chunks, schedule.output_chunks, scratch, operations
@@ -122,7 +122,9 @@ class Cut:
         match operation:
             case Send(source=source):
                 return [
-                    Send(operation.peer, operation.message * self._messages + i, self._piece(source, i))
+                    operation._replace(
+                        message=operation.message * self._messages + i, source=self._piece(source, i)
+                    )
                     for i in range(self._pieces[source])
                 ]
             case Receive(target=target, operand=operand):

@@ -35,6 +35,21 @@ struct ChunkMemory {
     std::uint64_t bytes = 0;       // less than 4 GiB
 };
 
+// How the lossy messages of a schedule may lose blocks. What is given up is not in the result, and is in
+// CollectiveResult::abandoned at both ends; nothing else of a collective can be lost.
+struct LossRules {
+    // Of each lossy message that this rank sends: fraction of its bytes that may be abandoned, [0, 1).
+    double loss_ratio = 0.0;
+    // > 0: the receiver ends it this long after its first packet, budget or not; critical blocks are awaited even so.
+    Duration deadline{0};
+    // By rank in the group: how much the blocks of the lossy message to it matter, as SendCommand::importance. Empty,
+    // or an empty entry: all are critical. Read during start() only.
+    std::span<const std::span<const std::uint8_t>> importance;
+    // A final result is divided by the contributions that came, and multiplied by the number of ranks if it is a sum.
+    // Otherwise what did not come counts as nothing. Sum only.
+    bool rescale = false;
+};
+
 struct CollectiveCommand {
     std::uint32_t group = 0;
     std::shared_ptr<const Schedule> schedule;
@@ -47,6 +62,8 @@ struct CollectiveCommand {
     std::uint32_t average_over = 0;  // > 0: divide final results
     std::uint8_t traffic_class = 0;
     Duration timeout{-1};  // negative: none
+    // nullptr: lossy messages are reliable like all others. Read during start() only.
+    const LossRules* loss = nullptr;
 };
 
 // One message between two members: send, receive, receive from anyone.
@@ -83,6 +100,18 @@ struct CollectiveResult {
     Duration waited{0};
     std::uint64_t sent_bytes = 0;      // payload, without repairs
     std::uint64_t received_bytes = 0;  // payload
+    std::uint64_t retransmitted_bytes = 0;  // payload, of the messages that were waited for
+    // What was given up of one lossy message; only those of which something was.
+    struct Abandoned {
+        bool sent = false;         // by this rank; else it should have come
+        std::uint32_t peer = 0;    // rank in the group
+        Chunk chunk;               // what was sent, or where it would have gone
+        std::uint32_t message_bytes = 0;
+        std::uint16_t block_bytes = 0;
+        std::uint32_t abandoned_bytes = 0;
+        std::vector<std::uint64_t> blocks;  // bit i of word i/64: block i
+    };
+    std::vector<Abandoned> abandoned;
     // Members that had still something to send to us or take from us; at most 16 are named.
     struct Waiting {
         std::uint32_t peer;

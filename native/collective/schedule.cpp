@@ -55,8 +55,9 @@ Schedule::Schedule(std::uint32_t world_size, std::uint32_t rank, std::uint32_t i
     steps_.reserve(ops.size());
     for (std::size_t i = 0; i < ops.size(); ++i) {
         ScheduleOp& op = ops[i];
-        Step step{op.kind, op.final, op.peer, op.message, op.target, {}, {}};
+        Step step{op.kind, op.final, op.lossy, op.peer, op.message, op.target, {}, {}};
         const bool moves = op.kind == Kind::send || op.kind == Kind::receive;
+        if (op.lossy && !moves) refuse(i, "is lossy, which only messages are");
         if (moves && (op.peer >= world_size || op.peer == rank))
             refuse(i, "peer is " + std::to_string(op.peer) + "; accepted: another rank below " +
                           std::to_string(world_size));

@@ -12,6 +12,8 @@
 //
 // `message` counts the messages from one rank to another within the collective, so that both ends pair them.
 // `final` marks what completes a result: an average divides there.
+// `lossy` marks messages, at both ends, that may lose blocks if the collective is run with LossRules (executor.hpp): on
+// the way to the rank that owns a result, never on the way back, so that all ranks end with the same bits.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,7 @@ struct ScheduleOp {
     enum class Kind : std::uint8_t { send, receive, combine };
     Kind kind = Kind::send;
     bool final = false;
+    bool lossy = false;         // send, receive
     std::uint32_t peer = 0;     // rank within the group; send, receive
     std::uint32_t message = 0;  // send, receive; below max_messages
     Chunk target;               // receive, combine
@@ -58,6 +61,7 @@ public:
     struct Step {
         ScheduleOp::Kind kind;
         bool final;
+        bool lossy;
         std::uint32_t peer;
         std::uint32_t message;
         Chunk target;

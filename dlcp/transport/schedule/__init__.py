@@ -17,6 +17,9 @@ The chunks that a caller brings, per collective (n ranks):
 | scatter        | at the root n        | 1; at the root it may be part `rank` of its input               |
 | all_to_all     | n: part j for rank j | n: part i from rank i; apart from the input                     |
 
+`bounded_all_reduce` has n parts of input and n of output, apart from it; `bounded_reduce_scatter` has chunks as
+reduce_scatter. Messages to the rank that adds are lossy there.
+
 Input is never written, but where an output lies there. Parts may differ in size; one without bytes moves nothing. A
 barrier is an all-reduce of one byte. `checker.check` proves what is claimed here; it is slow, and nobody runs it
 but tests and who writes schedules.
@@ -60,6 +63,8 @@ ALGORITHMS: Mapping[str, Mapping[str, Writer]] = MappingProxyType(
         "gather": {"direct": direct.gather},
         "scatter": {"direct": direct.scatter},
         "all_to_all": {"pairwise": pairwise.all_to_all},
+        "bounded_all_reduce": {"direct": direct.bounded_all_reduce},
+        "bounded_reduce_scatter": {"direct": direct.bounded_reduce_scatter},
     }
 )
 """Which algorithms serve which collective."""

@@ -74,6 +74,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "gather": (Rule("direct", None, None),),
     "scatter": (Rule("direct", None, None),),
     "all_to_all": (Rule("pairwise", None, None),),
+    "bounded_all_reduce": (Rule("direct", None, None),),
+    "bounded_reduce_scatter": (Rule("direct", None, None),),
 }
 
 

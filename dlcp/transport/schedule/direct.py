@@ -4,6 +4,10 @@ An all-reduce is a transpose (part i of all ranks to rank i, which adds them) an
 to all): two hops and as few bytes as a ring, but every rank talks to every other, and n - 1 arrive at once at each.
 For the middle, and for small worlds. What meets is kept in scratch and added in a fixed order: the owner's own part
 first, then by rank. Peers are named from the next rank on, so that no rank is everyone's first destination.
+
+The bounded ones are the same, but what goes to the rank that adds may lose blocks. It goes there in one hop, so a loss
+costs one contribution to one block, and who sent it still has it: the input stays as it is. (Transpose all-reduce, as
+OptiReduce, NSDI'25, section 3.1; in a ring a lost block holds the contributions of all ranks before.)
 """
 
 from __future__ import annotations
@@ -37,6 +41,29 @@ def reduce_scatter(world_size: int, rank: int) -> RankSchedule:
     for peer in _others(world_size, rank):
         program.send(peer, input_chunk(peer))
     _receive_and_add(program, world_size, rank, output_chunk(0), input_chunk(rank))
+    return program.schedule()
+
+
+def bounded_all_reduce(world_size: int, rank: int) -> RankSchedule:
+    """Rank i adds what came of part i of all, and sends the sum to all."""
+    program = Program(input_chunks=world_size, output_chunks=world_size)
+    own = output_chunk(rank)
+    for peer in _others(world_size, rank):
+        program.send(peer, input_chunk(peer), lossy=True)
+    _receive_and_add(program, world_size, rank, own, input_chunk(rank), lossy=True)
+    for peer in _others(world_size, rank):
+        program.send(peer, own)
+    for peer in _others(world_size, rank):
+        program.receive(peer, output_chunk(peer))
+    return program.schedule()
+
+
+def bounded_reduce_scatter(world_size: int, rank: int) -> RankSchedule:
+    """Rank i adds what came of part i of all."""
+    program = Program(input_chunks=world_size, output_chunks=1)
+    for peer in _others(world_size, rank):
+        program.send(peer, input_chunk(peer), lossy=True)
+    _receive_and_add(program, world_size, rank, output_chunk(0), input_chunk(rank), lossy=True)
     return program.schedule()
 
 
@@ -100,9 +127,11 @@ def _others(world_size: int, rank: int) -> list[int]:
     return [(rank + distance) % world_size for distance in range(1, world_size)]
 
 
-def _receive_and_add(program: Program, world_size: int, rank: int, target: Chunk, own: Chunk) -> None:
+def _receive_and_add(
+    program: Program, world_size: int, rank: int, target: Chunk, own: Chunk, *, lossy: bool = False
+) -> None:
     """`target` = `own` + the next message of each other rank, by rank."""
     received = {peer: program.scratch(own) for peer in range(world_size) if peer != rank}
     for peer in _others(world_size, rank):
-        program.receive(peer, received[peer])
+        program.receive(peer, received[peer], lossy=lossy)
     program.combine(target, own, *received.values(), final=True)

@@ -29,17 +29,22 @@ class Chunk(NamedTuple):
 
 
 class Send(NamedTuple):
-    """`source` goes to `peer`, as the `message`-th message of this rank to that one (counted from 0)."""
+    """`source` goes to `peer`, as the `message`-th message of this rank to that one (counted from 0).
+
+    `lossy`, at both ends: blocks of it may be given up, if the collective is run with a loss budget.
+    """
 
     peer: int
     message: int
     source: Chunk
+    lossy: bool = False
 
 
 class Receive(NamedTuple):
     """What comes from `peer`, or `operand` op what comes if there is an operand, becomes `target`.
 
-    `final`: this completes a result; an average is divided here.
+    `final`: this completes a result; an average is divided here. `lossy`: as of the Send. A block that was given up
+    becomes the operand alone, or nothing: zero.
     """
 
     peer: int
@@ -47,6 +52,7 @@ class Receive(NamedTuple):
     target: Chunk
     operand: Chunk | None = None
     final: bool = False
+    lossy: bool = False
 
 
 class Combine(NamedTuple):

@@ -39,14 +39,22 @@ class Program:
         self._scratch.append(like)
         return Chunk(Space.SCRATCH, len(self._scratch) - 1)
 
-    def send(self, peer: int, source: Chunk) -> None:
+    def send(self, peer: int, source: Chunk, *, lossy: bool = False) -> None:
         """`source` goes to `peer`."""
-        self._operations.append(Send(peer, _next_message(self._sent, peer), source))
+        self._operations.append(Send(peer, _next_message(self._sent, peer), source, lossy))
 
-    def receive(self, peer: int, target: Chunk, operand: Chunk | None = None, *, final: bool = False) -> None:
+    def receive(
+        self,
+        peer: int,
+        target: Chunk,
+        operand: Chunk | None = None,
+        *,
+        final: bool = False,
+        lossy: bool = False,
+    ) -> None:
         """The next message from `peer`, combined with `operand` if given, becomes `target`."""
         message = _next_message(self._received, peer)
-        self._operations.append(Receive(peer, message, target, operand, final))
+        self._operations.append(Receive(peer, message, target, operand, final, lossy))
 
     def combine(self, target: Chunk, *operands: Chunk, final: bool = False) -> None:
         """The operands, combined in this order, become `target`; a single one is copied."""

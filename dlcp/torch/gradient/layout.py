@@ -1,0 +1,82 @@
+"""Which parameter lies where in a flat buffer of gradients.
+
+The only place where buffers and parameters meet: whatever outlives a step is kept by parameter name and offset in the
+parameter, and finds its way into a buffer, and out of it, through the layout that the buffer has today.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Segment(NamedTuple):
+    """Elements of one parameter that lie in a row in a buffer."""
+
+    name: str
+    """The parameter's, as model.named_parameters() has it."""
+    offset: int
+    """First element, in the flattened parameter."""
+    begin: int
+    """First element, in the buffer."""
+    count: int
+
+    @property
+    def end(self) -> int:
+        """One past the last element in the buffer."""
+        return self.begin + self.count
+
+
+class Piece(NamedTuple):
+    """A part of a segment."""
+
+    segment: Segment
+    begin: int
+    """In the buffer."""
+    end: int
+
+    @property
+    def offset(self) -> int:
+        """First element, in the flattened parameter."""
+        return self.segment.offset + self.begin - self.segment.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Segments of a buffer of `numel` elements, in order and apart. Elements of no segment are padding."""
+
+    segments: tuple[Segment, ...]
+    numel: int
+
+    def __post_init__(self) -> None:
+        at = 0
+        for segment in self.segments:
+            if segment.begin < at or segment.count < 0 or segment.end > self.numel:
+                raise ValueError(
+                    f"{segment} does not fit: accepted are segments in order, apart, within {self.numel} elements"
+                )
+            at = segment.end
+
+    @classmethod
+    def of(cls, tensors: Iterable[tuple[str, int]]) -> Layout:
+        """Whole parameters one after the other: names and numbers of elements."""
+        segments, at = [], 0
+        for name, count in tensors:
+            segments.append(Segment(name, 0, at, count))
+            at += count
+        return cls(tuple(segments), at)
+
+    def pieces(self, begin: int, end: int) -> Iterator[Piece]:
+        """What of the segments lies from `begin` to `end` of the buffer, in order; padding is left out."""
+        first = bisect.bisect_right(self.segments, begin, key=lambda segment: segment.end)
+        for segment in self.segments[first:]:
+            if segment.begin >= end:
+                return
+            if segment.count:
+                yield Piece(segment, max(begin, segment.begin), min(end, segment.end))
+
+    def names(self) -> Sequence[str]:
+        """The parameters, in order, each once."""
+        return tuple(dict.fromkeys(segment.name for segment in self.segments))

@@ -1,0 +1,77 @@
+"""Collectives that may lose part of what they carry, within a budget: what is asked for, and what became of it.
+
+Only the way to the rank that adds may lose, so all ranks end with the same bits; what was given up is named at both
+ends, block by block, and the sender still holds it. A block is what one packet carries: `Communicator.block_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+CRITICAL = 255
+"""The importance of a block that is never given up. Others: 0 to 254, the less the sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossRules:
+    """How a bounded collective may lose.
+
+    `loss_ratio`: of each message that this rank sends, the fraction of bytes that may be given up; 0 up to 1, 1 excluded.
+    May differ from rank to rank. `importance`: by rank in the group, uint8, one per block of this rank's part for it (see
+    Communicator.parts); None, or an entry None: all of it is critical. `rescale`: results are divided by the contributions
+    that came; otherwise what did not come counts as nothing. The same on all ranks. `deadline_s`: a message ends this
+    long after its first packet whatever the budget, when its critical blocks are there; None: no such end.
+    """
+
+    loss_ratio: float
+    importance: Sequence[NDArray[np.uint8] | None] | None = None
+    rescale: bool = False
+    deadline_s: float | None = None
+
+
+class Abandoned(NamedTuple):
+    """What was given up of one message."""
+
+    peer: int
+    """Rank in the group: who should have had it (sent), or whose it was (missing)."""
+    begin: int
+    """The first byte of the message in this rank's input."""
+    message_bytes: int
+    block_bytes: int
+    nbytes: int
+    """Bytes given up."""
+    blocks: NDArray[np.uint64]
+    """Bit i of word i // 64: block i was given up."""
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """First byte and end, in this rank's input, of each run of blocks given up, ascending."""
+        bits = np.unpackbits(self.blocks.view(np.uint8), bitorder="little")
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], bits, [0])).astype(np.int8)))
+        for first, end in edges.reshape(-1, 2).tolist():
+            last = min(end * self.block_bytes, self.message_bytes)
+            yield self.begin + first * self.block_bytes, self.begin + last
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a bounded collective cost this rank and what it lost."""
+
+    sent: tuple[Abandoned, ...]
+    """Of this rank's messages: it still holds these values, nobody has added them."""
+    missing: tuple[Abandoned, ...]
+    """Of the others' messages to this rank: not in the part that it added."""
+    sent_bytes: int
+    """Payload, first transmissions."""
+    received_bytes: int
+    retransmitted_bytes: int
+    """Payload, again."""
+
+    @property
+    def abandoned_bytes(self) -> int:
+        """Of what this rank sent."""
+        return sum(each.nbytes for each in self.sent)
