@@ -5,7 +5,7 @@
 
 Two hosts are joined directly, and each shapes what it sends. More hang on a bridge in a namespace of its
 own, the hub, whose ports are shaped too: a port's queue is where an incast meets. Host i is 10.77.0.(i + 1)
-on `eth-lab`.
+on `eth-lab`. At a hub single links may be slower or lose more than the others (link.py).
 
 Loss is random, per packet, on arrival. Segmentation is switched off on every interface, so that what is lost
 is one packet and never a 64 KB super-packet of TCP's or UDP_SEGMENT's. The algorithm of TCP is a property of
@@ -26,10 +26,11 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from dlcp.lab.link import NO_LOSS, Arrivals, Link, Loss
 
 INTERFACE = "eth-lab"
 _LOSS_SOURCE = Path(__file__).with_name("loss.bpf.c")
@@ -46,44 +47,6 @@ DELAYED_PACKETS_MAX = 100_000
 
 class LabError(RuntimeError):
     """A command that builds the lab failed; the message holds the command and its words."""
-
-
-@dataclass(frozen=True)
-class Loss:
-    """What share of arriving packets is dropped, in [0, 1], at every host."""
-
-    ratio: float = 0.0
-    bad_path: int | None = None  # a dlcp path id that loses `bad_path_ratio` instead
-    bad_path_ratio: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("ratio", "bad_path_ratio"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} is {getattr(self, name)}; accepted: 0 to 1")
-
-    def __bool__(self) -> bool:
-        return self.ratio > 0 or (self.bad_path is not None and self.bad_path_ratio > 0)
-
-    def defines(self) -> list[str]:
-        words = [f"-DLOSS_PPM={round(self.ratio * 1e6)}"]
-        if self.bad_path is not None:
-            words += [
-                f"-DBAD_PATH={self.bad_path}",
-                f"-DBAD_PATH_LOSS_PPM={round(self.bad_path_ratio * 1e6)}",
-            ]
-        return words
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """Packets that one host's loss program has seen since `set_loss`."""
-
-    packets: int
-    dropped: int
-
-    @property
-    def loss_ratio(self) -> float:
-        return self.dropped / self.packets if self.packets else 0.0
 
 
 def missing() -> str | None:
@@ -105,7 +68,8 @@ class Lab:
     """A network of `hosts` hosts, from `with` to its end.
 
     rate_bps: what each interface carries; None: as fast as the processor. delay_s: from each host on, one way; needs
-    netem. mtu in bytes. congestion: TCP's. offload: leave segmentation on (only without loss).
+    netem. loss: on arrival at every host. links: by host, those that differ from the rest; 3 hosts or more. mtu in
+    bytes. congestion: TCP's. offload: leave segmentation on (only without loss).
     Raises LabError if a step fails, and ValueError for settings that contradict each other.
     """
 
@@ -116,7 +80,8 @@ class Lab:
         rate_bps: int | None = None,
         queue_bytes: int = QUEUE_BYTES,
         delay_s: float = 0.0,
-        loss: Loss = Loss(),
+        loss: Loss = NO_LOSS,
+        links: Mapping[int, Link] | None = None,
         mtu: int = 1500,
         congestion: str = "cubic",
         offload: bool = False,
@@ -125,7 +90,15 @@ class Lab:
             raise ValueError(f"hosts is {hosts}; accepted: 2 to 64")
         if not 0 <= delay_s <= 10:
             raise ValueError(f"delay_s is {delay_s}; accepted: 0 to 10")
-        if offload and loss:
+        links = dict(links or {})
+        if links and hosts == 2:
+            raise ValueError(
+                "hosts is 2: they share one link; links of their own hang on a hub, with 3 hosts or more"
+            )
+        for host in links:
+            if not 0 <= host < hosts:
+                raise ValueError(f"links has host {host}; accepted: 0 to {hosts - 1}")
+        if offload and (loss or any(link.loss for link in links.values())):
             raise ValueError("with offload one drop would be a super-packet; take loss or offload")
         self.hosts = hosts
         self.rate_bps = rate_bps
@@ -136,6 +109,7 @@ class Lab:
         self.offload = offload
         self.addresses = [f"10.77.0.{i + 1}" for i in range(hosts)]
         self._loss = loss
+        self._links = links
         self._prefix = f"dlcp-{os.getpid()}-{next(_serial)}"
         self._started: list[subprocess.Popen[str]] = []
         self._scratch = contextlib.ExitStack()
@@ -190,51 +164,27 @@ class Lab:
         _run("ip", "-n", self._namespace("hub"), "link", "set", f"port{host}", "up" if up else "down")
 
     def set_loss(self, loss: Loss) -> None:
-        """Changes the loss of the running network, and counts arrivals from zero."""
-        if loss:
-            program = self._directory / "loss.o"
-            # clang's BPF target does not search the host's architecture directory, where Debian keeps asm/.
-            _run(
-                "clang",
-                "-O2",
-                "-g",
-                "-target",
-                "bpf",
-                f"-I/usr/include/{os.uname().machine}-linux-gnu",
-                *loss.defines(),
-                "-c",
-                _LOSS_SOURCE,
-                "-o",
-                program,
-            )
-        for host in range(self.hosts):
-            tc = ["tc", "-n", self._namespace(host)]
-            subprocess.run([*tc, "qdisc", "del", "dev", INTERFACE, "clsact"], capture_output=True)
-            if loss:
-                _run(*tc, "qdisc", "add", "dev", INTERFACE, "clsact")
-                _run(
-                    *tc,
-                    "filter",
-                    "add",
-                    "dev",
-                    INTERFACE,
-                    "ingress",
-                    "bpf",
-                    "da",
-                    "obj",
-                    program,
-                    "sec",
-                    "tc",
-                )
+        """Changes the loss of every host whose link has none of its own, and counts arrivals from zero everywhere."""
         self._loss = loss
+        programs: dict[Loss, Path] = {}
+        for host in range(self.hosts):
+            own = self._links[host].loss if host in self._links else None
+            here = loss if own is None else own
+            if here and here not in programs:
+                programs[here] = self._compile(here, f"loss-{len(programs)}.o")
+            for place in self._loss_places(host):
+                self._attach(programs.get(here), *place)
 
     def arrivals(self, host: int) -> Arrivals:
-        """What that host's loss program saw; zeros without loss."""
-        for qdisc in self._qdiscs(self._namespace(host), INTERFACE):
-            if qdisc["kind"] == "clsact":
-                # `packets` counts what the hook was given, dropped ones included.
-                return Arrivals(qdisc["packets"], qdisc["drops"])
-        return Arrivals(0, 0)
+        """What the loss programs of that host's link saw; zeros without loss."""
+        packets = dropped = 0
+        for place in self._loss_places(host):
+            for qdisc in self._qdiscs(*place):
+                if qdisc["kind"] == "clsact":
+                    # `packets` counts what the hook was given, dropped ones included.
+                    packets += qdisc["packets"]
+                    dropped += qdisc["drops"]
+        return Arrivals(packets, dropped)
 
     def queue_drops(self) -> int:
         """Packets that overflowed a shaped queue anywhere in the network."""
@@ -247,6 +197,35 @@ class Lab:
 
     def _namespace(self, host: int | str) -> str:
         return f"{self._prefix}-{host}"
+
+    def _rate_bps(self, host: int) -> int | None:
+        """What that host's link carries; None: as fast as the processor."""
+        own = self._links[host].rate_bps if host in self._links else None
+        return self.rate_bps if own is None else own
+
+    def _loss_places(self, host: int) -> list[tuple[str, str]]:
+        """Namespaces and interfaces where packets of that host's link are lost, on arrival."""
+        places = [(self._namespace(host), INTERFACE)]
+        if host in self._links and self._links[host].loss is not None:
+            places.append((self._namespace("hub"), f"port{host}"))
+        return places
+
+    def _compile(self, loss: Loss, name: str) -> Path:
+        program = self._directory / name
+        # clang's BPF target does not search the host's architecture directory, where Debian keeps asm/.
+        include = f"-I/usr/include/{os.uname().machine}-linux-gnu"
+        _run(
+            "clang", "-O2", "-g", "-target", "bpf", include, *loss.defines(), "-c", _LOSS_SOURCE, "-o", program
+        )  # fmt: skip
+        return program
+
+    def _attach(self, program: Path | None, namespace: str, interface: str) -> None:
+        """Loses what arrives there as `program` says; None: loses nothing. Counts from zero."""
+        tc = ["tc", "-n", namespace]
+        subprocess.run([*tc, "qdisc", "del", "dev", interface, "clsact"], capture_output=True)
+        if program is not None:
+            _run(*tc, "qdisc", "add", "dev", interface, "clsact")
+            _run(*tc, "filter", "add", "dev", interface, "ingress", "bpf", "da", "obj", program, "sec", "tc")
 
     def _qdiscs(self, namespace: str, interface: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(
@@ -282,7 +261,7 @@ class Lab:
             _run("ip", "-n", namespace, "link", "set", INTERFACE, "mtu", self.mtu, "addrgenmode", "none")
             _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", INTERFACE)
             _run("ip", "-n", namespace, "link", "set", INTERFACE, "up")
-            self._finish_interface(namespace, INTERFACE)
+            self._finish_interface(namespace, INTERFACE, host)
             _run(
                 "ip",
                 "-n",
@@ -325,9 +304,9 @@ class Lab:
                 "ip", "-n", hub, "link", "set", port, "mtu", self.mtu, "addrgenmode", "none", "master", "hub"
             )
             _run("ip", "-n", hub, "link", "set", port, "up")
-            self._finish_interface(hub, port)
+            self._finish_interface(hub, port, host)
 
-    def _finish_interface(self, namespace: str, interface: str) -> None:
+    def _finish_interface(self, namespace: str, interface: str, host: int) -> None:
         if not self.offload:
             ethtool = ["ip", "netns", "exec", namespace, "ethtool", "-K", interface]
             _run(*ethtool, "tso", "off", "gso", "off", "gro", "off")
@@ -336,7 +315,7 @@ class Lab:
         place = ["root"]
         if self.delay_s and interface == INTERFACE:
             place = self._add_delay(namespace)
-        if self.rate_bps is not None:
+        if (rate_bps := self._rate_bps(host)) is not None:
             _run(
                 "tc",
                 "-n",
@@ -348,7 +327,7 @@ class Lab:
                 *place,
                 "tbf",
                 "rate",
-                f"{self.rate_bps}bit",
+                f"{rate_bps}bit",
                 "burst",
                 BURST_BYTES,
                 "limit",

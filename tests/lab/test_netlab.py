@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dlcp.lab import Lab, LabError, Loss, missing
-from dlcp.lab.netlab import namespaces
+from dlcp.lab import Lab, LabError, Link, Loss, missing
+from dlcp.lab.netlab import INTERFACE, namespaces
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -38,8 +40,8 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
-def send(lab: Lab, packets: int) -> None:
-    process = lab.start(0, [sys.executable, "-c", SEND, lab.addresses[1], str(packets)])
+def send(lab: Lab, packets: int, source: int = 0, target: int = 1) -> None:
+    process = lab.start(source, [sys.executable, "-c", SEND, lab.addresses[target], str(packets)])
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
 
@@ -90,6 +92,34 @@ def test_a_cable_can_be_pulled_and_plugged_in_again() -> None:
 def test_a_namespace_has_a_name_for_other_tools() -> None:
     with Lab() as lab:
         assert {lab.namespace(host) for host in range(2)} == own_namespaces()
+
+
+def test_a_bad_link_loses_both_ways_and_the_others_lose_nothing() -> None:
+    with Lab(hosts=3, links={1: Link(loss=Loss(0.2))}) as lab:
+        for source, target in ((0, 1), (1, 0), (0, 2)):
+            lab.set_loss(Loss())  # counts from zero, and leaves the bad link as it is
+            send(lab, 5_000, source, target)
+            seen = lab.arrivals(1)
+            if 1 in (source, target):
+                assert seen.packets >= 5_000
+                assert 0.16 < seen.loss_ratio < 0.24  # seven standard deviations
+            else:
+                assert seen.dropped == 0
+            assert lab.arrivals(0).packets == lab.arrivals(2).packets == 0
+
+
+def rate_bps(lab: Lab, namespace: str, interface: str) -> int:
+    """What the kernel shapes an interface to."""
+    words = ["tc", "-n", namespace, "-j", "qdisc", "show", "dev", interface]
+    (found,) = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    return int(8 * found["options"]["rate"])
+
+
+def test_a_slow_link_is_slow_in_both_directions_and_the_others_are_not() -> None:
+    with Lab(hosts=3, rate_bps=2 * 10**8, links={2: Link(rate_bps=10**8)}) as lab:
+        for host, expected in ((0, 2 * 10**8), (1, 2 * 10**8), (2, 10**8)):
+            assert rate_bps(lab, lab.namespace(host), INTERFACE) == expected
+            assert rate_bps(lab, lab._namespace("hub"), f"port{host}") == expected
 
 
 def start_and_fail() -> None:
@@ -145,6 +175,14 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         Lab(delay_s=-1)
     with pytest.raises(ValueError, match="ratio is 2"):
         Loss(2)
+    with pytest.raises(ValueError, match="rate_bps is 0"):
+        Link(rate_bps=0)
+    with pytest.raises(ValueError, match="hosts is 2: they share one link"):
+        Lab(links={1: Link(rate_bps=10**8)})
+    with pytest.raises(ValueError, match="links has host 3; accepted: 0 to 2"):
+        Lab(hosts=3, links={3: Link(rate_bps=10**8)})
+    with pytest.raises(ValueError, match="offload"):
+        Lab(hosts=3, links={1: Link(loss=Loss(0.1))}, offload=True)
     with pytest.raises(ValueError, match="offload"):
         Lab(loss=Loss(0.1), offload=True)
     with Lab() as lab, pytest.raises(ValueError, match="hosts is 2"):
