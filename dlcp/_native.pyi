@@ -168,7 +168,7 @@ class Schedule:
         input_chunks: int,
         output_chunks: int,
         scratch: Sequence[tuple[int, int]],
-        ops: list[tuple[int, bool, int, int, tuple[int, int], list[tuple[int, int]]]],
+        ops: list[tuple[int, bool, int, int, tuple[int, int], list[tuple[int, int]], bool]],
     ) -> None: ...
     @property
     def peers(self) -> list[int]: ...
@@ -182,6 +182,8 @@ class Collective:
     def over(self) -> bool: ...
     @property
     def result(self) -> dict[str, Any]: ...
+    @property
+    def abandoned(self) -> list[tuple[bool, int, int, int, int, int, NDArray[np.uint64]]]: ...
 
 class Host:
     def __init__(self, options: HostOptions) -> None: ...
@@ -234,6 +236,7 @@ class Host:
         timeout_s: float | None,
         keep: object,
         wait_follows: bool = False,
+        loss: tuple[float, float | None, bool, list[NDArray[np.uint8] | None] | None] | None = None,
     ) -> Collective: ...
     def start_message(
         self,

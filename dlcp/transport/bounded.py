@@ -6,9 +6,9 @@ ends, block by block, and the sender still holds it. A block is what one packet 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +21,23 @@ CRITICAL = 255
 class LossRules:
     """How a bounded collective may lose.
 
-    `loss_ratio`: of each message that this rank sends, the fraction of bytes that may be given up; 0 up to 1, 1 excluded.
-    May differ from rank to rank. `importance`: by rank in the group, uint8, one per block of this rank's part for it (see
-    Communicator.parts); None, or an entry None: all of it is critical. `rescale`: results are divided by the contributions
-    that came; otherwise what did not come counts as nothing. The same on all ranks. `deadline_s`: a message ends this
-    long after its first packet whatever the budget, when its critical blocks are there; None: no such end.
+    `loss_ratio`: of each message that this rank sends, the fraction of bytes that may be given up; 0 up to 1, 1
+    excluded. May differ from rank to rank. `importance`: by rank in the group, uint8, one per block of this rank's part
+    for it (see Communicator.parts); None, or an entry None: all of it is critical. `rescale`: results are divided by
+    the contributions that came; otherwise what did not come counts as nothing. The same on all ranks. `deadline_s`: a
+    message ends this long after its first packet whatever the budget, when its critical blocks are there; None: no
+    such end.
     """
 
     loss_ratio: float
     importance: Sequence[NDArray[np.uint8] | None] | None = None
     rescale: bool = False
     deadline_s: float | None = None
+
+    def native(self) -> tuple[float, float | None, bool, list[NDArray[np.uint8] | None] | None]:
+        """As native code takes it."""
+        importance = None if self.importance is None else list(self.importance)
+        return self.loss_ratio, self.deadline_s, self.rescale, importance
 
 
 class Abandoned(NamedTuple):
@@ -75,3 +81,25 @@ class Outcome:
     def abandoned_bytes(self) -> int:
         """Of what this rank sent."""
         return sum(each.nbytes for each in self.sent)
+
+
+def outcome_of(
+    result: Mapping[str, Any],
+    abandoned: Sequence[tuple[bool, int, int, int, int, int, NDArray[np.uint64]]],
+    starts: Sequence[int],
+    rank: int,
+) -> Outcome:
+    """From what native code says of a collective. `starts`: the first byte of each rank's part of the input."""
+    sent, missing = [], []
+    for was_sent, peer, _, message_bytes, block_bytes, nbytes, blocks in abandoned:
+        begin = starts[peer if was_sent else rank]
+        (sent if was_sent else missing).append(
+            Abandoned(peer, begin, message_bytes, block_bytes, nbytes, blocks)
+        )
+    return Outcome(
+        tuple(sent),
+        tuple(missing),
+        int(result["sent_bytes"]),
+        int(result["received_bytes"]),
+        int(result["retransmitted_bytes"]),
+    )

@@ -25,6 +25,8 @@ OPERATIONS = (
     "scatter",
     "all_to_all",
     "barrier",
+    "bounded_all_reduce",
+    "bounded_reduce_scatter",
 )
 # A tag has this many bits of the sequence number (native/collective/tag.hpp).
 SEQUENCE_MASK = (1 << 20) - 1

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from dlcp import _native, errors
 from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction, check_type, native_op
+from dlcp.transport.schedule_memory import even_parts
 from dlcp.transport.span import Span
 
 Lengths = int | Sequence[int]
@@ -125,6 +126,75 @@ class Calls:
         arithmetic = self._arithmetic(dtype, op, factor)
         words = f"reduce_scatter({_part_elements(dtype, sizes)}, {_reduction(op, factor)}{_more(agree)})"
         return self._of_parts("reduce_scatter", words, sizes, sizes, (output_nbytes,), arithmetic)
+
+    # ---- reducing, within a loss budget ----
+
+    def bounded_all_reduce(
+        self,
+        output: Span,
+        input_: Span,
+        dtype: DataType,
+        op: Reduction,
+        rescale: bool,
+        limit_bytes: int,
+        agree: str,
+    ) -> Call:
+        """Each rank's output becomes the reduction of what came of the inputs."""
+        nbytes = input_[1]
+        _check_equal("output", output[1], nbytes, "input")
+        parts = [part.nbytes for part in even_parts(input_, self._size)]
+        return self._bounded(
+            "bounded_all_reduce", nbytes, parts, parts, dtype, op, rescale, limit_bytes, agree
+        )
+
+    def bounded_reduce_scatter(
+        self,
+        output: Span,
+        input_: Span,
+        dtype: DataType,
+        op: Reduction,
+        rescale: bool,
+        limit_bytes: int,
+        agree: str,
+    ) -> Call:
+        """This rank's output becomes the reduction of what came of its part of the inputs."""
+        _check_equal("input", input_[1], output[1] * self._size, f"{self._size} times the output")
+        parts = [output[1]] * self._size
+        return self._bounded(
+            "bounded_reduce_scatter", input_[1], parts, [output[1]], dtype, op, rescale, limit_bytes, agree
+        )
+
+    def _bounded(
+        self,
+        operation: str,
+        nbytes: int,
+        inputs: list[int],
+        outputs: list[int],
+        dtype: DataType,
+        op: Reduction,
+        rescale: bool,
+        limit_bytes: int,
+        agree: str,
+    ) -> Call:
+        check_type(dtype, nbytes, "input")
+        if op not in (Reduction.SUM, Reduction.AVG):
+            raise errors.ArgumentError(f"op is {op.name}; accepted within a loss budget: SUM, AVG")
+        if max(inputs) > limit_bytes:
+            raise errors.LimitError(
+                f"input has {nbytes} bytes; accepted within a loss budget: parts of up to {limit_bytes} per rank"
+            )
+        fill = ", rescaled" if rescale else ""
+        words = f"{operation}({_elements(dtype, nbytes)}, {_reduction(op, None)}{fill}{_more(agree)})"
+        return Call(
+            operation,
+            words,
+            words,
+            tuple(inputs) if self._size > 1 else (nbytes,),
+            tuple(outputs) if self._size > 1 else (nbytes,),
+            nbytes,
+            arithmetic=self._arithmetic(dtype, op, None),
+            alone=self._size == 1 or nbytes == 0,
+        )
 
     # ---- moving ----
 

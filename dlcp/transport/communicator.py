@@ -25,15 +25,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dlcp import _native, errors
+from dlcp.transport.bounded import LossRules
 from dlcp.transport.call_log import CallLog
 from dlcp.transport.calls import Call, Calls, sizes_of
 from dlcp.transport.diagnosis import Diagnosis
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.failures import group_failed, is_of_the_group
-from dlcp.transport.how import How
+from dlcp.transport.how import CollectiveHow, How
 from dlcp.transport.local_memory import copy, room, scale
 from dlcp.transport.plan import Memory, Plan, Planner, lay_out
-from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES
+from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
 from dlcp.transport.span import Span
 from dlcp.transport.store import Store
 from dlcp.transport.work import ManyWorks, Work
@@ -148,7 +149,7 @@ class Communicator:
         factor: float | None = None,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """The reduction of all ranks' `data`, in place on each of them.
 
@@ -173,7 +174,7 @@ class Communicator:
         factor: float | None = None,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """The reduction of all ranks' `data`, in place on the group's rank `root`; the others' data stays as it is.
 
@@ -201,7 +202,7 @@ class Communicator:
         factor: float | None = None,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """The reduction of all ranks' part number `rank` of the inputs, in `output`.
 
@@ -221,6 +222,102 @@ class Communicator:
                 scale(scaled, part, dtype, factor)
         return self._start(plan, parts, [output], **how)
 
+    # ---- reducing, within a loss budget ----
+
+    def bounded_all_reduce(
+        self,
+        output: Span,
+        input: Span,  # noqa: A002
+        dtype: DataType,
+        op: Reduction = Reduction.SUM,
+        *,
+        loss: LossRules,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[CollectiveHow],
+    ) -> Work:
+        """The sum or average of what came of all ranks' `input`, in each rank's `output`; alike to the bit on all.
+
+        Only the way to the rank that adds a part loses anything, as `loss` allows; Work.outcome says what. `output` and
+        `input`: apart, of one size; `input` stays as it is. Also raises: importance that does not fit the blocks.
+        """
+        key = ("bounded_all_reduce", input[1], output[1], dtype, op, algorithm, agree, loss.rescale)
+        plan = self._plans.get(key) or self._plan(
+            key,
+            algorithm,
+            self._calls.bounded_all_reduce(output, input, dtype, op, loss.rescale, self._limit_bytes, agree),
+        )
+        if self.size == 1:
+            return self._start(plan, [input], [output], **how)
+        parts = even_parts(input, self.size)
+        return self._start_bounded(plan, parts, even_parts(output, self.size), loss, how)
+
+    def bounded_reduce_scatter(
+        self,
+        output: Span,
+        input: Span,  # noqa: A002
+        dtype: DataType,
+        op: Reduction = Reduction.SUM,
+        *,
+        loss: LossRules,
+        algorithm: str | None = None,
+        agree: str = "",
+        **how: Unpack[CollectiveHow],
+    ) -> Work:
+        """The sum or average of what came of all ranks' part number `rank` of `input`, in `output`.
+
+        `input`: one equal part per rank; it stays as it is. Loss as of bounded_all_reduce.
+        """
+        key = ("bounded_reduce_scatter", input[1], output[1], dtype, op, algorithm, agree, loss.rescale)
+        plan = self._plans.get(key) or self._plan(
+            key,
+            algorithm,
+            self._calls.bounded_reduce_scatter(
+                output, input, dtype, op, loss.rescale, self._limit_bytes, agree
+            ),
+        )
+        if self.size == 1:
+            return self._start(plan, [input], [output], **how)
+        step = output[1]
+        parts = [Span(input[0] + i * step, step) for i in range(self.size)]
+        return self._start_bounded(plan, parts, [output], loss, how)
+
+    def parts(self, nbytes: int) -> list[tuple[int, int]]:
+        """First byte and end of the part of `nbytes` that each rank adds in a bounded_all_reduce, by rank.
+
+        They begin at multiples of 64 bytes; the last may be shorter, or empty.
+        """
+        return [(part[0], part[0] + part[1]) for part in even_parts(Span(0, nbytes), self.size)]
+
+    def block_bytes(self, rank: int) -> int:
+        """Bytes that one packet carries to the group's rank `rank`: of a block, but for a message's last.
+
+        Connects to it first if nobody has: then it blocks for the handshake. Raises what connecting raises, and
+        PeerFailedError after the group's timeout.
+        """
+        self._calls.check_other("rank", rank)
+        member = self.members[rank]
+        if not self._host.established(member):
+            self.job.connect((member,), self.timeout_s)
+            if not self._host.wait_established(member, self.timeout_s):
+                raise errors.PeerFailedError(
+                    f"rank {member} of group {self.name} did not answer within {self.timeout_s:g} s"
+                )
+        return self._host.block_bytes(member)
+
+    def reserve(self, count: int) -> int:
+        """Takes the next `count` numbers of collectives, the first of which it returns, for How's `sequence`.
+
+        All ranks call it at the same place among their collectives. Each number is used once, for the same collective
+        on all ranks, but in whatever order each rank likes.
+        """
+        if count < 0:
+            raise errors.ArgumentError(f"count is {count}; accepted: 0 or more")
+        with self._lock:
+            first = self._sequence
+            self._sequence = first + count
+        return first
+
     # ---- moving ----
 
     def all_gather(
@@ -230,7 +327,7 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """All ranks' `input`, in part i of `outputs` that of rank i.
 
@@ -252,7 +349,7 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """The `data` of the group's rank `root`, in everybody's `data`."""
         key = ("broadcast", data[1], root, algorithm, agree)
@@ -267,7 +364,7 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """All ranks' `input`, in part i of the root's `outputs` that of rank i.
 
@@ -289,7 +386,7 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """Part `rank` of the root's `inputs`, in `output`.
 
@@ -310,7 +407,7 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """Part j of this rank's `inputs` goes to rank j; part i of `outputs` comes from rank i.
 
@@ -331,7 +428,7 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[How],
+        **how: Unpack[CollectiveHow],
     ) -> Work:
         """Over when every rank has called it. In the highest class unless told otherwise."""
         key = ("barrier", algorithm, agree)
@@ -445,6 +542,8 @@ class Communicator:
         traffic_class: int | None = None,
         label: str | None = None,
         wait_follows: bool = False,
+        sequence: int | None = None,
+        loss: LossRules | None = None,
     ) -> Work:
         if self._failed is not None or self._closed:
             self._check_open(plan.words, plan.operation)
@@ -452,7 +551,7 @@ class Communicator:
             timeout_s = self.timeout_s
         if not plan.connected:
             if plan.schedule is None:
-                return self._be_done(plan, inputs, outputs, label)
+                return self._be_done(plan, inputs, outputs, label, sequence)
             self.job.connect(plan.peers, timeout_s)
             self.job.look_up(self.members[:_LOOKED_UP_MAX])
             plan.connected = True
@@ -460,9 +559,8 @@ class Communicator:
         if plan.input_parts is not None or plan.output_parts is not None:
             inputs = lay_out(inputs, plan.input_parts, plan.even_inputs)
             outputs = lay_out(outputs, plan.output_parts, plan.even_outputs)
-        with self._lock:
-            sequence = self._sequence
-            self._sequence = sequence + 1
+        if sequence is None:
+            sequence = self.reserve(1)
         self._log.note(sequence, plan.words)
         operation, input_nbytes, output_nbytes, dtype, root = plan.recorded
         entry = self._recorder.record(
@@ -493,20 +591,32 @@ class Communicator:
             timeout_s,
             keep,
             wait_follows,
+            None if loss is None else loss.native(),
         )
         entry.follow(collective)
         work = Work(self, collective, plan.operation, plan.words, sequence, started_s, label)
         self._track(collective)
         return work
 
-    def _be_done(self, plan: Plan, inputs: Memory, outputs: Memory, label: str | None) -> Work:
+    def _start_bounded(
+        self, plan: Plan, inputs: list[Span], outputs: list[Span], loss: LossRules, how: CollectiveHow
+    ) -> Work:
+        first, last, begin = inputs[0], inputs[-1], outputs[0][0]
+        if first[0] < outputs[-1][0] + outputs[-1][1] and begin < last[0] + last[1]:
+            raise errors.ArgumentError(f"{plan.words}: output and input overlap; accepted: memory apart")
+        work = self._start(plan, inputs, outputs, loss=loss, **how)
+        work._starts = [part[0] - first[0] for part in inputs]
+        return work
+
+    def _be_done(
+        self, plan: Plan, inputs: Memory, outputs: Memory, label: str | None, sequence: int | None
+    ) -> Work:
         """Does a collective for which there is nobody to ask, or nothing to move."""
         self._check_open(plan.words, plan.operation)
         if isinstance(inputs, list) and isinstance(outputs, list):
             copy(outputs[0], inputs[0])
-        with self._lock:
-            sequence = self._sequence
-            self._sequence = sequence + 1
+        if sequence is None:
+            sequence = self.reserve(1)
         self._log.note(sequence, plan.words)
         self._recorder.record(self._record, sequence, plan.operation, label=label).complete()
         return Work(self, None, plan.operation, plan.words, sequence, time.monotonic(), label)

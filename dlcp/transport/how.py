@@ -19,3 +19,11 @@ class How(TypedDict, total=False):
     """A name for errors and logs."""
     wait_follows: bool
     """The caller waits at once, so nobody else need be woken to send."""
+
+
+class CollectiveHow(How, total=False):
+    """Keyword arguments that every collective has."""
+
+    sequence: int | None
+    """One of the numbers that Communicator.reserve took; None: the next one. A number stands for one collective on all
+    ranks, and may be used in any order."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlcp import errors
+from dlcp.transport.bounded import Outcome, outcome_of
 from dlcp.transport.transfer import check_timeout
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Work:
         "_collective",
         "_communicator",
         "_error",
+        "_starts",
         "_words",
         "label",
         "numbered",
@@ -53,6 +55,8 @@ class Work:
         self._collective = collective
         self._words = words
         self._error: errors.CollectiveError | None = None
+        # Of a bounded collective: where each rank's part of the input begins.
+        self._starts: Sequence[int] = ()
         self._callbacks: list[Callable[[Any], object]] = []
         self.operation = operation
         """all_reduce, send, …"""
@@ -141,6 +145,15 @@ class Work:
             return 0, 0
         result = self._ended()
         return int(result["sent_bytes"]), int(result["received_bytes"])
+
+    @property
+    def outcome(self) -> Outcome:
+        """After a bounded collective: what it cost and what was lost. Raises DlcpError: it is not over, or was none."""
+        if not self.operation.startswith("bounded_"):
+            raise errors.DlcpError(f"{self.words} has no outcome; a bounded collective has one")
+        if self._collective is None:
+            return Outcome((), (), 0, 0, 0)
+        return outcome_of(self._ended(), self._collective.abandoned, self._starts, self._communicator.rank)
 
     # ---- helpers ----
 

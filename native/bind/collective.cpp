@@ -2,11 +2,14 @@
 // must live until the collective is over, held here or, when Python drops the Collective, by the host.
 #include "bind/collective.hpp"
 
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,8 +37,8 @@ std::shared_ptr<const Schedule> make_schedule(std::uint32_t world_size, std::uin
     plan.reserve(ops.size());
     for (const nb::handle each : ops) {
         const auto fields = nb::cast<nb::tuple>(each);
-        if (fields.size() != 6)
-            throw nb::value_error("an operation is (kind, final, peer, message, target, operands)");
+        if (fields.size() != 7)
+            throw nb::value_error("an operation is (kind, final, peer, message, target, operands, lossy)");
         const auto kind = nb::cast<std::uint32_t>(fields[0]);
         if (kind > 2) throw nb::value_error(("kind is " + std::to_string(kind) + "; accepted: 0 to 2").c_str());
         ScheduleOp op;
@@ -45,6 +48,7 @@ std::shared_ptr<const Schedule> make_schedule(std::uint32_t world_size, std::uin
         op.message = nb::cast<std::uint32_t>(fields[3]);
         op.target = chunk_of(nb::cast<Pair>(fields[4]));
         for (const Pair pair : nb::cast<std::vector<Pair>>(fields[5])) op.operands.push_back(chunk_of(pair));
+        op.lossy = nb::cast<bool>(fields[6]);
         plan.push_back(std::move(op));
     }
     return std::make_shared<const Schedule>(world_size, rank, input_chunks, output_chunks,
@@ -115,18 +119,56 @@ std::shared_ptr<KeptObjects> kept_objects() {
     return *kept;
 }
 
+using ImportanceBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// (loss_ratio, deadline_s or None, rescale, importance: None or a list of arrays of uint8 or None, by rank); the arrays
+// are held as long as this is.
+class BoundLossRules {
+public:
+    explicit BoundLossRules(nb::handle given) {
+        if (given.is_none()) return;
+        const auto fields = nb::cast<nb::tuple>(given);
+        if (fields.size() != 4) throw nb::value_error("loss is (loss_ratio, deadline_s, rescale, importance)");
+        given_ = true;
+        rules_.loss_ratio = nb::cast<double>(fields[0]);
+        if (!fields[1].is_none())
+            rules_.deadline =
+                Duration{static_cast<std::int64_t>(std::clamp(nb::cast<double>(fields[1]), -1.0, 1e9) * 1e9)};
+        rules_.rescale = nb::cast<bool>(fields[2]);
+        if (fields[3].is_none()) return;
+        for (const nb::handle each : nb::cast<nb::list>(fields[3])) {
+            if (each.is_none()) {
+                spans_.emplace_back();
+                continue;
+            }
+            arrays_.push_back(nb::cast<ImportanceBytes>(each));
+            spans_.emplace_back(arrays_.back().data(), arrays_.back().size());
+        }
+        rules_.importance = spans_;
+    }
+    const LossRules* rules() const { return given_ ? &rules_ : nullptr; }
+
+private:
+    bool given_ = false;
+    LossRules rules_;
+    std::vector<ImportanceBytes> arrays_;
+    std::vector<std::span<const std::uint8_t>> spans_;
+};
+
 Duration duration_of(std::optional<double> timeout_s) { return timeout_s ? timeout_of(timeout_s) : Duration{-1}; }
 
 Collective start_collective(BoundHost& host, const std::shared_ptr<const Schedule>& schedule, std::uint32_t group,
                             std::uint32_t sequence, std::uint32_t signature, nb::handle input, nb::handle output,
                             DataType type, ReduceOp op, std::uint32_t average_over, std::uint32_t traffic_class,
-                            std::optional<double> timeout_s, nb::object keep, bool wait_follows) {
+                            std::optional<double> timeout_s, nb::object keep, bool wait_follows, nb::handle loss) {
     auto kept = kept_objects();
     kept->sweep();
     if (traffic_class > 6)
         throw nb::value_error(
             ("traffic_class is " + std::to_string(traffic_class) + "; accepted: 0 to 6").c_str());
+    const BoundLossRules rules(loss);
     CollectiveCommand command;
+    command.loss = rules.rules();
     command.group = group;
     command.schedule = schedule;
     command.sequence = sequence;
@@ -187,6 +229,7 @@ nb::dict result_of(const Collective& collective) {
     out["waited_s"] = in_seconds(r.waited);
     out["sent_bytes"] = r.sent_bytes;
     out["received_bytes"] = r.received_bytes;
+    out["retransmitted_bytes"] = r.retransmitted_bytes;
     nb::list waiting;
     for (const auto& each : r.waiting_for)
         waiting.append(nb::make_tuple(each.peer, each.for_arrival, each.missing_bytes));
@@ -194,6 +237,21 @@ nb::dict result_of(const Collective& collective) {
     out["foreign_signature"] = r.foreign_signature;
     out["foreign_bytes"] = r.foreign_bytes;
     out["expected_bytes"] = r.expected_bytes;
+    return out;
+}
+
+using BlockWords = nb::ndarray<nb::numpy, std::uint64_t, nb::ndim<1>>;
+
+// (sent, peer, chunk index, message_bytes, block_bytes, abandoned_bytes, bitmap of blocks), a message each.
+nb::list abandoned_of(const Collective& collective) {
+    nb::list out;
+    for (const CollectiveResult::Abandoned& each : collective.result().abandoned) {
+        auto* words = new std::vector<std::uint64_t>(each.blocks);
+        const nb::capsule owner(words,
+                                [](void* p) noexcept { delete static_cast<std::vector<std::uint64_t>*>(p); });
+        out.append(nb::make_tuple(each.sent, each.peer, each.chunk.index, each.message_bytes, each.block_bytes,
+                                  each.abandoned_bytes, BlockWords(words->data(), {words->size()}, owner)));
+    }
     return out;
 }
 
@@ -220,7 +278,8 @@ void bind_collectives(nb::module_& m, nb::class_<BoundHost>& host) {
 
     nb::class_<Collective>(m, "Collective", "One collective, or message of a group, under way or over.")
         .def_prop_ro("over", &Collective::over)
-        .def_prop_ro("result", &result_of);
+        .def_prop_ro("result", &result_of)
+        .def_prop_ro("abandoned", &abandoned_of);
 
     host.def(
             "open_group",
@@ -239,14 +298,15 @@ void bind_collectives(nb::module_& m, nb::class_<BoundHost>& host) {
             [](BoundHost& h, const BoundSchedule& schedule, std::uint32_t group, std::uint32_t sequence,
                std::uint32_t signature, nb::handle input, nb::handle output, DataType type, ReduceOp op,
                std::uint32_t average_over, std::uint32_t traffic_class, std::optional<double> timeout_s,
-               nb::object keep, bool wait_follows) {
+               nb::object keep, bool wait_follows, nb::handle loss) {
                 return start_collective(h, schedule.schedule, group, sequence, signature, input, output, type, op,
-                                        average_over, traffic_class, timeout_s, std::move(keep), wait_follows);
+                                        average_over, traffic_class, timeout_s, std::move(keep), wait_follows,
+                                        loss);
             },
             nb::arg("schedule"), nb::arg("group"), nb::arg("sequence"), nb::arg("signature"),
             nb::arg("input").none(), nb::arg("output").none(), nb::arg("type"), nb::arg("op"),
             nb::arg("average_over"), nb::arg("traffic_class"), nb::arg("timeout_s").none(), nb::arg("keep").none(),
-            nb::arg("wait_follows") = false)
+            nb::arg("wait_follows") = false, nb::arg("loss") = nb::none())
         .def("start_message", &start_message, nb::arg("group"), nb::arg("sending"), nb::arg("peer").none(),
              nb::arg("tag"), nb::arg("address"), nb::arg("nbytes"), nb::arg("traffic_class"),
              nb::arg("timeout_s").none(), nb::arg("keep").none(), nb::arg("wait_follows") = false)

@@ -102,7 +102,10 @@ void CollectiveExecutor::Impl::combine(Time now, std::uint32_t slot, std::uint32
                     so_far = out;
                 }
             }
-            if (plan.final && running.average_over > 1) running.average(target, count, running.average_over);
+            if (plan.final && running.rescale)
+                divide_by_realised(running, plan, target, at, at + bytes);
+            else if (plan.final && running.average_over > 1)
+                running.average(target, count, running.average_over);
         }
     }
     produced(now, slot, step, offset, end - offset);

@@ -216,7 +216,7 @@ void CollectiveExecutor::Impl::prepare_steps(Running& running) {
 }
 
 CommandError CollectiveExecutor::Impl::start_send(Time now, Group& group, std::uint32_t slot, std::uint32_t step,
-                                                  std::uint8_t traffic_class) {
+                                                  std::uint8_t traffic_class, const LossRules* loss) {
     Running& running = running_[slot];
     StepState& state = running.steps[step];
     SendCommand command;
@@ -230,12 +230,14 @@ CommandError CollectiveExecutor::Impl::start_send(Time now, Group& group, std::u
         state.peer = peer_of(group, member);
         command.tag = Tag::of_collective(group.number, running.sequence, plan.message, running.signature);
         command.gated = plan.operands[0].producer != Schedule::none;
+        if (plan.lossy && loss != nullptr) allow_loss(command, *loss, member);
     }
     command.peer = state.peer;
     command.payload = state.memory.data;
     command.message_bytes = static_cast<std::uint32_t>(state.memory.bytes);
     command.traffic_class = traffic_class;
-    state.detached = state.memory.bytes <= copied_bytes;
+    // Of what may be given up, the collective must hear what was.
+    state.detached = state.memory.bytes <= copied_bytes && command.delivery == Delivery::reliable;
     Detached detached{{}, group.number, member, true, {slot, step}, running_.generation(slot)};
     if (state.detached && state.memory.data != nullptr && state.memory.bytes > 0) {
         detached.memory = pool_.take(state.memory.bytes);
@@ -310,11 +312,15 @@ CollectiveId CollectiveExecutor::Impl::start(Time now, const CollectiveCommand& 
     running.type = command.type;
     running.reduce = find_reduce(command.type, command.op);
     running.average = find_average(command.type);
+    running.multiply = find_multiply(command.type);
     running.average_over = command.average_over;
+    running.may_lose = command.loss != nullptr;
+    running.rescale = command.loss != nullptr && command.loss->rescale;
     running.element_bytes = static_cast<std::uint32_t>(element_bytes(command.type));
     try {
         bind_memory(running, command);
         prepare_steps(running);
+        if (command.loss != nullptr) check_loss(*group, running, command);
     } catch (...) {
         std::erase(group->running, slot);
         for (MemoryPool::Piece& piece : running.borrowed) pool_.give_back(std::move(piece));
@@ -344,7 +350,7 @@ CollectiveId CollectiveExecutor::Impl::start(Time now, const CollectiveCommand& 
     for (const Kind kind : {Kind::send, Kind::receive}) {
         for (std::uint32_t i = 0; i < plans.size() && error == CommandError::none; ++i) {
             if (plans[i].kind != kind || running.steps[i].over) continue;
-            error = kind == Kind::send ? start_send(now, *group, slot, i, command.traffic_class)
+            error = kind == Kind::send ? start_send(now, *group, slot, i, command.traffic_class, command.loss)
                                        : start_receive(now, *group, slot, i);
             if (error != CommandError::none) culprit = plans[i].peer;
         }
@@ -469,11 +475,33 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
     Group& group = *find_group(running.group);
     const auto outcome = endpoint_.outcome(event.message);
     const std::uint64_t bytes = outcome ? outcome.value.message_bytes : 0;
-    endpoint_.release(event.message);
     --running.messages_left;
     const std::uint32_t member = member_of(group, event.peer);
     const bool sends = event.kind == EventKind::send_finished || event.kind == EventKind::send_failed;
     const bool failed = event.kind == EventKind::send_failed || event.kind == EventKind::receive_failed;
+    const bool lossy = !running.single && running.may_lose && running.schedule->steps()[owner.step].lossy;
+    const bool abandoned = outcome && !failed && outcome.value.abandoned_blocks > 0;
+    if (outcome && sends) running.result.retransmitted_bytes += outcome.value.retransmitted_bytes;
+    if (abandoned && lossy && !running.failed) {
+        note_abandoned(running, owner.step, outcome.value);
+        state.arrived = true;
+        if (!sends) fill_absent(now, owner.slot, owner.step, outcome.value);
+    }
+    endpoint_.release(event.message);
+    if (abandoned && !lossy && !running.failed) {
+        // The peer said that this message may lose blocks, which nobody here agreed to.
+        CollectiveResult why;
+        why.error = CollectiveError::mismatch;
+        why.culprit = member;
+        why.sequence = running.sequence;
+        why.foreign_bytes = why.expected_bytes = bytes;
+        why.foreign_signature = running.signature;
+        if (running.single)
+            fail_single(now, owner.slot, why);
+        else
+            fail_group(now, group, why, owner.slot);
+        return;
+    }
     // A peer that closed in good order has no use for what a collective still sends it; a single message is not received.
     if (!failed || (sends && event.error == CommandError::peer_closed && !running.single)) {
         if (running.single) {

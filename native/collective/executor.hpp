@@ -98,14 +98,14 @@ struct CollectiveResult {
     std::uint32_t peer = UINT32_MAX;      // of a single message: who sent it
     std::uint64_t bytes = 0;              // of a single message: how many came
     Duration waited{0};
-    std::uint64_t sent_bytes = 0;      // payload, without repairs
-    std::uint64_t received_bytes = 0;  // payload
+    std::uint64_t sent_bytes = 0;           // payload, without repairs
+    std::uint64_t received_bytes = 0;       // payload
     std::uint64_t retransmitted_bytes = 0;  // payload, of the messages that were waited for
     // What was given up of one lossy message; only those of which something was.
     struct Abandoned {
-        bool sent = false;         // by this rank; else it should have come
-        std::uint32_t peer = 0;    // rank in the group
-        Chunk chunk;               // what was sent, or where it would have gone
+        bool sent = false;       // by this rank; else it should have come
+        std::uint32_t peer = 0;  // rank in the group
+        Chunk chunk;             // what was sent, or where it would have gone
         std::uint32_t message_bytes = 0;
         std::uint16_t block_bytes = 0;
         std::uint32_t abandoned_bytes = 0;

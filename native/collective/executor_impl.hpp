@@ -1,7 +1,8 @@
 // The inside of CollectiveExecutor: its state, and the parts that work on it, one file each:
 //
 //   executor.cpp  starting, events, timers, ending      dataflow.cpp  blocks in, results on
-//   failure.cpp   how a group fails and hears of it       inquiry.cpp   who it is that a collective waits for
+//   loss.cpp      what may be given up, and what was      failure.cpp   how a group fails and hears of it
+//   inquiry.cpp   who it is that a collective waits for
 //
 // Invariant: memory of a collective is touched only while it is in its group's `running`; it leaves when every one of
 // its messages has had its final event, detached sends aside, which own a copy.
@@ -67,7 +68,7 @@ private:
     void bind_memory(Running& running, const CollectiveCommand& command);
     void prepare_steps(Running& running);
     CommandError start_send(Time now, Group& group, std::uint32_t slot, std::uint32_t step,
-                            std::uint8_t traffic_class);
+                            std::uint8_t traffic_class, const LossRules* loss = nullptr);
     CommandError start_receive(Time now, Group& group, std::uint32_t slot, std::uint32_t step);
     CollectiveId id_of(std::uint32_t slot) const { return {slot, running_.generation(slot)}; }
     void step_over(Running& running, std::uint32_t step);
@@ -96,6 +97,14 @@ private:
     ChunkMemory memory_of(const Running& running, Chunk chunk) const {
         return running.memory[static_cast<std::size_t>(chunk.space)][chunk.index];
     }
+
+    // loss.cpp
+    void check_loss(Group& group, const Running& running, const CollectiveCommand& command);
+    static void allow_loss(SendCommand& send, const LossRules& loss, std::uint32_t member);
+    void note_abandoned(Running& running, std::uint32_t step, const MessageOutcome& outcome);
+    void fill_absent(Time now, std::uint32_t slot, std::uint32_t step, const MessageOutcome& outcome);
+    void divide_by_realised(const Running& running, const Schedule::Step& plan, std::uint8_t* target,
+                            std::uint32_t offset, std::uint32_t end);
 
     // failure.cpp
     void fail_group(Time now, Group& group, const CollectiveResult& why, std::uint32_t slot);

@@ -31,6 +31,7 @@ struct StepState {
     // receive: arrived before its operand was there.
     MemoryPool::Piece early;
     Granules waiting;
+    Granules absent;  // lossy receive: given up; tracked once something was
 };
 
 struct Running {
@@ -44,8 +45,11 @@ struct Running {
     DataType type = DataType::u8;
     ReduceFunction reduce = nullptr;
     AverageFunction average = nullptr;
+    MultiplyFunction multiply = nullptr;
     std::uint32_t average_over = 0;
     std::uint32_t element_bytes = 1;
+    bool may_lose = false;  // started with LossRules
+    bool rescale = false;
     std::array<std::vector<ChunkMemory>, spaces> memory;
     std::vector<MemoryPool::Piece> borrowed;
     std::vector<StepState> steps;

@@ -13,7 +13,8 @@
 // `message` counts the messages from one rank to another within the collective, so that both ends pair them.
 // `final` marks what completes a result: an average divides there.
 // `lossy` marks messages, at both ends, that may lose blocks if the collective is run with LossRules (executor.hpp): on
-// the way to the rank that owns a result, never on the way back, so that all ranks end with the same bits.
+// the way to the rank that owns a result, never on the way back, so that all ranks end with the same bits. What a lossy
+// receive does not get is zero.
 #pragma once
 
 #include <cstdint>

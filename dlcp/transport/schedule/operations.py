@@ -44,7 +44,7 @@ class Receive(NamedTuple):
     """What comes from `peer`, or `operand` op what comes if there is an operand, becomes `target`.
 
     `final`: this completes a result; an average is divided here. `lossy`: as of the Send. A block that was given up
-    becomes the operand alone, or nothing: zero.
+    is zero; a lossy receive has no operand.
     """
 
     peer: int

@@ -1,0 +1,125 @@
+// What a collective may give up, what it gave up, and what an owner makes of a contribution that did not come.
+//
+// Invariant: a block is either added by its owner or named in CollectiveResult::abandoned at both ends; never both.
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "collective/executor_impl.hpp"
+
+namespace dlcp {
+namespace {
+
+bool is_floating(DataType type) {
+    return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 || type == DataType::bf16;
+}
+
+// Calls `run(offset, bytes)` for each run of abandoned blocks.
+template <class Run>
+void each_run(const MessageOutcome& outcome, Run run) {
+    const auto lost = [&](std::uint32_t block) { return (outcome.abandoned[block / 64] >> block % 64 & 1) != 0; };
+    for (std::uint32_t block = 0; block < outcome.blocks; ++block) {
+        if (!lost(block)) continue;
+        const std::uint32_t first = block;
+        while (block + 1 < outcome.blocks && lost(block + 1)) ++block;
+        const std::uint32_t begin = first * std::uint32_t{outcome.block_bytes};
+        const std::uint64_t end = std::uint64_t{block + 1} * outcome.block_bytes;
+        run(begin, static_cast<std::uint32_t>(std::min<std::uint64_t>(end, outcome.message_bytes)) - begin);
+    }
+}
+
+}  // namespace
+
+// Throws std::invalid_argument, naming what does not fit.
+void CollectiveExecutor::Impl::check_loss(Group& group, const Running& running, const CollectiveCommand& command) {
+    const LossRules& loss = *command.loss;
+    if (!(loss.loss_ratio >= 0.0 && loss.loss_ratio < 1.0))
+        throw std::invalid_argument("loss_ratio is " + std::to_string(loss.loss_ratio) +
+                                    "; accepted: 0 up to 1, 1 excluded");
+    if (loss.deadline < Duration{0})
+        throw std::invalid_argument("deadline is negative; accepted: 0 (none) or more");
+    if (command.op != ReduceOp::sum)
+        throw std::invalid_argument(std::string("loss of a ") + name(command.op) + "; accepted: of a sum");
+    if (loss.rescale && !is_floating(command.type))
+        throw std::invalid_argument(std::string("rescale of ") + name(command.type) +
+                                    "; accepted: floating point types");
+    if (loss.importance.empty()) return;
+    if (loss.importance.size() != group.members.size())
+        throw std::invalid_argument("importance has " + std::to_string(loss.importance.size()) +
+                                    " entries; accepted: one per rank, " + std::to_string(group.members.size()));
+    const auto& plans = running.schedule->steps();
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        if (plans[i].kind != ScheduleOp::Kind::send || !plans[i].lossy || group.failed) continue;
+        const std::size_t given = loss.importance[plans[i].peer].size();
+        if (given == 0) continue;
+        const std::uint32_t block_bytes = endpoint_.block_bytes(peer_of(group, plans[i].peer));
+        const std::uint64_t blocks = (running.steps[i].memory.bytes + block_bytes - 1) / block_bytes;
+        if (given != blocks)
+            throw std::invalid_argument("importance for rank " + std::to_string(plans[i].peer) + " has " +
+                                        std::to_string(given) + " entries; accepted: one per block of " +
+                                        std::to_string(block_bytes) + " bytes, " + std::to_string(blocks));
+    }
+}
+
+void CollectiveExecutor::Impl::allow_loss(SendCommand& send, const LossRules& loss, std::uint32_t member) {
+    if (loss.importance.empty() || loss.importance[member].empty()) return;  // all critical
+    if (loss.loss_ratio == 0.0 && loss.deadline == Duration{0}) return;
+    send.delivery = loss.deadline > Duration{0} ? Delivery::deadline : Delivery::bounded;
+    send.loss_ratio = loss.loss_ratio;
+    send.deadline = loss.deadline;
+    send.importance = loss.importance[member];
+}
+
+// One lossy message has ended with blocks missing.
+void CollectiveExecutor::Impl::note_abandoned(Running& running, std::uint32_t step,
+                                              const MessageOutcome& outcome) {
+    const Schedule::Step& plan = running.schedule->steps()[step];
+    const bool sent = plan.kind == ScheduleOp::Kind::send;
+    running.result.abandoned.push_back({sent,
+                                        plan.peer,
+                                        sent ? plan.operands[0].chunk : plan.target,
+                                        outcome.message_bytes,
+                                        outcome.block_bytes,
+                                        outcome.abandoned_bytes,
+                                        {outcome.abandoned.begin(), outcome.abandoned.end()}});
+}
+
+// What did not come counts as nothing, and what waited for it goes on.
+void CollectiveExecutor::Impl::fill_absent(Time now, std::uint32_t slot, std::uint32_t step,
+                                           const MessageOutcome& outcome) {
+    StepState& state = running_[slot].steps[step];
+    state.absent.reset(state.memory.bytes);
+    each_run(outcome, [&](std::uint32_t offset, std::uint32_t bytes) {
+        state.absent.set(offset, bytes);
+        if (state.memory.data != nullptr) std::memset(state.memory.data + offset, 0, bytes);
+        produced(now, slot, step, offset, bytes);
+    });
+}
+
+// A final sum of `plan`, of which offset to end lies at `target`, becomes what it would be if all had come: the average
+// over those that did (Weintraub et al., arXiv 2507.07114), times the number of ranks if a sum is asked for.
+void CollectiveExecutor::Impl::divide_by_realised(const Running& running, const Schedule::Step& plan,
+                                                  std::uint8_t* target, std::uint32_t offset, std::uint32_t end) {
+    const auto all = static_cast<std::uint32_t>(plan.operands.size());
+    for (std::uint32_t at = offset, until = end; at < end; at = until) {
+        until = end;
+        std::uint32_t came = all;
+        for (const Schedule::Operand& operand : plan.operands) {
+            if (operand.producer == Schedule::none) continue;
+            const Granules& absent = running.steps[operand.producer].absent;
+            std::uint32_t first = 0, last = 0;
+            if (!absent.tracked() || !absent.next_run(at, end, true, first, last)) continue;
+            if (first == at) --came;
+            until = std::min(until, first == at ? last : first);
+        }
+        const std::size_t count = (until - at) / running.element_bytes;
+        std::uint8_t* const values = target + (at - offset);
+        if (running.average_over > 0)
+            running.average(values, count, came);
+        else if (came < all)
+            running.multiply(values, values, count, static_cast<double>(all) / came);
+    }
+}
+
+}  // namespace dlcp
