@@ -183,7 +183,7 @@ class Collective:
     @property
     def result(self) -> dict[str, Any]: ...
     @property
-    def abandoned(self) -> list[tuple[bool, int, int, int, int, int, NDArray[np.uint64]]]: ...
+    def abandoned(self) -> list[tuple[bool, int, int, int, int, int, npt.NDArray[np.uint64]]]: ...
 
 class Host:
     def __init__(self, options: HostOptions) -> None: ...
@@ -236,7 +236,7 @@ class Host:
         timeout_s: float | None,
         keep: object,
         wait_follows: bool = False,
-        loss: tuple[float, float | None, bool, list[NDArray[np.uint8] | None] | None] | None = None,
+        loss: tuple[float, float | None, bool, list[npt.NDArray[np.uint8] | None] | None] | None = None,
     ) -> Collective: ...
     def start_message(
         self,

@@ -90,7 +90,8 @@ def outcome_of(
     rank: int,
 ) -> Outcome:
     """From what native code says of a collective. `starts`: the first byte of each rank's part of the input."""
-    sent, missing = [], []
+    sent: list[Abandoned] = []
+    missing: list[Abandoned] = []
     for was_sent, peer, _, message_bytes, block_bytes, nbytes, blocks in abandoned:
         begin = starts[peer if was_sent else rank]
         (sent if was_sent else missing).append(

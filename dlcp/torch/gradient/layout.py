@@ -21,7 +21,7 @@ class Segment(NamedTuple):
     """First element, in the flattened parameter."""
     begin: int
     """First element, in the buffer."""
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a segment
 
     @property
     def end(self) -> int:
