@@ -62,6 +62,11 @@ def final_inverted(operation: Operation) -> Iterator[Operation]:
         yield operation._replace(final=not operation.final)
 
 
+def lossy_inverted(operation: Operation) -> Iterator[Operation]:
+    if not isinstance(operation, Combine):
+        yield operation._replace(lossy=not operation.lossy)
+
+
 def other_chunk(operation: Operation) -> Iterator[Operation]:
     def next_to(chunk: Chunk) -> Chunk:
         return chunk._replace(index=chunk.index + 1)
@@ -97,7 +102,15 @@ def is_refused(schedules: Schedules, collective: str, root: int) -> bool:
     return False
 
 
-FAULTS = [left_out, other_peer, other_message, final_inverted, other_chunk, operand_left_out_or_twice]
+FAULTS = [
+    left_out,
+    other_peer,
+    other_message,
+    final_inverted,
+    lossy_inverted,
+    other_chunk,
+    operand_left_out_or_twice,
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)

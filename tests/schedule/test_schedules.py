@@ -11,6 +11,7 @@ import pytest
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import ALGORITHMS, MAX_MESSAGES, MAX_WORLD_SIZE, ROOTED, Combine, Space, build
 from dlcp.transport.schedule.checker import Cost, check, cost
+from dlcp.transport.schedule.layout import BOUNDED, REDUCING
 from tests.support.schedules import PAIRS, build_all, roots
 
 WORLD_SIZES = range(1, 65)
@@ -78,6 +79,12 @@ def test_cost_is_what_the_algorithms_promise(n: int) -> None:
             counted = cost_of(collective, algorithm, n)
             assert (counted.sent_ratio, counted.received_ratio) == (least, least)
             assert counted.steps <= steps
+    for collective in BOUNDED:
+        counted, like = (
+            cost_of(collective, "direct", n),
+            cost_of(collective.removeprefix("bounded_"), "direct", n),
+        )
+        assert counted == like
     for collective in ("broadcast", "reduce"):
         assert cost_of(collective, "tree", n).peers <= rounds
         for algorithm, steps in (("ring", n - 1), ("direct", 1)):
@@ -95,7 +102,7 @@ def test_alone_nothing_is_sent(collective: str, algorithm: str) -> None:
 def test_scratch_is_only_used_to_add(collective: str, algorithm: str) -> None:
     """What only moves goes from the caller's memory into the caller's memory."""
     for schedule in build_all(collective, algorithm, 6):
-        assert not schedule.scratch or collective in ("reduce", "reduce_scatter")
+        assert not schedule.scratch or collective in REDUCING
         assert all(like.space is not Space.SCRATCH for like in schedule.scratch)
 
 

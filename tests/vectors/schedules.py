@@ -77,11 +77,11 @@ def _chunk(chunk: Chunk) -> str:
 
 def _operation(operation: Operation) -> str:
     match operation:
-        case Send(peer, message, source):
-            return f"s{peer}.{message}={_chunk(source)}"
-        case Receive(peer, message, target, operand, final):
+        case Send(peer, message, source, lossy):
+            return f"s{peer}.{message}={_chunk(source)}{'?' * lossy}"
+        case Receive(peer, message, target, operand, final, lossy):
             taken = "" if operand is None else f"+{_chunk(operand)}"
-            return f"r{peer}.{message}={_chunk(target)}{taken}{_mark(final)}"
+            return f"r{peer}.{message}={_chunk(target)}{taken}{_mark(final)}{'?' * lossy}"
         case Combine(target, operands, final):
             return f"c{_chunk(target)}={'+'.join(map(_chunk, operands))}{_mark(final)}"
 

@@ -11,24 +11,23 @@ depends, through operands and messages, on all that read or wrote there before; 
 when its receiver's operation has run. Bytes depend only on bytes of the same offset and part, so
 what is proved of whole chunks holds of any cut into blocks.
 
+A block of a lossy message may come or be given up, each apart from the others. Proved for all these cases at once: it
+carries one rank's contribution and nothing else, which its sender still has at the end, so a loss takes this one
+contribution out of a sum, and nobody's memory of it is lost; and ranks that end with the same part end with the same
+bits, since what a lossy message left counts as a value of its own, which nothing but a copy is equal to.
+
 Not checked: speed. `cost` counts.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from dlcp.errors import DlcpError
-from dlcp.transport.schedule.layout import REDUCING, Layout, layout
-from dlcp.transport.schedule.operations import Chunk, Combine, Operation, RankSchedule, Receive, Send, Space
-from dlcp.transport.schedule.program import MAX_MESSAGES
-
-
-class ScheduleError(DlcpError, ValueError):
-    """A schedule that is wrong: names the rank, the operation and what is wrong with it."""
+from dlcp.transport.schedule.graph import Graph, ScheduleError, chunk_name
+from dlcp.transport.schedule.layout import BOUNDED, REDUCING
+from dlcp.transport.schedule.operations import Chunk, Combine, RankSchedule, Receive, Send, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +50,16 @@ class Cost:
 
 def check(schedules: Sequence[RankSchedule], collective: str, root: int = 0) -> None:
     """Raises ScheduleError unless `schedules`, one per rank, are right."""
-    graph = _Graph(schedules, collective, root)
+    graph = Graph(schedules, collective, root)
+    _check_lossy_ends(graph)
     _check_values(graph)
+    _check_kept(graph)
     _check_overwriting(graph)
 
 
 def cost(schedules: Sequence[RankSchedule], collective: str, root: int = 0) -> Cost:
     """What `schedules` cost. They have to be right as far as messages pair up and nothing waits for itself."""
-    graph = _Graph(schedules, collective, root)
+    graph = Graph(schedules, collective, root)
     depth = [0] * len(graph.operations)
     for step in graph.order:
         needed = max((depth[earlier] for earlier in graph.needs[step]), default=0)
@@ -76,215 +77,33 @@ def cost(schedules: Sequence[RankSchedule], collective: str, root: int = 0) -> C
     )
 
 
-class _Graph:
-    """All operations of all ranks, and what each needs before it runs.
+def _check_lossy_ends(graph: Graph) -> None:
+    """That a collective may lose at all, that both ends of a message know it, and that the receiver can tell."""
+    for step, operation in enumerate(graph.operations):
+        if isinstance(operation, Combine) or not operation.lossy:
+            continue
+        if graph.collective not in BOUNDED:
+            graph.fail(step, f"is lossy; {graph.collective} may lose nothing")
+        other = graph.operations[graph.match[step]]
+        if isinstance(other, Combine) or not other.lossy:
+            graph.fail(step, f"is lossy, but {graph.name(graph.match[step])} is not")
+        if isinstance(operation, Receive) and (operation.operand is not None or operation.final):
+            graph.fail(step, "is lossy, but does more than receive: who adds has to know what came")
 
-    Operations are numbered across ranks, rank by rank. A *source* is what an operand holds when it is read: the
-    number of the operation that wrote it, or ~rank for the contribution of `rank` that was there at the start.
-    """
 
-    def __init__(self, schedules: Sequence[RankSchedule], collective: str, root: int) -> None:
-        if not 0 <= root < len(schedules):
-            raise ScheduleError(f"root {root} is not below the number of schedules, {len(schedules)}")
-        self.world_size = len(schedules)
-        self.collective = collective
-        parts = schedules[0].output_chunks
-        self.layouts = [
-            layout(collective, self.world_size, rank, root, parts) for rank in range(self.world_size)
-        ]
-        self.operations: list[Operation] = []
-        self.sources: list[list[int]] = []
-        self.part: list[int] = []  # what the operation reads or writes a version of
-        self.match: list[int] = []  # of a send its receive, and the reverse
-        self.overwritten: list[
-            tuple[int, Chunk, list[int]]
-        ] = []  # writer, where, earlier readers and writers
-        self.results: list[
-            list[int | None]
-        ] = []  # per rank and output chunk the source of what is there at the end
-        self.first: list[int] = []  # per rank the number of its first operation
-        self._sends: list[dict[int, dict[int, int]]] = []  # per rank, by peer and message
-        self._receives: list[dict[int, dict[int, int]]] = []
-        for rank, schedule in enumerate(schedules):
-            self._add_rank(rank, schedule, self.layouts[rank])
-        self._pair_messages()
-        self.needs = [[source for source in sources if source >= 0] for sources in self.sources]
-        for step, operation in enumerate(self.operations):
-            if type(operation) is Receive:
-                self.needs[step].append(self.match[step])
-        self.order = self._sort()
-
-    def fail(self, step: int, what: str) -> NoReturn:
-        """Raises ScheduleError about one operation."""
-        raise ScheduleError(f"{self.name(step)}: {what}")
-
-    def name(self, step: int) -> str:
-        """Where an operation stands and what it does."""
-        rank = bisect_right(self.first, step) - 1
-        return f"rank {rank}, operation {step - self.first[rank]} ({_describe(self.operations[step])})"
-
-    def _add_rank(self, rank: int, schedule: RankSchedule, given: Layout) -> None:
-        wanted = (len(given.inputs), len(given.outputs))
-        if (schedule.input_chunks, schedule.output_chunks) != wanted:
-            raise ScheduleError(
-                f"rank {rank}: has {schedule.input_chunks} input and {schedule.output_chunks} output chunks; "
-                f"{self.collective} has {wanted[0]} and {wanted[1]} there"
-            )
-        scratch: list[int] = []
-        parts = [[role.part for role in given.inputs], [role.part for role in given.outputs], scratch]
-        for index, like in enumerate(schedule.scratch):
-            if like.space is Space.SCRATCH or not 0 <= like.index < wanted[like.space]:
-                raise ScheduleError(
-                    f"rank {rank}: scratch {index} is to be as large as {_where(like)}, not there"
+def _check_kept(graph: Graph) -> None:
+    """That the sender of a lossy message still holds what it carried when its loss is known."""
+    for step, operation in enumerate(graph.operations):
+        if isinstance(operation, Send) and operation.lossy:
+            space, index = operation.source
+            in_place = graph.layouts[graph.rank_of(step)].in_place
+            if space is not Space.INPUT or (in_place is not None and in_place[0] == index):
+                graph.fail(
+                    step, f"is lossy, but {chunk_name(operation.source)} may be gone when its loss is known"
                 )
-            scratch.append(parts[like.space][like.index])
-        # What each chunk holds now, and who has read it since it holds that.
-        holds: list[list[int | None]] = [
-            [~rank if role.holds is not None else None for role in given.inputs],
-            [~rank if role.holds is not None else None for role in given.outputs],
-            [None] * len(schedule.scratch),
-        ]
-        readers: list[list[list[int]]] = [[[] for _ in chunks] for chunks in parts]
-        writers: list[list[int]] = [[] for _ in given.outputs]
-        sends: dict[int, dict[int, int]] = {}
-        receives: dict[int, dict[int, int]] = {}
-        self.first.append(len(self.operations))
-        self._sends.append(sends)
-        self._receives.append(receives)
-        for step, operation in enumerate(schedule.operations, len(self.operations)):
-            self.operations.append(operation)
-            self.match.append(-1)
-            target: Chunk | None = None
-            operands: tuple[Chunk, ...] = ()
-            if type(operation) is Send:
-                self._note_message(step, rank, operation, sends)
-                operands = (operation.source,)
-            elif type(operation) is Receive:
-                self._note_message(step, rank, operation, receives)
-                target = operation.target
-                if operation.operand is not None:
-                    operands = (operation.operand,)
-            elif type(operation) is Combine:
-                target = operation.target
-                operands = operation.operands
-                if not operands:
-                    self.fail(step, "combines nothing")
-                if target in operands[1:]:
-                    self.fail(
-                        step, "its target is an operand other than the first, and would be overwritten unread"
-                    )
-            else:
-                self.fail(step, "is no operation")
-            part = -1
-            sources = []
-            for chunk in operands:
-                space, index = chunk
-                if not 0 <= index < len(parts[space]):
-                    self.fail(step, f"reads {_where(chunk)}, which is not there")
-                if part not in (-1, parts[space][index]):
-                    self.fail(step, f"{_where(chunk)} is of another size than what it is combined with")
-                part = parts[space][index]
-                source = holds[space][index]
-                if source is None:
-                    self.fail(step, f"reads {_where(chunk)}, where nothing has been written")
-                sources.append(source)
-                readers[space][index].append(step)
-            if target is not None:
-                space, index = target
-                if space is Space.INPUT:
-                    self.fail(step, "writes to the input")
-                if not 0 <= index < len(parts[space]):
-                    self.fail(step, f"writes {_where(target)}, which is not there")
-                if part not in (-1, parts[space][index]):
-                    self.fail(step, f"{_where(target)} is of another size than what becomes it")
-                part = parts[space][index]
-                earlier = readers[space][index]
-                before = holds[space][index]
-                if before is not None and before >= 0:
-                    earlier.append(before)
-                if earlier:
-                    self.overwritten.append((step, target, earlier))
-                readers[space][index] = []
-                holds[space][index] = step
-                if space is Space.OUTPUT:
-                    writers[index].append(step)
-            self.sources.append(sources)
-            self.part.append(part)
-        self.results.append(holds[Space.OUTPUT])
-        if given.in_place is not None:
-            read, written = given.in_place
-            self._note_in_place(Chunk(Space.INPUT, read), readers[Space.INPUT][read], writers[written])
-
-    def _note_message(
-        self, step: int, rank: int, operation: Send | Receive, messages: dict[int, dict[int, int]]
-    ) -> None:
-        peer, message = operation.peer, operation.message
-        if not 0 <= peer < self.world_size or peer == rank:
-            self.fail(step, f"peer {peer} is not another rank below {self.world_size}")
-        if not 0 <= message < MAX_MESSAGES:
-            self.fail(step, f"message {message} is out of range: 0 to {MAX_MESSAGES - 1}")
-        numbered = messages.setdefault(peer, {})
-        if message in numbered:
-            self.fail(step, f"message {message} is also that of {self.name(numbered[message])}")
-        numbered[message] = step
-
-    def _note_in_place(self, shared: Chunk, readers: list[int], writers: list[int]) -> None:
-        """Where an input chunk and an output chunk may be one memory, that input is overwritten after all."""
-        for writer in writers:
-            operation = self.operations[writer]
-            if isinstance(operation, Combine) and operation.operands == (shared,):
-                continue  # onto itself: changes nothing
-            self.overwritten.append((writer, shared, [reader for reader in readers if reader != writer]))
-
-    def _pair_messages(self) -> None:
-        for rank in range(self.world_size):
-            for peer, sent in self._sends[rank].items():
-                received = self._receives[peer].get(rank, {})
-                for message, step in sent.items():
-                    other = received.get(message)
-                    if other is None:
-                        self.fail(step, f"rank {peer} does not receive it")
-                    if message >= len(sent):
-                        self.fail(
-                            step,
-                            f"messages to rank {peer} are not numbered densely: it is one of {len(sent)}",
-                        )
-                    if self.part[step] != self.part[other]:
-                        self.fail(step, f"is received into another size: {self.name(other)}")
-                    self.match[step], self.match[other] = other, step
-            for peer, received in self._receives[rank].items():
-                for message, step in received.items():
-                    if message not in self._sends[peer].get(rank, {}):
-                        self.fail(step, f"rank {peer} does not send it")
-
-    def _sort(self) -> list[int]:
-        """An order in which every operation follows what it needs."""
-        waits = [len(needed) for needed in self.needs]
-        feeds: list[list[int]] = [[] for _ in waits]
-        for step, needed in enumerate(self.needs):
-            for earlier in needed:
-                feeds[earlier].append(step)
-        order = [step for step, count in enumerate(waits) if count == 0]
-        for step in order:  # grows as it is walked
-            for later in feeds[step]:
-                waits[later] -= 1
-                if waits[later] == 0:
-                    order.append(later)
-        if len(order) < len(waits):
-            self._fail_circle({step for step, count in enumerate(waits) if count > 0})
-        return order
-
-    def _fail_circle(self, stuck: set[int]) -> NoReturn:
-        walked: dict[int, None] = {}
-        step = min(stuck)
-        while step not in walked:
-            walked[step] = None
-            step = next(earlier for earlier in self.needs[step] if earlier in stuck)
-        circle = list(walked)[list(walked).index(step) :]
-        self.fail(step, "waits for itself, through " + ", ".join(self.name(s) for s in circle[1:4]))
 
 
-def _check_values(graph: _Graph) -> None:
+def _check_values(graph: Graph) -> None:
     """What each operation produces, and whether the outputs end with what they should."""
     everyone = (1 << graph.world_size) - 1
     reducing = graph.collective in REDUCING
@@ -293,6 +112,7 @@ def _check_values(graph: _Graph) -> None:
     known: dict[tuple[int, ...], int] = {}
     contributors: list[int] = []  # of a computed value: mask of ranks
     divided: list[bool] = []
+    lossy: dict[int, frozenset[int]] = {}  # of a computed value: the lossy receives that are in it
 
     def contributors_of(value: int) -> int:
         return contributors[value] if value >= 0 else 1 << ~value
@@ -301,11 +121,24 @@ def _check_values(graph: _Graph) -> None:
         operation = graph.operations[step]
         operands = [values[source] if source >= 0 else source for source in graph.sources[step]]
         if type(operation) is Send:
+            if operation.lossy and operands[0] != ~graph.rank_of(step):
+                graph.fail(
+                    step,
+                    f"is lossy, but carries the contribution of {_ranks(contributors_of(operands[0]))}"
+                    f"{', computed' * (operands[0] >= 0)}: a loss may cost the sender's own alone",
+                )
             values[step] = operands[0]
             continue
         assert not isinstance(operation, Send)
         if type(operation) is Receive:
             operands.append(values[graph.match[step]])
+            if operation.lossy:
+                # What came of it: equal to nothing else, not even to what another rank got of the same contribution.
+                values[step] = len(contributors)
+                lossy[values[step]] = frozenset((step,))
+                contributors.append(contributors_of(operands[0]))
+                divided.append(False)
+                continue
         if len(operands) == 1 and not operation.final:
             values[step] = operands[0]
             continue
@@ -327,12 +160,14 @@ def _check_values(graph: _Graph) -> None:
                 graph.fail(step, f"is final but lacks the contribution of {_ranks(everyone & ~mask)}")
             contributors.append(mask)
             divided.append(operation.final)
+            if graph.collective in BOUNDED:
+                lossy[value] = _lossy_in(graph, step, operands, lossy)
         values[step] = value
 
     def fail_result(what: str) -> NoReturn:
-        where = f"rank {rank}, {_where(Chunk(Space.OUTPUT, index))}"
+        result = f"rank {rank}, {chunk_name(Chunk(Space.OUTPUT, index))}"
         writer = f", written last by {graph.name(source)}" if source is not None and source >= 0 else ""
-        raise ScheduleError(f"{where}{writer}: {what}")
+        raise ScheduleError(f"{result}{writer}: {what}")
 
     agreed: dict[int, tuple[int, int]] = {}  # by part: value and the rank that has it
     for rank, sources in enumerate(graph.results):
@@ -350,10 +185,36 @@ def _check_values(graph: _Graph) -> None:
                 fail_result("no operation on its way is final, so an average is not divided")
             other, owner = agreed.setdefault(role.part, (value, rank))
             if other != value:
+                apart = lossy.get(value, frozenset()) ^ lossy.get(other, frozenset())
+                if apart:
+                    fail_result(f"differs from rank {owner}'s if a block is lost of {graph.name(min(apart))}")
                 fail_result(f"is added up in another order than at rank {owner}")
 
 
-def _check_overwriting(graph: _Graph) -> None:
+def _lossy_in(
+    graph: Graph, step: int, operands: Sequence[int], lossy: Mapping[int, frozenset[int]]
+) -> frozenset[int]:
+    """The lossy receives that are in what a combination makes of its operands.
+
+    Only the final combination that reads what a lossy receive wrote knows how much of it came.
+    """
+    operation = graph.operations[step]
+    found: frozenset[int] = frozenset()
+    for position, operand in enumerate(operands):
+        origins = lossy.get(operand)
+        if not origins:
+            continue
+        origin = min(origins)
+        completes = isinstance(operation, Combine) and operation.final
+        if not (completes and graph.sources[step][position] == origin):
+            graph.fail(
+                step, f"computes with what came of {graph.name(origin)}, but is not the one to complete it"
+            )
+        found |= origins
+    return found
+
+
+def _check_overwriting(graph: Graph) -> None:
     """That whoever overwrites comes after all that read or wrote there before."""
     # Operations of one part alone depend on each other, so bits are numbered per part: masks stay short.
     bits = [0] * len(graph.operations)
@@ -374,23 +235,9 @@ def _check_overwriting(graph: _Graph) -> None:
             over = graph.match[earlier] if type(graph.operations[earlier]) is Send else earlier
             if not past[writer] & bits[over]:
                 graph.fail(
-                    writer, f"may overwrite {_where(where)} before {graph.name(earlier)} is through with it"
+                    writer,
+                    f"may overwrite {chunk_name(where)} before {graph.name(earlier)} is through with it",
                 )
-
-
-def _where(chunk: Chunk) -> str:
-    return f"{Space(chunk.space).name} {chunk.index}"
-
-
-def _describe(operation: Operation) -> str:
-    match operation:
-        case Send(peer, message, source):
-            return f"Send {_where(source)} to {peer}, message {message}"
-        case Receive(peer, message, target, operand, final):
-            plus = f" + {_where(operand)}" if operand is not None else ""
-            return f"Receive from {peer}, message {message}{plus}, into {_where(target)}{', final' * final}"
-        case Combine(target, operands, final):
-            return f"Combine {' + '.join(map(_where, operands))} into {_where(target)}{', final' * final}"
 
 
 def _ranks(mask: int) -> str:

@@ -2,7 +2,8 @@
 
 Slow and obvious: one event at a time, a block of a message that arrives or a local combination, drawn from
 those that may happen then. It waits for what the executor waits for, and for nothing else; and it reads a message's
-bytes as late as may be, when they arrive. So a schedule that relies on luck gives different results by seed.
+bytes as late as may be, when they arrive. So a schedule that relies on luck gives different results by seed. What is
+given up of a lossy message arrives as zeros, with the word that it is not there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dlcp.transport.schedule.operations import Chunk, Combine, RankSchedule, Rec
 
 Array = npt.NDArray[Any]
 Reduce = Callable[[Array, Array], Array]
+Lost = Callable[[int, int, int, int], bool]
+"""Of (sender, receiver, message, block): whether this block of a lossy message is given up."""
 
 
 class StuckError(Exception):
@@ -31,6 +34,8 @@ def run(
     *,
     reduce: Reduce = np.add,
     finish: Callable[[Array], Array] | None = None,
+    lost: Lost | None = None,
+    rescale: Callable[[Array, int], Array] | None = None,
     block_elements: int = 4,
     seed: int = 0,
 ) -> None:
@@ -38,8 +43,9 @@ def run(
 
     `inputs`, `outputs`: per rank and chunk a one-dimensional array, which may share memory where the layout allows it.
     `reduce`: of two arrays; the first is what stands first in the schedule, and what arrives comes second. `finish`:
-    what becomes of final results. Scratch is filled with 0xff bytes first. Raises StuckError if operations wait for
-    each other.
+    what becomes of final results. `lost`: which blocks of lossy messages are given up; None: none. `rescale`: what
+    becomes of final results, in place of `finish`, told how many of the operands came. Scratch is filled with 0xff bytes
+    first. Raises StuckError if operations wait for each other.
     """
     ranks = [
         _Rank(schedule, inputs[rank], outputs[rank], block_elements)
@@ -55,6 +61,7 @@ def run(
     # (rank, operation, block) whose operands are there.
     ready = [event for rank, state in enumerate(ranks) for event in state.start(rank)]
     arrived: dict[tuple[int, int, int], Array] = {}  # blocks that wait for what they are combined with
+    absent: set[tuple[int, int, int]] = set()  # blocks that were given up
     left = sum(state.left for state in ranks)
     while left > 0:
         if not ready:
@@ -68,7 +75,11 @@ def run(
             # It arrives. The receiver's operation runs now, or keeps what came until its operand is there.
             peer = operation.peer
             there = (peer, receives[peer, rank, operation.message], block)
-            arrived[there] = state.block(operation.source, block).copy()
+            gone = operation.lossy and lost is not None and lost(rank, peer, operation.message, block)
+            data = state.block(operation.source, block)
+            arrived[there] = np.zeros_like(data) if gone else data.copy()
+            if gone:
+                absent.add(there)
             ready += ranks[peer].satisfy(*there)
         else:
             operands = [state.block(chunk, block) for chunk in _operands(operation)]
@@ -77,7 +88,10 @@ def run(
             value = operands[0]
             for operand in operands[1:]:
                 value = reduce(value, operand)
-            if operation.final and finish is not None:
+            if operation.final and rescale is not None:
+                came = [(rank, producer, block) not in absent for producer in state.producers[step]]
+                value = rescale(value, sum(came))
+            elif operation.final and finish is not None:
                 value = finish(value)
             state.block(operation.target, block)[:] = value
         left -= 1
@@ -93,6 +107,7 @@ class _Rank:
     ) -> None:
         self.operations = schedule.operations
         self.consumers: list[list[int]] = [[] for _ in self.operations]
+        self.producers: list[list[int | None]] = []  # of each operand; None: there at the start
         self.left = 0
         self._block_elements = block_elements
         given = (inputs, outputs)
@@ -104,6 +119,7 @@ class _Rank:
         latest: dict[Chunk, int] = {}
         for step, operation in enumerate(self.operations):
             waits = 1 if isinstance(operation, Receive) else 0
+            self.producers.append([latest.get(chunk) for chunk in _operands(operation)])
             for chunk in _operands(operation):
                 if chunk in latest:
                     self.consumers[latest[chunk]].append(step)
@@ -137,9 +153,9 @@ class _Rank:
 
 def _operands(operation: Send | Receive | Combine) -> tuple[Chunk, ...]:
     match operation:
-        case Send(_, _, source):
+        case Send(source=source):
             return (source,)
-        case Receive(_, _, _, operand, _):
+        case Receive(operand=operand):
             return () if operand is None else (operand,)
-        case Combine(_, operands, _):
+        case Combine(operands=operands):
             return operands

@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from dlcp.errors import ArgumentError
 
-REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+BOUNDED = frozenset({"bounded_all_reduce", "bounded_reduce_scatter"})
+"""Collectives whose messages to the rank that adds may be lossy: what was given up is missing from the sum."""
+
+REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"}) | BOUNDED
 """Collectives that add up; all others move what one rank contributes."""
 
 
@@ -21,7 +24,7 @@ class Role(NamedTuple):
     holds: int | None
     """The rank whose contribution it holds at the start; None: nothing."""
     wants: int
-    """Bit mask of the ranks whose contributions it holds at the end, each once."""
+    """Bit mask of the ranks whose contributions it holds at the end, each once; or not at all where it was given up."""
 
 
 class Layout(NamedTuple):
@@ -41,7 +44,11 @@ def layout(collective: str, world_size: int, rank: int, root: int, output_chunks
     match collective:
         case "all_reduce":
             return Layout([], [Role(part, rank, everyone) for part in range(output_chunks)], None)
-        case "reduce_scatter":
+        case "bounded_all_reduce":
+            return Layout(
+                [Role(part, rank, 0) for part in ranks], [Role(part, None, everyone) for part in ranks], None
+            )
+        case "reduce_scatter" | "bounded_reduce_scatter":
             return Layout([Role(part, rank, 0) for part in ranks], [Role(rank, None, everyone)], (rank, 0))
         case "all_gather":
             return Layout([Role(rank, rank, 0)], [Role(part, None, 1 << part) for part in ranks], (0, rank))

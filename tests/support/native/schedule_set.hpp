@@ -31,8 +31,9 @@ struct ScheduleSet {
     std::vector<RankPlan> ranks;
 
     std::uint32_t world_size() const { return static_cast<std::uint32_t>(ranks.size()); }
+    bool bounded() const { return collective.starts_with("bounded_"); }
     bool reduces() const {
-        return collective == "all_reduce" || collective == "reduce_scatter" || collective == "reduce";
+        return bounded() || collective == "all_reduce" || collective == "reduce_scatter" || collective == "reduce";
     }
 };
 

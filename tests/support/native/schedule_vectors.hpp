@@ -97,6 +97,7 @@ private:
         if (op.kind != Kind::combine) expect('=');
         if (op.kind == Kind::send) {
             op.operands.push_back(chunk());
+            op.lossy = taken('?');
             return op;
         }
         op.target = chunk();
@@ -106,6 +107,7 @@ private:
         }
         while (taken('+')) op.operands.push_back(chunk());
         op.final = taken('!');
+        op.lossy = op.kind == Kind::receive && taken('?');
         return op;
     }
 
