@@ -6,12 +6,15 @@ ends, block by block, and the sender still holds it. A block is what one packet 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dlcp.errors import ArgumentError
 
 CRITICAL = 255
 """The importance of a block that is never given up. Others: 0 to 254, the less the sooner."""
@@ -34,9 +37,42 @@ class LossRules:
     rescale: bool = False
     deadline_s: float | None = None
 
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.loss_ratio < 1.0:
+            raise ArgumentError(f"loss_ratio is {self.loss_ratio}; accepted: 0 up to 1, 1 excluded")
+        if self.deadline_s is not None and not 0.0 < self.deadline_s < math.inf:
+            raise ArgumentError(f"deadline_s is {self.deadline_s}; accepted: more than 0, or None")
+
+    def check(self, messages_bytes: Mapping[int, int], size: int, block_bytes: Callable[[int], int]) -> None:
+        """Raises ArgumentError unless the importance fits messages of these lengths, by rank of a group of `size`."""
+        if self.importance is None:
+            return
+        if len(self.importance) != size:
+            raise ArgumentError(
+                f"importance has {len(self.importance)} entries; accepted: one per rank of the group, {size}"
+            )
+        for peer, nbytes in messages_bytes.items():
+            given = self.importance[peer]
+            if given is None:
+                continue
+            if given.dtype != np.uint8 or given.ndim != 1:
+                raise ArgumentError(
+                    f"importance for rank {peer} is {given.dtype}{list(given.shape)}; accepted: uint8, one dimension"
+                )
+            expected = -(-nbytes // block_bytes(peer))
+            if len(given) != expected:
+                raise ArgumentError(
+                    f"importance for rank {peer} has {len(given)} entries; accepted: one per block, {expected}"
+                )
+
     def native(self) -> tuple[float, float | None, bool, list[NDArray[np.uint8] | None] | None]:
         """As native code takes it."""
-        importance = None if self.importance is None else list(self.importance)
+        importance = None
+        if self.importance is not None:
+            importance = [
+                None if each is None or not len(each) else np.ascontiguousarray(each)
+                for each in self.importance
+            ]
         return self.loss_ratio, self.deadline_s, self.rescale, importance
 
 

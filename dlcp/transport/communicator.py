@@ -604,6 +604,8 @@ class Communicator:
         first, last, begin = inputs[0], inputs[-1], outputs[0][0]
         if first[0] < outputs[-1][0] + outputs[-1][1] and begin < last[0] + last[1]:
             raise errors.ArgumentError(f"{plan.words}: output and input overlap; accepted: memory apart")
+        messages = {peer: part[1] for peer, part in enumerate(inputs) if peer != self.rank}
+        loss.check(messages, self.size, self.block_bytes)
         work = self._start(plan, inputs, outputs, loss=loss, **how)
         work._starts = [part[0] - first[0] for part in inputs]
         return work
