@@ -44,8 +44,8 @@ def run(
     `inputs`, `outputs`: per rank and chunk a one-dimensional array, which may share memory where the layout allows it.
     `reduce`: of two arrays; the first is what stands first in the schedule, and what arrives comes second. `finish`:
     what becomes of final results. `lost`: which blocks of lossy messages are given up; None: none. `rescale`: what
-    becomes of final results, in place of `finish`, told how many of the operands came. Scratch is filled with 0xff bytes
-    first. Raises StuckError if operations wait for each other.
+    becomes of final results, in place of `finish`, told how many of the operands came. Scratch is filled with 0xff
+    bytes first. Raises StuckError if operations wait for each other.
     """
     ranks = [
         _Rank(schedule, inputs[rank], outputs[rank], block_elements)
