@@ -213,9 +213,12 @@ def test_wrong_rules_raise_and_start_nothing(world: Of, change: dict[str, Any], 
     source, output = np.zeros(5000, np.float32), np.zeros(5000, np.float32)
 
     def run(group: Communicator) -> None:
-        with pytest.raises(errors.ArgumentError, match=words):
+        def start() -> None:
             rules = LossRules(**({"loss_ratio": 0.1} | change))
             group.bounded_all_reduce(Span.of(output), Span.of(source), DataType.f32, loss=rules)
+
+        with pytest.raises(errors.ArgumentError, match=words):
+            start()
         assert group.sequence == 0
 
     world(2).each(groups, run)
