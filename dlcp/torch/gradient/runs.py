@@ -1,0 +1,137 @@
+"""Runs of elements: where two lists of them meet, and moving what lies in them, all runs at once.
+
+A run is a begin and an end, or a begin and a count; a list of runs is a NumPy array of each, int64. There may be
+thousands of runs of a packet each, so nothing here loops over runs: a tensor is read as rows that begin at every one of
+its elements, and a run is one row of the width that is most common, or a few. Runs of one list are apart; who calls
+sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Indices = NDArray[np.int64]
+NOTHING: Indices = np.zeros(0, np.int64)
+
+
+class Crossing(NamedTuple):
+    """Where runs of two lists meet, ascending: entry k is what run `first[k]` and run `second[k]` have in common."""
+
+    first: Indices
+    second: Indices
+    begin: Indices
+    end: Indices
+
+
+def intersect(begin_1: Indices, end_1: Indices, begin_2: Indices, end_2: Indices) -> Crossing:
+    """What two lists of runs have in common. Both ascending, the runs of each apart."""
+    low = np.searchsorted(end_2, begin_1, "right")
+    high = np.searchsorted(begin_2, end_1, "left")
+    met = np.maximum(high - low, 0)
+    first = np.repeat(np.arange(len(begin_1)), met)
+    second = np.arange(len(first)) + np.repeat(low - (np.cumsum(met) - met), met)
+    begin = np.maximum(begin_1[first], begin_2[second])
+    end = np.minimum(end_1[first], end_2[second])
+    # An empty run lies inside others without having anything in common with them.
+    some = end > begin
+    return Crossing(first[some], second[some], begin[some], end[some])
+
+
+def merged(ranges: Iterable[tuple[int, int]] | NDArray[np.int64], numel: int) -> tuple[Indices, Indices]:
+    """Begins and ends of ranges of a buffer of `numel` elements, ascending, those that touch made one.
+
+    Raises ValueError for a range outside, backwards, or over another.
+    """
+    edges = np.asarray(ranges if isinstance(ranges, np.ndarray) else list(ranges), np.int64).reshape(-1, 2)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    if not len(edges):
+        return NOTHING, NOTHING
+    begin, end = edges[:, 0], edges[:, 1]
+    if (begin[1:] < begin[:-1]).any():
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], end[order]
+    if begin[0] < 0 or end.max() > numel or (begin > end).any():
+        wrong = edges[(edges[:, 0] < 0) | (edges[:, 1] > numel) | (edges[:, 0] > edges[:, 1])][0].tolist()
+        raise ValueError(f"range {tuple(wrong)}; accepted: within {numel} elements, begin before end")
+    if (begin[1:] < end[:-1]).any():
+        at = int(np.flatnonzero(begin[1:] < end[:-1])[0])
+        raise ValueError(
+            f"ranges ({begin[at]}, {end[at]}) and ({begin[at + 1]}, {end[at + 1]}) overlap; accepted: ranges apart"
+        )
+    apart = begin[1:] != end[:-1]
+    return begin[np.concatenate(([True], apart))], end[np.concatenate((apart, [True]))]
+
+
+def starts(counts: Indices) -> Indices:
+    """Where each run begins if runs of these counts lie one after the other."""
+    return np.cumsum(counts) - counts
+
+
+def gather(source: Tensor, begin: Indices, counts: Indices) -> Tensor:
+    """A new tensor: the runs of `source` one after the other."""
+    out = source.new_empty(int(counts.sum()))
+    for width, here, there in _rows(begin, starts(counts), counts):
+        rows = _windows(source, width).index_select(0, _index(here, source))
+        if rows.numel() == out.numel():
+            return rows.view(-1)
+        _windows(out, width).index_copy_(0, _index(there, out), rows)
+    return out
+
+
+def add(
+    target: Tensor, begin: Indices, counts: Indices, source: Tensor, at: Indices, factor: float = 1.0
+) -> None:
+    """target[run] += factor · source[run at `at`], in place; both 1-D, contiguous and of one device.
+
+    Added in the wider of the two types and rounded once.
+    """
+    for width, here, there in _rows(begin, at, counts):
+        index = _index(here, target)
+        rows = _windows(source, width).index_select(0, _index(there, source))
+        windows = _windows(target, width)
+        if target.dtype == source.dtype:
+            windows.index_add_(0, index, rows, alpha=factor)
+        else:
+            wide = windows.index_select(0, index).to(torch.promote_types(target.dtype, source.dtype))
+            windows.index_copy_(0, index, wide.add_(rows, alpha=factor).to(target.dtype))
+
+
+def _rows(here: Indices, there: Indices, counts: Indices) -> Iterator[tuple[int, Indices, Indices]]:
+    """The runs cut into rows: per width, where its rows begin on either side, ascending within a run.
+
+    Widths are the most common count, of which most runs are multiples since blocks are, and powers of two for what is
+    left of a run: so the number of operations grows with the logarithm of the longest rest, not with the runs.
+    """
+    if not len(counts):
+        return
+    values, frequency = np.unique(counts, return_counts=True)
+    width = int(values[np.argmax(frequency)])
+    times, rest = np.divmod(counts, width)
+    if times.max() == 1 and times.min() == 1:
+        yield width, here, there
+    else:
+        run = np.repeat(np.arange(len(counts)), times)
+        step = (np.arange(len(run)) - np.repeat(np.cumsum(times) - times, times)) * width
+        yield width, here[run] + step, there[run] + step
+    done = times * width
+    width = 1 << int(rest.max()).bit_length()
+    while width := width >> 1:
+        some = (rest & width) != 0
+        if some.any():
+            yield width, here[some] + done[some], there[some] + done[some]
+            done[some] += width
+
+
+def _windows(tensor: Tensor, width: int) -> Tensor:
+    """All stretches of `width` elements, as rows that overlap. Rows that are written together must be apart."""
+    return tensor.as_strided((tensor.numel() - width + 1, width), (1, 1))
+
+
+def _index(rows: Indices, like: Tensor) -> Tensor:
+    return torch.from_numpy(rows).to(like.device)
