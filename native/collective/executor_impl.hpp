@@ -103,6 +103,8 @@ private:
     static void allow_loss(SendCommand& send, const LossRules& loss, std::uint32_t member);
     void note_abandoned(Running& running, std::uint32_t step, const MessageOutcome& outcome);
     void fill_absent(Time now, std::uint32_t slot, std::uint32_t step, const MessageOutcome& outcome);
+    static void finish_alone(const Running& running, const Schedule::Step& plan, std::uint8_t* target,
+                             std::uint32_t bytes);
     void divide_by_realised(const Running& running, const Schedule::Step& plan, std::uint8_t* target,
                             std::uint32_t offset, std::uint32_t end);
 

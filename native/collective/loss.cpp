@@ -88,20 +88,45 @@ void CollectiveExecutor::Impl::note_abandoned(Running& running, std::uint32_t st
 // What did not come counts as nothing, and what waited for it goes on.
 void CollectiveExecutor::Impl::fill_absent(Time now, std::uint32_t slot, std::uint32_t step,
                                            const MessageOutcome& outcome) {
+    const Running& running = running_[slot];
+    const Schedule::Step& plan = running.schedule->steps()[step];
     StepState& state = running_[slot].steps[step];
     state.absent.reset(state.memory.bytes);
     each_run(outcome, [&](std::uint32_t offset, std::uint32_t bytes) {
         state.absent.set(offset, bytes);
-        if (state.memory.data != nullptr) std::memset(state.memory.data + offset, 0, bytes);
+        if (std::uint8_t* const target = state.memory.data; target != nullptr) {
+            if (plan.operands.empty()) {
+                std::memset(target + offset, 0, bytes);
+            } else {
+                const std::uint8_t* operand = memory_of(running, plan.operands[0].chunk).data;
+                if (target != operand) std::memmove(target + offset, operand + offset, bytes);
+                finish_alone(running, plan, target + offset, bytes);
+            }
+        }
         produced(now, slot, step, offset, bytes);
     });
+}
+
+// A final result of which only this rank's own contribution is there.
+void CollectiveExecutor::Impl::finish_alone(const Running& running, const Schedule::Step& plan,
+                                            std::uint8_t* target, std::uint32_t bytes) {
+    if (!plan.final) return;
+    const std::size_t count = bytes / running.element_bytes;
+    if (running.rescale && running.average_over == 0)
+        running.multiply(target, target, count, 2.0);  // a final receive adds two
+    else if (!running.rescale && running.average_over > 1)
+        running.average(target, count, running.average_over);
 }
 
 // A final sum of `plan`, of which offset to end lies at `target`, becomes what it would be if all had come: the average
 // over those that did (Weintraub et al., arXiv 2507.07114), times the number of ranks if a sum is asked for.
 void CollectiveExecutor::Impl::divide_by_realised(const Running& running, const Schedule::Step& plan,
                                                   std::uint8_t* target, std::uint32_t offset, std::uint32_t end) {
-    const auto all = static_cast<std::uint32_t>(plan.operands.size());
+    // What a receive has combined already counts twice.
+    auto all = static_cast<std::uint32_t>(plan.operands.size());
+    for (const Schedule::Operand& operand : plan.operands)
+        if (operand.producer != Schedule::none && !running.schedule->steps()[operand.producer].operands.empty())
+            ++all;
     for (std::uint32_t at = offset, until = end; at < end; at = until) {
         until = end;
         std::uint32_t came = all;

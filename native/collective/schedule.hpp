@@ -14,7 +14,7 @@
 // `final` marks what completes a result: an average divides there.
 // `lossy` marks messages, at both ends, that may lose blocks if the collective is run with LossRules (executor.hpp): on
 // the way to the rank that owns a result, never on the way back, so that all ranks end with the same bits. What a lossy
-// receive does not get is zero.
+// receive does not get counts as nothing: the target is the operand alone, which is there at the start, or zero.
 #pragma once
 
 #include <cstdint>

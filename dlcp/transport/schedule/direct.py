@@ -50,7 +50,7 @@ def bounded_all_reduce(world_size: int, rank: int) -> RankSchedule:
     own = output_chunk(rank)
     for peer in _others(world_size, rank):
         program.send(peer, input_chunk(peer), lossy=True)
-    _receive_and_add(program, world_size, rank, own, input_chunk(rank), lossy=True)
+    _receive_lossy_and_add(program, world_size, rank, own)
     for peer in _others(world_size, rank):
         program.send(peer, own)
     for peer in _others(world_size, rank):
@@ -63,7 +63,7 @@ def bounded_reduce_scatter(world_size: int, rank: int) -> RankSchedule:
     program = Program(input_chunks=world_size, output_chunks=1)
     for peer in _others(world_size, rank):
         program.send(peer, input_chunk(peer), lossy=True)
-    _receive_and_add(program, world_size, rank, output_chunk(0), input_chunk(rank), lossy=True)
+    _receive_lossy_and_add(program, world_size, rank, output_chunk(0))
     return program.schedule()
 
 
@@ -127,11 +127,26 @@ def _others(world_size: int, rank: int) -> list[int]:
     return [(rank + distance) % world_size for distance in range(1, world_size)]
 
 
-def _receive_and_add(
-    program: Program, world_size: int, rank: int, target: Chunk, own: Chunk, *, lossy: bool = False
-) -> None:
+def _receive_lossy_and_add(program: Program, world_size: int, rank: int, target: Chunk) -> None:
+    """As _receive_and_add of the own input, but the first message is added as it comes: the target is apart from it."""
+    own = input_chunk(rank)
+    if world_size == 1:
+        program.combine(target, own, final=True)
+        return
+    first, *rest = (peer for peer in range(world_size) if peer != rank)
+    received = {peer: program.scratch(own) for peer in rest}
+    for peer in _others(world_size, rank):
+        if peer == first:
+            program.receive(peer, target, own, final=not rest, lossy=True)
+        else:
+            program.receive(peer, received[peer], lossy=True)
+    if rest:
+        program.combine(target, target, *received.values(), final=True)
+
+
+def _receive_and_add(program: Program, world_size: int, rank: int, target: Chunk, own: Chunk) -> None:
     """`target` = `own` + the next message of each other rank, by rank."""
     received = {peer: program.scratch(own) for peer in range(world_size) if peer != rank}
     for peer in _others(world_size, rank):
-        program.receive(peer, received[peer], lossy=lossy)
+        program.receive(peer, received[peer])
     program.combine(target, own, *received.values(), final=True)

@@ -44,7 +44,7 @@ class Receive(NamedTuple):
     """What comes from `peer`, or `operand` op what comes if there is an operand, becomes `target`.
 
     `final`: this completes a result; an average is divided here. `lossy`: as of the Send. A block that was given up
-    is zero; a lossy receive has no operand.
+    counts as nothing: the target is the operand alone, or zero. The operand of a lossy receive is there at the start.
     """
 
     peer: int
