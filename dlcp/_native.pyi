@@ -90,6 +90,34 @@ def multiply(
     variant: str | None = None,
 ) -> None: ...
 
+IMPORTANCE_CODES: int
+
+def importance(
+    type: DataType,  # noqa: A002
+    address: int,
+    count: int,
+    segments: npt.NDArray[np.int64],
+    inverse_mean_squares: npt.NDArray[np.float64],
+    critical: npt.NDArray[np.bool_],
+    parts: npt.NDArray[np.int64],
+    threshold: int,
+    out: npt.NDArray[np.uint8],
+    histogram: npt.NDArray[np.uint64],
+    square_sums: npt.NDArray[np.float64],
+    *,
+    variant: str | None = None,
+) -> None: ...
+def hadamard(
+    address: int,
+    count: int,
+    chunk_log2: int,
+    seed: int,
+    step: int,
+    inverse: bool,
+    *,
+    variant: str | None = None,
+) -> None: ...
+
 class Delivery(enum.Enum):
     reliable = ...
     bounded = ...

@@ -10,6 +10,7 @@ NB_MODULE(_native, m) {
     nb::set_leak_warnings(false);
     bind_errors(m);
     bind_reduce(m);
+    bind_gradient(m);
     bind_options(m);
     bind_host(m);
     bind_wire(m);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bind/bind.hpp"
+#include "bind/kernel.hpp"
 #include "collective/element.hpp"
 #include "collective/reduce.hpp"
 
@@ -24,27 +25,10 @@ constexpr ReduceOp ops[] = {ReduceOp::sum,  ReduceOp::product, ReduceOp::min, Re
                             ReduceOp::band, ReduceOp::bor,     ReduceOp::bxor};
 static_assert(std::size(types) == data_types && std::size(ops) == reduce_ops);
 
-[[noreturn]] void raise(const std::string& message) { throw nb::value_error(message.c_str()); }
-
 std::vector<std::string> variant_names() {
     std::vector<std::string> names;
     for (const Variant variant : available_variants()) names.emplace_back(name(variant));
     return names;
-}
-
-Variant find_variant(const std::optional<std::string>& wanted) {
-    if (!wanted) return available_variants().back();
-    std::string accepted;
-    for (const Variant variant : available_variants()) {
-        if (*wanted == name(variant)) return variant;
-        accepted += (accepted.empty() ? "" : ", ") + std::string(name(variant));
-    }
-    raise("variant '" + *wanted + "'; accepted on this machine: " + accepted);
-}
-
-template <class T = void>
-T* memory_at(std::uintptr_t address) {
-    return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr): addresses are what Python has
 }
 
 void check_apart(const char* what, std::uintptr_t out, std::uintptr_t in, std::size_t bytes) {

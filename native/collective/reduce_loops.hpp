@@ -10,10 +10,7 @@
 #include "collective/reduce_element.hpp"
 #include "collective/reduce_half.hpp"
 #include "collective/reduce_kernels.hpp"
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
+#include "collective/standard_modes.hpp"
 
 // `out` is an operand or apart from it, so an iteration touches nothing of another one. Without being told, a compiler
 // compares the addresses and takes a scalar loop if `out` is an operand, as it nearly always is here.
@@ -25,32 +22,6 @@
 
 namespace dlcp {
 namespace {
-
-// --- the calling thread's floating-point modes ---------------------------------------------------------------
-
-// Calls a loop with rounding to nearest and denormals, whatever the thread has set (torch.set_flush_denormal). The
-// loops are not inlined: compilers do not know that the register changes what arithmetic means.
-template <class... Args>
-inline void in_standard_modes(void (*loop)(Args...), Args... args) {
-#if defined(__x86_64__)
-    constexpr unsigned standard = 0x1f80;  // all exceptions masked, nothing else
-    constexpr unsigned flags = 0x3f;       // which exceptions there have been
-    const unsigned modes = _mm_getcsr();
-    if ((modes & ~flags) == standard) return loop(args...);
-    _mm_setcsr(standard);
-    loop(args...);
-    _mm_setcsr(modes);
-#elif defined(__aarch64__)
-    std::uint64_t modes;
-    asm volatile("mrs %0, fpcr" : "=r"(modes) : : "memory");
-    if (modes == 0) return loop(args...);
-    asm volatile("msr fpcr, %0" : : "r"(std::uint64_t{0}) : "memory");
-    loop(args...);
-    asm volatile("msr fpcr, %0" : : "r"(modes) : "memory");
-#else
-    loop(args...);
-#endif
-}
 
 template <ReduceFunction loop>
 void reduce_in_standard_modes(void* out, const void* a, const void* b, std::size_t count) {

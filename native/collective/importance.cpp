@@ -1,0 +1,93 @@
+// The walk over blocks and segments around the sums of squares, which are the processor's (importance_kernels.hpp).
+#include "collective/importance.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cmath>
+
+#include "collective/importance_kernels.hpp"
+#include "collective/standard_modes.hpp"
+
+namespace dlcp {
+namespace {
+
+SquareSumFunction find_square_sum(DataType type, Variant variant) {
+    const ImportanceKernels* kernels = &portable_importance_kernels();
+    if (variant == Variant::avx2) kernels = avx2_importance_kernels();
+    if (variant == Variant::avx512) kernels = avx512_importance_kernels();
+    assert(kernels != nullptr);
+    return kernels->square_sum[static_cast<std::size_t>(type)];
+}
+
+struct Walk {
+    SquareSumFunction square_sum;
+    const char* data;
+    std::size_t element;  // bytes
+    std::span<const ImportanceSegment> segments;
+    unsigned threshold;
+    std::uint64_t* histogram;
+    double* square_sums;
+
+    // The importance of the elements from `begin` to `end`. `segment` is the first that ends after `begin`, and becomes
+    // the first that ends after `end`.
+    std::uint8_t block(std::size_t begin, std::size_t end, std::size_t& segment) const {
+        double ratios = 0;
+        std::size_t counted = 0;
+        bool critical = false;
+        bool finite = true;
+        for (; segment != segments.size() && segments[segment].begin < end; ++segment) {
+            const ImportanceSegment& within = segments[segment];
+            const std::size_t from = std::max(begin, within.begin);
+            const std::size_t to = std::min(end, within.end());
+            if (from < to) {
+                const double squares = square_sum(data + from * element, to - from);
+                square_sums[segment] += squares;
+                ratios += squares * within.inverse_mean_square;
+                counted += to - from;
+                critical |= within.critical;
+                finite &= std::isfinite(squares);
+            }
+            if (within.end() > end) break;
+        }
+        if (critical || !finite) return importance_critical;
+        const std::uint8_t code =
+            importance_code(counted == 0 ? 0.0f : static_cast<float>(ratios / static_cast<double>(counted)));
+        histogram[code] += counted * element;
+        return code >= threshold ? importance_critical : code;
+    }
+};
+
+void mark_parts(const Walk* walk, const ImportancePart* parts, std::size_t count, std::uint8_t* importance) {
+    for (const ImportancePart* part = parts; part != parts + count; ++part) {
+        const auto first =
+            std::upper_bound(walk->segments.begin(), walk->segments.end(), part->begin,
+                             [](std::size_t begin, const ImportanceSegment& each) { return begin < each.end(); });
+        auto segment = static_cast<std::size_t>(first - walk->segments.begin());
+        for (std::size_t begin = part->begin; begin < part->end; begin += part->block_elements)
+            *importance++ = walk->block(begin, std::min(begin + part->block_elements, part->end), segment);
+    }
+}
+
+}  // namespace
+
+std::uint8_t importance_code(float score) {
+    constexpr int average = 127 << 2;  // the bits of 1.0f above the two that count of the fraction
+    const int quarters = static_cast<int>(std::bit_cast<std::uint32_t>(score) >> 21);
+    return static_cast<std::uint8_t>(
+        std::clamp(quarters - average + 128, 0, static_cast<int>(importance_codes) - 1));
+}
+
+void mark_importance(DataType type, const void* data, std::span<const ImportanceSegment> segments,
+                     std::span<const ImportancePart> parts, unsigned threshold, const ImportanceResult& result,
+                     Variant variant) {
+    const SquareSumFunction square_sum = find_square_sum(type, variant);
+    assert(square_sum != nullptr);
+    const Walk walk{square_sum,          static_cast<const char*>(data),
+                    element_bytes(type), segments,
+                    threshold,           result.histogram,
+                    result.square_sums};
+    in_standard_modes(mark_parts, &walk, parts.data(), parts.size(), result.importance);
+}
+
+}  // namespace dlcp

@@ -1,0 +1,66 @@
+// What each block of a buffer of gradients is worth: one pass that reads every element once.
+//
+// The score of a block is the mean, over its elements that belong to a parameter, of x² over what x² is on average in
+// that parameter. Its code has four steps to a factor of two: fine enough to order blocks by, over 31 octaves on either
+// side of the average (code 128), and few enough to count a step's codes in a histogram, whose quantiles are the
+// thresholds of the next step.
+//
+// Invariant: the sum of squares of a run (elements of one segment in one block) has a fixed shape, so that codes are
+// the same on every processor, at any alignment. 32 partial sums; element i of a run of n goes to partial sum i % 32,
+// but for the n % 32 last ones, which go to the last n % 32 partial sums; these are added by halves, 0 to 16, 1 to 17,
+// and so on, then 0 to 8. f32, f16 and bf16 are squared and summed in f32, f64 in f64; all above a run is f64.
+//
+// An element that is not finite makes its block critical, as does a square beyond the type it is summed in (f32: values
+// above 1.8e19). Squares below its least (f32: values under 1e-23) count as 0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "collective/element.hpp"
+#include "collective/reduce.hpp"
+
+namespace dlcp {
+
+// Elements of one parameter in a row. Segments are in order and apart; what lies between them is padding, not read.
+struct ImportanceSegment {
+    std::size_t begin = 0;
+    std::size_t count = 0;
+    double inverse_mean_square = 0;  // 1 / the average of x² in this parameter; finite, not negative
+    bool critical = false;           // every block that has an element of it is critical
+
+    std::size_t end() const { return begin + count; }
+};
+
+// Elements that go to one owner, cut into blocks from `begin` on; the last block may be short.
+struct ImportancePart {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::size_t block_elements = 1;
+
+    std::size_t blocks() const { return (end - begin + block_elements - 1) / block_elements; }
+};
+
+inline constexpr std::uint8_t importance_critical = 255;
+inline constexpr std::size_t importance_codes = 255;  // 0 to 254
+
+// 128 + 4 log2(score), with a straight line for the logarithm in an octave; rounded down, at least 0, at most 254. Of a
+// score that is not finite 254.
+std::uint8_t importance_code(float score);
+
+struct ImportanceResult {
+    std::uint8_t* importance = nullptr;  // per block, part after part: `importance_critical`, or its code
+    std::uint64_t* histogram =
+        nullptr;                    // [importance_codes], added to: bytes of segments in blocks by code, but for
+                                    // blocks that are critical by their segments or not finite
+    double* square_sums = nullptr;  // [segments], added to: the squares of what lies in parts
+};
+
+// A block with a code of `threshold` or above is critical; importance_codes: none by its code. Supports f32, f64, f16
+// and bf16. `data` holds all parts and segments; `variant` is one of available_variants().
+void mark_importance(DataType type, const void* data, std::span<const ImportanceSegment> segments,
+                     std::span<const ImportancePart> parts, unsigned threshold, const ImportanceResult& result,
+                     Variant variant);
+
+}  // namespace dlcp

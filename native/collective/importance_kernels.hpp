@@ -1,0 +1,20 @@
+// The sum of squares of each variant as a table; why variants are in files of their own: reduce_kernels.hpp.
+#pragma once
+
+#include "collective/element.hpp"
+
+namespace dlcp {
+
+// Of `count` elements, in the shape that importance.hpp lays down. Called in standard modes.
+using SquareSumFunction = double (*)(const void* data, std::size_t count);
+
+struct ImportanceKernels {
+    SquareSumFunction square_sum[data_types] = {};  // nullptr: not floating
+};
+
+const ImportanceKernels& portable_importance_kernels();
+// nullptr: not in this build. Says nothing about the processor.
+const ImportanceKernels* avx2_importance_kernels();
+const ImportanceKernels* avx512_importance_kernels();
+
+}  // namespace dlcp
