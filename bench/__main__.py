@@ -33,6 +33,7 @@ MODULES = {
     "shared_memory": "collectives.one_host",
     "backend_overhead": "backend_overhead",
     "ddp": "ddp",
+    "gradient_lab": "gradient_lab",
     "faults": "faults",
 }
 

@@ -1,0 +1,173 @@
+"""Steps of DistributedDataParallel where one link is bad and another is slow: Gloo, dlcp reliable, dlcp bounded.
+
+Four hosts hang on a hub, a rank each. One cable loses 1 % of the packets, both ways; another carries half of what the
+others do. Beside it stands the same network with all links whole. The model is a stack of equal layers whose gradients
+fill several buckets; next to no arithmetic, so that a step is its communication. A step takes as long as its slowest
+rank; a tail is judged by the steps of all repetitions together. Bounded mode says what it gave up, and must end with
+the same weights on all ranks as every other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.collectives.compare import progress
+from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
+from bench.report import Bar, Figure, Report, Table, percentile
+from dlcp.lab import Lab, Link, Loss
+
+SUMMARY = "DDP steps of 4 ranks, one link at 1 % loss, one at half rate: Gloo, dlcp, dlcp with bounded loss"
+NEEDS_LAB = True
+NEEDS_PROGRAMS = False
+# What two cores can forward for four hosts without being the limit themselves.
+RATE_BPS = 2 * 10**8
+LOSSY_HOST, SLOW_HOST = 1, 2
+LINKS = {LOSSY_HOST: Link(loss=Loss(0.01)), SLOW_HOST: Link(rate_bps=RATE_BPS // 2)}
+LAYERS, WIDTH, BATCH, KINDS = 8, 256, 32, 32
+BUCKET_MB = 0.5
+LOSS_BUDGET = 0.05
+BOUNDED = Backend("dlcp bounded", "dlcp", {"DLCP_SHM": "0"})
+BACKENDS = (GLOO, DLCP, BOUNDED)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One rank's account."""
+
+    parameters: int
+    times_s: list[float]
+    last_loss: float
+    digest: str
+    """Of the weights after the last step."""
+    gradients: dict[str, Any] = field(default_factory=dict)
+    """What the hook's state reports; nothing for other backends."""
+
+
+def run(*, quick: bool) -> Report:
+    repeats, steps = (2, 30) if quick else (3, 80)
+    places = (
+        {"one lossy, one slow": LINKS} if quick else {"all links whole": {}, "one lossy, one slow": LINKS}
+    )
+    found: dict[tuple[str, str], list[list[Steps]]] = {}
+    settings = {
+        "rate": f"{RATE_BPS / 1e6:g} Mbit/s",
+        "loss": "1 %, both ways, of one link",
+        "slow": "half rate, of another",
+        "budget": LOSS_BUDGET,
+        "steps": repeats * steps,
+    }
+    for words, links in places.items():
+        with Ranks() as ranks, Lab(hosts=4, rate_bps=RATE_BPS, links=links) as lab:
+            place = Place.of_lab(lab, lab.hosts)
+            for repeat in range(repeats):
+                for backend in BACKENDS:
+                    progress(f"{repeat + 1}/{repeats} {words}, {backend.label}")
+                    steps_of_ranks = ranks.run(train, place, backend, steps, backend is BOUNDED)
+                    found.setdefault((words, backend.label), []).append(steps_of_ranks)
+            progress("")
+            if links:
+                settings["loss seen"] = f"{lab.arrivals(LOSSY_HOST).loss_ratio:.4f}"
+    return _judge(found, settings)
+
+
+def _judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, object]) -> Report:
+    parameters = next(iter(found.values()))[0][0].parameters
+    table = Table(
+        f"{parameters / 1e6:.2f} million parameters, slowest rank; p50 of a repetition: median (lowest–highest)",
+        ["", "steps", "p50 ms", "p99 ms", "longest", "p99/p50", "deviation", "last loss", "same weights"],
+    )
+    report = Report("gradient_lab", settings, [table])
+    tails: dict[tuple[str, str], float] = {}
+    for (words, label), runs in found.items():
+        times_s = [time_s for steps in runs for time_s in slowest_s(steps)]
+        p50, p99 = percentile(times_s, 50), percentile(times_s, 99)
+        tails[words, label] = p99
+        alike = sum(len({rank.digest for rank in steps}) == 1 for steps in runs)
+        table.add(
+            f"{words}, {label}",
+            str(len(times_s)),
+            _median_s(runs, 1e3).show(1),
+            f"{1e3 * p99:.1f}",
+            f"{1e3 * max(times_s):.1f}",
+            f"{p99 / p50:.2f}",
+            f"{1e3 * statistics.stdev(times_s):.1f}",
+            f"{runs[0][0].last_loss:.4f}",
+            f"{alike} of {len(runs)}",
+        )
+        if alike < len(runs):
+            report.notes.append(f"WRONG: {words}, {label}: ranks ended with different weights")
+    for words in dict.fromkeys(words for words, _ in found):
+        for over, under in ((GLOO, DLCP), (DLCP, BOUNDED), (GLOO, BOUNDED)):
+            pairs = zip(found[words, over.label], found[words, under.label], strict=True)
+            ratio = Figure.of([median_s(a) / median_s(b) for a, b in pairs])
+            report.bars.append(Bar(f"{words}: p50, {over.label} / {under.label}", 1.0, None, ratio))
+            tail = Figure.of([tails[words, over.label] / tails[words, under.label]])
+            report.bars.append(Bar(f"{words}: p99, {over.label} / {under.label}", 1.0, None, tail))
+    return report
+
+
+def slowest_s(steps: list[Steps]) -> list[float]:
+    """What each step took: the time of its slowest rank."""
+    return [max(times_s) for times_s in zip(*(rank.times_s for rank in steps), strict=True)]
+
+
+def median_s(steps: list[Steps]) -> float:
+    """Of one world's steps."""
+    return statistics.median(slowest_s(steps))
+
+
+def _median_s(runs: list[list[Steps]], scale: float) -> Figure:
+    return Figure.of([scale * median_s(steps) for steps in runs])
+
+
+# --- on every rank --------------------------------------------------------------------------------------------
+
+
+def train(steps: int, bounded: bool) -> Steps:
+    """So many steps after a few that lay out the buckets."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(1)
+    layers: list[nn.Module] = []
+    for _ in range(LAYERS):
+        linear = nn.Linear(WIDTH, WIDTH)
+        nn.init.kaiming_normal_(linear.weight)
+        layers += [linear, nn.ReLU()]
+    model = nn.Sequential(*layers[:-1])
+    replica = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB)
+    state = None
+    if bounded:
+        from dlcp.torch import GradientState, gradient_hook
+
+        state = GradientState(model, loss_budget=LOSS_BUDGET)
+        replica.register_comm_hook(state, gradient_hook)
+    optimizer = torch.optim.SGD(replica.parameters(), lr=0.03, momentum=0.9)
+    # Points around so many centres, the same on all ranks; each rank draws its own.
+    centres = 0.3 * torch.randn(KINDS, WIDTH)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    times_s, last_loss = [], 0.0
+    # DDP lays its buckets out anew after the first step.
+    for step in range(3 + steps):
+        kinds = torch.randint(KINDS, (BATCH,), generator=generator)
+        batch = centres[kinds] + 0.3 * torch.randn(BATCH, WIDTH, generator=generator)
+        start_s = time.perf_counter()
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(replica(batch), kinds)
+        loss.backward()
+        optimizer.step()
+        last_loss = float(loss.detach())
+        if step >= 3:
+            times_s.append(time.perf_counter() - start_s)
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    report = state.report() if state is not None else {}
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Steps(parameters, times_s, last_loss, digest.hexdigest(), report)
