@@ -1,5 +1,7 @@
 #include "engine/outgoing_message.hpp"
 
+#include <array>
+
 namespace dlcp {
 
 void OutgoingMessage::cut(std::uint16_t block_bytes) {
@@ -11,7 +13,8 @@ void OutgoingMessage::cut(std::uint16_t block_bytes) {
             std::count(importance_.begin(), importance_.end(), wire::importance_critical));
     first_pass_left_ = blocks_;
     critical_left_ = critical_blocks_;
-    cursor_ = critical_left_ > 0 ? next_with(true, 0) : next_with(false, 0);
+    order_droppable();
+    cursor_ = critical_left_ > 0 ? next_with(true, 0) : next_droppable(0);
     acked_.reset(blocks_);
     lost_critical_.reset(critical_blocks_ > 0 ? blocks_ : 0);
     lost_droppable_.reset(critical_blocks_ < blocks_ ? blocks_ : 0);
@@ -55,6 +58,30 @@ std::uint32_t OutgoingMessage::next_with(bool critical, std::uint32_t from) cons
     return from;
 }
 
+void OutgoingMessage::order_droppable() {
+    droppable_order_.clear();
+    droppable_sent_ = 0;
+    if (deadline == 0 || gated || critical_blocks_ == blocks_) return;
+    // A counting sort by importance, most important first; equal ones stay in their order.
+    std::array<std::uint32_t, wire::importance_critical + 1> at{};
+    for (const std::uint8_t each : importance_) ++at[wire::importance_critical - each];
+    std::uint32_t sum = 0;
+    for (std::uint32_t i = 0; i < at.size(); ++i) {
+        const std::uint32_t count = i == 0 ? 0 : at[i];  // the critical ones are not among them
+        at[i] = sum;
+        sum += count;
+    }
+    droppable_order_.resize(sum);
+    for (std::uint32_t block = 0; block < blocks_; ++block)
+        if (!critical(block)) droppable_order_[at[wire::importance_critical - importance_[block]]++] = block;
+}
+
+// The next droppable block of the first pass; `from`: at or after it, if their order is that of the message.
+std::uint32_t OutgoingMessage::next_droppable(std::uint32_t from) {
+    if (droppable_order_.empty()) return next_with(false, from);
+    return droppable_sent_ < droppable_order_.size() ? droppable_order_[droppable_sent_++] : blocks_;
+}
+
 OutgoingMessage::Next OutgoingMessage::peek() {
     if (lost_critical_blocks_ > 0) return {lost_critical_.find(0), true, true};
     if (gated && first_pass_ready() > 0) {
@@ -94,9 +121,9 @@ void OutgoingMessage::take(const Next& next) {
         return;
     }
     if (next.critical && critical_left_ == 0)
-        cursor_ = first_pass_left_ > 0 ? next_with(false, 0) : 0;
+        cursor_ = first_pass_left_ > 0 ? next_droppable(0) : 0;
     else
-        cursor_ = next_with(next.critical, cursor_ + 1);
+        cursor_ = next.critical ? next_with(true, cursor_ + 1) : next_droppable(cursor_ + 1);
 }
 
 void OutgoingMessage::on_acked(std::uint32_t block) {

@@ -1,7 +1,8 @@
 // One message on its way out: what has been sent, what is lost, and which block leaves next.
 //
 // Order of blocks: lost critical ones, then the first pass (critical blocks, then droppable ones, so that the tail
-// of a message is always droppable), then lost droppable ones, most important first, while more of them are missing
+// of a message is always droppable; with a deadline the most important of these first, since what comes last may come
+// too late), then lost droppable ones, most important first, while more of them are missing
 // than the budget allows. Invariant: a block that is acknowledged is in no lost set.
 // It does not decide when the message is over: the receiver does.
 #pragma once
@@ -123,6 +124,8 @@ private:
     }
     void cut(std::uint16_t block_bytes);
     std::uint32_t next_with(bool critical, std::uint32_t from) const;
+    void order_droppable();
+    std::uint32_t next_droppable(std::uint32_t from);
     // Blocks of the first pass that may leave now.
     std::uint32_t first_pass_ready() const {
         const std::uint32_t ready =
@@ -142,6 +145,9 @@ private:
     std::uint32_t first_pass_left_ = 0;  // blocks not sent yet
     std::uint32_t critical_left_ = 0;    // of these, critical ones
     std::uint32_t cursor_ = 0;           // next block of the half of the first pass that is under way
+    // With a deadline, and not gated: the droppable blocks in the order of the first pass.
+    std::vector<std::uint32_t> droppable_order_;
+    std::uint32_t droppable_sent_ = 0;
     // Gated: released and not sent yet, in the order of release.
     RingQueue<std::uint32_t> ready_critical_;
     RingQueue<std::uint32_t> ready_droppable_;
