@@ -1,4 +1,4 @@
-"""Random worlds, of messages and of collectives: many seeds of dlcp_property, and one seed, one trace."""
+"""Random worlds, of messages, collectives and lossy ones: many seeds of dlcp_property, and one seed, one trace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,16 @@ def test_property_random_collectives_hold(run: Run) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("mode", [[], ["--collectives"]], ids=["messages", "collectives"])
+@pytest.mark.timeout(300)
+def test_property_random_gradients_hold(run: Run) -> None:
+    """Mass, budgets and equal bits of bounded collectives, in a thousand random worlds that lose."""
+    result = run("--gradients", "--seeds", "1000")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    "mode", [[], ["--collectives"], ["--gradients"]], ids=["messages", "collectives", "gradients"]
+)
 def test_property_same_seeds_same_trace(run: Run, mode: list[str]) -> None:
     once, twice = (run(*mode, "--seeds", "100", "--first", "20001", "--hash") for _ in range(2))
     assert once.returncode == 0, once.stdout

@@ -10,6 +10,42 @@
 #include "support/native/schedule_vectors.hpp"
 
 namespace dlcp::test {
+
+EndpointConfig random_config(Dice& dice) {
+    EndpointConfig config;
+    config.max_datagram_bytes = dice.pick<std::uint16_t>({576, 600, 1000, 1472, 1472, 1472, 8972});
+    config.paths = static_cast<std::uint16_t>(dice.between(1, 8));
+    config.run_packets = dice.pick<std::uint16_t>({1, 4, 16, 64});
+    config.congestion = dice.pick({CongestionAlgorithm::window, CongestionAlgorithm::window,
+                                   CongestionAlgorithm::line_rate, CongestionAlgorithm::credit});
+    config.target_delay = milliseconds(1);
+    config.initial_window = Bytes{dice.pick<std::uint64_t>({9200, 65'536})};
+    if (config.congestion != CongestionAlgorithm::window || dice.chance(0.3))
+        config.line_rate = Rate{dice.pick<std::uint64_t>({1'000'000'000, 100'000'000'000})};
+    config.receive_buffer = Bytes{dice.pick<std::uint64_t>({65'536, 2 << 20})};
+    config.initial_rtt = dice.pick({microseconds(200), milliseconds(5)});
+    config.max_rto = dice.pick({milliseconds(5), milliseconds(20)});
+    config.peer_timeout = seconds(2);
+    config.max_unexpected = Bytes{dice.pick<std::uint64_t>({0, 2048, 20'000, 64 << 20, 64 << 20})};
+    config.max_unexpected_message = Bytes{dice.pick<std::uint64_t>({0, 1000, 64 << 10, 64 << 20})};
+    return config;
+}
+
+std::uint32_t random_elements(Dice& dice, std::uint32_t width, std::uint32_t datagram_bytes, bool small) {
+    const double kind = dice.unit();
+    if (kind < 0.08) return 0;
+    if (kind < 0.18) return 1;
+    if (small || kind < 0.45) return static_cast<std::uint32_t>(dice.below(600 / width + 2));
+    if (kind < 0.65) {  // about a number of blocks
+        const std::uint64_t about = dice.between(1, 4) * (datagram_bytes - 80u) / width;
+        return static_cast<std::uint32_t>(about + dice.below(9) - 4);
+    }
+    if (kind < 0.95) return static_cast<std::uint32_t>(dice.below(20'000 / width));
+    // Longer than what leaves from a copy, rarely: it takes long.
+    const std::uint64_t longest = kind < 0.985 ? 60'000 : 300'000;
+    return static_cast<std::uint32_t>((longest - dice.below(20'000)) / width);
+}
+
 namespace {
 
 const std::vector<ScheduleSet>& schedules() {
@@ -67,26 +103,6 @@ struct CollectiveScenario {
     Duration patience;
 };
 
-EndpointConfig random_config(Dice& dice) {
-    EndpointConfig config;
-    config.max_datagram_bytes = dice.pick<std::uint16_t>({576, 600, 1000, 1472, 1472, 1472, 8972});
-    config.paths = static_cast<std::uint16_t>(dice.between(1, 8));
-    config.run_packets = dice.pick<std::uint16_t>({1, 4, 16, 64});
-    config.congestion = dice.pick({CongestionAlgorithm::window, CongestionAlgorithm::window,
-                                   CongestionAlgorithm::line_rate, CongestionAlgorithm::credit});
-    config.target_delay = milliseconds(1);
-    config.initial_window = Bytes{dice.pick<std::uint64_t>({9200, 65'536})};
-    if (config.congestion != CongestionAlgorithm::window || dice.chance(0.3))
-        config.line_rate = Rate{dice.pick<std::uint64_t>({1'000'000'000, 100'000'000'000})};
-    config.receive_buffer = Bytes{dice.pick<std::uint64_t>({65'536, 2 << 20})};
-    config.initial_rtt = dice.pick({microseconds(200), milliseconds(5)});
-    config.max_rto = dice.pick({milliseconds(5), milliseconds(20)});
-    config.peer_timeout = seconds(2);
-    config.max_unexpected = Bytes{dice.pick<std::uint64_t>({0, 2048, 20'000, 64 << 20, 64 << 20})};
-    config.max_unexpected_message = Bytes{dice.pick<std::uint64_t>({0, 1000, 64 << 10, 64 << 20})};
-    return config;
-}
-
 void random_network(Dice& dice, CollectiveScenario& s, bool harsh) {
     s.way.delay = dice.pick({microseconds(1), microseconds(20), microseconds(200), milliseconds(2)});
     if (dice.chance(0.5)) s.way.jitter = s.way.delay / 2 + microseconds(5);
@@ -103,21 +119,6 @@ void random_network(Dice& dice, CollectiveScenario& s, bool harsh) {
         s.way.reorder_delay = dice.pick({microseconds(20), microseconds(300), milliseconds(3)});
     }
     if (dice.chance(0.3)) s.way.duplicate_ratio = dice.unit() * 0.2;
-}
-
-std::uint32_t random_elements(Dice& dice, std::uint32_t width, std::uint32_t datagram_bytes, bool small) {
-    const double kind = dice.unit();
-    if (kind < 0.08) return 0;
-    if (kind < 0.18) return 1;
-    if (small || kind < 0.45) return static_cast<std::uint32_t>(dice.below(600 / width + 2));
-    if (kind < 0.65) {  // about a number of blocks
-        const std::uint64_t about = dice.between(1, 4) * (datagram_bytes - 80u) / width;
-        return static_cast<std::uint32_t>(about + dice.below(9) - 4);
-    }
-    if (kind < 0.95) return static_cast<std::uint32_t>(dice.below(20'000 / width));
-    // Longer than what leaves from a copy, rarely: it takes long.
-    const std::uint64_t longest = kind < 0.985 ? 60'000 : 300'000;
-    return static_cast<std::uint32_t>((longest - dice.below(20'000)) / width);
 }
 
 CollectivePlan random_collective(Dice& dice, const CollectiveScenario& s, std::uint32_t group,

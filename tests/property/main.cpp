@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "collectives.hpp"
+#include "gradients.hpp"
 #include "scenario.hpp"
 #include "table.hpp"
 
@@ -29,11 +30,12 @@ constexpr std::uint64_t other_network_every =
     8;  // … of which one is run on another network, to compare its results
 
 const char* usage =
-    "usage: dlcp_property [--collectives] [--seeds N] [--first S] [--jobs J] [--progress]\n"
-    "       dlcp_property [--collectives] --seed S [--trace] [--hash]\n"
+    "usage: dlcp_property [--collectives | --gradients] [--seeds N] [--first S] [--jobs J] [--progress]\n"
+    "       dlcp_property [--collectives | --gradients] --seed S [--trace] [--hash]\n"
     "       dlcp_property --table\n"
     "\n"
     "  --collectives  of collectives; otherwise of messages\n"
+    "  --gradients    of collectives that may lose, among others that may not\n"
     "  --seeds N   run N random scenarios (default 1000), seeds S, S+1, …\n"
     "  --first S   the first seed (default 1)\n"
     "  --jobs J    processes (default: one per core)\n"
@@ -53,16 +55,32 @@ struct Shared {
 };
 
 // What is run: set once, before anything starts.
-bool collectives = false;
+enum class Worlds { messages, collectives, gradients };
+Worlds worlds = Worlds::messages;
+
+const char* word_of(Worlds what) {
+    switch (what) {
+        case Worlds::messages: return "";
+        case Worlds::collectives: return "--collectives ";
+        case Worlds::gradients: return "--gradients ";
+    }
+    return "";
+}
+
+// On the network that another seed draws. The results of collectives must not depend on it.
+Verdict run_on_network(std::uint64_t seed, std::uint64_t network_seed, std::FILE* trace) {
+    if (worlds == Worlds::collectives) return dlcp::test::run_collectives(seed, network_seed, trace);
+    return dlcp::test::run_gradients(seed, network_seed, trace);
+}
 
 Verdict run_seed(std::uint64_t seed, std::FILE* trace) {
-    if (collectives) return dlcp::test::run_collectives(seed, trace);
+    if (worlds != Worlds::messages) return run_on_network(seed, seed, trace);
     return dlcp::test::run(dlcp::test::make_scenario(seed), trace);
 }
 
 void report_failure(std::uint64_t seed, const std::string& what) {
     std::printf("FAILED seed %" PRIu64 ": %s\n  replay: dlcp_property %s--seed %" PRIu64 " --trace\n", seed,
-                what.c_str(), collectives ? "--collectives " : "", seed);
+                what.c_str(), word_of(worlds), seed);
     std::fflush(stdout);
 }
 
@@ -79,8 +97,8 @@ void run_share(std::uint64_t first, std::uint64_t last, std::uint64_t stride, Sh
                 ++shared.failures;
                 report_failure(seed, "the second run went another way than the first");
             }
-        } else if (collectives && seed % other_network_every == 0 && verdict.all_done) {
-            const Verdict other = dlcp::test::run_collectives(seed, ~seed, nullptr);
+        } else if (worlds != Worlds::messages && seed % other_network_every == 0 && verdict.all_done) {
+            const Verdict other = run_on_network(seed, ~seed, nullptr);
             if (!other.failure.empty() || other.result_hash != verdict.result_hash) {
                 ++shared.failures;
                 report_failure(seed, "packets that move otherwise give another result: " + other.failure);
@@ -203,7 +221,9 @@ int main(int argc, char** argv) {
         } else if (word == "--hash") {
             hash = true;
         } else if (word == "--collectives") {
-            collectives = true;
+            worlds = Worlds::collectives;
+        } else if (word == "--gradients") {
+            worlds = Worlds::gradients;
         } else if (word == "--table") {
             table = true;
         } else {

@@ -17,13 +17,16 @@ using Messages = std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t
 class SlowRank {
 public:
     SlowRank(const RankPlan& plan, RankMemory& memory) : schedule_(*plan.schedule), memory_(memory) {
-        for (const Chunk like : schedule_.scratch()) scratch_.emplace_back(bytes_of(like).size());
+        for (const Chunk like : schedule_.scratch()) {
+            scratch_.emplace_back(bytes_of(like).size());
+            absent_.emplace_back(bytes_of(like).size());
+        }
     }
 
     bool over() const { return next_ == schedule_.steps().size(); }
 
     // Runs as far as it gets. False: not a single operation.
-    bool run(DataType type, ReduceOp op, std::uint32_t average_over, Messages& messages) {
+    bool run(DataType type, ReduceOp op, std::uint32_t average_over, Messages& messages, const Losses& losses) {
         const std::size_t first = next_;
         for (; !over(); ++next_) {
             const Schedule::Step& step = schedule_.steps()[next_];
@@ -37,6 +40,8 @@ public:
                 const auto found = messages.find({step.peer, schedule_.rank(), step.message});
                 if (found == messages.end()) break;
                 terms.push_back(std::move(found->second));
+                if (const auto lost = losses.missing.find(found->first); lost != losses.missing.end())
+                    lose(step, lost->second, terms.back());
                 messages.erase(found);
             }
             Message& target = bytes_of(step.target);
@@ -46,7 +51,9 @@ public:
             Message sum = std::move(terms.front());
             for (std::size_t i = 1; i < terms.size(); ++i)
                 find_reduce(type, op, Variant::portable)(sum.data(), sum.data(), terms[i].data(), count);
-            if (step.final && average_over > 1)
+            if (step.final && losses.rescale)
+                rescale(step, type, average_over, sum);
+            else if (step.final && average_over > 1)
                 find_average(type, Variant::portable)(sum.data(), count, average_over);
             target = std::move(sum);
         }
@@ -54,6 +61,34 @@ public:
     }
 
 private:
+    void lose(const Schedule::Step& step, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranges,
+              Message& message) {
+        if (!step.lossy || step.target.space != Space::scratch)
+            throw std::logic_error("what may not lose has lost");
+        for (const auto& [first, end] : ranges) {
+            for (std::uint32_t at = first; at < end; ++at) {
+                message[at] = 0;
+                absent_[step.target.index][at] = true;
+            }
+        }
+    }
+
+    // Element by element.
+    void rescale(const Schedule::Step& step, DataType type, std::uint32_t average_over, Message& sum) const {
+        const std::size_t width = element_bytes(type);
+        const auto all = static_cast<std::uint32_t>(step.operands.size());
+        for (std::size_t at = 0; at < sum.size(); at += width) {
+            std::uint32_t came = 0;
+            for (const auto& operand : step.operands)
+                came += operand.chunk.space != Space::scratch || !absent_[operand.chunk.index][at];
+            if (average_over > 0)
+                find_average(type, Variant::portable)(sum.data() + at, 1, came);
+            else if (came < all)
+                find_multiply(type, Variant::portable)(sum.data() + at, sum.data() + at, 1,
+                                                       static_cast<double>(all) / came);
+        }
+    }
+
     std::vector<std::uint8_t>& bytes_of(Chunk chunk) {
         if (chunk.space == Space::scratch) return scratch_[chunk.index];
         if (memory_.in_place && chunk.space == Space::input && chunk.index == memory_.in_place->first)
@@ -64,13 +99,14 @@ private:
     const Schedule& schedule_;
     RankMemory& memory_;
     std::vector<Message> scratch_;
+    std::vector<std::vector<bool>> absent_;  // by scratch chunk and byte
     std::size_t next_ = 0;
 };
 
 }  // namespace
 
 void run_slowly(const ScheduleSet& set, DataType type, ReduceOp op, std::uint32_t average_over,
-                std::vector<RankMemory>& memory) {
+                std::vector<RankMemory>& memory, const Losses& losses) {
     Messages messages;
     std::deque<SlowRank> ranks;
     for (std::size_t i = 0; i < set.ranks.size(); ++i) ranks.emplace_back(set.ranks[i], memory[i]);
@@ -81,7 +117,7 @@ void run_slowly(const ScheduleSet& set, DataType type, ReduceOp op, std::uint32_
         moved = false;
         over = true;
         for (SlowRank& rank : ranks) {
-            if (!rank.over()) moved |= rank.run(type, op, average_over, messages);
+            if (!rank.over()) moved |= rank.run(type, op, average_over, messages, losses);
             over &= rank.over();
         }
     }

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,8 +24,18 @@ struct RankMemory {
     std::optional<std::pair<std::uint32_t, std::uint32_t>> in_place;
 };
 
+// What of lossy messages did not come: it counts as zero. `rescale`: a result is divided by what came of it, or, if it is
+// not an average, made what it would be of as many contributions as there are ranks.
+struct Losses {
+    // From, to, number; first byte and end of what is missing.
+    std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>,
+             std::vector<std::pair<std::uint32_t, std::uint32_t>>>
+        missing;
+    bool rescale = false;
+};
+
 // `ranks`: before, and then after. Throws std::logic_error: the schedules wait for each other in a circle.
 void run_slowly(const ScheduleSet& set, DataType type, ReduceOp op, std::uint32_t average_over,
-                std::vector<RankMemory>& ranks);
+                std::vector<RankMemory>& ranks, const Losses& losses = {});
 
 }  // namespace dlcp::test

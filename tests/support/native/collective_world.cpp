@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "support/native/collective_loss.hpp"
+
 namespace dlcp::test {
 namespace {
 
@@ -211,6 +213,36 @@ const std::vector<RankMemory>& CollectiveWorld::expected(std::size_t index) {
     return found->second;
 }
 
+LossJudge& CollectiveWorld::losses_of(std::size_t index) {
+    std::unique_ptr<LossJudge>& judge = lossy_[index];
+    if (!judge) judge = std::make_unique<LossJudge>(collectives_[index]);
+    return *judge;
+}
+
+// Of each message that may lose, by blocks as they are cut now.
+void CollectiveWorld::choose_importance(Operation& operation) {
+    const CollectivePlan& plan = collectives_[operation.plan];
+    const RankLoss& rules = plan.loss->ranks[operation.member];
+    const Group& group = groups_[operation.group];
+    const Endpoint& endpoint = *hosts_[operation.host].endpoint;
+    Dice dice(scatter(seed_ + 55) + operation.plan * 64 + operation.member);
+    operation.importance.resize(group.members.size());
+    operation.block_bytes.resize(group.members.size());
+    for (const Schedule::Step& step : plan.set->ranks[operation.member].schedule->steps()) {
+        if (step.kind != ScheduleOp::Kind::send || !step.lossy || rules.all_critical) continue;
+        const std::uint32_t part = plan.set->ranks[operation.member].input_parts[step.operands[0].chunk.index];
+        const auto bytes = static_cast<std::uint32_t>(plan.part_elements[part] * element_bytes(plan.type));
+        const std::uint16_t block_bytes = endpoint.block_bytes(*endpoint.find_peer(group.members[step.peer]));
+        operation.block_bytes[step.peer] = block_bytes;
+        if (bytes == 0) continue;
+        std::vector<std::uint8_t>& importance = operation.importance[step.peer];
+        for (std::uint32_t left = wire::block_count(bytes, block_bytes); left > 0; --left)
+            importance.push_back(dice.chance(rules.critical_ratio)
+                                     ? wire::importance_critical
+                                     : static_cast<std::uint8_t>(dice.below(wire::importance_critical)));
+    }
+}
+
 std::vector<std::uint8_t> CollectiveWorld::message_content(std::size_t index) const {
     return random_chunk(scatter(seed_ + 77) + index, DataType::u8, messages_[index].bytes);
 }
@@ -283,6 +315,18 @@ std::size_t CollectiveWorld::start_collective(std::size_t index, std::uint32_t m
     command.average_over = plan.average_over;
     command.traffic_class = plan.traffic_class;
     command.timeout = deviation.timeout.value_or(plan.timeout);
+    LossRules loss;
+    std::vector<std::span<const std::uint8_t>> importance;
+    if (plan.loss) {
+        choose_importance(operation);
+        const RankLoss& rules = plan.loss->ranks[member];
+        importance.assign(operation.importance.begin(), operation.importance.end());
+        loss.loss_ratio = rules.loss_ratio;
+        loss.deadline = rules.deadline;
+        loss.rescale = plan.loss->rescale;
+        if (!rules.all_critical) loss.importance = importance;
+        command.loss = &loss;
+    }
     begin(operations_.size() - 1, host.executor->start(now(), command));
     return operations_.size() - 1;
 }
@@ -540,6 +584,9 @@ void CollectiveWorld::take_over(std::uint32_t rank) {
 void CollectiveWorld::judge(Operation& operation) {
     const CollectiveResult& result = operation.result;
     judge_memory(operation);
+    const bool may_lose = operation.kind == Operation::Kind::collective && collectives_[operation.plan].loss;
+    if (!result.abandoned.empty() && !may_lose)
+        return fail(describe(operation) + ": says that something was given up, of what may not lose");
     if (result.waited != operation.over - operation.started)
         fail(describe(operation) + format(": says it waited %" PRId64 " ns", result.waited.value));
     if (result.error != CollectiveError::none) {
@@ -560,11 +607,19 @@ void CollectiveWorld::judge(Operation& operation) {
         if (step.kind == ScheduleOp::Kind::send) sent += bytes_of(step.operands[0].chunk);
         if (step.kind == ScheduleOp::Kind::receive) received += bytes_of(step.target);
     }
+    for (const CollectiveResult::Abandoned& each : result.abandoned)
+        if (!each.sent) received -= each.abandoned_bytes;
     if (result.sent_bytes != sent || result.received_bytes != received)
         return fail(describe(operation) + format(": says %" PRIu64 " bytes sent, %" PRIu64
                                                  " received; the schedule has %" PRIu64 ", %" PRIu64,
                                                  result.sent_bytes, result.received_bytes, sent, received));
-    if (plan.is_virtual || operation.deviation.more_elements != 0 || !contents_judged) return;
+    if (operation.deviation.more_elements != 0 || !contents_judged) return;
+    if (plan.loss) {
+        if (const std::string wrong = losses_of(operation.plan).take(operation); !wrong.empty())
+            fail(describe(operation) + ": " + wrong);
+        return;
+    }
+    if (plan.is_virtual) return;
     const RankMemory& wanted = expected(operation.plan)[operation.member];
     std::uint64_t hash = scatter(operation.plan * 64 + operation.member);
     for (std::size_t i = 0; i < operation.output.size(); ++i) {
@@ -620,6 +675,9 @@ void CollectiveWorld::judge_message(const Operation& operation) {
 }
 
 void CollectiveWorld::finish() {
+    for (const auto& [plan, judge] : lossy_)
+        if (const std::string wrong = judge->judge(contents(plan)); !wrong.empty())
+            fail(collectives_[plan].set->name + format(", sequence %u: ", collectives_[plan].sequence) + wrong);
     for (const Operation& operation : operations_) {
         if (operation.phase != Operation::Phase::over) continue;
         if (std::any_of(operation.arena.begin(), operation.arena.end(),

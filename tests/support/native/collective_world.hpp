@@ -2,7 +2,9 @@
 //
 // The world drives each endpoint and its executor exactly as a host does. What is checked, always:
 //
-//   results    the bits are those of a slow sequential run of the same schedules (collective_oracle.hpp)
+//   results    the bits are those of a slow sequential run of the same schedules (collective_oracle.hpp), which loses
+//              what the owners of bounded results say was given up
+//   losses     what was given up is known alike at both ends, allowed, and missing from the sum (collective_loss.hpp)
 //   memory     input is never written; nothing outside the chunks is; from the moment an operation is over nothing
 //              of it is read or written, by an executor or by a packet on its way
 //   endings    every operation is answered once, by the executor that it was given to; an error only if `errors_allowed`
@@ -31,6 +33,19 @@
 
 namespace dlcp::test {
 
+// How one rank may lose of what it sends in a bounded collective.
+struct RankLoss {
+    double loss_ratio = 0.0;
+    double critical_ratio = 0.0;  // of its blocks
+    Duration deadline{0};
+    bool all_critical = false;  // it does not say how important its blocks are
+};
+
+struct LossPlan {
+    bool rescale = false;
+    std::vector<RankLoss> ranks;  // by member
+};
+
 // What all members of a group call under one sequence number.
 struct CollectivePlan {
     std::uint32_t group = 0;  // index into the world's groups
@@ -45,6 +60,7 @@ struct CollectivePlan {
     Duration timeout{-1};
     bool in_place = false;    // where the collective allows it
     bool is_virtual = false;  // lengths only
+    std::optional<LossPlan> loss = {};
 };
 
 // How one rank's call differs from the plan.
@@ -97,7 +113,12 @@ struct Operation {
     std::vector<std::uint8_t> at_start;
     std::vector<Place> input, output;
     std::vector<std::uint8_t> written;  // per byte of the arena: may be written
+    // Of what it may lose, by member: blocks as cut at the start, and how important they are; empty: all critical.
+    std::vector<std::vector<std::uint8_t>> importance;
+    std::vector<std::uint16_t> block_bytes;
 };
+
+class LossJudge;
 
 class CollectiveWorld {
 public:
@@ -198,9 +219,11 @@ private:
     void begin(std::size_t operation, CollectiveId id);
     void connect(Host& host, std::uint32_t rank);
     void lay_out(Operation& operation, const RankMemory& memory);
+    void choose_importance(Operation& operation);
     std::vector<RankMemory> contents(std::size_t plan) const;
     std::vector<std::uint8_t> message_content(std::size_t plan) const;
     const std::vector<RankMemory>& expected(std::size_t plan);
+    LossJudge& losses_of(std::size_t plan);
     void mix(std::uint64_t word);
     void log(const char* format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -212,9 +235,10 @@ private:
     std::vector<CollectivePlan> collectives_;
     std::vector<MessagePlan> messages_;
     std::vector<Operation> operations_;
-    std::vector<bool> taken_;                                // by message plan: a receive has had its bytes
-    std::map<std::size_t, std::vector<RankMemory>> wanted_;  // by collective plan
-    std::map<const std::uint8_t*, std::size_t> arenas_;      // by first byte, to the operation
+    std::vector<bool> taken_;                                  // by message plan: a receive has had its bytes
+    std::map<std::size_t, std::vector<RankMemory>> wanted_;    // by collective plan
+    std::map<std::size_t, std::unique_ptr<LossJudge>> lossy_;  // by collective plan
+    std::map<const std::uint8_t*, std::size_t> arenas_;        // by first byte, to the operation
     std::uint64_t steps_ = 0;
     std::uint64_t steps_now_ = 0;
     std::uint32_t check_every_ = 1;
