@@ -33,8 +33,17 @@ from dlcp.torch.gradient import residual_state
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import ResidualRule
 from dlcp.torch.gradient.residual_report import Account, ResidualReport
-from dlcp.torch.gradient.residual_store import OFFSET_BITS, Batch, Names, Place, Store, split, square_of
-from dlcp.torch.gradient.runs import Indices, add, gather, intersect, merged, starts
+from dlcp.torch.gradient.residual_store import (
+    OFFSET_BITS,
+    Batch,
+    Names,
+    Place,
+    Spares,
+    Store,
+    split,
+    square_of,
+)
+from dlcp.torch.gradient.runs import Indices, add, distinct, gather, intersect, merged, starts
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -74,6 +83,7 @@ class ResidualMemory:
         self.rule = rule
         self._lock = threading.Lock()
         self._names = Names()
+        self._spares = Spares()
         self._kept = Store()
         # What add_to took in this step, to be told apart from the step's own gradient when it is given up again.
         self._taken = Store()
@@ -147,8 +157,11 @@ class ResidualMemory:
             if (address[1:] < address[:-1]).any():
                 order = np.argsort(address)
                 address, at, count = address[order], at[order], count[order]
-            values = gather(buffer, at, count)
-            values = values.to(torch.float64 if values.dtype == torch.float64 else torch.float32)
+            wide = torch.float64 if buffer.dtype == torch.float64 else torch.float32
+            out = None
+            if buffer.device.type == "cpu" and buffer.dtype == wide:
+                out = self._spares.take(int(count.sum()), wide)
+            values = gather(buffer, at, count, out).to(wide)
             self._kept.put(self._batch_of(values, address, count, place, buffer.element_size()))
 
     def end_step(self, applied: bool = True) -> None:
@@ -156,6 +169,7 @@ class ResidualMemory:
         with self._lock:
             if applied:
                 batches = [aged for batch in self._kept if (aged := self._aged(batch)) is not None]
+                self._spares.refill(self._taken)
                 self._total += self._step
                 self._last = self._step
             else:
@@ -328,7 +342,7 @@ def _ages(address: Indices, count: Indices, taken: Iterable[Batch]) -> tuple[Ind
         if not len(both.begin):
             continue
         end = address + count
-        begin = np.unique(np.concatenate((address, both.begin, both.end)))
+        begin = distinct(np.sort(np.concatenate((address, both.begin, both.end))))
         run = np.searchsorted(address, begin, "right") - 1
         # Where a run ends and none begins, no run is cut.
         inside = begin < end[run]

@@ -49,9 +49,9 @@ def reshard(
     """The states of `size` ranks made from those of len(states) ranks, in the order of ranks.
 
     What rank i kept goes to rank i mod `size`, where it adds up with what others left there; ranks beyond the old
-    number begin with nothing. With `average` gradients are divided by the number of ranks, so values are multiplied by new
-    number / old: whatever arrives then has the weight in an average of `size` that it would have had in the old one.
-    Sums stay as they are. Saved are tensors of their own.
+    number begin with nothing. With `average` gradients are divided by the number of ranks, so values are multiplied by
+    new number / old: whatever arrives then has the weight in an average of `size` that it would have had before. Sums
+    stay as they are. Saved are tensors of their own.
 
     `rename`: the name that a parameter has now; None of a name: it is gone, and what was kept of it is left out,
     uncounted. How buffers or shards of parameters are cut plays no part: states know parameters and offsets alone.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.runs import Indices, gather, intersect, starts
+from dlcp.torch.gradient.runs import Indices, distinct, gather, intersect, starts
 
 # A parameter of 2^40 elements fits no machine; 2^23 names fit the numbers.
 OFFSET_BITS = 40
@@ -64,7 +64,7 @@ class Batch:
 
     def names(self) -> NDArray[np.int64]:
         """Numbers of the parameters, each once."""
-        return np.unique(self.begin >> OFFSET_BITS)
+        return distinct(self.begin >> OFFSET_BITS)
 
     def part(self, runs: Indices, begin: Indices, end: Indices) -> Batch | None:
         """Stretches of runs as a batch of their own; None if there are none. Ascending and apart."""
@@ -96,6 +96,31 @@ def square_of(values: Tensor) -> float:
     """Sum of squares; not finite if a value is not, or if it is beyond what the type's squares can hold."""
     square = float(torch.dot(values, values))
     return square if math.isfinite(square) else float(values.double().square().sum())
+
+
+class Spares:
+    """Memory of batches that are gone, for those to come: fresh memory costs more in page faults than the copy into it.
+
+    Of a CPU alone; torch keeps that of other devices itself. Holds what the last step gave back, no more.
+    """
+
+    def __init__(self) -> None:
+        self._tensors: list[Tensor] = []
+
+    def refill(self, batches: Iterable[Batch]) -> None:
+        """In place of what is left, the values of batches that nobody will read again."""
+        self._tensors = [batch.values for batch in batches if batch.values.device.type == "cpu"]
+
+    def take(self, elements: int, dtype: torch.dtype) -> Tensor:
+        """Memory for so many values on the CPU, fresh if there is none that would be used to a half."""
+        for index, tensor in enumerate(self._tensors):
+            # What a batch kept before is the storage's size, of which its values may be a part.
+            whole = tensor.untyped_storage().nbytes() // tensor.element_size()
+            if tensor.dtype == dtype and elements <= whole <= 2 * elements:
+                del self._tensors[index]
+                return tensor.as_strided((elements,), (1,), 0)
+        # An eighth more, since the next step gives up about as much, seldom just as much.
+        return torch.empty(elements + elements // 8, dtype=dtype)[:elements]
 
 
 class Place(NamedTuple):
