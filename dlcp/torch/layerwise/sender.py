@@ -1,0 +1,186 @@
+"""Drives an order over a communicator: starts the slices that it gives, and knows which layers are in.
+
+All numbers of a step are reserved at its start, so that ranks may start slices in different orders. Slices finish on
+the endpoint's callback thread, where an order that limits what is under way is told at once and what may leave then is
+started; a waiting thread drives the transport itself, as everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from dlcp.errors import CollectiveError, DlcpError
+from dlcp.torch.failures import for_torch
+from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
+from dlcp.transport.order import Order, Slice
+
+
+class Sender:
+    """One step after another: every layer is sent once, and waited for, before the next step's begin.
+
+    `types`: of the layers' elements. `algorithm`: of the all-reduce, None: by size. Errors are the transport's, also as
+    torch's; after the first one every call raises.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        order: Order,
+        types: Sequence[DataType],
+        algorithm: str | None = None,
+    ) -> None:
+        self._communicator = communicator
+        self._order = order
+        self._types = types
+        self._algorithm = algorithm
+        self._pieces = [0] * len(types)
+        for piece in order.slices:
+            self._pieces[piece.layer] += 1
+        self._lock = threading.RLock()
+        self._pumping = False
+        self._error: DlcpError | None = None
+        self._first: int | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._first = None
+        self._memory: list[torch.Tensor | None] = [None] * len(self._types)
+        self._labels = [""] * len(self._types)
+        # By layer: what is under way, by the slice's number; and how many slices are not over, started or not.
+        self._under_way: list[dict[int, tuple[Slice, Work]]] = [{} for _ in self._types]
+        self._left = list(self._pieces)
+
+    def check(self) -> None:
+        """Raises what the first failure was."""
+        with self._lock:
+            self._check()
+
+    def send(self, layer: int, memory: torch.Tensor, label: str) -> None:
+        """Averages the memory over all ranks, in place, when the order lets it go."""
+        with self._lock:
+            self._check()
+            self._open_step()
+            self._memory[layer] = memory
+            self._labels[layer] = label
+            self._order.handle_ready(layer)
+            self._pump()
+            self._check()
+
+    def agree(self, flags: torch.Tensor) -> Work:
+        """Makes each of the bytes the largest that a rank has. Once a step, after everything was sent."""
+        with self._lock:
+            self._check()
+            self._open_step()
+            assert self._first is not None
+            memory = Span(flags.data_ptr(), flags.nbytes)
+            try:
+                return self._communicator.all_reduce(
+                    memory,
+                    DataType.u8,
+                    Reduction.MAX,
+                    sequence=self._first + len(self._order.slices),
+                    traffic_class=6,
+                    keep=flags,
+                    label="which parameters have a gradient",
+                )
+            except DlcpError as error:
+                raise for_torch(error) from None
+
+    def is_in(self, layer: int) -> bool:
+        """Whether waiting for a layer would not block. Of one that was sent."""
+        with self._lock:
+            if self._error is not None:
+                return True
+            for piece, work in list(self._under_way[layer].values()):
+                if work.done():
+                    self._finish(piece, work)
+            return self._left[layer] == 0 or self._error is not None
+
+    def wait(self, layer: int) -> None:
+        """Blocks until a layer that was sent is averaged. Raises what it failed of."""
+        while True:
+            with self._lock:
+                self._check()
+                if self._left[layer] == 0:
+                    return
+                # While none of its slices is under way, others are, and what finishes lets the next one go.
+                piece, work = next(iter(self._under_way[layer].values()), None) or next(
+                    entry for entries in self._under_way for entry in entries.values()
+                )
+            # What it failed of is found there, and raised at the next turn.
+            with contextlib.suppress(CollectiveError):
+                work.wait()
+            with self._lock:
+                self._finish(piece, work)
+
+    def end_step(self) -> None:
+        """After the last layer was waited for: the next `send` begins another step."""
+        with self._lock:
+            assert self._order.idle, "every layer is waited for before the step ends"
+            self._begin()
+
+    # --- helpers, with the lock held --------------------------------------------------------------------------
+
+    def _open_step(self) -> None:
+        if self._first is None:
+            # One more for what is agreed on.
+            self._first = self._communicator.reserve(len(self._order.slices) + 1)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise for_torch(self._error)
+
+    def _pump(self) -> None:
+        """Starts whatever the order lets go. Called within itself, when a slice is over at once, it does nothing."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._error is None and (piece := self._order.poll_slice()) is not None:
+                self._start(piece)
+        except DlcpError as error:
+            self._error = error
+        finally:
+            self._pumping = False
+
+    def _start(self, piece: Slice) -> None:
+        memory = self._memory[piece.layer]
+        assert memory is not None
+        assert self._first is not None
+        work = self._communicator.all_reduce(
+            Span(memory.data_ptr() + piece.offset, piece.nbytes),
+            self._types[piece.layer],
+            Reduction.AVG,
+            algorithm=self._algorithm,
+            sequence=self._first + piece.number,
+            traffic_class=piece.traffic_class,
+            keep=memory,
+            label=self._labels[piece.layer],
+        )
+        self._under_way[piece.layer][piece.number] = (piece, work)
+        if self._order.limits_what_is_under_way:
+            work.add_done_callback(functools.partial(self._at_end, piece))
+
+    def _at_end(self, piece: Slice, work: Work) -> None:
+        """On the callback thread, or on the caller's if it was over at once."""
+        with self._lock:
+            self._finish(piece, work)
+
+    def _finish(self, piece: Slice, work: Work) -> None:
+        """A slice is over. Whoever finds it out first tells the order."""
+        known = self._under_way[piece.layer].get(piece.number)
+        if known is None or known[1] is not work:
+            return
+        error = work.exception()
+        if error is not None:
+            self._error = self._error or error
+            return
+        del self._under_way[piece.layer][piece.number]
+        self._left[piece.layer] -= 1
+        self._order.handle_finished(piece)
+        self._pump()
