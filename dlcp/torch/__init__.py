@@ -20,27 +20,52 @@ from dlcp.torch.registration import BACKEND_NAME, register
 
 if TYPE_CHECKING:
     from dlcp.torch.barriers import monitored_barrier
+    from dlcp.torch.gradient.context import gradients
+    from dlcp.torch.gradient.fsdp import BoundedReduceScatter, shard_gradients
+    from dlcp.torch.gradient.hook import gradient_hook
+    from dlcp.torch.gradient.options import GradientOptions, ResidualRule
+    from dlcp.torch.gradient.phase import PhaseRule
+    from dlcp.torch.gradient.replicas import ReplicaError
+    from dlcp.torch.gradient.state import GradientState
     from dlcp.torch.hooks import bfloat16_compress_hook, fp16_compress_hook
     from dlcp.torch.options import Options
     from dlcp.torch.process_group import ProcessGroup
 
 __all__ = [
     "BACKEND_NAME",
+    "BoundedReduceScatter",
+    "GradientOptions",
+    "GradientState",
     "Options",
+    "PhaseRule",
     "ProcessGroup",
+    "ReplicaError",
+    "ResidualRule",
     "bfloat16_compress_hook",
     "fp16_compress_hook",
+    "gradient_hook",
+    "gradients",
     "monitored_barrier",
     "register",
+    "shard_gradients",
 ]
 
 # Where the names live that are loaded when they are asked for.
 _LATER = {
+    "BoundedReduceScatter": "gradient.fsdp",
+    "GradientOptions": "gradient.options",
+    "GradientState": "gradient.state",
     "Options": "options",
+    "PhaseRule": "gradient.phase",
     "ProcessGroup": "process_group",
+    "ReplicaError": "gradient.replicas",
+    "ResidualRule": "gradient.options",
     "bfloat16_compress_hook": "hooks",
     "fp16_compress_hook": "hooks",
+    "gradient_hook": "gradient.hook",
+    "gradients": "gradient.context",
     "monitored_barrier": "barriers",
+    "shard_gradients": "gradient.fsdp",
 }
 
 

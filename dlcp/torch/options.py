@@ -8,12 +8,16 @@ the defaults. What a transport's setting means is dlcp.transport.settings' busin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlcp.errors import ArgumentError, TrafficClassError
 from dlcp.transport.schedule import ALGORITHMS, algorithms
 from dlcp.transport.schedule.choose import parse_algorithms
 from dlcp.transport.settings import Settings
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.options import GradientOptions
+    from dlcp.torch.gradient.state import GradientState
 
 # Class 7 is the engine's own, for control.
 TRAFFIC_CLASS_MAX = 6
@@ -25,6 +29,8 @@ class Options:
     `algorithm`: as the setting of that name: one for whatever it serves, or some by collective, as
     "all_reduce=ring,broadcast=tree"; None: the setting's.
     `traffic_class`: 0 (first to wait) to 6; None: the transport's default.
+    `gradients`: makes all_reduce and reduce_scatter of floating point on this group lossy within a budget, as
+    dlcp.torch.gradients does: GradientOptions, or a GradientState; None: every collective is exact.
     `settings`: the transport's, checked; or single ones by name, as `Options(interface="eth0")`.
     Raises SettingsError, ArgumentError, TrafficClassError: unknown, or out of range.
     """
@@ -34,6 +40,7 @@ class Options:
         *,
         algorithm: str | None = None,
         traffic_class: int | None = None,
+        gradients: GradientOptions | GradientState | None = None,
         settings: Settings | None = None,
         **changes: Any,
     ) -> None:
@@ -43,6 +50,7 @@ class Options:
             )
         self.algorithms = algorithms_of(algorithm)
         self.traffic_class = traffic_class
+        self.gradients = gradients
         if changes:
             settings = settings.replace(**changes) if settings is not None else Settings.load(**changes)
         self.settings = settings

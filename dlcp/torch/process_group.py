@@ -29,6 +29,7 @@ from dlcp.torch import checks, dynamo, profiling
 from dlcp.torch import work as work_module
 from dlcp.torch.failures import for_torch
 from dlcp.torch.futures import tickets
+from dlcp.torch.gradient import scope
 from dlcp.torch.jobs import SharedJob
 from dlcp.torch.options import Options
 from dlcp.torch.registration import BACKEND_NAME
@@ -50,6 +51,9 @@ from dlcp.torch.tensors import (
 from dlcp.torch.work import CollectiveWork, Operation
 
 if TYPE_CHECKING:
+    from dlcp.torch.gradient.context import MarkedCalls
+    from dlcp.torch.gradient.options import GradientOptions
+    from dlcp.torch.gradient.state import GradientState
     from dlcp.torch.sparse import SparseReducer
     from dlcp.transport.communicator import Communicator
 
@@ -101,6 +105,7 @@ class ProcessGroup(dist.ProcessGroup):
         # Shapes that differ while sizes agree are legal, and almost always a mistake.
         self._compares_shapes = get_debug_level() == DebugLevel.DETAIL
         self._to_self = SelfMessages(communicator.rank)
+        self._marked = None if options.gradients is None else _marked_by(options.gradients)
 
     @classmethod
     def create(cls, backend_options: Any, pg_options: Any) -> Self:
@@ -139,10 +144,18 @@ class ProcessGroup(dist.ProcessGroup):
             tensors = [tensors]
         if len(tensors) == 1 and tensors[0].layout is torch.sparse_coo:
             return self._sparse_reducer().all_reduce(tensors[0], _op_of(opts), opts)
+        if (marked := self._marked_calls()) is not None:
+            work = marked.all_reduce(self, tensors, opts)
+            if work is not None:
+                return work
         return self._all_reduce(tensors, opts, list(tensors), CopyBack())
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> CollectiveWork:
         """As allreduce of each tensor; small ones travel together."""
+        if (marked := self._marked_calls()) is not None:
+            work = marked.all_reduce(self, tensors, opts)
+            if work is not None:
+                return work
         result, back = list(tensors), CopyBack()
         small = [tensor for tensor in tensors if tensor.nbytes <= PACKED_BYTES_MAX]
         if len(small) > 1 and all(tensor.is_cpu and tensor.dtype == small[0].dtype for tensor in small):
@@ -226,6 +239,11 @@ class ProcessGroup(dist.ProcessGroup):
         for output, source in zip(outputs, inputs, strict=True):
             checks.same_type([source], output, name, "input")
             checks.same_count(source, output.numel() * self._size, name, "input")
+        if (marked := self._marked_calls()) is not None:
+            work = marked.reduce_scatter(self, outputs, inputs, opts)
+            if work is not None:
+                return work
+        for output, source in zip(outputs, inputs, strict=True):
             memory = writable(as_real(output, op, name), name, back)
             whole = readable(as_real(source, op, name), name)
             # In place: the output is where this rank's share of the input is.
@@ -603,6 +621,16 @@ class ProcessGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
+    # --- gradients ------------------------------------------------------------------------------------------
+
+    @property
+    def gradients(self) -> GradientState | None:
+        """Of the option of that name: what reductions on this group may lose, and have lost. None: nothing."""
+        return None if self._marked is None else self._marked.state
+
+    def _marked_calls(self) -> scope.Scope | None:
+        return scope.current.get() or self._marked
+
     # --- helpers --------------------------------------------------------------------------------------------
 
     def _start(self, collective: str, opts: Any, keep: Any, *operands: Any, **more: Any) -> Operation:
@@ -671,6 +699,13 @@ class ProcessGroup(dist.ProcessGroup):
             if self._sparse is None:
                 self._sparse = SparseReducer(communicator)
             return self._sparse
+
+
+def _marked_by(options: GradientOptions | GradientState) -> MarkedCalls:
+    from dlcp.torch.gradient.context import MarkedCalls
+    from dlcp.torch.gradient.state import GradientState
+
+    return MarkedCalls(options if isinstance(options, GradientState) else GradientState(options=options))
 
 
 def _op_of(opts: Any) -> Any:

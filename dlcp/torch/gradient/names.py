@@ -23,7 +23,7 @@ class ParameterNames:
         # Kept alive, so that no other object gets their identity.
         self._parameters: dict[str, torch.Tensor] = {}
         self._by_gradient: dict[int, str] = {}
-        self._read()
+        self.read()
 
     @property
     def parameters(self) -> Mapping[str, torch.Tensor]:
@@ -38,7 +38,7 @@ class ParameterNames:
         if self.model is None:
             return self._add(f"parameter {len(self._parameters)}", parameter)
         # Replaced since: to(), load_state_dict(assign=True), fully_shard.
-        self._read()
+        self.read()
         if id(parameter) not in self._by_identity:
             raise ValueError(
                 f"a gradient of shape {tuple(parameter.shape)} belongs to no parameter of the model that GradientState "
@@ -75,7 +75,8 @@ class ParameterNames:
             "the model that is trained"
         )
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Looks at the model again: parameters have been replaced, and those that are gone need not be kept."""
         if self.model is None:
             return
         self._by_identity, self._parameters = {}, {}

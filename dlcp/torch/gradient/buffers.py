@@ -1,0 +1,34 @@
+"""Memory for results, used again step after step, so that no step pays for fresh pages.
+
+A result is out of place: until a bounded collective is over, the input is what the sender may have to keep. What is
+taken stays its taker's until the end of the step; the pool holds as much as the largest step has used.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+class BufferPool:
+    """Flat tensors by size, type and device. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[int, torch.dtype, torch.device, bool], list[torch.Tensor]] = {}
+        self._taken: list[tuple[tuple[int, torch.dtype, torch.device, bool], torch.Tensor]] = []
+
+    def take(
+        self, numel: int, dtype: torch.dtype, device: torch.device, *, pinned: bool = False
+    ) -> torch.Tensor:
+        """A tensor of this step, 1-D, with whatever values it last had."""
+        key = (numel, dtype, device, pinned)
+        free = self._free.get(key)
+        tensor = free.pop() if free else torch.empty(numel, dtype=dtype, device=device, pin_memory=pinned)
+        self._taken.append((key, tensor))
+        return tensor
+
+    def recycle(self) -> None:
+        """The step is over: all that was taken is free again, and what it did not need is let go."""
+        self._free = {}
+        for key, tensor in self._taken:
+            self._free.setdefault(key, []).append(tensor)
+        self._taken = []

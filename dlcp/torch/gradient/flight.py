@@ -1,0 +1,141 @@
+"""One buffer of gradients under way, and what happens when its collective is over.
+
+A flight is settled once, before anybody sees its result: what was given up goes to the residual memory and the ledger,
+a transform is undone, the result goes where the caller wants it. Settling waits for nothing, so that it may run on any
+thread that finds the collective over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+
+from dlcp.torch.callbacks import pool
+from dlcp.torch.futures import CollectiveFuture
+from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.tensors import CopyBack
+from dlcp.torch.work import CollectiveWork, Operation
+from dlcp.transport.bounded import Outcome
+from dlcp.transport.work import Work
+
+
+class Flight:
+    """What is known of a buffer from its start to its end."""
+
+    __slots__ = (
+        "_finish",
+        "_lock",
+        "back",
+        "error",
+        "given_ratio",
+        "key",
+        "layout",
+        "memory",
+        "operation",
+        "output",
+        "result",
+        "sent_bytes",
+        "settled",
+    )
+
+    def __init__(
+        self,
+        key: Hashable,
+        layout: Layout,
+        memory: torch.Tensor,
+        output: torch.Tensor,
+        result: torch.Tensor,
+    ) -> None:
+        self.key = key
+        """Of the buffer, in its step."""
+        self.layout = layout
+        self.memory = memory
+        """What the collective reads: CPU, 1-D. Stays as it is until the flight is settled."""
+        self.output = output
+        """What the collective fills: CPU, 1-D."""
+        self.result = result
+        """What the caller gets: the output itself, or a tensor it is copied to."""
+        self.operation: Operation | None = None
+        self.sent_bytes = 0
+        """Bytes of the buffer that others add: the budget is a fraction of these."""
+        self.given_ratio = 0.0
+        """Fraction of them that may be lost."""
+        self.back = CopyBack()
+        self.settled = False
+        # The end of a step settles what nobody has waited for.
+        self._lock = threading.RLock()
+        self.error: BaseException | None = None
+        """Why it could not be settled."""
+        self._finish: Callable[[Flight, Outcome], None] | None = None
+
+    def on_settle(self, finish: Callable[[Flight, Outcome], None]) -> None:
+        """What is to be done when the outcome is known, before the result is copied to where it goes."""
+        self._finish = finish
+
+    def wait(self) -> None:
+        """Blocks until it is settled. Raises the collective's error, or that of settling."""
+        assert self.operation is not None
+        self.operation.wait()
+        self.settle()
+
+    def settle(self) -> None:
+        """Its collective has ended well. Again: nothing. Raises what settling it raised the first time."""
+        with self._lock:
+            if not self.settled:
+                assert isinstance(self.operation, Work)
+                assert self._finish is not None
+                finish, self._finish = self._finish, None
+                try:
+                    finish(self, self.operation.outcome)
+                    self.back.run()
+                except BaseException as error:
+                    self.error = error
+                self.settled = True
+        if self.error is not None:
+            raise self.error
+
+
+class _Landing(CopyBack):
+    """Settles flights where a plain collective would only copy results back."""
+
+    __slots__ = ("_flights",)
+
+    def __init__(self, flights: Sequence[Flight]) -> None:
+        super().__init__()
+        self._flights = flights
+
+    def __bool__(self) -> bool:
+        return True
+
+    def run(self) -> None:
+        for flight in self._flights:
+            flight.settle()
+
+    def make_streams_wait(self) -> None:
+        for flight in self._flights:
+            flight.back.make_streams_wait()
+
+
+class GradientWork(CollectiveWork):
+    """The work of bounded collectives: as any other's, and over when their flights are settled."""
+
+    def __init__(self, flights: Sequence[Flight], result: list[torch.Tensor]) -> None:
+        super().__init__(
+            [flight.operation for flight in flights if flight.operation is not None],
+            result,
+            _Landing(flights),
+        )
+
+    def tensor_future(self) -> CollectiveFuture:
+        """A future of the one result, which is settled even if nobody waits for it."""
+        (result,) = self._result
+        future = CollectiveFuture([result.device] if result.is_cuda else ())
+
+        def complete() -> None:
+            future.complete(lambda: self._outcome()[0])
+
+        (operation,) = self._operations
+        operation.add_done_callback(lambda _: pool.submit(complete))
+        return future

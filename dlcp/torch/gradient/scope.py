@@ -1,0 +1,38 @@
+"""Whether plain calls of this thread are marked as gradients: what a process group asks before it starts one.
+
+Apart from context.py, so that a group that carries no gradients loads nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from dlcp.torch.process_group import ProcessGroup
+    from dlcp.torch.work import CollectiveWork
+
+
+class Scope(Protocol):
+    """Takes calls over, within a loss budget. None: it is none of its calls, and goes on as a plain one."""
+
+    def all_reduce(
+        self, group: ProcessGroup, tensors: Sequence[torch.Tensor], opts: Any
+    ) -> CollectiveWork | None:
+        """The work of an all_reduce."""
+
+    def reduce_scatter(
+        self,
+        group: ProcessGroup,
+        outputs: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        opts: Any,
+    ) -> CollectiveWork | None:
+        """The work of a reduce_scatter of inputs in equal parts."""
+
+
+current: ContextVar[Scope | None] = ContextVar("dlcp_gradients", default=None)
+"""Of this thread: set by the context manager `gradients`."""

@@ -1,0 +1,360 @@
+"""What gradients have as a whole, and keep from step to step: the state that hooks and context managers are given.
+
+    state = GradientState(model, loss_budget=0.05)
+    model.register_comm_hook(state, gradient_hook)
+    …
+    state.report()
+
+One state per model and process. It owns the residual memory, the marker, the budget and the ledger; exchanges bring the
+buffers. A step begins with its first buffer and ends when the next one begins, or with end_step(): not before, since
+only then it is known whether the optimizer used the gradients. It starts no collective of its own but for `verify`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dlcp.torch.gradient import replicas
+from dlcp.torch.gradient.budget import StepBudget
+from dlcp.torch.gradient.buffers import BufferPool
+from dlcp.torch.gradient.critical import critical_names
+from dlcp.torch.gradient.forward_order import ForwardOrder
+from dlcp.torch.gradient.hadamard import Hadamard
+from dlcp.torch.gradient.importance import Marker
+from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.names import ParameterNames
+from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.gradient.residual import ResidualMemory
+from dlcp.torch.gradient.step import Step
+from dlcp.transport.bounded import Outcome
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.exchange import GradientExchange
+    from dlcp.torch.gradient.flight import Flight
+    from dlcp.torch.process_group import ProcessGroup
+
+VERSION = 1
+"""Of state_dict()."""
+BUFFERS_MAX = 65536
+"""Of one step: each holds memory until its end."""
+# Whether a parameter has a gradient in this step is seen from so many elements, as a rule.
+_PROBE_NUMEL = 64
+
+
+class GradientState:
+    """Makes gradients of one model lossy within a budget.
+
+    `model`: whose gradients they are, wrapped in DDP or not, before or after fully_shard; its parameters' names are what
+    residuals and budgets go by, and its first forward says which layers come first. None: parameters are numbered, and
+    there is no order of layers. `group`: of the DDP hook; None: the default group. `options`, or single ones by name:
+    see GradientOptions; the same on all ranks. `scaler`: a torch.amp.GradScaler in use: it is asked for the loss scale
+    at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer skipped
+    that. `verify`: compares hashes of the results over the ranks in each step, which costs a collective and a wait.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        group: dist.ProcessGroup | None = None,
+        options: GradientOptions | None = None,
+        *,
+        scaler: Any = None,
+        verify: bool = False,
+        **changes: Any,
+    ) -> None:
+        self.options: GradientOptions = dataclasses.replace(options or GradientOptions(), **changes)
+        """As given; not to be changed."""
+        self.verify = verify
+        """Whether results are compared over the ranks in each step."""
+        self.names = ParameterNames(model)
+        """Of the model's parameters."""
+        self.lock = threading.RLock()
+        """Guards what buffers share: held for moments, never while something is waited for."""
+        self.residual = ResidualMemory(self.options.residual) if self.options.fill == "residual" else None
+        """What was given up and waits for the next step; None: another fill."""
+        self.hadamard = Hadamard(self.options.seed) if self.options.fill == "hadamard" else None
+        """What spreads losses; None: another fill."""
+        self.marker = Marker(self.options)
+        """What says which blocks matter."""
+        self.buffers = BufferPool()
+        """Memory of results, valid until the next step begins."""
+        self._group = group
+        self._scaler = scaler
+        self._order = ForwardOrder(self.names.model)
+        self._exchanges: dict[int, GradientExchange] = {}
+        self._budget = StepBudget(
+            loss_cap=self.options.loss_cap, whole_step=self.options.budget_scope == "step"
+        )
+        # One thread at a time ends a step, which may wait for buffers of it; apart from `lock`, which settling needs.
+        self._entering = threading.RLock()
+        self._step: Step | None = None
+        self._number = 0
+        self._abandoned = 0
+        # Critical names and traffic classes, once forward was traced.
+        self._critical: frozenset[str] | None = None
+        self._classes: Mapping[str, int] | None = None
+        self._digests: dict[ProcessGroup, dict[Hashable, bytes]] = {}
+
+    # --- what users call ------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """How many steps have ended."""
+        return self._number
+
+    def end_step(self, applied: bool = True) -> None:
+        """Says that the step is over, and whether the optimizer used its gradients. None under way: nothing.
+
+        Needed where nothing else says it: a loop that skips optimizer steps without a scaler, or makes other calls each
+        step. If not `applied`, residuals are again what they were before the step. Blocks for buffers that nobody has
+        waited for; with verify=True a collective, which raises ReplicaError.
+        """
+        with self._entering:
+            if self._step is None:
+                return
+            if self.verify:
+                self.verify_replicas()
+            self._end(applied)
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> Any:
+        """Ends a step whenever the optimizer has made one. Returns a handle, whose remove() undoes it.
+
+        For loops whose steps nothing else tells apart. A step that a scaler skips is recognised by the scaler.
+        """
+        return optimizer.register_step_post_hook(lambda *_: self.end_step())
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next step needs of this rank: each rank saves its own. Ends the step, as end_step().
+
+        To be called between steps: after the optimizer's, and the scaler's update.
+        """
+        with self._entering:
+            self._end(None)
+            return {
+                "version": VERSION,
+                "step": self._number,
+                "fill": self.options.fill,
+                "residual": None if self.residual is None else self.residual.state_dict(),
+                "marker": self.marker.state_dict(),
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on as the state says; a step under way is forgotten. On all ranks, with states of the same step.
+
+        A state of another fill brings no residuals. Raises ValueError: a version, or content, that is not known.
+        """
+        if state.get("version") != VERSION:
+            raise ValueError(
+                f"version of the gradients' state is {state.get('version')}; accepted: {VERSION}"
+            )
+        with self._entering:
+            self._end(False)
+            if self.residual is not None:
+                if state["residual"] is None:
+                    self.residual.reset()
+                else:
+                    self.residual.load_state_dict(state["residual"])
+            self.marker.load_state_dict(state["marker"])
+            self._number = int(state["step"])
+
+    def report(self) -> dict[str, Any]:
+        return {"total": {"abandoned_bytes": self._abandoned}}
+
+    def reset(self, names: Iterable[str] | None = None) -> None:
+        """Writes off what is kept of these parameters; None: of all. As after loading other weights."""
+        if self.residual is not None:
+            self.residual.reset(names)
+
+    def verify_replicas(self) -> None:
+        """Compares the step's results over the ranks of their groups, which all call it. Blocks.
+
+        Only with verify=True there is something to compare. Raises ReplicaError, naming the ranks that differ.
+        """
+        with self._entering:
+            if self._step is not None:
+                self._step.wait()
+            for group, digests in list(self._digests.items()):
+                del self._digests[group]
+                order = [flight.key for flight in self._step.flights] if self._step is not None else []
+                replicas.compare(group, self._number, [digests[key] for key in order if key in digests])
+
+    # --- what exchanges call --------------------------------------------------------------------------------
+
+    def exchange(self, group: dist.ProcessGroup | None = None) -> GradientExchange:
+        """The state's gradients over a group; None: over its own. Raises TypeError: a group of another backend."""
+        from dlcp.torch.gradient.exchange import GradientExchange
+
+        group = group or self._group or dist.group.WORLD
+        if group is None:
+            raise ValueError("there is no process group; accepted: after init_process_group")
+        found = self._exchanges.get(id(group))
+        if found is None:
+            found = self._exchanges[id(group)] = GradientExchange(group, self)
+        return found
+
+    def enter(self, key: Hashable, last_of_step: bool | None) -> Step:
+        """The step that a buffer belongs to: a new one if the one before is full, or has seen this buffer."""
+        with self._entering:
+            step = self._step
+            if step is not None and (step.full or key in step.keys):
+                if self.verify:
+                    self.verify_replicas()
+                self._end(None)
+                step = None
+            if step is None:
+                step = self._begin()
+            if len(step.keys) >= BUFFERS_MAX:
+                raise RuntimeError(
+                    f"step {step.number} has {len(step.keys)} buffers; accepted: up to {BUFFERS_MAX}. Is its end never "
+                    "said, with end_step() or follow(optimizer)?"
+                )
+            step.keys.add(key)
+            step.full = bool(last_of_step)
+            return step
+
+    def next_name(self) -> str:
+        """The name of a buffer that has none: its number among the step's."""
+        step = self._step
+        return f"call {0 if step is None or step.full else len(step.keys)}"
+
+    def cancel(self, step: Step, flight: Flight) -> None:
+        """A flight of a step could not be started; the step's gradients are of no use."""
+        with self.lock:
+            step.failed = True
+            step.flights.remove(flight)
+            self._budget.settle(flight, 0.0)
+
+    def mark_last(self) -> None:
+        """The step under way has no more buffers."""
+        if self._step is not None:
+            self._step.full = True
+
+    def before_exchange(self, buffer: torch.Tensor, layout: Layout, critical: frozenset[str]) -> None:
+        """What was kept goes along. Called with the lock held."""
+        if self.residual is not None:
+            self.residual.add_to(buffer, _with_gradient(buffer, layout, critical))
+
+    def after_exchange(self, flight: Flight, outcome: Outcome, lost: list[tuple[int, int]]) -> None:
+        """What was given up is kept, and accounted for. Called with the lock held."""
+        if self.residual is not None and lost:
+            self.residual.keep(flight.memory, flight.layout, lost)
+        self._budget.settle(flight, outcome.abandoned_bytes)
+        self._abandoned += outcome.abandoned_bytes
+
+    def note_digest(self, group: ProcessGroup, flight: Flight, digest: bytes) -> None:
+        """The hash of a buffer's result. Called with the lock held."""
+        self._digests.setdefault(group, {})[flight.key] = digest
+
+    def give(self, flight: Flight, loss_ratio: float) -> float:
+        """The fraction of what a flight sends that it may lose. Called with the lock held."""
+        return self._budget.give(flight, flight.sent_bytes, loss_ratio)
+
+    def critical_of(self, layout: Layout) -> frozenset[str]:
+        """Of the parameters in a layout, those that lose nothing.
+
+        Of a buffer that is no parameter's the shape says nothing: it is critical if it is small or has no budget.
+        """
+        if self._critical is None:
+            self._critical = self._find_critical()
+        known = self.names.parameters
+        strangers = {
+            segment.name
+            for segment in layout.segments
+            if segment.name not in known
+            and (segment.count < self.options.small_numel or self.options.budget_of(segment.name) == 0.0)
+        }
+        if self.names.model is None:
+            # Parameters are known as they come.
+            named = {name: known[name] for name in layout.names() if name in known}
+            strangers |= critical_names(named, self._options_without_names(), ())
+        return self._critical.union(strangers).intersection(layout.names())
+
+    def loss_ratio_of(self, layout: Layout, critical: frozenset[str]) -> float:
+        """The budget of a buffer as a fraction of its bytes: that of its parameters, each by its size."""
+        allowed = sum(
+            segment.count * self.options.budget_of(segment.name)
+            for segment in layout.segments
+            if segment.name not in critical
+        )
+        return allowed / max(1, layout.numel)
+
+    def class_of(self, layout: Layout) -> int | None:
+        """The traffic class of a buffer: that of the parameter in it that forward needs first; None: no matter."""
+        if not self.options.layer_classes:
+            return None
+        if self._classes is None:
+            self._classes = self._order.classes()
+        return max((self._classes[name] for name in layout.names() if name in self._classes), default=None)
+
+    # --- steps ----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> Step:
+        self._order.finish()
+        loss_scale = self._loss_scale()
+        self.marker.scale = loss_scale
+        if self.residual is not None:
+            self.residual.scale = loss_scale
+        self._step = Step(self._number, loss_scale)
+        return self._step
+
+    def _end(self, applied: bool | None) -> None:
+        """Ends the step under way, if there is one. `applied` None: as the scaler says."""
+        step = self._step
+        if step is None:
+            return
+        if not step.wait():
+            # A collective has failed, and the group with it.
+            applied = False
+        elif applied is None:
+            applied = self._loss_scale() >= step.loss_scale
+        with self.lock:
+            self._step = None
+            self._number += 1
+            if self.residual is not None:
+                self.residual.end_step(applied)
+            self.marker.end_step()
+            self._budget.end_step()
+            self.buffers.recycle()
+            self._digests.clear()
+
+    def _loss_scale(self) -> float:
+        return 1.0 if self._scaler is None else float(self._scaler.get_scale())
+
+    def _find_critical(self) -> frozenset[str]:
+        if self.names.model is not None:
+            return critical_names(self.names.parameters, self.options, self._order.output_layer())
+        rule = self.options.critical
+        return frozenset() if rule is None or callable(rule) else frozenset(rule)
+
+    def _options_without_names(self) -> GradientOptions:
+        rule = self.options.critical
+        return (
+            self.options if rule is None or callable(rule) else dataclasses.replace(self.options, critical=())
+        )
+
+
+def _with_gradient(buffer: torch.Tensor, layout: Layout, critical: frozenset[str]) -> Layout:
+    """The layout without critical parameters, of which nothing is kept, and those whose gradient here is all zero.
+
+    The latter may be in use on no rank in this step: then DDP leaves their gradients as they are, and what was added
+    would be lost.
+    """
+    return Layout(
+        tuple(
+            segment
+            for segment in layout.segments
+            if segment.name not in critical and _has_gradient(buffer, segment.begin, segment.end)
+        ),
+        layout.numel,
+    )
+
+
+def _has_gradient(buffer: torch.Tensor, begin: int, end: int) -> bool:
+    return bool(buffer[begin : min(end, begin + _PROBE_NUMEL)].any()) or bool(buffer[begin:end].any())

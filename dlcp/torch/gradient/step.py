@@ -1,0 +1,49 @@
+"""One step of training, seen from the gradients: what belongs to it, and when it is over.
+
+    open ── last buffer ──> full ── next buffer, end_step(), state_dict() ──> ended
+
+A step is full when a caller says that a buffer is its last (DDP), and in any case when a buffer comes that it has seen
+already. It ends when something after it begins, or is said to: by then the optimizer has made its step, or skipped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dlcp.errors import DlcpError
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.flight import Flight
+
+
+@dataclass(slots=True)
+class Step:
+    """A step that has begun."""
+
+    number: int
+    """Counted from 0; the same on all ranks."""
+    loss_scale: float
+    """What the gradients are multiplied by; 1 without a scaler."""
+    flights: list[Flight] = field(default_factory=list)
+    """Its buffers, in the order of their start."""
+    keys: set[Hashable] = field(default_factory=set)
+    """What they were."""
+    full: bool = False
+    """Whether no buffer is to come."""
+    failed: bool = False
+    """Whether a buffer could not be started."""
+
+    def wait(self) -> bool:
+        """Blocks until every buffer is settled; whether all went well.
+
+        Errors are not raised: who waits for the buffer's own work or future gets them.
+        """
+        ended_well = not self.failed
+        for flight in self.flights:
+            try:
+                flight.wait()
+            except (DlcpError, ValueError, TypeError, RuntimeError):
+                ended_well = False
+        return ended_well
