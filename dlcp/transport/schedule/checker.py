@@ -87,8 +87,8 @@ def _check_lossy_ends(graph: Graph) -> None:
         other = graph.operations[graph.match[step]]
         if isinstance(other, Combine) or not other.lossy:
             graph.fail(step, f"is lossy, but {graph.name(graph.match[step])} is not")
-        if isinstance(operation, Receive) and (operation.operand is not None or operation.final):
-            graph.fail(step, "is lossy, but does more than receive: who adds has to know what came")
+        if isinstance(operation, Receive) and any(source >= 0 for source in graph.sources[step]):
+            graph.fail(step, "is lossy, but its operand is not there at the start")
 
 
 def _check_kept(graph: Graph) -> None:
@@ -132,17 +132,12 @@ def _check_values(graph: Graph) -> None:
         assert not isinstance(operation, Send)
         if type(operation) is Receive:
             operands.append(values[graph.match[step]])
-            if operation.lossy:
-                # What came of it: equal to nothing else, not even to what another rank got of the same contribution.
-                values[step] = len(contributors)
-                lossy[values[step]] = frozenset((step,))
-                contributors.append(contributors_of(operands[0]))
-                divided.append(False)
-                continue
-        if len(operands) == 1 and not operation.final:
+        came = type(operation) is Receive and operation.lossy
+        if len(operands) == 1 and not operation.final and not came:
             values[step] = operands[0]
             continue
-        key = (graph.part[step], operation.final, *operands)
+        # What came of a lossy message is equal to nothing else, not even to what another rank got of the same one.
+        key = (graph.part[step], operation.final, *operands, *((~step,) if came else ()))
         value = known.get(key)
         if value is None:
             value = known[key] = len(contributors)
@@ -161,7 +156,9 @@ def _check_values(graph: Graph) -> None:
             contributors.append(mask)
             divided.append(operation.final)
             if graph.collective in BOUNDED:
-                lossy[value] = _lossy_in(graph, step, operands, lossy)
+                lossy[value] = _lossy_in(graph, step, operands, lossy) | (
+                    frozenset((step,)) if came else frozenset()
+                )
         values[step] = value
 
     def fail_result(what: str) -> NoReturn:

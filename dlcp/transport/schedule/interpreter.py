@@ -3,7 +3,7 @@
 Slow and obvious: one event at a time, a block of a message that arrives or a local combination, drawn from
 those that may happen then. It waits for what the executor waits for, and for nothing else; and it reads a message's
 bytes as late as may be, when they arrive. So a schedule that relies on luck gives different results by seed. What is
-given up of a lossy message arrives as zeros, with the word that it is not there.
+given up of a lossy message arrives as such: its receive's operand stays alone, or zeros take its place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run(
     `inputs`, `outputs`: per rank and chunk a one-dimensional array, which may share memory where the layout allows it.
     `reduce`: of two arrays; the first is what stands first in the schedule, and what arrives comes second. `finish`:
     what becomes of final results. `lost`: which blocks of lossy messages are given up; None: none. `rescale`: what
-    becomes of final results, in place of `finish`, told how many of the operands came. Scratch is filled with 0xff
+    becomes of final results, in place of `finish`, told how many contributions came. Scratch is filled with 0xff
     bytes first. Raises StuckError if operations wait for each other.
     """
     ranks = [
@@ -75,22 +75,23 @@ def run(
             # It arrives. The receiver's operation runs now, or keeps what came until its operand is there.
             peer = operation.peer
             there = (peer, receives[peer, rank, operation.message], block)
-            gone = operation.lossy and lost is not None and lost(rank, peer, operation.message, block)
-            data = state.block(operation.source, block)
-            arrived[there] = np.zeros_like(data) if gone else data.copy()
-            if gone:
+            arrived[there] = state.block(operation.source, block).copy()
+            if operation.lossy and lost is not None and lost(rank, peer, operation.message, block):
                 absent.add(there)
             ready += ranks[peer].satisfy(*there)
         else:
             operands = [state.block(chunk, block) for chunk in _operands(operation)]
             if isinstance(operation, Receive):
-                operands.append(arrived.pop((rank, step, block)))
+                came = arrived.pop((rank, step, block))
+                if (rank, step, block) not in absent:
+                    operands.append(came)
+                elif not operands:
+                    operands.append(np.zeros_like(came))
             value = operands[0]
             for operand in operands[1:]:
                 value = reduce(value, operand)
             if operation.final and rescale is not None:
-                came = [(rank, producer, block) not in absent for producer in state.producers[step]]
-                value = rescale(value, sum(came))
+                value = rescale(value, state.contributions(rank, step, block, absent))
             elif operation.final and finish is not None:
                 value = finish(value)
             state.block(operation.target, block)[:] = value
@@ -144,6 +145,15 @@ class _Rank:
         """One thing that a block of an operation waited for has come: that block, if it was the last."""
         self._waits[step][block] -= 1
         return [(rank, step, block)] if self._waits[step][block] == 0 else []
+
+    def contributions(self, rank: int, step: int, block: int, absent: set[tuple[int, int, int]]) -> int:
+        """How many contributions are in what a final operation makes of lossy receives, or is made by being one."""
+        operation = self.operations[step]
+        count = sum(
+            1 if producer is None else self.contributions(rank, producer, block, absent)
+            for producer in self.producers[step]
+        )
+        return count + (isinstance(operation, Receive) and (rank, step, block) not in absent)
 
     def block(self, chunk: Chunk, block: int) -> Array:
         """The memory of a block."""

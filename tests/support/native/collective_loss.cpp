@@ -73,9 +73,10 @@ std::string LossJudge::take_message(const Operation& operation, const Collective
                (abandoned.sent ? each.operands[0].chunk : each.target) == abandoned.chunk;
     });
     if (step == steps.end()) return who + "no such message may lose";
-    const Chunk like = abandoned.sent ? abandoned.chunk : chunks.schedule->scratch()[abandoned.chunk.index];
-    const std::uint64_t bytes =
-        plan_.part_elements[chunks.input_parts[like.index]] * std::uint64_t{element_bytes(plan_.type)};
+    const Chunk like = abandoned.chunk.space == Space::scratch ? chunks.schedule->scratch()[abandoned.chunk.index]
+                                                               : abandoned.chunk;
+    const auto& parts = like.space == Space::input ? chunks.input_parts : chunks.output_parts;
+    const std::uint64_t bytes = plan_.part_elements[parts[like.index]] * std::uint64_t{element_bytes(plan_.type)};
     if (abandoned.message_bytes != bytes)
         return who + "a message of " + std::to_string(abandoned.message_bytes) + " bytes, not " +
                std::to_string(bytes);

@@ -17,10 +17,8 @@ using Messages = std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t
 class SlowRank {
 public:
     SlowRank(const RankPlan& plan, RankMemory& memory) : schedule_(*plan.schedule), memory_(memory) {
-        for (const Chunk like : schedule_.scratch()) {
-            scratch_.emplace_back(bytes_of(like).size());
-            absent_.emplace_back(bytes_of(like).size());
-        }
+        for (const Chunk like : schedule_.scratch()) scratch_.emplace_back(bytes_of(like).size());
+        absent_.resize(schedule_.steps().size());
     }
 
     bool over() const { return next_ == schedule_.steps().size(); }
@@ -41,18 +39,21 @@ public:
                 if (found == messages.end()) break;
                 terms.push_back(std::move(found->second));
                 if (const auto lost = losses.missing.find(found->first); lost != losses.missing.end())
-                    lose(step, lost->second, terms.back());
+                    lose(step, lost->second, terms.back().size());
                 messages.erase(found);
             }
             Message& target = bytes_of(step.target);
             const std::size_t count = target.size() / element_bytes(type);
             for (const Message& term : terms)
                 if (term.size() != target.size()) throw std::logic_error("chunks of different sizes meet");
-            Message sum = std::move(terms.front());
+            Message sum = terms.front();
             for (std::size_t i = 1; i < terms.size(); ++i)
                 find_reduce(type, op, Variant::portable)(sum.data(), sum.data(), terms[i].data(), count);
+            // What did not come leaves the operand as it is, or nothing.
+            for (std::size_t at = 0; at < absent_[next_].size(); ++at)
+                if (absent_[next_][at]) sum[at] = terms.size() > 1 ? terms.front()[at] : 0;
             if (step.final && losses.rescale)
-                rescale(step, type, average_over, sum);
+                rescale(type, average_over, sum);
             else if (step.final && average_over > 1)
                 find_average(type, Variant::portable)(sum.data(), count, average_over);
             target = std::move(sum);
@@ -62,28 +63,31 @@ public:
 
 private:
     void lose(const Schedule::Step& step, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranges,
-              Message& message) {
-        if (!step.lossy || step.target.space != Space::scratch)
-            throw std::logic_error("what may not lose has lost");
-        for (const auto& [first, end] : ranges) {
-            for (std::uint32_t at = first; at < end; ++at) {
-                message[at] = 0;
-                absent_[step.target.index][at] = true;
-            }
-        }
+              std::size_t bytes) {
+        if (!step.lossy) throw std::logic_error("what may not lose has lost");
+        absent_[next_].resize(bytes);
+        for (const auto& [first, end] : ranges)
+            for (std::uint32_t at = first; at < end; ++at) absent_[next_][at] = true;
+    }
+
+    // How many contributions there are at a byte of what a final operation makes; `came`: without what is absent.
+    std::uint32_t contributions(std::size_t index, std::size_t at, bool came) const {
+        const Schedule::Step& step = schedule_.steps()[index];
+        std::uint32_t count = 0;
+        for (const auto& operand : step.operands)
+            count += operand.producer == Schedule::none ? 1 : contributions(operand.producer, at, came);
+        const bool absent = came && !absent_[index].empty() && absent_[index][at];
+        return count + (step.kind == ScheduleOp::Kind::receive && !absent);
     }
 
     // Element by element.
-    void rescale(const Schedule::Step& step, DataType type, std::uint32_t average_over, Message& sum) const {
+    void rescale(DataType type, std::uint32_t average_over, Message& sum) const {
         const std::size_t width = element_bytes(type);
-        const auto all = static_cast<std::uint32_t>(step.operands.size());
         for (std::size_t at = 0; at < sum.size(); at += width) {
-            std::uint32_t came = 0;
-            for (const auto& operand : step.operands)
-                came += operand.chunk.space != Space::scratch || !absent_[operand.chunk.index][at];
-            if (average_over > 0)
+            const std::uint32_t all = contributions(next_, at, false), came = contributions(next_, at, true);
+            if (average_over > 0 && came > 1)
                 find_average(type, Variant::portable)(sum.data() + at, 1, came);
-            else if (came < all)
+            else if (average_over == 0 && came < all)
                 find_multiply(type, Variant::portable)(sum.data() + at, sum.data() + at, 1,
                                                        static_cast<double>(all) / came);
         }
@@ -99,7 +103,7 @@ private:
     const Schedule& schedule_;
     RankMemory& memory_;
     std::vector<Message> scratch_;
-    std::vector<std::vector<bool>> absent_;  // by scratch chunk and byte
+    std::vector<std::vector<bool>> absent_;  // by operation and byte; empty: all came
     std::size_t next_ = 0;
 };
 

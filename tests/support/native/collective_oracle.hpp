@@ -24,7 +24,7 @@ struct RankMemory {
     std::optional<std::pair<std::uint32_t, std::uint32_t>> in_place;
 };
 
-// What of lossy messages did not come: it counts as zero. `rescale`: a result is divided by what came of it, or, if it is
+// What of lossy messages did not come: it counts as nothing. `rescale`: a result is divided by what came of it, or, if it is
 // not an average, made what it would be of as many contributions as there are ranks.
 struct Losses {
     // From, to, number; first byte and end of what is missing.
