@@ -7,6 +7,7 @@ a rule; what the memory keeps is compared with a slow twin, and the balance is d
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +111,9 @@ def _kept(memory: ResidualMemory, numels: dict[str, int]) -> dict[str, tuple[Arr
     return dense
 
 
-def _pass(case: Case, memory: ResidualMemory, twin: Twin, overflow: bool) -> None:
+def _pass(
+    case: Case, memory: ResidualMemory, twin: Twin, *, overflow: bool, left_alone: Collection[str]
+) -> None:
     """All buffers of one backward pass; they overlap in time as DDP's do."""
     rng, under_way = case.rng, []
     for layout in _layouts(case):
@@ -124,14 +127,16 @@ def _pass(case: Case, memory: ResidualMemory, twin: Twin, overflow: bool) -> Non
         if overflow and layout.numel:
             gradient[rng.integers(layout.numel)] = np.inf
         buffer = gradient * memory.scale
-        memory.add_to(buffer, layout)
+        told = [segment for segment in layout.segments if segment.name not in left_alone]
+        memory.add_to(buffer, Layout(tuple(told), layout.numel))
         under_way.append((layout, ranges, lost, gradient, buffer))
     for index in rng.permutation(len(under_way)):
         layout, ranges, lost, gradient, buffer = under_way[index]
         left = buffer.clone()
         memory.keep(buffer, layout, ranges)
         torch.testing.assert_close(buffer, left, rtol=0, atol=0, equal_nan=True)
-        twin.exchange(gradient.double().numpy(), buffer.double().numpy() / memory.scale, layout, lost)
+        delivered = buffer.double().numpy() / memory.scale
+        twin.exchange(gradient.double().numpy(), delivered, layout, lost, left_alone)
 
 
 def _run(seed: int) -> None:
@@ -141,8 +146,9 @@ def _run(seed: int) -> None:
     for _ in range(rng.integers(2, 9)):
         memory.scale = float(2.0 ** rng.integers(-2, 17)) if rng.random() < 0.3 else memory.scale
         overflow = bool(rng.random() < 0.15)
+        left_alone = [name for name in case.numels if rng.random() < 0.1]
         for _ in range(1 + (rng.random() < 0.15)):
-            _pass(case, memory, twin, overflow)
+            _pass(case, memory, twin, overflow=overflow, left_alone=left_alone)
         memory.end_step(applied=not overflow)
         twin.end_step(applied=not overflow)
 

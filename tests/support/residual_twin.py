@@ -7,7 +7,7 @@ made, what was written off.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +46,25 @@ class Twin:
         self.energies = {"expired": 0.0, "decayed": 0.0}
         self.books = (0, 0, dict(self.energies))
 
-    def exchange(self, gradient: Array, delivered: Array, layout: Layout, given_up: Iterable[int]) -> None:
-        """One buffer: `gradient` as backward made it, `delivered` what really left, and which did not arrive."""
+    def exchange(
+        self,
+        gradient: Array,
+        delivered: Array,
+        layout: Layout,
+        given_up: Iterable[int],
+        left_alone: Collection[str] = (),
+    ) -> None:
+        """One buffer: `gradient` as backward made it, `delivered` what really left, and which did not arrive.
+
+        `left_alone`: parameters that add_to was not told of.
+        """
         lost = np.zeros(layout.numel, bool)
         lost[list(given_up)] = True
         for segment in layout.segments:
             p = self.parameters[segment.name]
+            element = self._beside if segment.name in left_alone else self._element
             for i in range(segment.count):
-                self._element(
+                element(
                     p,
                     segment.offset + i,
                     gradient[segment.begin + i],
@@ -81,6 +92,19 @@ class Twin:
         if was_held and self.rule.age_max is not None and old_age + 1 > self.rule.age_max:
             self._expire(p, i, old_value + m * old_velocity)
             p.value[i], p.velocity[i], p.age[i] = g, g, 0
+
+    def _beside(self, p: Parameter, i: int, gradient: float, delivered: float, lost: bool) -> None:
+        finite = np.isfinite(gradient)
+        g = gradient if finite else 0.0
+        p.given[i] += g
+        p.magnitude[i] += abs(g) + abs(p.value[i])
+        if not lost:
+            p.delivered[i] += delivered
+            return
+        self.not_finite_elements += not finite
+        p.held[i] = True
+        p.value[i] += g
+        p.velocity[i] += g
 
     def _expire(self, p: Parameter, i: int, value: float) -> None:
         p.expired[i] += value

@@ -40,10 +40,14 @@ from dlcp.torch.gradient.residual_store import (
     Place,
     Spares,
     Store,
+    common,
+    cut,
+    joined,
+    moved,
     split,
     square_of,
 )
-from dlcp.torch.gradient.runs import Indices, add, distinct, gather, intersect, merged, starts
+from dlcp.torch.gradient.runs import Indices, add, gather, intersect, merged, starts
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -113,6 +117,9 @@ class ResidualMemory:
     def add_to(self, buffer: Tensor, layout: Layout) -> None:
         """Buffer += scale · what is kept of its elements, in place; from then on that is the buffer's, not kept.
 
+        A layout may leave parameters of the buffer out: nothing is added then, and what is kept of them waits. In all
+        buffers of one step alike.
+
         `buffer`: 1-D, contiguous, float32, float64, float16 or bfloat16, of layout.numel elements; rounded once, to its
         type. Raises ValueError, TypeError.
         """
@@ -121,9 +128,9 @@ class ResidualMemory:
             self._under_way = True
             place = self._names.place(layout)
             # Of an earlier buffer with the same elements: that has gone its way.
-            self._taken.take(place)
-            for batch in self._kept.take(place):
-                batch = _moved(batch, buffer.device)
+            self._taken.take(place.names, place.begin, place.end)
+            for batch in self._kept.take(place.names, place.begin, place.end):
+                batch = moved(batch, buffer.device)
                 at = batch.begin + _shifts(place, batch.begin)
                 begin = starts(batch.count)
                 add(buffer, at, batch.count, batch.values, begin, self._scale * batch.factor)
@@ -135,7 +142,10 @@ class ResidualMemory:
     def keep(
         self, buffer: Tensor, layout: Layout, ranges: Iterable[tuple[int, int]] | NDArray[np.int64]
     ) -> None:
-        """Keeps what lies in `ranges` of a buffer that add_to has prepared: it was given up.
+        """Keeps what lies in `ranges` of a buffer: it was given up.
+
+        What add_to put there is part of it. To what is kept of parameters that add_to was not told of, this is
+        added.
 
         `ranges`: begin and end in elements, apart, in any order; or an array of shape [runs, 2]. Padding in them is
         left out. What is not finite is written off, and what had been added to it stays kept. The buffer is read only.
@@ -162,7 +172,11 @@ class ResidualMemory:
             if buffer.device.type == "cpu" and buffer.dtype == wide:
                 out = self._spares.take(int(count.sum()), wide)
             values = gather(buffer, at, count, out).to(wide)
-            self._kept.put(self._batch_of(values, address, count, place, buffer.element_size()))
+            batch = self._batch_of(values, address, count, place, buffer.element_size())
+            # Of parameters that this step's add_to was not told of: one batch an element, or they would pile up.
+            for older in self._kept.take(place.names, address, address + count):
+                batch = joined(batch, older)
+            self._kept.put(batch)
 
     def end_step(self, applied: bool = True) -> None:
         """The optimizer has made its step. `applied` False: it skipped it, and what was kept before is kept again."""
@@ -250,7 +264,7 @@ class ResidualMemory:
     ) -> Batch:
         """Values given up, in the unit of the buffer, as a batch; what the rules say of them is done and counted."""
         taken = self._taken.touching(place.names)
-        address, count, age = _ages(address, count, taken)
+        address, count, age = cut(address, count, np.zeros_like(address), taken)
         square = square_of(values)
         expired = np.zeros(0, np.bool_)
         if self.rule.age_max is not None:
@@ -289,11 +303,8 @@ class ResidualMemory:
         added = torch.zeros_like(values)
         velocities = None if self.rule.momentum is None else torch.zeros_like(values)
         for batch in taken:
-            both = intersect(address, address + count, batch.begin, batch.end)
-            at = starts(count)[both.first] + both.begin - address[both.first]
-            there = starts(batch.count)[both.second] + both.begin - batch.begin[both.second]
-            many = both.end - both.begin
-            batch = _moved(batch, values.device)
+            at, many, there = common(address, count, batch)
+            batch = moved(batch, values.device)
             add(added, at, many, batch.values, there, self._scale * batch.factor)
             if velocities is not None and batch.velocities is not None and self.rule.momentum is not None:
                 add(velocities, at, many, batch.velocities, there, self._scale * self.rule.momentum)
@@ -334,38 +345,9 @@ class ResidualMemory:
         self._under_way = False
 
 
-def _ages(address: Indices, count: Indices, taken: Iterable[Batch]) -> tuple[Indices, Indices, Indices]:
-    """Runs given up, cut so that each was all added to alike, and how long the oldest part of each has waited."""
-    age = np.zeros_like(address)
-    for batch in taken:
-        both = intersect(address, address + count, batch.begin, batch.end)
-        if not len(both.begin):
-            continue
-        end = address + count
-        begin = distinct(np.sort(np.concatenate((address, both.begin, both.end))))
-        run = np.searchsorted(address, begin, "right") - 1
-        # Where a run ends and none begins, no run is cut.
-        inside = begin < end[run]
-        begin, run = begin[inside], run[inside]
-        count = np.minimum(end[run], np.append(begin[1:], np.iinfo(np.int64).max)) - begin
-        age = age[run]
-        old = np.searchsorted(both.begin, begin, "right") - 1
-        again = (old >= 0) & (begin < both.end[old])
-        age[again] = np.maximum(age[again], batch.age[both.second[old[again]]])
-        address = begin
-    return address, count, age
-
-
 def _shifts(place: Place, address: Indices) -> Indices:
     """What leads from addresses within a layout to its buffer."""
     return place.to_buffer[np.searchsorted(place.begin, address, "right") - 1]
-
-
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    if batch.values.device == device:
-        return batch
-    velocities = None if batch.velocities is None else batch.velocities.to(device)
-    return replace(batch, values=batch.values.to(device), velocities=velocities)
 
 
 def _check(buffer: Tensor, layout: Layout) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.runs import Indices, distinct, gather, intersect, starts
+from dlcp.torch.gradient.runs import Indices, add, distinct, gather, intersect, starts
 
 # A parameter of 2^40 elements fits no machine; 2^23 names fit the numbers.
 OFFSET_BITS = 40
@@ -235,12 +235,12 @@ class Store:
         """Batches with something of these parameters, oldest first."""
         return [self._batches[key] for key in self._keys(names)]
 
-    def take(self, place: Place) -> list[Batch]:
-        """What lies in a layout, taken out; the rest of a batch that reaches beyond it stays."""
+    def take(self, names: Iterable[int], begin: Indices, end: Indices) -> list[Batch]:
+        """What of these parameters lies in runs of addresses, taken out, oldest first; the rest of a batch stays."""
         taken = []
-        for key in self._keys(place.names):
+        for key in self._keys(names):
             batch = self._batches[key]
-            inside, outside = split(batch, place.begin, place.end)
+            inside, outside = split(batch, begin, end)
             if inside is None:
                 continue
             self._remove(key)
@@ -311,3 +311,53 @@ def renumbered(batch: Batch, numbers: Mapping[int, int]) -> Batch | None:
         values=gather(kept.values, at, count),
         velocities=velocities,
     )
+
+
+def common(address: Indices, count: Indices, batch: Batch) -> tuple[Indices, Indices, Indices]:
+    """What runs have in common with a batch: places in the runs' values, elements, places in the batch's."""
+    both = intersect(address, address + count, batch.begin, batch.end)
+    at = starts(count)[both.first] + both.begin - address[both.first]
+    there = starts(batch.count)[both.second] + both.begin - batch.begin[both.second]
+    return at, both.end - both.begin, there
+
+
+def joined(batch: Batch, older: Batch) -> Batch:
+    """The sum of two batches, the second within the first, whose memory is used."""
+    older = moved(older, batch.values.device)
+    at, many, there = common(batch.begin, batch.count, older)
+    add(batch.values, at, many, older.values, there, older.factor / batch.factor)
+    if batch.velocities is not None and older.velocities is not None:
+        add(batch.velocities, at, many, older.velocities, there)
+    begin, count, age = cut(batch.begin, batch.count, batch.age, [older])
+    return replace(batch, begin=begin, count=count, age=age, square=square_of(batch.values))
+
+
+def cut(
+    address: Indices, count: Indices, age: Indices, batches: Iterable[Batch]
+) -> tuple[Indices, Indices, Indices]:
+    """Runs of these ages, cut so that each lies in a run of a batch or in none, as old then as the older of both."""
+    for batch in batches:
+        both = intersect(address, address + count, batch.begin, batch.end)
+        if not len(both.begin):
+            continue
+        end = address + count
+        begin = distinct(np.sort(np.concatenate((address, both.begin, both.end))))
+        run = np.searchsorted(address, begin, "right") - 1
+        # Where a run ends and none begins, no run is cut.
+        inside = begin < end[run]
+        begin, run = begin[inside], run[inside]
+        count = np.minimum(end[run], np.append(begin[1:], np.iinfo(np.int64).max)) - begin
+        age = age[run]
+        old = np.searchsorted(both.begin, begin, "right") - 1
+        again = (old >= 0) & (begin < both.end[old])
+        age[again] = np.maximum(age[again], batch.age[both.second[old[again]]])
+        address = begin
+    return address, count, age
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """A batch on a device."""
+    if batch.values.device == device:
+        return batch
+    velocities = None if batch.velocities is None else batch.velocities.to(device)
+    return replace(batch, values=batch.values.to(device), velocities=velocities)

@@ -114,7 +114,7 @@ def _pieces(
         size = max(1, _PIECE_ELEMENTS // width) if like.device.type == "cpu" else len(first)
         for at in range(0, len(first), size):
             piece = slice(at, at + size)
-            yield width, *(torch.from_numpy(each[piece]).to(like.device) for each in (first, second))
+            yield width, _index(first[piece], like), _index(second[piece], like)
 
 
 def _rows(here: Indices, there: Indices, counts: Indices) -> Iterator[tuple[int, Indices, Indices]]:
@@ -147,3 +147,7 @@ def _rows(here: Indices, there: Indices, counts: Indices) -> Iterator[tuple[int,
 def _windows(tensor: Tensor, width: int) -> Tensor:
     """All stretches of `width` elements, as rows that overlap. Rows that are written together must be apart."""
     return tensor.as_strided((tensor.numel() - width + 1, width), (1, 1))
+
+
+def _index(rows: Indices, like: Tensor) -> Tensor:
+    return torch.from_numpy(rows).to(like.device)
