@@ -80,12 +80,13 @@ private:
         return count + (step.kind == ScheduleOp::Kind::receive && !absent);
     }
 
-    // Element by element.
+    // Element by element. What a receive leaves alone stays to the bit, though it be a NaN.
     void rescale(DataType type, std::uint32_t average_over, Message& sum) const {
         const std::size_t width = element_bytes(type);
+        const bool combines = schedule_.steps()[next_].kind == ScheduleOp::Kind::combine;
         for (std::size_t at = 0; at < sum.size(); at += width) {
             const std::uint32_t all = contributions(next_, at, false), came = contributions(next_, at, true);
-            if (average_over > 0 && came > 1)
+            if (average_over > 0 && (came > 1 || combines))
                 find_average(type, Variant::portable)(sum.data() + at, 1, came);
             else if (average_over == 0 && came < all)
                 find_multiply(type, Variant::portable)(sum.data() + at, sum.data() + at, 1,
