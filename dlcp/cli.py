@@ -55,6 +55,12 @@ def _ping(words: list[str]) -> int:
     return main(words, prog="dlcp ping")
 
 
+def _study(words: list[str]) -> int:
+    from dlcp.study import main
+
+    return main(words)
+
+
 def _train(words: list[str]) -> int:
     from dlcp.train import main
 
@@ -87,6 +93,7 @@ def _version(words: list[str]) -> int:
 COMMANDS = {
     "doctor": _Command("look at this host and at the ways between ranks; say what to mend", _doctor),
     "ping": _Command("move data between two hosts and say how it went", _ping),
+    "study": _Command("how much loss a training bears, and what a drop does to a tensor", _study),
     "train": _Command("train a model on real data over a lossy network, beside Gloo", _train),
     "version": _Command("versions of dlcp, its wire format and what it runs on", _version),
 }

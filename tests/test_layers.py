@@ -89,6 +89,9 @@ PYTHON_ARROWS = {
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
+    "dlcp.study": {"dlcp", "dlcp.torch", "dlcp.train", "numpy", "torch"},
+    "dlcp.study.figure": {"dlcp.study", "matplotlib"},  # as the pictures of dlcp.train
+    "dlcp.study.mse_figure": {"dlcp.study", "dlcp.study.figure", "matplotlib"},
     "dlcp.train.figure": {"dlcp.train", "matplotlib"},  # these two are loaded when a picture is asked for
     "dlcp.train.page": {"dlcp.train", "dlcp.train.figure"},
     "dlcp_sim": {"dlcp", "dlcp._native", "dlcp.transport", "dlcp.switch", "numpy"},
@@ -107,7 +110,8 @@ PYTHON_ARROWS = {
 # Allowed too when it is loaded inside a function: optional packages, and what the command line is asked for.
 LAZY_PYTHON_ARROWS = {
     "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"},
-    "dlcp.cli": {"dlcp._native", "dlcp.transport", "dlcp.doctor", "dlcp.train", "dlcp_sim"},
+    "dlcp.cli": {"dlcp._native", "dlcp.transport", "dlcp.doctor", "dlcp.study", "dlcp.train", "dlcp_sim"},
+    "dlcp.study": {"dlcp.study.figure", "dlcp.study.mse_figure"},
     "dlcp.doctor": {"torch"},
     "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},

@@ -1,0 +1,20 @@
+"""`dlcp study`: what loss does to training and to a tensor, on one machine, without a network.
+
+`tolerance` trains many small models at once (training.py, of models.py and tasks.py) while a simulated network loses
+their gradients (network.py) and a fill makes up for it (fills.py); it asks for the largest loss that costs no extra
+round. `mse` aggregates one tensor under equal drops, by several topologies. The twins of shipped parts that both use
+are held to them by tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command, by its words without the program's name; None: the program's own. Returns the exit status."""
+    from dlcp.study.command import run
+
+    return run(arguments)

@@ -1,0 +1,185 @@
+"""What the study of tolerance runs, and in which order: the most telling first, so that a part says something too.
+
+Of each arm (arm.py) and model a few losses are run at the loss-free run's best learning rate and several seeds, and at
+its neighbours where that does not do; then losses between the last that was borne and the first that was not. The
+planner looks at what is there and names what is missing: a study that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dlcp.study.arm import Arm
+from dlcp.study.network import PROCESSES
+from dlcp.study.tasks import TASKS
+from dlcp.study.tolerance import Results
+from dlcp.study.training import Run
+
+# Times the task's own; the loss-free run is tried at all of them, an arm at the best of these and its neighbours.
+STEP = 1.5
+RATES = tuple(round(STEP**power, 4) for power in (-2, -1, 0, 1, 2))
+NEIGHBOURS = (1.0, 1 / STEP, STEP)
+# Of loss-free runs at the best rate: what seeds alone change is the yardstick, so it needs more of them.
+REFERENCE_SEEDS = 8
+# What fewer rounds would cost the loss-free run: the yardstick in rounds.
+FEWER_ROUNDS = 0.9
+LOSSES_FIRST = (0.03, 0.1, 0.3, 0.5)
+LOSSES_ABOVE = (0.7, 0.9)
+LOSSES_BELOW = (0.01, 0.003)
+# Between two losses whose ratio is above this, another is run.
+GAP_MAX = 1.5
+# Runs that train together; more do not fit the caches, fewer leave the cost of calls.
+TOGETHER = 9
+
+
+BASELINE = Arm("random", "zero")
+"""What DLCP and MLT do to a gradient, without their switches."""
+
+ARMS: tuple[Arm, ...] = (
+    BASELINE,
+    Arm("transport", "residual", 0.5),
+    Arm("transport", "residual", 0.9),
+    Arm("transport", "residual", 1.0),
+    Arm("random", "residual", 0.5),
+    Arm("random", "residual", 0.9),
+    Arm("random", "residual", 1.0),
+    Arm("transport", "zero"),
+    Arm("least", "zero"),
+    Arm("least", "residual", 0.9),
+    Arm("random", "rescale"),
+    Arm("random", "hadamard"),
+    Arm("random", "masked", 1.0),
+    Arm("least", "residual", 0.5),
+    Arm("least", "residual", 1.0),
+    Arm("transport", "rescale"),
+    Arm("transport", "residual", 0.9, critical_share=0.0),
+    Arm("transport", "residual", 0.9, critical_share=0.3),
+    Arm("transport", "residual", 0.9, pressure=2.0),
+    Arm("transport", "zero", pressure=2.0),
+)
+"""With independent losses, in the order in which they are run."""
+CANDIDATES = ARMS[1:4]
+"""What the default is chosen among."""
+EVERY_RATE = ARMS[:7]
+"""These, what they must not be worse than, and the same at random: run at all neighbours in any case."""
+
+_OTHER_PROCESSES = (
+    BASELINE,
+    Arm("transport", "residual", 0.9),
+    Arm("transport", "residual", 0.5),
+    Arm("transport", "residual", 1.0),
+    Arm("random", "residual", 0.9),
+    Arm("random", "residual", 0.5),
+    Arm("random", "residual", 1.0),
+    Arm("transport", "zero"),
+)
+PROCESS_ARMS: tuple[Arm, ...] = tuple(
+    replace(arm, process=process)
+    for arm in _OTHER_PROCESSES
+    for process in PROCESSES
+    if process != "independent"
+)
+"""Bursty and uneven losses, at the loss-free rate alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How much of the study."""
+
+    tasks: tuple[str, ...] = tuple(TASKS)
+    seeds: int = 3
+    refine: bool = True
+    processes: bool = True
+
+    def with_seeds(self, seeds: int) -> Scope:
+        """The same with another number of seeds."""
+        return replace(self, seeds=seeds)
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """All arms, in the order in which they are run."""
+        return ARMS + (PROCESS_ARMS if self.processes else ())
+
+
+QUICK = Scope(tasks=("mlp",), seeds=2, refine=False, processes=False)
+
+
+def missing(scope: Scope, results: Results) -> Iterator[list[Run]]:
+    """Runs that train together and have no result yet, until none is missing; reads results as they come."""
+    for task in scope.tasks:
+        yield from _together(_clean(scope, task), results)
+        yield from _together(_reference(scope, task, results), results)
+    arms = list(scope.arms)
+    for arm in arms:
+        for task in scope.tasks:
+            while runs := [run for run in _arm(scope, task, arm, results) if run not in results]:
+                yield from _together(runs, results)
+
+
+def _clean(scope: Scope, task: str) -> list[Run]:
+    """Loss-free runs at all rates."""
+    return [_loss_free(task, rate, seed) for rate in RATES for seed in range(scope.seeds)]
+
+
+def _reference(scope: Scope, task: str, results: Results) -> list[Run]:
+    """Loss-free runs at the best rate: more seeds, and fewer rounds."""
+    best = results.best_rate(task)
+    more = [_loss_free(task, best, seed) for seed in range(max(REFERENCE_SEEDS, scope.seeds))]
+    return more + [replace(run, rounds=FEWER_ROUNDS) for run in more]
+
+
+def _loss_free(task: str, rate: float, seed: int) -> Run:
+    return Run(task, "zero", "random", "independent", 0.0, rate, seed)
+
+
+def _arm(scope: Scope, task: str, arm: Arm, results: Results) -> Iterator[Run]:
+    """The runs of an arm, as far as its results so far say which."""
+    best = results.best_rate(task)
+    tested = results.losses(task, arm)
+    for loss in losses(scope, task, arm, results):
+        rates: tuple[float, ...] = NEIGHBOURS[:1]
+        if arm in EVERY_RATE or (
+            arm.process == "independent"
+            and loss in tested
+            and not results.borne(task, arm, loss, tuned=False)
+        ):
+            rates = NEIGHBOURS
+        for neighbour in rates:
+            for seed in range(scope.seeds):
+                yield arm.run(task, loss, round(best * neighbour, 4), seed)
+
+
+def losses(scope: Scope, task: str, arm: Arm, results: Results) -> list[float]:
+    """The losses to run: the first, above or below them where they do not find the end, and in the gap where it is."""
+    wanted = list(LOSSES_FIRST)
+    tested = results.losses(task, arm)
+    if not set(wanted) <= set(tested):
+        return wanted
+    ends = [results.bracket(task, arm, tuned=tuned) for tuned in (False, True)]
+    for above in LOSSES_ABOVE:
+        if any(first_bad is None for _, first_bad in ends) and max(tested) < above:
+            return [*tested, above]
+    for below in LOSSES_BELOW:
+        if any(last_good is None for last_good, _ in ends) and min(tested) > below:
+            return [*tested, below]
+    if scope.refine and len(tested) < len(LOSSES_FIRST) + 4:
+        for last_good, first_bad in ends:
+            if last_good is not None and first_bad is not None and first_bad > GAP_MAX * last_good:
+                return [*tested, _between(last_good, first_bad)]
+    return tested
+
+
+def _between(low: float, high: float) -> float:
+    """About the middle, as people count: of 0.3 and 0.5 0.4, of 0.03 and 0.1 0.05."""
+    middle = (low * high) ** 0.5
+    return float(f"{middle:.1g}") if float(f"{middle:.1g}") not in (low, high) else float(f"{middle:.2g}")
+
+
+def _together(runs: list[Run], results: Results) -> Iterator[list[Run]]:
+    """Those without a result, by group, few enough for the caches."""
+    for _, group in itertools.groupby([run for run in runs if run not in results], key=lambda run: run.group):
+        waiting = list(group)
+        for begin in range(0, len(waiting), TOGETHER):
+            yield waiting[begin : begin + TOGETHER]
