@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.replicas import ReplicaError
     from dlcp.torch.gradient.state import GradientState
     from dlcp.torch.hooks import bfloat16_compress_hook, fp16_compress_hook
+    from dlcp.torch.layerwise import LayerwiseOptimizer
     from dlcp.torch.options import Options
     from dlcp.torch.process_group import ProcessGroup
 
@@ -36,6 +37,7 @@ __all__ = [
     "BoundedReduceScatter",
     "GradientOptions",
     "GradientState",
+    "LayerwiseOptimizer",
     "Options",
     "PhaseRule",
     "ProcessGroup",
@@ -55,6 +57,7 @@ _LATER = {
     "BoundedReduceScatter": "gradient.fsdp",
     "GradientOptions": "gradient.options",
     "GradientState": "gradient.state",
+    "LayerwiseOptimizer": "layerwise",
     "Options": "options",
     "PhaseRule": "gradient.phase",
     "ProcessGroup": "process_group",

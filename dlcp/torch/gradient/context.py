@@ -4,9 +4,9 @@
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
 
-Marked are all_reduce and reduce_scatter_single (reduce_scatter_tensor) of floating point with SUM, AVG or PREMUL_SUM, on
-groups of dlcp, called by this thread; whatever else is called inside stays what it is. Results are where a plain call
-has them. An option of a group, Options(gradients=...), does the same to all such calls on that group.
+Marked are all_reduce and reduce_scatter_single (reduce_scatter_tensor) of floating point with SUM, AVG or PREMUL_SUM,
+on groups of dlcp, called by this thread; whatever else is called inside stays what it is. Results are where a plain
+call has them. An option of a group, Options(gradients=...), does the same to all such calls on that group.
 
 What a tensor is called, under which residuals wait for the next step: by `layout` or `name`, if given; the parameter,
 if the tensor is its .grad; else by the number of the call in its step. So calls without names come in one order in all

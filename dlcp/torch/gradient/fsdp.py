@@ -50,7 +50,7 @@ def shard_gradients(model: nn.Module, state: GradientState) -> None:
         module.set_custom_reduce_scatter(BoundedReduceScatter(state, module))
 
 
-class BoundedReduceScatter(ReduceScatter):  # type: ignore[misc]
+class BoundedReduceScatter(ReduceScatter):
     """What FSDPModule.set_custom_reduce_scatter takes, for one FSDP module. `state`: of the whole model."""
 
     def __init__(self, state: GradientState, module: FSDPModule) -> None:

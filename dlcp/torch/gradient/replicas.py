@@ -30,7 +30,7 @@ def digest(result: torch.Tensor) -> bytes:
 
 
 def compare(group: ProcessGroup, step: int, digests: list[bytes]) -> None:
-    """All ranks of the group call it at the same place. Blocks. Raises ReplicaError on all of them, naming who differs."""
+    """All ranks of the group call it at the same place. Blocks. Raises ReplicaError on all, naming who differs."""
     from dlcp.torch.tensors import span
 
     own = torch.frombuffer(

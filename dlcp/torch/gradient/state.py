@@ -51,9 +51,9 @@ _PROBE_NUMEL = 64
 class GradientState:
     """Makes gradients of one model lossy within a budget.
 
-    `model`: whose gradients they are, wrapped in DDP or not, before or after fully_shard; its parameters' names are what
-    residuals and budgets go by, and its first forward says which layers come first. None: parameters are numbered, and
-    there is no order of layers. `group`: of the DDP hook; None: the default group. `options`, or single ones by name:
+    `model`: whose gradients they are, wrapped in DDP or not, before or after fully_shard; its parameters' names are
+    what residuals and budgets go by, and its first forward says which layers come first. None: parameters are numbered,
+    and there is no order of layers. `group`: of the DDP hook; None: the default group. `options`, or single ones by name:
     see GradientOptions; the same on all ranks. `scaler`: a torch.amp.GradScaler in use: it is asked for the loss scale
     at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer skipped
     that. `verify`: compares hashes of the results over the ranks in each step, which costs a collective and a wait.
