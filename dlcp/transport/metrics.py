@@ -10,7 +10,9 @@ that this one has not talked to yet is no peer. prometheus.py writes the same fo
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+import weakref
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -40,11 +42,33 @@ class Observed(Protocol):
         """What counts this rank's operations."""
 
 
+class GradientAccount(Protocol):
+    """What keeps an account of gradients that may lose; a Ledger."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Its numbers, JSON-able."""
+
+
 class Metrics:
     """The numbers of one rank. Any thread may ask."""
 
     def __init__(self, job: Observed) -> None:
         self._job = job
+        self._lock = threading.Lock()
+        self._accounts: weakref.WeakValueDictionary[str, GradientAccount] = weakref.WeakValueDictionary()
+
+    def include(self, name: str, account: GradientAccount) -> str:
+        """From now on snapshots have this account under `gradients`, as long as somebody else holds it.
+
+        Returns the name that it got: another one if `name` is taken.
+        """
+        with self._lock:
+            taken, number = name, 1
+            while self._accounts.get(name, account) is not account:
+                number += 1
+                name = f"{taken} #{number}"
+            self._accounts[name] = account
+            return name
 
     def snapshot(self) -> dict[str, Any]:
         """All of it, JSON-able. Ranks are the job's, times seconds, bytes payload unless the name says otherwise.
@@ -53,6 +77,7 @@ class Metrics:
         from start to end; `waited_for`: how many failed while something of a rank was missing; `under_way`,
         `under_way_s_max`: operations that are not over, and the age of the oldest. `peers` (by rank) → the state of the
         way there, its packets over all paths, and `paths`. `endpoint`: everything counted since it was opened.
+        `gradients` (by name) → what Ledger.snapshot() says, of gradients that may lose.
 
         Of a closed job there are no peers. Raises ForkError.
         """
@@ -66,6 +91,8 @@ class Metrics:
             # Groups of other members may have the same name.
             name = f"{group.name} #{group.id}" if group.name in groups else group.name
             groups[name] = _describe_group(group, under_way.get(group.id, []))
+        with self._lock:
+            accounts = sorted(self._accounts.items())
         return {
             "time_s": time.time(),
             "version": __version__,
@@ -76,6 +103,7 @@ class Metrics:
             "groups": groups,
             "peers": {} if endpoint.closed else _describe_peers(endpoint),
             "endpoint": asdict(endpoint.stats()),
+            "gradients": {name: account.snapshot() for name, account in accounts},
         }
 
 

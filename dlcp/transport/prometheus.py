@@ -86,6 +86,7 @@ def render(snapshot: Mapping[str, Any]) -> str:
     _render_groups(text, snapshot["groups"], snapshot["duration_bounds_s"])
     _render_peers(text, snapshot["peers"])
     _render_endpoint(text, snapshot["endpoint"])
+    _render_gradients(text, snapshot["gradients"])
     return text.text()
 
 
@@ -194,6 +195,47 @@ def _render_endpoint(text: _Text, endpoint: Mapping[str, Any]) -> None:
                 text.family(f"dlcp_{part}_{key}", "gauge", words, [({}, value)])
             elif isinstance(value, int):
                 text.family(f"dlcp_{part}_{key}_total", "counter", words, [({}, value)])
+
+
+_GRADIENT_BYTES = (
+    ("value_bytes", "Gradients sent."),
+    ("header_bytes", "Headers and tags of the packets that carried gradients."),
+    ("retransmitted_bytes", "Gradients sent again."),
+    ("received_bytes", "Gradients received."),
+    ("critical_bytes", "Gradients sent that could not be given up."),
+    ("budget_bytes", "Gradients sent that might have been given up."),
+    ("abandoned_bytes", "Gradients sent that were given up."),
+    ("missing_bytes", "Gradients that others gave up on the way here."),
+)
+
+
+def _render_gradients(text: _Text, accounts: Mapping[str, Any]) -> None:
+    by_name = [({"gradients": name}, account) for name, account in accounts.items()]
+    for key, name, words in (
+        ("steps", "steps", "Steps of training that ended."),
+        ("skipped", "steps_skipped", "Of these, steps that the optimizer skipped."),
+    ):
+        rows = [(labels, account[key]) for labels, account in by_name]
+        text.family(f"dlcp_gradient_{name}_total", "counter", words, rows)
+    for key, words in _GRADIENT_BYTES:
+        rows = [(labels, account["total"][key]) for labels, account in by_name]
+        text.family(f"dlcp_gradient_{key}_total", "counter", words, rows)
+    keeping = [
+        (labels, account["residual"]) for labels, account in by_name if account["residual"] is not None
+    ]
+    text.family(
+        "dlcp_gradient_written_off_bytes_total",
+        "counter",
+        "Kept gradients that no step will get.",
+        [(labels, residual["total"]["nbytes"]) for labels, residual in keeping],
+    )
+    for key, name, words in (
+        ("nbytes", "residual_bytes", "Gradients that were given up and wait for the next step."),
+        ("norm", "residual_norm", "L2 norm of what waits, unscaled."),
+        ("age", "residual_age_steps", "Steps that the oldest of it has waited."),
+    ):
+        rows = [(labels, residual[key]) for labels, residual in keeping]
+        text.family(f"dlcp_gradient_{name}", "gauge", words, rows)
 
 
 def _escape(text: str) -> str:
