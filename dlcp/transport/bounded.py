@@ -29,19 +29,25 @@ class LossRules:
     for it (see Communicator.parts); None, or an entry None: all of it is critical. `rescale`: results are divided by
     the contributions that came; otherwise what did not come counts as nothing. The same on all ranks. `deadline_s`: a
     message ends this long after its first packet whatever the budget, when its critical blocks are there; None: no
-    such end.
+    such end. `patience_s`: so long after the start the network counts as short of capacity, and blocks that have not
+    left yet are given up unsent, the least important, as far as the budget goes; None: never. Not with a deadline.
     """
 
     loss_ratio: float
     importance: Sequence[NDArray[np.uint8] | None] | None = None
     rescale: bool = False
     deadline_s: float | None = None
+    patience_s: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.loss_ratio < 1.0:
             raise ArgumentError(f"loss_ratio is {self.loss_ratio}; accepted: 0 up to 1, 1 excluded")
         if self.deadline_s is not None and not 0.0 < self.deadline_s < math.inf:
             raise ArgumentError(f"deadline_s is {self.deadline_s}; accepted: more than 0, or None")
+        if self.patience_s is not None and not 0.0 <= self.patience_s < math.inf:
+            raise ArgumentError(f"patience_s is {self.patience_s}; accepted: 0 or more, or None")
+        if self.patience_s is not None and self.deadline_s is not None:
+            raise ArgumentError("patience_s and deadline_s are both given; accepted: one of them")
 
     def check(self, messages_bytes: Mapping[int, int], size: int, block_bytes: Callable[[int], int]) -> None:
         """Raises ArgumentError unless the importance fits messages of these lengths, by rank of a group of `size`."""
@@ -65,7 +71,9 @@ class LossRules:
                     f"importance for rank {peer} has {len(given)} entries; accepted: one per block, {expected}"
                 )
 
-    def native(self) -> tuple[float, float | None, bool, list[NDArray[np.uint8] | None] | None]:
+    def native(
+        self,
+    ) -> tuple[float, float | None, float | None, bool, list[NDArray[np.uint8] | None] | None]:
         """As native code takes it."""
         importance = None
         if self.importance is not None:
@@ -73,7 +81,7 @@ class LossRules:
                 None if each is None or not len(each) else np.ascontiguousarray(each)
                 for each in self.importance
             ]
-        return self.loss_ratio, self.deadline_s, self.rescale, importance
+        return self.loss_ratio, self.deadline_s, self.patience_s, self.rescale, importance
 
 
 class Abandoned(NamedTuple):
@@ -112,6 +120,8 @@ class Outcome:
     received_bytes: int
     retransmitted_bytes: int
     """Payload, again."""
+    lossy_s: float = 0.0
+    """From the start until the last lossy message of this rank was over, seconds."""
 
     @property
     def abandoned_bytes(self) -> int:
@@ -139,4 +149,5 @@ def outcome_of(
         int(result["sent_bytes"]),
         int(result["received_bytes"]),
         int(result["retransmitted_bytes"]),
+        float(result["lossy_s"]),
     )

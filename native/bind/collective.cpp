@@ -121,22 +121,25 @@ std::shared_ptr<KeptObjects> kept_objects() {
 
 using ImportanceBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// (loss_ratio, deadline_s or None, rescale, importance: None or a list of arrays of uint8 or None, by rank); the arrays
+// (loss_ratio, deadline_s or None, patience_s or None, rescale, importance: None or a list of arrays of uint8 or None, by rank); the arrays
 // are held as long as this is.
 class BoundLossRules {
 public:
     explicit BoundLossRules(nb::handle given) {
         if (given.is_none()) return;
         const auto fields = nb::cast<nb::tuple>(given);
-        if (fields.size() != 4) throw nb::value_error("loss is (loss_ratio, deadline_s, rescale, importance)");
+        if (fields.size() != 5)
+            throw nb::value_error("loss is (loss_ratio, deadline_s, patience_s, rescale, importance)");
         given_ = true;
         rules_.loss_ratio = nb::cast<double>(fields[0]);
-        if (!fields[1].is_none())
-            rules_.deadline =
-                Duration{static_cast<std::int64_t>(std::clamp(nb::cast<double>(fields[1]), -1.0, 1e9) * 1e9)};
-        rules_.rescale = nb::cast<bool>(fields[2]);
-        if (fields[3].is_none()) return;
-        for (const nb::handle each : nb::cast<nb::list>(fields[3])) {
+        const auto in_duration = [](nb::handle seconds) {
+            return Duration{static_cast<std::int64_t>(std::clamp(nb::cast<double>(seconds), -1.0, 1e9) * 1e9)};
+        };
+        if (!fields[1].is_none()) rules_.deadline = in_duration(fields[1]);
+        if (!fields[2].is_none()) rules_.patience = in_duration(fields[2]);
+        rules_.rescale = nb::cast<bool>(fields[3]);
+        if (fields[4].is_none()) return;
+        for (const nb::handle each : nb::cast<nb::list>(fields[4])) {
             if (each.is_none()) {
                 spans_.emplace_back();
                 continue;
@@ -230,6 +233,7 @@ nb::dict result_of(const Collective& collective) {
     out["sent_bytes"] = r.sent_bytes;
     out["received_bytes"] = r.received_bytes;
     out["retransmitted_bytes"] = r.retransmitted_bytes;
+    out["lossy_s"] = in_seconds(r.lossy_waited);
     nb::list waiting;
     for (const auto& each : r.waiting_for)
         waiting.append(nb::make_tuple(each.peer, each.for_arrival, each.missing_bytes));

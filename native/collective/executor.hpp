@@ -42,6 +42,9 @@ struct LossRules {
     double loss_ratio = 0.0;
     // > 0: the receiver ends it this long after its first packet, budget or not; critical blocks are awaited even so.
     Duration deadline{0};
+    // >= 0: so long after the start, droppable blocks that have not left are given up unsent, the least important, as far
+    // as the budget goes (SendCommand::patience). Not with a deadline.
+    Duration patience{-1};
     // By rank in the group: how much the blocks of the lossy message to it matter, as SendCommand::importance. Empty,
     // or an empty entry: all are critical. Read during start() only.
     std::span<const std::span<const std::uint8_t>> importance;
@@ -101,6 +104,7 @@ struct CollectiveResult {
     std::uint64_t sent_bytes = 0;           // payload, without repairs
     std::uint64_t received_bytes = 0;       // payload
     std::uint64_t retransmitted_bytes = 0;  // payload, of the messages that were waited for
+    Duration lossy_waited{0};               // from the start until the last lossy message of this rank was over
     // What was given up of one lossy message; only those of which something was.
     struct Abandoned {
         bool sent = false;       // by this rank; else it should have come

@@ -68,6 +68,7 @@ void CollectiveExecutor::Impl::allow_loss(SendCommand& send, const LossRules& lo
     send.delivery = loss.deadline > Duration{0} ? Delivery::deadline : Delivery::bounded;
     send.loss_ratio = loss.loss_ratio;
     send.deadline = loss.deadline;
+    send.patience = loss.patience;
     send.importance = loss.importance[member];
 }
 

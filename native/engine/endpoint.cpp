@@ -120,6 +120,7 @@ CommandResult<MessageId> Endpoint::Impl::send(Time now, const SendCommand& c) {
     m.delivery = c.delivery;
     m.budget = reliable ? 0 : wire::encode_budget(c.loss_ratio);
     m.deadline = c.delivery == Delivery::deadline ? wire::encode_deadline(c.deadline) : 0;
+    m.patient_until = c.delivery == Delivery::bounded && c.patience >= Duration{0} ? now + c.patience : time_never;
     m.since = now;
     m.state = OutgoingMessage::State::waiting;
     m.wire_id = 0;

@@ -43,6 +43,9 @@ struct SendCommand {
     Delivery delivery = Delivery::reliable;
     double loss_ratio = 0.0;  // bounded, deadline: fraction of bytes that may be abandoned, [0, 1)
     Duration deadline{0};     // deadline: from the receiver's first packet of this message
+    // bounded: so long after the command the network counts as short of capacity, and droppable blocks that have not
+    // left yet are given up unsent, the least important, as far as the budget goes. 0: at once. Negative: never.
+    Duration patience{-1};
     // Per block, 255 critical, else droppable and how much it matters. Empty: all critical. Read during the
     // call only. Its length must be the block count: block_count(message_bytes, block_bytes(peer)).
     std::span<const std::uint8_t> importance;

@@ -61,7 +61,7 @@ std::uint32_t OutgoingMessage::next_with(bool critical, std::uint32_t from) cons
 void OutgoingMessage::order_droppable() {
     droppable_order_.clear();
     droppable_sent_ = 0;
-    if (deadline == 0 || gated || critical_blocks_ == blocks_) return;
+    if ((deadline == 0 && patient_until == time_never) || gated || critical_blocks_ == blocks_) return;
     // A counting sort by importance, most important first; equal ones stay in their order.
     std::array<std::uint32_t, wire::importance_critical + 1> at{};
     for (const std::uint8_t each : importance_) ++at[wire::importance_critical - each];
@@ -124,6 +124,23 @@ void OutgoingMessage::take(const Next& next) {
         cursor_ = first_pass_left_ > 0 ? next_droppable(0) : 0;
     else
         cursor_ = next.critical ? next_with(true, cursor_ + 1) : next_droppable(cursor_ + 1);
+}
+
+void OutgoingMessage::give_up_rest() {
+    if (gated || critical_left_ > 0 || first_pass_left_ == 0) return;
+    // Blocks of the pass that are left: the one under the cursor, and what follows it in the order.
+    std::uint64_t bytes = lost_droppable_bytes_;
+    const std::uint32_t end = static_cast<std::uint32_t>(droppable_order_.size());
+    if (bytes + payload_bytes(cursor_) + std::uint64_t{end - droppable_sent_} * block_bytes_ >
+        budget_bytes() + block_bytes_)
+        return;
+    bytes += payload_bytes(cursor_);
+    for (std::uint32_t i = droppable_sent_; i < end; ++i) bytes += payload_bytes(droppable_order_[i]);
+    if (bytes > budget_bytes()) return;
+    on_lost(cursor_);
+    for (; droppable_sent_ < end; ++droppable_sent_) on_lost(droppable_order_[droppable_sent_]);
+    first_pass_left_ = 0;
+    cursor_ = 0;
 }
 
 void OutgoingMessage::on_acked(std::uint32_t block) {

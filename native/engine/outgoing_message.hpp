@@ -1,8 +1,8 @@
 // One message on its way out: what has been sent, what is lost, and which block leaves next.
 //
 // Order of blocks: lost critical ones, then the first pass (critical blocks, then droppable ones, so that the tail
-// of a message is always droppable; with a deadline the most important of these first, since what comes last may come
-// too late), then lost droppable ones, most important first, while more of them are missing
+// of a message is always droppable; with a deadline or patience the most important of these first, since what comes last
+// may come too late, or not be sent), then lost droppable ones, most important first, while more of them are missing
 // than the budget allows. Invariant: a block that is acknowledged is in no lost set.
 // It does not decide when the message is over: the receiver does.
 #pragma once
@@ -38,8 +38,9 @@ public:
     std::uint32_t message_bytes = 0;
     std::uint8_t traffic_class = 0;
     Delivery delivery = Delivery::reliable;
-    std::uint16_t budget = 0;    // coded
-    std::uint16_t deadline = 0;  // coded
+    std::uint16_t budget = 0;         // coded
+    std::uint16_t deadline = 0;       // coded
+    Time patient_until = time_never;  // from then on what the budget allows is not sent
     Time since{0};
     bool gated = false;                      // the first pass sends only what release() has named
     std::uint32_t eager_bytes = UINT32_MAX;  // sent before any of it is acknowledged
@@ -99,6 +100,10 @@ public:
     // Takes the block that peek() named.
     void take(const Next& next);
 
+    // Patience is over: what is left of the first pass, if the budget allows, counts as sent and lost. The last packet
+    // says that the pass is over, so some packet must follow or have just been taken.
+    void give_up_rest();
+
     // The receiver takes it: some of it is acknowledged.
     bool taken() const { return acked_blocks_ > 0; }
     void on_acked(std::uint32_t block);
@@ -145,7 +150,7 @@ private:
     std::uint32_t first_pass_left_ = 0;  // blocks not sent yet
     std::uint32_t critical_left_ = 0;    // of these, critical ones
     std::uint32_t cursor_ = 0;           // next block of the half of the first pass that is under way
-    // With a deadline, and not gated: the droppable blocks in the order of the first pass.
+    // With a deadline or patience, and not gated: the droppable blocks in the order of the first pass.
     std::vector<std::uint32_t> droppable_order_;
     std::uint32_t droppable_sent_ = 0;
     // Gated: released and not sent yet, in the order of release.

@@ -151,6 +151,7 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
         const std::uint32_t datagram = overhead + payload_bytes;
         if (bytes + datagram > allowed && !(peer.in_flight.value == 0 && n == 0)) break;
         m.take(next);
+        if (now >= m.patient_until) m.give_up_rest();
         run_critical = next.critical;
 
         const bool is_virtual = m.payload == nullptr && payload_bytes > 0;

@@ -75,7 +75,7 @@ def exchange(
         step = nbytes // size
         parts = [(i * step, (i + 1) * step) for i in range(size)] if scatter else group.parts(nbytes)
         marks = importance(group, parts, seed)
-        rules = LossRules(ratio, marks, rescale)
+        rules = LossRules(ratio, marks, rescale, patience_s=draw.choice([None, 0.0, 1e-3]))
         output = np.full(count // size if scatter else count, 77, dtype=source.dtype)
         start = group.bounded_reduce_scatter if scatter else group.bounded_all_reduce
         work = start(Span.of(output), Span.of(source), dtype, Reduction.SUM, loss=rules)
@@ -206,6 +206,8 @@ def test_group_of_one_copies(world: Of) -> None:
         ({"importance": [None]}, "importance has 1 entries"),
         ({"importance": [np.zeros(9999, np.uint8)] * 2}, "9999 entries"),
         ({"deadline_s": -1.0}, "deadline"),
+        ({"patience_s": -1.0}, "patience"),
+        ({"patience_s": 0.1, "deadline_s": 0.1}, "accepted: one of them"),
     ],
 )
 def test_wrong_rules_raise_and_start_nothing(world: Of, change: dict[str, Any], words: str) -> None:

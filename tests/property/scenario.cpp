@@ -229,6 +229,8 @@ Scenario make_scenario(std::uint64_t seed) {
                 plan.deadline =
                     microseconds(1) + dice.up_to(dice.pick({microseconds(50), milliseconds(1), milliseconds(20)}));
             }
+            if (plan.delivery == Delivery::bounded && dice.chance(0.4))
+                plan.patience = dice.up_to(dice.pick({microseconds(0), microseconds(100), milliseconds(5)}));
             plan.critical_ratio = dice.pick({-1.0, 0.0, 0.05, 0.3, 1.0});
             total_bytes += plan.message_bytes;
             most = std::max(most, plan.message_bytes);

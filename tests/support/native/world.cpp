@@ -251,6 +251,7 @@ std::size_t World::send(const SendPlan& plan) {
     command.delivery = plan.delivery;
     command.loss_ratio = plan.loss_ratio;
     command.deadline = plan.deadline;
+    command.patience = plan.patience;
     command.importance = record.importance;
     const auto result = endpoint.send(now(), command);
     record.error = result.error;

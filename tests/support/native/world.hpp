@@ -41,6 +41,7 @@ struct SendPlan {
     Delivery delivery = Delivery::reliable;
     double loss_ratio = 0.0;
     Duration deadline{0};
+    Duration patience{-1};
     // Each block is critical with this probability, otherwise of random importance. Negative: no importance given.
     double critical_ratio = -1.0;
 };
