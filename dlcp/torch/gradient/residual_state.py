@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from dlcp.torch.gradient.residual_store import OFFSET_BITS, Batch, Names, Store, renumbered, square_of
+from dlcp.torch.gradient.runs import Indices
 
 VERSION = 1
 
@@ -142,5 +143,6 @@ def _load(saved: Mapping[str, Any], names: Names, device: torch.device | str | N
     return numbered
 
 
-def _numbers(saved: Mapping[str, Any], key: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array(saved[key].cpu(), np.int64)
+def _numbers(saved: Mapping[str, Any], key: str) -> Indices:
+    numbers: Indices = saved[key].detach().cpu().to(torch.int64).numpy().copy()
+    return numbers
