@@ -82,8 +82,7 @@ def marker(scan: ScanFunction | None = None, **options: Any) -> Callable[..., li
         block_bytes = [64] * len(parts) if block_bytes is None else block_bytes
         if scan is None:
             return made.mark(buffer, layout, critical, parts, block_bytes, skip)
-        plan = made._plan(buffer, layout, critical, parts, block_bytes)
-        return made._mark(plan, buffer, scan, skip)
+        return made._mark(scan, buffer, layout, critical, parts, block_bytes, skip)
 
     mark.of = made  # type: ignore[attr-defined]
     return mark
@@ -101,7 +100,8 @@ def test_both_passes_find_the_same(exact: bool) -> None:
         blocks = [16 * rng.choice([1, 2, 5, 87, 560]) for _ in parts]
         critical = frozenset(name for name in layout.names() if rng.random() < 0.2)
         numbers = np.zeros(len(layout.segments), np.int64)
-        plan = Plan(layout, numbers, critical, parts, blocks, buffer.element_size())
+        skip = rng.choice([None, rng.randrange(len(parts))])
+        plan = Plan(layout, numbers, critical, parts, blocks, skip, buffer.element_size())
         inverse = np.array([2.0 ** rng.randrange(-9, 9) for _ in layout.segments])
         threshold = rng.choice([CODES, 0, 128, rng.randrange(256)])
         one = scan_by_processor(buffer, plan, inverse, threshold)
@@ -130,15 +130,17 @@ def test_marks_by_definition() -> None:
         buffer = values(rng, layout.numel, torch.float32, exact=True)
         parts = random_parts(rng, layout.numel)
         blocks = [16 * rng.choice([1, 3, 40]) for _ in parts]
-        skip = rng.choice([None, 0])
+        skip = rng.choice([None, rng.randrange(len(parts))])
         critical = {name for name in layout.names() if rng.random() < 0.2}
         mark = marker()
         found = mark(buffer, layout, critical, parts, blocks, skip)
-        # A first step: each parameter is compared with its own mean square.
+        # A first step: each parameter is compared with its own mean square, in what is read of it.
         squares: dict[str, list[float]] = {}
         owner_of = {}
         for segment in layout.segments:
             for index in range(segment.begin, segment.end):
+                if skip is not None and parts[skip][0] <= index < parts[skip][1]:
+                    continue
                 squares.setdefault(segment.name, []).append(float(buffer[index]) ** 2)
                 owner_of[index] = segment.name
         mean = {name: math.fsum(each) / len(each) for name, each in squares.items()}
@@ -389,6 +391,7 @@ def test_plans_are_kept_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"parts": [(32, 64), (0, 32)], "block_bytes": [16, 16]}, "ascending"),
         ({"block_bytes": [18]}, "18 bytes; accepted: whole elements of 4"),
         ({"block_bytes": [0]}, "blocks of 0 bytes"),
+        ({"skip": 1}, "skip is 1; accepted: 0 to 0"),
         ({"block_bytes": [16, 16]}, "2 sizes of blocks; accepted: 1"),
     ],
 )

@@ -46,10 +46,10 @@ _PLANS_MAX = 256
 ImportanceFunction = Callable[
     [Tensor, Layout, Sequence[tuple[int, int]], Sequence[int]], Sequence["NDArray[Any] | Tensor"]
 ]
-"""GradientOptions.importance as a function: of the buffer, its layout, the element ranges by owner, and the elements of
-a block by owner. It answers an array of scores per range, one score per block: numbers of 0 or more, where 1 is the
-average and a factor of two makes four codes. What is not finite is critical. Rules about parameters, and
-`critical_share`, hold beside it. It must not change the buffer."""
+"""GradientOptions.importance as a function: of the buffer, its layout, the element ranges by owner (this rank's own
+left out), and the elements of a block of each. It answers an array of scores per range, one score per block: numbers of
+0 or more, where 1 is the average and a factor of two makes four codes. What is not finite is critical. Rules about
+parameters, and `critical_share`, hold beside it. It must not change the buffer."""
 
 
 class Marker:
@@ -80,7 +80,7 @@ class Marker:
         block_bytes: Sequence[int],
         skip: int | None,
     ) -> list[NDArray[np.uint8] | None]:
-        """Importance by owner: uint8, one per block; 255: critical. None for the owner `skip`, who is counted, though.
+        """Importance by owner: uint8, one per block; 255: critical. None for the owner `skip`: its part is not read.
 
         `buffer`: contiguous, one dimension, float16, bfloat16, float32 or float64; on another device than the CPU, what
         was queued there is waited for. `critical`: parameters every block of which is critical. `parts`: element ranges
@@ -88,9 +88,8 @@ class Marker:
         with a value that is not finite, and those whose code is at the threshold that the step before set, or above; in
         the first step there is none. A parameter that is new is compared with itself.
         """
-        plan = self._plan(buffer, layout, critical, parts, block_bytes)
         scan = scan_by_processor if buffer.device.type == "cpu" else scan_by_torch
-        return self._mark(plan, buffer.detach(), scan, skip)
+        return self._mark(scan, buffer.detach(), layout, critical, parts, block_bytes, skip)
 
     def end_step(self) -> None:
         """Takes the step's statistics into the threshold and the running mean squares."""
@@ -135,8 +134,16 @@ class Marker:
     # --- a buffer ---------------------------------------------------------------------------------------------
 
     def _mark(
-        self, plan: Plan, buffer: Tensor, scan: ScanFunction, skip: int | None
+        self,
+        scan: ScanFunction,
+        buffer: Tensor,
+        layout: Layout,
+        critical: Collection[str],
+        parts: Sequence[tuple[int, int]],
+        block_bytes: Sequence[int],
+        skip: int | None,
     ) -> list[NDArray[np.uint8] | None]:
+        plan = self._plan(buffer, layout, critical, parts, block_bytes, skip)
         if self._options.importance == "rms":
             found = scan(buffer, plan, self._inverse_of(plan, buffer, scan), self._threshold)
             importance = found.importance
@@ -149,11 +156,13 @@ class Marker:
                 importance = np.where(found.importance == CRITICAL, CRITICAL, AVERAGE).astype(np.uint8)
         np.add.at(self._step_sums, plan.numbers, found.square_sums / self.scale**2)
         np.add.at(self._step_counts, plan.numbers, plan.counts)
-        first = plan.first_blocks.tolist()
-        return [
-            None if owner == skip else importance[first[owner] : first[owner] + blocks]
-            for owner, blocks in enumerate(plan.blocks_of_parts)
+        by_owner: list[NDArray[np.uint8] | None] = [
+            importance[first : first + blocks]
+            for first, blocks in zip(plan.first_blocks.tolist(), plan.blocks_of_parts, strict=True)
         ]
+        if skip is not None:
+            by_owner.insert(skip, None)
+        return by_owner
 
     def _inverse_of(self, plan: Plan, buffer: Tensor, scan: ScanFunction) -> NDArray[np.float64]:
         """By segment, 1 / the mean square that its values are compared with; 0 where none is known."""
@@ -198,6 +207,7 @@ class Marker:
         critical: Collection[str],
         parts: Sequence[tuple[int, int]],
         block_bytes: Sequence[int],
+        skip: int | None,
     ) -> Plan:
         if buffer.dtype not in FLOATS or buffer.dim() != 1 or not buffer.is_contiguous():
             raise ValueError(
@@ -209,11 +219,11 @@ class Marker:
                 f"the layout is of {layout.numel} elements; accepted: {buffer.numel()}, the buffer's"
             )
         item_bytes = buffer.element_size()
-        key = (layout, frozenset(critical), tuple(parts), tuple(block_bytes), item_bytes)
+        key = (layout, frozenset(critical), tuple(parts), tuple(block_bytes), skip, item_bytes)
         plan = self._plans.pop(key, None)
         if plan is None:
             numbers = self._numbers_of(segment.name for segment in layout.segments)
-            plan = Plan(layout, numbers, key[1], key[2], key[3], item_bytes)
+            plan = Plan(layout, numbers, key[1], key[2], key[3], skip, item_bytes)
             if len(self._plans) == _PLANS_MAX:
                 del self._plans[next(iter(self._plans))]
         self._plans[key] = plan  # the one used last is the last

@@ -29,7 +29,7 @@ class Runs(NamedTuple):
 
 
 class Plan:
-    """Tables of a layout cut into parts and blocks.
+    """Tables of a layout cut into parts and blocks, but for the part `skip`.
 
     Raises ValueError if parts are not ascending and apart, or blocks are not whole elements.
     """
@@ -41,27 +41,31 @@ class Plan:
         critical: frozenset[str],
         parts: Sequence[tuple[int, int]],
         block_bytes: Sequence[int],
+        skip: int | None,
         item_bytes: int,
     ) -> None:
         self.layout = layout
         self.numbers = numbers
         """By segment, the number of its parameter."""
-        self.parts = tuple(parts)
         self.item_bytes = item_bytes
-        if len(block_bytes) != len(self.parts):
-            raise ValueError(f"{len(block_bytes)} sizes of blocks; accepted: {len(self.parts)}, one per part")
+        if len(block_bytes) != len(parts):
+            raise ValueError(f"{len(block_bytes)} sizes of blocks; accepted: {len(parts)}, one per part")
+        if skip is not None and not 0 <= skip < len(parts):
+            raise ValueError(f"skip is {skip}; accepted: 0 to {len(parts) - 1}, or None")
         if wrong := [size for size in block_bytes if size < item_bytes or size % item_bytes]:
             raise ValueError(
                 f"blocks of {wrong[0]} bytes; accepted: whole elements of {item_bytes} bytes, 1 or more"
             )
         at = 0
-        for begin, end in self.parts:
+        for begin, end in parts:
             if not at <= begin <= end <= layout.numel:
                 raise ValueError(
-                    f"parts are {self.parts}; accepted: ascending and apart, within {layout.numel} elements"
+                    f"parts are {parts}; accepted: ascending and apart, within {layout.numel} elements"
                 )
             at = end
-        self.block_elements = tuple(size // item_bytes for size in block_bytes)
+        kept = [owner for owner in range(len(parts)) if owner != skip]
+        self.parts = tuple(parts[owner] for owner in kept)
+        self.block_elements = tuple(block_bytes[owner] // item_bytes for owner in kept)
         segments = [(segment.begin, segment.count) for segment in layout.segments]
         self.segments = np.array(segments, np.int64).reshape(-1, 2)
         self.critical = np.array([segment.name in critical for segment in layout.segments], np.bool_)
