@@ -120,8 +120,8 @@ class Outcome:
     received_bytes: int
     retransmitted_bytes: int
     """Payload, again."""
-    lossy_s: float = 0.0
-    """From the start until the last lossy message of this rank was over, seconds."""
+    lossy_fastest_s: float = 0.0
+    """From the start until the first of this rank's lossy messages was over, seconds; 0: there was none."""
 
     @property
     def abandoned_bytes(self) -> int:
@@ -149,5 +149,5 @@ def outcome_of(
         int(result["sent_bytes"]),
         int(result["received_bytes"]),
         int(result["retransmitted_bytes"]),
-        float(result["lossy_s"]),
+        float(result["lossy_fastest_s"]),
     )

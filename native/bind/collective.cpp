@@ -233,7 +233,7 @@ nb::dict result_of(const Collective& collective) {
     out["sent_bytes"] = r.sent_bytes;
     out["received_bytes"] = r.received_bytes;
     out["retransmitted_bytes"] = r.retransmitted_bytes;
-    out["lossy_s"] = in_seconds(r.lossy_waited);
+    out["lossy_fastest_s"] = in_seconds(r.lossy_fastest);
     nb::list waiting;
     for (const auto& each : r.waiting_for)
         waiting.append(nb::make_tuple(each.peer, each.for_arrival, each.missing_bytes));

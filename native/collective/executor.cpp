@@ -482,7 +482,8 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
     const bool lossy = !running.single && running.may_lose && running.schedule->steps()[owner.step].lossy;
     const bool abandoned = outcome && !failed && outcome.value.abandoned_blocks > 0;
     if (outcome && sends) running.result.retransmitted_bytes += outcome.value.retransmitted_bytes;
-    if (lossy && sends) running.result.lossy_waited = now - running.since;
+    if (lossy && sends && running.result.lossy_fastest == Duration{0})
+        running.result.lossy_fastest = now - running.since;
     if (abandoned && lossy && !running.failed) {
         note_abandoned(running, owner.step, outcome.value);
         state.arrived = true;

@@ -104,7 +104,7 @@ struct CollectiveResult {
     std::uint64_t sent_bytes = 0;           // payload, without repairs
     std::uint64_t received_bytes = 0;       // payload
     std::uint64_t retransmitted_bytes = 0;  // payload, of the messages that were waited for
-    Duration lossy_waited{0};               // from the start until the last lossy message of this rank was over
+    Duration lossy_fastest{0};  // from the start until the first of this rank's lossy messages was over
     // What was given up of one lossy message; only those of which something was.
     struct Abandoned {
         bool sent = false;       // by this rank; else it should have come
