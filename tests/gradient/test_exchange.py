@@ -12,7 +12,8 @@ from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.options import GradientOptions, ResidualRule
 from tests.torch import ranks
 
-LOSSY = {"DLCP_SHM": "0", "DLCP_INJECT_LOSS_RATIO": "0.05"}
+# Small packets, so that there are many to lose.
+LOSSY = {"DLCP_SHM": "0", "DLCP_INJECT_LOSS_RATIO": "0.05", "DLCP_MAX_DATAGRAM_BYTES": "1472"}
 WHOLE = {"DLCP_SHM": "0"}
 STEPS = 4
 # Nothing is critical but what a test says.

@@ -14,15 +14,17 @@ import zlib
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from dlcp.torch.gradient.flight import Flight, GradientWork
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.replicas import digest
 from dlcp.torch.process_group import ProcessGroup
 from dlcp.torch.tensors import DATA_TYPES, readable, span
-from dlcp.transport.bounded import LossRules, Outcome
+from dlcp.transport.bounded import CRITICAL, LossRules, Outcome
 from dlcp.transport.communicator import Reduction
 
 if TYPE_CHECKING:
@@ -204,6 +206,8 @@ class GradientExchange:
             memory = readable(buffer, collective)
             flight = self._flight(key, layout, memory, buffer.device, output_numel, into)
             flight.sent_bytes = (buffer.numel() - parts[own][1] + parts[own][0]) * buffer.element_size()
+            flight.critical_bytes = _critical_bytes(importance, parts, block_bytes, buffer.element_size())
+            flight.block_bytes = min(block_bytes)
             flight.given_ratio = state.give(flight, state.loss_ratio_of(layout, critical))
             step.flights.append(flight)
 
@@ -286,6 +290,8 @@ class GradientExchange:
                         state.hadamard.inverse_(flight.output[begin - first : end - first], step)
             if factor is not None:
                 flight.output.mul_(factor)
+            if state.phase.rule is not None:
+                flight.square = float(torch.linalg.vector_norm(flight.output, dtype=torch.float64)) ** 2
             if state.verify and flight.output.numel() == flight.memory.numel():
                 with state.lock:
                     state.note_digest(self.group, flight, digest(flight.output))
@@ -297,6 +303,20 @@ class GradientExchange:
             rank: self._communicator.block_bytes(rank) for rank in range(self.group.size()) if rank != own
         }
         return [others.get(rank, max(others.values(), default=0)) for rank in range(self.group.size())]
+
+
+def _critical_bytes(
+    importance: Sequence[NDArray[np.uint8] | None] | None,
+    parts: Sequence[Range],
+    block_bytes: Sequence[int],
+    itemsize: int,
+) -> int:
+    """Bytes of blocks that may not be lost."""
+    return sum(
+        min(int(np.count_nonzero(marks == CRITICAL)) * size, (end - begin) * itemsize)
+        for marks, (begin, end), size in zip(importance or (), parts, block_bytes, strict=False)
+        if marks is not None
+    )
 
 
 def _runs_of(layout: Layout, critical: frozenset[str], parts: Sequence[Range]) -> list[Range]:

@@ -28,16 +28,20 @@ class Flight:
         "_finish",
         "_lock",
         "back",
+        "block_bytes",
+        "critical_bytes",
         "error",
         "given_ratio",
         "key",
         "layout",
         "memory",
+        "name",
         "operation",
         "output",
         "result",
         "sent_bytes",
         "settled",
+        "square",
     )
 
     def __init__(
@@ -50,6 +54,9 @@ class Flight:
     ) -> None:
         self.key = key
         """Of the buffer, in its step."""
+        names = layout.names()
+        self.name = names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "") if names else "padding"
+        """For people: the first parameter in it, and how many more."""
         self.layout = layout
         self.memory = memory
         """What the collective reads: CPU, 1-D. Stays as it is until the flight is settled."""
@@ -62,6 +69,12 @@ class Flight:
         """Bytes of the buffer that others add: the budget is a fraction of these."""
         self.given_ratio = 0.0
         """Fraction of them that may be lost."""
+        self.critical_bytes = 0
+        """Of them, what may not be lost in any case."""
+        self.block_bytes = 0
+        """Of messages to others, the least."""
+        self.square: float | None = None
+        """Of the result, its squared L2 norm, where somebody asks for it."""
         self.back = CopyBack()
         self.settled = False
         # The end of a step settles what nobody has waited for.

@@ -29,8 +29,10 @@ from dlcp.torch.gradient.forward_order import ForwardOrder
 from dlcp.torch.gradient.hadamard import Hadamard
 from dlcp.torch.gradient.importance import Marker
 from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.ledger import Ledger
 from dlcp.torch.gradient.names import ParameterNames
 from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.gradient.phase import Phase
 from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.step import Step
 from dlcp.transport.bounded import Outcome
@@ -53,10 +55,11 @@ class GradientState:
 
     `model`: whose gradients they are, wrapped in DDP or not, before or after fully_shard; its parameters' names are
     what residuals and budgets go by, and its first forward says which layers come first. None: parameters are numbered,
-    and there is no order of layers. `group`: of the DDP hook; None: the default group. `options`, or single ones by name:
-    see GradientOptions; the same on all ranks. `scaler`: a torch.amp.GradScaler in use: it is asked for the loss scale
-    at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer skipped
-    that. `verify`: compares hashes of the results over the ranks in each step, which costs a collective and a wait.
+    and there is no order of layers. `group`: of the DDP hook; None: the default group. `options`, or single ones by
+    name: see GradientOptions; the same on all ranks. `scaler`: a torch.amp.GradScaler in use: it is asked for the loss
+    scale at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer
+    skipped that. `verify`: compares hashes of the results over the ranks in each step, which costs a collective and a
+    wait.
     """
 
     def __init__(
@@ -83,6 +86,10 @@ class GradientState:
         """What spreads losses; None: another fill."""
         self.marker = Marker(self.options)
         """What says which blocks matter."""
+        self.phase = Phase(self.options.phase)
+        """Whether less may be lost now."""
+        self.ledger = Ledger(dist.get_rank() if dist.is_initialized() else 0)
+        """What was sent and lost."""
         self.buffers = BufferPool()
         """Memory of results, valid until the next step begins."""
         self._group = group
@@ -96,7 +103,6 @@ class GradientState:
         self._entering = threading.RLock()
         self._step: Step | None = None
         self._number = 0
-        self._abandoned = 0
         # Critical names and traffic classes, once forward was traced.
         self._critical: frozenset[str] | None = None
         self._classes: Mapping[str, int] | None = None
@@ -143,6 +149,7 @@ class GradientState:
                 "fill": self.options.fill,
                 "residual": None if self.residual is None else self.residual.state_dict(),
                 "marker": self.marker.state_dict(),
+                "phase": self.phase.state_dict(),
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -162,10 +169,12 @@ class GradientState:
                 else:
                     self.residual.load_state_dict(state["residual"])
             self.marker.load_state_dict(state["marker"])
+            self.phase.load_state_dict(state["phase"])
             self._number = int(state["step"])
 
     def report(self) -> dict[str, Any]:
-        return {"total": {"abandoned_bytes": self._abandoned}}
+        """What was sent, lost and kept, in steps that have ended, as plain numbers: see Ledger.report."""
+        return self.ledger.report()
 
     def reset(self, names: Iterable[str] | None = None) -> None:
         """Writes off what is kept of these parameters; None: of all. As after loading other weights."""
@@ -246,7 +255,13 @@ class GradientState:
         if self.residual is not None and lost:
             self.residual.keep(flight.memory, flight.layout, lost)
         self._budget.settle(flight, outcome.abandoned_bytes)
-        self._abandoned += outcome.abandoned_bytes
+        self.ledger.enter(
+            flight.name,
+            outcome,
+            critical_bytes=flight.critical_bytes,
+            budget_bytes=int(flight.given_ratio * flight.sent_bytes),
+            block_bytes=flight.block_bytes,
+        )
 
     def note_digest(self, group: ProcessGroup, flight: Flight, digest: bytes) -> None:
         """The hash of a buffer's result. Called with the lock held."""
@@ -254,7 +269,7 @@ class GradientState:
 
     def give(self, flight: Flight, loss_ratio: float) -> float:
         """The fraction of what a flight sends that it may lose. Called with the lock held."""
-        return self._budget.give(flight, flight.sent_bytes, loss_ratio)
+        return self._budget.give(flight, flight.sent_bytes, loss_ratio * self.phase.scale)
 
     def critical_of(self, layout: Layout) -> frozenset[str]:
         """Of the parameters in a layout, those that lose nothing.
@@ -320,6 +335,9 @@ class GradientState:
             if self.residual is not None:
                 self.residual.end_step(applied)
             self.marker.end_step()
+            self.phase.end_step(step.gradient_norm())
+            kept = None if self.residual is None else self.residual.report()
+            self.ledger.end_step(kept, applied=applied)
             self._budget.end_step()
             self.buffers.recycle()
             self._digests.clear()

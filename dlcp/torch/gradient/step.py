@@ -8,6 +8,7 @@ already. It ends when something after it begins, or is said to: by then the opti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -34,6 +35,11 @@ class Step:
     """Whether no buffer is to come."""
     failed: bool = False
     """Whether a buffer could not be started."""
+
+    def gradient_norm(self) -> float | None:
+        """L2 norm of the step's results, unscaled; of shards: of this rank's. None: nobody has asked for it."""
+        squares = [flight.square for flight in self.flights if flight.square is not None]
+        return math.sqrt(sum(squares)) / self.loss_scale if squares else None
 
     def wait(self) -> bool:
         """Blocks until every buffer is settled; whether all went well.
