@@ -84,7 +84,8 @@ def test_runs_are_gathered_and_added_as_element_by_element(dtype: torch.dtype) -
         numel = int(rng.integers(2, 400))
         begin, end = _random_runs(rng, numel)
         count = end - begin
-        source = torch.from_numpy(rng.normal(size=numel)).to(dtype)
+        # A part of other memory, as buffers may be.
+        source = torch.from_numpy(rng.normal(size=numel + 3)).to(dtype)[3:]
         elements = [i for first, last in zip(begin, end, strict=True) for i in range(first, last)]
         got = gather(source, begin, count)
         assert torch.equal(got, source[elements])

@@ -143,7 +143,7 @@ class Names:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
-        self._places: OrderedDict[int, tuple[Layout, Place]] = OrderedDict()
+        self._places: OrderedDict[Layout, Place] = OrderedDict()
 
     def number(self, name: str) -> int:
         """A name's number, the same ever after."""
@@ -162,13 +162,11 @@ class Names:
 
     def place(self, layout: Layout) -> Place:
         """Where a layout's segments lie. Raises ValueError: elements of a parameter are in the buffer twice."""
-        found = self._places.get(id(layout))
-        if found is not None:
-            self._places.move_to_end(id(layout))
-            return found[1]
-        place = self._work_out(layout)
-        # The layout is kept with it, so that its id is nobody else's.
-        self._places[id(layout)] = layout, place
+        place = self._places.get(layout)
+        if place is not None:
+            self._places.move_to_end(layout)
+            return place
+        place = self._places[layout] = self._work_out(layout)
         if len(self._places) > _LAYOUTS:
             self._places.popitem(last=False)
         return place

@@ -85,7 +85,12 @@ def gather(source: Tensor, begin: Indices, counts: Indices, out: Tensor | None =
     if out is None:
         out = source.new_empty(int(counts.sum()))
     for width, here, there in _pieces(begin, starts(counts), counts, source):
-        _windows(out, width).index_copy_(0, there, _windows(source, width).index_select(0, here))
+        rows, index = _windows(source, width), _index(here, source)
+        stretch = _stretch(out, there, width)
+        if stretch is None:
+            _windows(out, width).index_copy_(0, _index(there, out), rows.index_select(0, index))
+        else:
+            torch.index_select(rows, 0, index, out=stretch)
     return out
 
 
@@ -97,24 +102,25 @@ def add(
     Added in the wider of the two types and rounded once.
     """
     for width, here, there in _pieces(begin, at, counts, target):
-        rows = _windows(source, width).index_select(0, there)
+        index, rows = _index(here, target), _stretch(source, there, width)
+        if rows is None:
+            rows = _windows(source, width).index_select(0, _index(there, source))
         windows = _windows(target, width)
         if target.dtype == source.dtype:
-            windows.index_add_(0, here, rows, alpha=factor)
+            windows.index_add_(0, index, rows, alpha=factor)
         else:
-            wide = windows.index_select(0, here).to(torch.promote_types(target.dtype, source.dtype))
-            windows.index_copy_(0, here, wide.add_(rows, alpha=factor).to(target.dtype))
+            wide = windows.index_select(0, index).to(torch.promote_types(target.dtype, source.dtype))
+            windows.index_copy_(0, index, wide.add_(rows, alpha=factor).to(target.dtype))
 
 
 def _pieces(
     here: Indices, there: Indices, counts: Indices, like: Tensor
-) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The rows of runs as index tensors; on a CPU in pieces that stay in its second-level cache between two passes."""
+) -> Iterator[tuple[int, Indices, Indices]]:
+    """The rows of runs; on a CPU in pieces that stay in its second-level cache between two passes."""
     for width, first, second in _rows(here, there, counts):
         size = max(1, _PIECE_ELEMENTS // width) if like.device.type == "cpu" else len(first)
         for at in range(0, len(first), size):
-            piece = slice(at, at + size)
-            yield width, _index(first[piece], like), _index(second[piece], like)
+            yield width, first[at : at + size], second[at : at + size]
 
 
 def _rows(here: Indices, there: Indices, counts: Indices) -> Iterator[tuple[int, Indices, Indices]]:
@@ -147,6 +153,12 @@ def _rows(here: Indices, there: Indices, counts: Indices) -> Iterator[tuple[int,
 def _windows(tensor: Tensor, width: int) -> Tensor:
     """All stretches of `width` elements, as rows that overlap. Rows that are written together must be apart."""
     return tensor.as_strided((tensor.numel() - width + 1, width), (1, 1))
+
+
+def _stretch(tensor: Tensor, rows: Indices, width: int) -> Tensor | None:
+    """Ascending rows, apart, as a view of what they are; None if there is something between them."""
+    first, last = int(rows[0]), int(rows[-1]) + width
+    return tensor[first:last].view(-1, width) if last - first == len(rows) * width else None
 
 
 def _index(rows: Indices, like: Tensor) -> Tensor:
