@@ -105,6 +105,7 @@ def importance(
     histogram: npt.NDArray[np.uint64],
     square_sums: npt.NDArray[np.float64],
     *,
+    sampled: bool = False,
     variant: str | None = None,
 ) -> None: ...
 def hadamard(

@@ -76,7 +76,7 @@ std::vector<ImportancePart> parts_of(const Parts& table, std::size_t count, std:
 void importance(DataType type, std::uintptr_t address, std::size_t count, const Segments& segment_table,
                 const Array<const double>& inverse, const Array<const bool>& critical, const Parts& part_table,
                 unsigned threshold, Array<std::uint8_t> out, Array<std::uint64_t> histogram,
-                Array<double> square_sums, const std::optional<std::string>& variant) {
+                Array<double> square_sums, bool sampled, const std::optional<std::string>& variant) {
     if (type != DataType::f32 && type != DataType::f64 && type != DataType::f16 && type != DataType::bf16)
         raise(std::string("importance of ") + name(type) + "; accepted: f32, f64, f16, bf16");
     const std::vector<ImportanceSegment> segments = segments_of(segment_table, inverse, critical, count);
@@ -91,7 +91,7 @@ void importance(DataType type, std::uintptr_t address, std::size_t count, const 
     const ImportanceResult result{
         .importance = out.data(), .histogram = histogram.data(), .square_sums = square_sums.data()};
     const nb::gil_scoped_release release;
-    mark_importance(type, memory_at<const void>(address), segments, parts, threshold, result, chosen);
+    mark_importance(type, memory_at<const void>(address), segments, parts, threshold, sampled, result, chosen);
 }
 
 void hadamard(std::uintptr_t address, std::size_t count, unsigned chunk_log2, std::uint64_t seed,
@@ -112,7 +112,7 @@ void bind_gradient(nb::module_& m) {
     m.def("importance", &importance, nb::arg("type"), nb::arg("address"), nb::arg("count"), nb::arg("segments"),
           nb::arg("inverse_mean_squares"), nb::arg("critical"), nb::arg("parts"), nb::arg("threshold"),
           nb::arg("out").noconvert(), nb::arg("histogram").noconvert(), nb::arg("square_sums").noconvert(),
-          nb::kw_only(), nb::arg("variant") = nb::none(),
+          nb::kw_only(), nb::arg("sampled") = false, nb::arg("variant") = nb::none(),
           "Writes a byte per block, part after part; adds to the histogram and to the segments' sums of squares.");
     m.def("hadamard", &hadamard, nb::arg("address"), nb::arg("count"), nb::arg("chunk_log2"), nb::arg("seed"),
           nb::arg("step"), nb::arg("inverse"), nb::kw_only(), nb::arg("variant") = nb::none(),

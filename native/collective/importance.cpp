@@ -26,8 +26,23 @@ struct Walk {
     std::size_t element;  // bytes
     std::span<const ImportanceSegment> segments;
     unsigned threshold;
+    bool sampled;
     std::uint64_t* histogram;
     double* square_sums;
+
+    double squares_of(std::size_t begin, std::size_t end) const {
+        if (!sampled) return square_sum(data + begin * element, end - begin);
+        const std::size_t period = importance_sample_period_bytes / element;
+        const std::size_t length = importance_sample_bytes / element;
+        double squares = 0;
+        std::size_t read = 0;
+        for (std::size_t at = begin; at < end; at += period) {
+            const std::size_t count = std::min(length, end - at);
+            squares += square_sum(data + at * element, count);
+            read += count;
+        }
+        return squares * (static_cast<double>(end - begin) / static_cast<double>(read));
+    }
 
     // The importance of the elements from `begin` to `end`. `segment` is the first that ends after `begin`, and becomes
     // the first that ends after `end`.
@@ -41,7 +56,7 @@ struct Walk {
             const std::size_t from = std::max(begin, within.begin);
             const std::size_t to = std::min(end, within.end());
             if (from < to) {
-                const double squares = square_sum(data + from * element, to - from);
+                const double squares = squares_of(from, to);
                 square_sums[segment] += squares;
                 ratios += squares * within.inverse_mean_square;
                 counted += to - from;
@@ -79,14 +94,18 @@ std::uint8_t importance_code(float score) {
 }
 
 void mark_importance(DataType type, const void* data, std::span<const ImportanceSegment> segments,
-                     std::span<const ImportancePart> parts, unsigned threshold, const ImportanceResult& result,
-                     Variant variant) {
+                     std::span<const ImportancePart> parts, unsigned threshold, bool sampled,
+                     const ImportanceResult& result, Variant variant) {
     const SquareSumFunction square_sum = find_square_sum(type, variant);
     assert(square_sum != nullptr);
-    const Walk walk{square_sum,          static_cast<const char*>(data),
-                    element_bytes(type), segments,
-                    threshold,           result.histogram,
-                    result.square_sums};
+    const Walk walk{.square_sum = square_sum,
+                    .data = static_cast<const char*>(data),
+                    .element = element_bytes(type),
+                    .segments = segments,
+                    .threshold = threshold,
+                    .sampled = sampled,
+                    .histogram = result.histogram,
+                    .square_sums = result.square_sums};
     in_standard_modes(mark_parts, &walk, parts.data(), parts.size(), result.importance);
 }
 
