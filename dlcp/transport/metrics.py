@@ -16,10 +16,13 @@ import weakref
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from dlcp import __version__, errors
+from dlcp import __version__, _native, errors
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup
 from dlcp.transport.operation_counts import DURATION_BOUNDS_S
+
+PACKET_OVERHEAD_BYTES: int = _native.HEADER_BYTES + _native.TAG_BYTES
+"""What a data packet carries beside payload, under a job key: header and tag, without UDP's and IP's."""
 
 
 class Observed(Protocol):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from dlcp import _native
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.ledger import Ledger, Traffic
 from dlcp.torch.gradient.options import ResidualRule
@@ -19,6 +18,7 @@ from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.residual_report import ResidualReport
 from dlcp.transport.bounded import Abandoned, Outcome
 from dlcp.transport.job import Job
+from dlcp.transport.metrics import PACKET_OVERHEAD_BYTES
 from dlcp.transport.prometheus import render
 from dlcp.transport.store import MemoryStore
 
@@ -89,7 +89,7 @@ def test_what_an_outcome_says_is_entered() -> None:
     assert ledger.end_step().total == Traffic(
         value_bytes=3 * BLOCK_BYTES + 1,
         # Four packets, and one again.
-        header_bytes=5 * (_native.HEADER_BYTES + _native.TAG_BYTES),
+        header_bytes=5 * PACKET_OVERHEAD_BYTES,
         retransmitted_bytes=BLOCK_BYTES,
         received_bytes=77,
         critical_bytes=40,
@@ -170,7 +170,7 @@ def test_metrics_have_the_account_as_long_as_it_lives() -> None:
             "dlcp_gradient_steps_total": "1",
             "dlcp_gradient_steps_skipped_total": "0",
             "dlcp_gradient_value_bytes_total": "1000",
-            "dlcp_gradient_header_bytes_total": str(_native.HEADER_BYTES + _native.TAG_BYTES),
+            "dlcp_gradient_header_bytes_total": str(PACKET_OVERHEAD_BYTES),
             "dlcp_gradient_retransmitted_bytes_total": "0",
             "dlcp_gradient_received_bytes_total": "0",
             "dlcp_gradient_critical_bytes_total": "1",

@@ -17,12 +17,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from dlcp import _native
 from dlcp.torch.gradient.residual_report import ResidualReport
 from dlcp.transport.bounded import Outcome
 from dlcp.transport.logger import RankLogger
-
-_OVERHEAD_BYTES = _native.HEADER_BYTES + _native.TAG_BYTES
+from dlcp.transport.metrics import PACKET_OVERHEAD_BYTES
 
 
 @dataclass(slots=True)
@@ -32,8 +30,8 @@ class Traffic:
     value_bytes: int = 0
     """Gradients sent, each once."""
     header_bytes: int = 0
-    """Of the packets that carried them, repairs included: dlcp's headers and tags, without UDP's and IP's; worked out
-    from sizes, as there are no indices."""
+    """Of the packets that carried them, repairs included: dlcp's headers and tags, without UDP's and IP's. Worked out
+    from sizes; there are no indices to count."""
     retransmitted_bytes: int = 0
     """Sent again."""
     received_bytes: int = 0
@@ -114,7 +112,7 @@ class Ledger:
         )
         entry = Traffic(
             value_bytes=outcome.sent_bytes,
-            header_bytes=packets * _OVERHEAD_BYTES,
+            header_bytes=packets * PACKET_OVERHEAD_BYTES,
             retransmitted_bytes=outcome.retransmitted_bytes,
             received_bytes=outcome.received_bytes,
             critical_bytes=critical_bytes,
