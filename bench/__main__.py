@@ -33,6 +33,8 @@ MODULES = {
     "shared_memory": "collectives.one_host",
     "backend_overhead": "backend_overhead",
     "ddp": "ddp",
+    "gradient_overhead": "gradient_overhead",
+    "layer_order": "layer_order",
     "gradient_lab": "gradient_lab",
     "faults": "faults",
 }
