@@ -3,11 +3,13 @@
 A block's score is the mean of x² over the running mean square of the parameter that x belongs to, so that parameters
 of all scales compare (the square of its RMS over the running RMS, so in the same order). Its code has four steps to a
 factor of two, 128 at the average. Codes of one step are counted; the threshold above which a block is critical in the
-next is the quantile that leaves `critical_share` of the droppable bytes above it. One read pass does it all
+next is the quantile that leaves `critical_share` of the droppable bytes above it. One read pass, or a sampled one, does
+it all
 (native/collective/importance.hpp); buffers on other devices are read there, by torch operations.
 
 Invariant: what outlives a step is kept by parameter name, never by buffer. Blocks with a value that is not finite are
-critical, and no statistic hears of them. Each rank judges its own gradients: importance may differ between ranks.
+critical, as far as values are read, and no statistic hears of them. Each rank judges its own gradients: importance may
+differ between ranks.
 """
 
 from __future__ import annotations
@@ -144,12 +146,13 @@ class Marker:
         skip: int | None,
     ) -> list[NDArray[np.uint8] | None]:
         plan = self._plan(buffer, layout, critical, parts, block_bytes, skip)
-        if self._options.importance == "rms":
-            found = scan(buffer, plan, self._inverse_of(plan, buffer, scan), self._threshold)
+        if self._options.importance in ("rms", "sampled"):
+            sampled = self._options.importance == "sampled"
+            found = scan(buffer, plan, self._inverse_of(plan, buffer, scan), self._threshold, sampled)
             importance = found.importance
             self._histogram += found.histogram
         else:
-            found = scan(buffer, plan, np.zeros(len(plan.segments)), CODES)
+            found = scan(buffer, plan, np.zeros(len(plan.segments)), CODES, False)
             if callable(self._options.importance):
                 importance = self._by_function(self._options.importance, buffer, plan, found.importance)
             else:
@@ -168,7 +171,7 @@ class Marker:
         """By segment, 1 / the mean square that its values are compared with; 0 where none is known."""
         means = self._mean_squares[plan.numbers]
         if np.isnan(means).any():
-            found = scan(buffer, plan, np.zeros(len(plan.segments)), CODES)
+            found = scan(buffer, plan, np.zeros(len(plan.segments)), CODES, False)
             sums = np.bincount(plan.numbers, found.square_sums, len(self._mean_squares))
             counts = np.bincount(plan.numbers, plan.counts, len(self._mean_squares))
             with np.errstate(invalid="ignore", divide="ignore"):

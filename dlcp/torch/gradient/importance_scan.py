@@ -6,6 +6,7 @@ either. All above a run (elements of one parameter in one block) is computed in 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,14 +38,18 @@ class Scan(NamedTuple):
     """By segment."""
 
 
-ScanFunction = Callable[[Tensor, Plan, NDArray[np.float64], int], Scan]
-"""Of a buffer, its plan, the inverse mean square by segment, and the code from which on a block is critical."""
+ScanFunction = Callable[[Tensor, Plan, NDArray[np.float64], int, bool], Scan]
+"""Of a buffer, its plan, the inverse mean square by segment, the code from which on a block is critical, and whether a
+sample of the values will do."""
 
 
-def scan_by_processor(buffer: Tensor, plan: Plan, inverse: NDArray[np.float64], threshold: int) -> Scan:
+def scan_by_processor(
+    buffer: Tensor, plan: Plan, inverse: NDArray[np.float64], threshold: int, sampled: bool
+) -> Scan:
     """One pass of vector code; `buffer` is on the CPU."""
     scan = Scan(np.empty(plan.blocks, np.uint8), np.zeros(CODES, np.uint64), np.zeros(len(plan.segments)))
-    _native.importance(
+    mark = functools.partial(_native.importance, sampled=True) if sampled else _native.importance
+    mark(
         DATA_TYPES[buffer.dtype],
         buffer.data_ptr(),
         buffer.numel(),
@@ -58,8 +63,13 @@ def scan_by_processor(buffer: Tensor, plan: Plan, inverse: NDArray[np.float64], 
     return scan
 
 
-def scan_by_torch(buffer: Tensor, plan: Plan, inverse: NDArray[np.float64], threshold: int) -> Scan:
-    """Squares are summed on the buffer's device; a number per run comes to the host. Blocks until it is there."""
+def scan_by_torch(
+    buffer: Tensor, plan: Plan, inverse: NDArray[np.float64], threshold: int, sampled: bool
+) -> Scan:
+    """Squares are summed on the buffer's device; a number per run comes to the host. Blocks until it is there.
+
+    All values are read, also if a sample would do: memory is fast where this is used.
+    """
     runs = plan.runs
     squares = np.zeros(len(runs.lengths))
     if len(squares):

@@ -61,9 +61,10 @@ class GradientOptions:
     """A parameter of fewer elements is small."""
     critical_share: float = 0.1
     """Of the remaining bytes, the share that is critical by importance: the highest quantile of the step before."""
-    importance: Literal["rms", "uniform"] | Callable[..., object] = "rms"
-    """"rms": the RMS of a block over the running RMS of its parameter. "uniform": all blocks alike, so that chance decides
-    whom the network drops, as in the papers. Or a function, see importance.py."""
+    importance: Literal["rms", "sampled", "uniform"] | Callable[..., object] = "rms"
+    """"rms": the RMS of a block over the running RMS of its parameter. "sampled": the same of some of its values, on
+    the CPU, for a third of the time; what is not finite elsewhere is not seen and may be lost. "uniform": all blocks
+    alike, so that chance decides whom the network drops, as in the papers. Or a function, see importance.py."""
     fill: Fill = "residual"
     """What becomes of a contribution that was given up. "residual": its sender keeps it and adds it to the next step's.
     "rescale": the sum is divided by the contributions that came. "zero": it counts as nothing (DLCP, MLT). "hadamard":
@@ -93,8 +94,10 @@ class GradientOptions:
             raise ValueError(f"small_numel is {self.small_numel}; accepted: 0 or more")
         if self.fill not in get_args(Fill):
             raise ValueError(f"fill is {self.fill!r}; accepted: {', '.join(get_args(Fill))}")
-        if not callable(self.importance) and self.importance not in ("rms", "uniform"):
-            raise ValueError(f"importance is {self.importance!r}; accepted: rms, uniform, or a function")
+        if not callable(self.importance) and self.importance not in ("rms", "sampled", "uniform"):
+            raise ValueError(
+                f"importance is {self.importance!r}; accepted: rms, sampled, uniform, or a function"
+            )
         if self.deadline_s is not None and not (self.deadline_s > 0 and math.isfinite(self.deadline_s)):
             raise ValueError(f"deadline_s is {self.deadline_s}; accepted: more than 0 s, or None")
 
