@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from typing import Any
 
 import numpy as np
@@ -258,6 +259,28 @@ def test_half_precision_waits_in_single(dtype: torch.dtype) -> None:
     assert waiting["values"].dtype == torch.float32
     assert memory.report().nbytes == 20
     torch.testing.assert_close(_waiting(memory, dtype=dtype), (gradient.float() * 0.9).to(dtype))
+
+
+def test_buffers_of_several_threads_do_not_disturb_each_other() -> None:
+    memory = ResidualMemory(WHOLE)
+    layouts = [Layout.of([(f"w{i}", 100)]) for i in range(24)]
+    ranges = [(begin, begin + 5) for begin in range(0, 100, 10)]
+    for step in range(10):
+        buffers = [torch.ones(100) for _ in layouts]
+
+        def exchange(first: int, buffers: list[Tensor] = buffers) -> None:
+            for buffer, layout in list(zip(buffers, layouts, strict=True))[first::4]:
+                memory.add_to(buffer, layout)
+                memory.keep(buffer, layout, ranges)
+
+        threads = [threading.Thread(target=exchange, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        memory.end_step()
+        for buffer in buffers:
+            assert buffer.view(10, 10).tolist() == [[step + 1.0] * 5 + [1.0] * 5] * 10
 
 
 def test_an_empty_layout_and_no_ranges_are_fine() -> None:
