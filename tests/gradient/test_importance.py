@@ -211,6 +211,25 @@ def test_the_stated_share_of_the_next_step_is_critical(scan: ScanFunction) -> No
         mark.of.end_step()  # type: ignore[attr-defined]
 
 
+def test_a_buffer_is_read_once_but_for_what_is_new() -> None:
+    reads: list[int] = []
+
+    def counted(*arguments: Any) -> Any:
+        reads.append(1)
+        return scan_by_processor(*arguments)
+
+    mark = marker(counted)
+    layout = Layout.of([("a", 64), ("b", 64), ("own", 128), ("none", 0)])
+    parts = [(0, 100), (100, 256)]
+    for expected in (2, 1, 1):
+        mark(torch.ones(256), layout, {"a"}, parts, None, 1)
+        mark.of.end_step()  # type: ignore[attr-defined]
+        assert len(reads) == expected
+        reads.clear()
+    mark(torch.ones(256), layout, {"a"}, parts, None, 0)
+    assert len(reads) == 2  # "own" is somebody else's now
+
+
 def test_running_mean_squares_are_by_name_whatever_the_buffers() -> None:
     first = Layout.of([("a", 100), ("b", 50)])
     rebuilt = [Layout.of([("b", 50)]), Layout((Segment("a", 60, 0, 40), Segment("a", 0, 40, 60)), 100)]

@@ -170,7 +170,8 @@ class Marker:
     def _inverse_of(self, plan: Plan, buffer: Tensor, scan: ScanFunction) -> NDArray[np.float64]:
         """By segment, 1 / the mean square that its values are compared with; 0 where none is known."""
         means = self._mean_squares[plan.numbers]
-        if np.isnan(means).any():
+        # What lies in this rank's own part alone is never read, and needs no mean.
+        if (np.isnan(means) & (plan.counts > 0)).any():
             found = scan(buffer, plan, np.zeros(len(plan.segments)), CODES, False)
             sums = np.bincount(plan.numbers, found.square_sums, len(self._mean_squares))
             counts = np.bincount(plan.numbers, plan.counts, len(self._mean_squares))
