@@ -98,13 +98,16 @@ class Abandoned(NamedTuple):
     blocks: NDArray[np.uint64]
     """Bit i of word i // 64: block i was given up."""
 
-    def ranges(self) -> Iterator[tuple[int, int]]:
-        """First byte and end, in this rank's input, of each run of blocks given up, ascending."""
+    def runs(self) -> NDArray[np.int64]:
+        """First byte and end, in this rank's input, of each run of blocks given up: int64[runs, 2], ascending."""
         bits = np.unpackbits(self.blocks.view(np.uint8), bitorder="little")
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], bits, [0])).astype(np.int8)))
-        for first, end in edges.reshape(-1, 2).tolist():
-            last = min(end * self.block_bytes, self.message_bytes)
-            yield self.begin + first * self.block_bytes, self.begin + last
+        edges = np.flatnonzero(np.diff(bits.view(np.int8), prepend=0, append=0)).reshape(-1, 2)
+        return self.begin + np.minimum(edges * self.block_bytes, self.message_bytes)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """The same, pair by pair."""
+        for begin, end in self.runs().tolist():
+            yield begin, end
 
 
 @dataclass(frozen=True, slots=True)
