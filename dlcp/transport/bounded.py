@@ -106,8 +106,7 @@ class Abandoned(NamedTuple):
 
     def ranges(self) -> Iterator[tuple[int, int]]:
         """The same, pair by pair."""
-        for begin, end in self.runs().tolist():
-            yield begin, end
+        yield from ((begin, end) for begin, end in self.runs().tolist())
 
 
 @dataclass(frozen=True, slots=True)
