@@ -122,9 +122,12 @@ public:
 
 private:
     bool droppable_repair_due() const {
-        if (first_pass_left_ > 0 || lost_droppable_blocks_ == 0) return false;
-        // A receiver that has heard of no block at all cannot end the message: one must get through.
-        const bool unheard = acked_blocks_ == 0 && lost_droppable_blocks_ + lost_critical_blocks_ == blocks_;
+        if (lost_droppable_blocks_ == 0) return false;
+        // A receiver that has heard of no block at all can neither end the message nor ask for what does not leave
+        // unasked: one must get through.
+        const std::uint32_t sent = blocks_ - first_pass_left_;
+        const bool unheard = acked_blocks_ == 0 && lost_droppable_blocks_ + lost_critical_blocks_ == sent;
+        if (first_pass_left_ > 0) return unheard && first_pass_ready() == 0;
         return unheard || lost_droppable_bytes_ > budget_bytes();
     }
     void cut(std::uint16_t block_bytes);
