@@ -206,6 +206,9 @@ private:
             if (dice_.chance(0.3))
                 rules.deadline = dice_.pick({microseconds(10), microseconds(300), milliseconds(5)});
             rules.all_critical = dice_.chance(0.1);
+            if (dice_.chance(0.3))
+                rules.patience =
+                    dice_.pick({microseconds(0), microseconds(100), milliseconds(1), milliseconds(10)});
             loss.ranks.push_back(rules);
         }
         return loss;
@@ -242,8 +245,10 @@ void print(const GradientScenario& s, std::FILE* file) {
         for (const std::uint32_t elements : plan.part_elements) std::fprintf(file, " %u", elements);
         if (plan.loss)
             for (const RankLoss& rules : plan.loss->ranks)
-                std::fprintf(file, "; may lose %.3f, %.1f critical, deadline %" PRId64 " ns", rules.loss_ratio,
-                             rules.all_critical ? 1.0 : rules.critical_ratio, rules.deadline.value);
+                std::fprintf(file,
+                             "; may lose %.3f, %.1f critical, deadline %" PRId64 " ns, patience %" PRId64 " ns",
+                             rules.loss_ratio, rules.all_critical ? 1.0 : rules.critical_ratio,
+                             rules.deadline.value, rules.patience.value);
         std::fputc('\n', file);
     }
 }

@@ -105,8 +105,9 @@ std::string LossJudge::take_message(const Operation& operation, const Collective
 std::string LossJudge::judge_allowance(const Operation& operation, const CollectiveResult::Abandoned& abandoned,
                                        const Ranges& ranges) const {
     const RankLoss& rules = plan_.loss->ranks[operation.member];
+    if (operation.importance.empty() || operation.importance[abandoned.peer].empty())
+        return "all of it is critical";
     const auto& importance = operation.importance[abandoned.peer];
-    if (importance.empty()) return "all of it is critical";
     // It may have been cut anew when the peer was established: a block is as important as any that it overlaps.
     const std::uint32_t old_bytes = operation.block_bytes[abandoned.peer];
     for (const auto& [first, end] : ranges)

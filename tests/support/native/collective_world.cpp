@@ -195,6 +195,13 @@ std::vector<RankMemory> CollectiveWorld::contents(std::size_t index) const {
         };
         fill(chunks.input_parts, 0, memory.input);
         fill(chunks.output_parts, 1, memory.output);
+        if (plan.all_ones)
+            for (auto* side : {&memory.input, &memory.output})
+                for (auto& chunk : *side)
+                    for (std::size_t at = 0; at < chunk.size(); at += sizeof(float)) {
+                        const float one = 1.0f;
+                        std::memcpy(chunk.data() + at, &one, sizeof one);
+                    }
         if (plan.in_place && chunks.in_place) {
             memory.in_place = chunks.in_place;
             memory.output[chunks.in_place->second] = memory.input[chunks.in_place->first];
@@ -317,12 +324,13 @@ std::size_t CollectiveWorld::start_collective(std::size_t index, std::uint32_t m
     command.timeout = deviation.timeout.value_or(plan.timeout);
     LossRules loss;
     std::vector<std::span<const std::uint8_t>> importance;
-    if (plan.loss) {
+    if (plan.loss && !deviation.reliable) {
         choose_importance(operation);
         const RankLoss& rules = plan.loss->ranks[member];
         importance.assign(operation.importance.begin(), operation.importance.end());
         loss.loss_ratio = rules.loss_ratio;
         loss.deadline = rules.deadline;
+        loss.patience = rules.patience;
         loss.rescale = plan.loss->rescale;
         if (!rules.all_critical) loss.importance = importance;
         command.loss = &loss;

@@ -39,6 +39,7 @@ struct RankLoss {
     double critical_ratio = 0.0;  // of its blocks
     Duration deadline{0};
     bool all_critical = false;  // it does not say how important its blocks are
+    Duration patience{-1};      // negative: without end
 };
 
 struct LossPlan {
@@ -61,6 +62,7 @@ struct CollectivePlan {
     bool in_place = false;    // where the collective allows it
     bool is_virtual = false;  // lengths only
     std::optional<LossPlan> loss = {};
+    bool all_ones = false;  // f32: what each rank has, in place of anything
 };
 
 // How one rank's call differs from the plan.
@@ -68,6 +70,7 @@ struct Deviation {
     std::uint16_t signature_bits = 0;  // other than the plan's
     std::uint32_t more_elements = 0;   // per chunk
     std::optional<Duration> timeout = {};
+    bool reliable = false;  // without the plan's loss
 };
 
 struct MessagePlan {
