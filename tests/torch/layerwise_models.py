@@ -209,3 +209,11 @@ def train(
 def same_bits(ours: Any, theirs: Any) -> None:
     """Raises AssertionError unless tensors in lists and mappings are equal, bit for bit."""
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def same_on_all_ranks(tensors: list[torch.Tensor]) -> None:
+    """Raises AssertionError unless all ranks have the same bits."""
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    others = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
+    dist.all_gather(others, flat)
+    same_bits(others, [flat] * len(others))

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dlcp.errors import DlcpError
+from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.layerwise import LayerwiseOptimizer
 from dlcp.transport.order import P3, ByteScheduler, Fifo, LayerPriority, OrderMaker
 from tests.torch import ranks
@@ -26,6 +27,7 @@ from tests.torch.layerwise_models import (
     groups_of,
     made,
     same_bits,
+    same_on_all_ranks,
     train,
 )
 
@@ -157,6 +159,43 @@ def mixed_precision() -> None:
 
 def test_gradient_scaler() -> None:
     ranks.run(mixed_precision)
+
+
+# --- gradients that may be lost -----------------------------------------------------------------------------------
+
+
+def bounded(order: str) -> int:
+    """Trains with gradients that may be lost; bytes that were."""
+    model = made("stack")
+    state = GradientState(model, loss_budget=0.2, small_numel=16)
+    optimizer = LayerwiseOptimizer(
+        OPTIMIZERS["momentum"](groups_of(model)), model, order=ORDERS[order], gradients=state
+    )
+    for _ in range(5):
+        train(model, optimizer, None)
+    optimizer.synchronize()
+    same_on_all_ranks([one.detach() for one in model.parameters()])
+    if state.report()["total"]["abandoned_bytes"] == 0:
+        plain = made("stack")
+        theirs = OPTIMIZERS["momentum"](groups_of(plain))
+        average = PlainAverage(plain, theirs, ORDERS[order])
+        for _ in range(5):
+            train(plain, theirs, average)
+        same_bits(model.state_dict(), plain.state_dict())
+    return int(state.report()["total"]["abandoned_bytes"])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_bounded_gradients_are_exact_where_nothing_is_lost(order: str) -> None:
+    assert ranks.run(bounded, order=order) == [0, 0]
+
+
+@pytest.mark.parametrize("order", ["layer_priority", "byte_scheduler"])
+def test_bounded_gradients_keep_replicas_alike(order: str) -> None:
+    lossy = {"DLCP_SHM": "0", "DLCP_INJECT_LOSS_RATIO": "0.05", "DLCP_MAX_DATAGRAM_BYTES": "1472"}
+    abandoned = ranks.run(bounded, order=order, environment=lossy)
+    # Slices of half a kilobyte are one block, which is never given up.
+    assert (sum(abandoned) > 0) == (order == "layer_priority")
 
 
 # --- when what happens ----------------------------------------------------------------------------------------

@@ -7,17 +7,21 @@
         optimizer.step()                 # only says that the updates may be made
     optimizer.synchronize()              # makes those that are left
 
-The numbers are those of the plain loop that averages every gradient and then calls step(). What differs is when: the
-update of a layer is made in the next forward, just before the layer is used, or earlier, while forward waits for
-another. So parameters that are read other than by the forward of a module of the model, state_dict(), or this
-optimizer's own methods are read after `synchronize()`; and between backward() and step(), gradients are the network's.
+The numbers are those of the plain loop that averages every gradient and then calls step(): the same bits with one or
+two ranks. With more, whose values are added first depends on where a value lies in a collective, so a plain loop has
+the same bits if it averages the same pieces: `buckets`, cut as the order cuts them.
+
+What differs is when: a layer is updated in the next forward, just before it is used, or earlier, while
+forward waits for another. So parameters that are read other than by the forward of a module of the model, state_dict(),
+or this optimizer's own methods are read after `synchronize()`; and between backward() and step(), gradients are the
+network's.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -25,14 +29,20 @@ from torch import nn
 
 from dlcp.errors import DlcpError
 from dlcp.torch.failures import for_torch
+from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.layerwise.bucket import Bucket, State, buckets_of
+from dlcp.torch.layerwise.carrier import BoundedCarrier, Carrier, ExactCarrier
 from dlcp.torch.layerwise.deferred import DeferredUpdates, Settings
 from dlcp.torch.layerwise.forward_trace import ForwardTrace
+from dlcp.torch.layerwise.group import agree_on, communicator_of, spread
 from dlcp.torch.layerwise.listeners import Listeners
 from dlcp.torch.layerwise.sender import Sender
 from dlcp.torch.process_group import ProcessGroup
-from dlcp.transport.communicator import Span, Work
+from dlcp.transport.communicator import Work
 from dlcp.transport.order import LayerPriority, OrderMaker
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.state import GradientState
 
 
 class LayerwiseOptimizer(torch.optim.Optimizer):
@@ -41,7 +51,8 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     `optimizer`: any of torch's whose update of a parameter depends on that parameter alone (SGD, Adam, AdamW, …), of
     parameters of `model`; it must not be stepped itself. `group`: of the backend dlcp; None: the default group.
     `order`: what leaves next (dlcp.transport.order), the same on all ranks. `algorithm`: of the all-reduces; None: by
-    size. `broadcast`: begin with rank 0's parameters and buffers on all ranks. Blocks for that and for the store.
+    size. `gradients`: lets gradients be lost within its budget (types that cannot be are refused); None: all arrive.
+    `broadcast`: begin with rank 0's parameters and buffers on all ranks. Blocks for that and for the store.
 
     All ranks make their optimizers of a group in the same order, for models of the same parameters. Parameters of other
     types than the transport can average, or that are not the model's, raise TypeError or ValueError.
@@ -69,6 +80,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         group: dist.ProcessGroup | None = None,
         order: OrderMaker = LayerPriority,
         algorithm: str | None = None,
+        gradients: GradientState | None = None,
         broadcast: bool = True,
     ) -> None:
         group = dist.group.WORLD if group is None else group
@@ -82,9 +94,9 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         trained = [parameter for said in optimizer.param_groups for parameter in said["params"]]
         self.buckets: Sequence[Bucket] = tuple(buckets_of(model, trained))
         """What travels together, in the order of the model's modules."""
-        self._communicator = _communicator_of(group)
+        self._communicator = communicator_of(group)
         self._group = group
-        self._order, self._algorithm = order, algorithm
+        self._order, self._algorithm, self._gradients = order, algorithm, gradients
         self._trace = ForwardTrace(model)
         # None: the first backward has not begun.
         self._sender: Sender | None = None
@@ -96,7 +108,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         self._sends = True
         self._used: tuple[torch.Tensor, Work] | None = None
         if broadcast:
-            _broadcast(model, group)
+            spread(model, group)
         self._listeners = Listeners(
             model, self.buckets, self._handle_gradient, self._handle_forward, self.synchronize
         )
@@ -130,9 +142,10 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
         Between backward() and step() it waits for all gradients, and throws them away.
         """
-        for bucket in self.buckets:
-            if bucket.state is State.SENT:
-                self._deliver_all()
+        if any(bucket.state is State.SENT for bucket in self.buckets):
+            self._deliver_all()
+            if self._gradients is not None:
+                self._gradients.end_step(applied=False)
         for bucket in self.buckets:
             if bucket.state is State.DUE:
                 bucket.forgotten, bucket.zeroed = set_to_none, not set_to_none
@@ -267,20 +280,22 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
             waited_for = {bucket for buckets in needs.values() for bucket in buckets}
             self._unneeded = [bucket for bucket in self.buckets if bucket not in waited_for]
             # Ranks agree on rank 0's order: slices are numbered by it.
-            places = torch.tensor(self._trace.in_order(self.buckets), dtype=torch.int32)
-            try:
-                self._communicator.broadcast(
-                    Span(places.data_ptr(), places.nbytes), keep=places, wait_follows=True
-                ).wait()
-            except DlcpError as error:
-                raise for_torch(error) from None
-            in_order = [self.buckets[place] for place in places.tolist()]
+            places = agree_on(self._trace.in_order(self.buckets), self._communicator)
+            in_order = [self.buckets[place] for place in places]
             for layer, bucket in enumerate(in_order):
                 bucket.layer = layer
             order = self._order([bucket.nbytes for bucket in in_order])
-            types = [bucket.dtype for bucket in in_order]
-            self._sender = Sender(self._communicator, order, types, self._algorithm)
+            self._sender = Sender(self._carrier(in_order), order, len(in_order))
         return self._sender
+
+    def _carrier(self, in_order: Sequence[Bucket]) -> Carrier:
+        state = self._gradients
+        if state is None:
+            return ExactCarrier(self._communicator, [bucket.dtype for bucket in in_order], self._algorithm)
+        layouts = [
+            Layout.of((state.names.of(one), one.numel()) for one in bucket.parameters) for bucket in in_order
+        ]
+        return BoundedCarrier(state, state.exchange(self._group), layouts)
 
     # --- forward: updates are made ----------------------------------------------------------------------------
 
@@ -371,28 +386,3 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
                 raise for_torch(error) from None
             self._used = None
             self._ready_sender().end_step()
-
-
-# --- helpers --------------------------------------------------------------------------------------------------
-
-
-def _communicator_of(group: ProcessGroup) -> Any:
-    """A communicator for this optimizer alone, so that nothing comes between its numbers. Blocks for the store."""
-    taken = sum(name.startswith("layerwise") for name in group._beside)
-    try:
-        return group._communicator_beside(f"layerwise{taken}")
-    except DlcpError as error:
-        raise for_torch(error) from None
-
-
-def _broadcast(model: nn.Module, group: ProcessGroup) -> None:
-    """Gives every rank rank 0's parameters and buffers. Blocks."""
-    source = dist.get_global_rank(group, 0)
-    with torch.no_grad():
-        works = [
-            dist.broadcast(tensor.detach(), source, group=group, async_op=True)
-            for tensor in [*model.parameters(), *model.buffers()]
-        ]
-    for work in works:
-        assert work is not None
-        work.wait()

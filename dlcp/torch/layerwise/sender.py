@@ -1,4 +1,4 @@
-"""Drives an order over a communicator: starts the slices that it gives, and knows which layers are in.
+"""Drives an order: has a carrier start the slices that it gives, and knows which layers are in.
 
 All numbers of a step are reserved at its start, so that ranks may start slices in different orders. Slices finish on
 the endpoint's callback thread, where an order that limits what is under way is told at once and what may leave then is
@@ -10,35 +10,28 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Sequence
 
 import torch
 
 from dlcp.errors import CollectiveError, DlcpError
 from dlcp.torch.failures import for_torch
-from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
+from dlcp.torch.layerwise.carrier import Carrier, Load
+from dlcp.transport.communicator import DataType, Reduction, Span, Work
 from dlcp.transport.order import Order, Slice
 
 
 class Sender:
     """One step after another: every layer is sent once, and waited for, before the next step's begin.
 
-    `types`: of the layers' elements. `algorithm`: of the all-reduce, None: by size. Errors are the transport's, also as
-    torch's; after the first one every call raises.
+    `carrier`: makes the averages. `layers`: how many there are. Errors are the transport's, also as torch's; after the
+    first one every call raises.
     """
 
-    def __init__(
-        self,
-        communicator: Communicator,
-        order: Order,
-        types: Sequence[DataType],
-        algorithm: str | None = None,
-    ) -> None:
-        self._communicator = communicator
+    def __init__(self, carrier: Carrier, order: Order, layers: int) -> None:
+        self._carrier = carrier
+        self._communicator = carrier.communicator
         self._order = order
-        self._types = types
-        self._algorithm = algorithm
-        self._pieces = [0] * len(types)
+        self._pieces = [0] * layers
         for piece in order.slices:
             self._pieces[piece.layer] += 1
         self._lock = threading.RLock()
@@ -49,10 +42,10 @@ class Sender:
 
     def _begin(self) -> None:
         self._first = None
-        self._memory: list[torch.Tensor | None] = [None] * len(self._types)
-        self._labels = [""] * len(self._types)
+        self._memory: list[torch.Tensor | None] = [None] * len(self._pieces)
+        self._labels = [""] * len(self._pieces)
         # By layer: what is under way, by the slice's number; and how many slices are not over, started or not.
-        self._under_way: list[dict[int, tuple[Slice, Work]]] = [{} for _ in self._types]
+        self._under_way: list[dict[int, Load]] = [{} for _ in self._pieces]
         self._left = list(self._pieces)
 
     def check(self) -> None:
@@ -96,9 +89,9 @@ class Sender:
         with self._lock:
             if self._error is not None:
                 return True
-            for piece, work in list(self._under_way[layer].values()):
-                if work.done():
-                    self._finish(piece, work)
+            for load in list(self._under_way[layer].values()):
+                if load.work.done():
+                    self._finish(load)
             return self._left[layer] == 0 or self._error is not None
 
     def wait(self, layer: int) -> None:
@@ -109,14 +102,14 @@ class Sender:
                 if self._left[layer] == 0:
                     return
                 # While none of its slices is under way, others are, and what finishes lets the next one go.
-                piece, work = next(iter(self._under_way[layer].values()), None) or next(
-                    entry for entries in self._under_way for entry in entries.values()
+                load = next(iter(self._under_way[layer].values()), None) or next(
+                    other for others in self._under_way for other in others.values()
                 )
             # What it failed of is found there, and raised at the next turn.
             with contextlib.suppress(CollectiveError):
-                work.wait()
+                load.work.wait()
             with self._lock:
-                self._finish(piece, work)
+                self._finish(load)
 
     def end_step(self) -> None:
         """After the last layer was waited for: the next `send` begins another step."""
@@ -152,34 +145,26 @@ class Sender:
         memory = self._memory[piece.layer]
         assert memory is not None
         assert self._first is not None
-        work = self._communicator.all_reduce(
-            Span(memory.data_ptr() + piece.offset, piece.nbytes),
-            self._types[piece.layer],
-            Reduction.AVG,
-            algorithm=self._algorithm,
-            sequence=self._first + piece.number,
-            traffic_class=piece.traffic_class,
-            keep=memory,
-            label=self._labels[piece.layer],
-        )
-        self._under_way[piece.layer][piece.number] = (piece, work)
+        load = self._carrier.start(piece, memory, self._labels[piece.layer], self._first + piece.number)
+        self._under_way[piece.layer][piece.number] = load
         if self._order.limits_what_is_under_way:
-            work.add_done_callback(functools.partial(self._at_end, piece))
+            load.work.add_done_callback(functools.partial(self._at_end, load))
 
-    def _at_end(self, piece: Slice, work: Work) -> None:
+    def _at_end(self, load: Load, _: Work) -> None:
         """On the callback thread, or on the caller's if it was over at once."""
         with self._lock:
-            self._finish(piece, work)
+            self._finish(load)
 
-    def _finish(self, piece: Slice, work: Work) -> None:
+    def _finish(self, load: Load) -> None:
         """A slice is over. Whoever finds it out first tells the order."""
-        known = self._under_way[piece.layer].get(piece.number)
-        if known is None or known[1] is not work:
+        piece = load.piece
+        if self._under_way[piece.layer].get(piece.number) is not load:
             return
-        error = work.exception()
+        error = load.work.exception()
         if error is not None:
             self._error = self._error or error
             return
+        load.settle()
         del self._under_way[piece.layer][piece.number]
         self._left[piece.layer] -= 1
         self._order.handle_finished(piece)
