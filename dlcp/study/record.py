@@ -1,6 +1,6 @@
 """Results on disk: a line of text per run, written as runs end, so that a study that was stopped goes on.
 
-A line that was cut off is passed over, and its run is run again.
+A line that was cut off is dropped, and its run is run again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ class Record:
         if not self.path.exists():
             self._write([_HEAD], "w")
             return
-        with self.path.open(newline="") as file:
-            rows = list(csv.reader(file))
+        text = self.path.read_text()
+        if not text.endswith("\n"):
+            # So that the next line does not go on with it.
+            text = text[: text.rfind("\n") + 1]
+            self.path.write_text(text)
+        rows = list(csv.reader(text.splitlines()))
         if not rows or rows[0] != _HEAD:
             raise StudyError(f"{self.path} has other columns than this version; give another folder")
         for row in rows[1:]:
-            if len(row) == len(_HEAD):
-                run = [read(cell) for read, cell in zip(_RUN.values(), row, strict=False)]
-                result = [read(cell) for read, cell in zip(_RESULT.values(), row[len(_RUN) :], strict=True)]
-                self.results.add(Run(*run), Result(*result))
+            run = [read(cell) for read, cell in zip(_RUN.values(), row, strict=False)]
+            result = [read(cell) for read, cell in zip(_RESULT.values(), row[len(_RUN) :], strict=True)]
+            self.results.add(Run(*run), Result(*result))
 
     def add(self, runs: Sequence[Run], results: Sequence[Result]) -> None:
         """Writes runs that have ended."""

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from dlcp.study.arm import Arm
@@ -16,7 +17,7 @@ from dlcp.study.models import BLOCK
 from dlcp.study.network import BURST_BLOCKS, PROCESSES, UNEVEN_LOSS_MAX
 from dlcp.study.plan import ARMS, CANDIDATES
 from dlcp.study.tasks import WORKERS, open_task
-from dlcp.study.tolerance import Results
+from dlcp.study.tolerance import EXTRA_ROUNDS, Results
 from dlcp.study.training import Run
 
 JSON_NAME, MARKDOWN_NAME = "tolerance.json", "tolerance.md"
@@ -47,7 +48,7 @@ def lines(results: Results, *, complete: bool) -> Iterator[str]:
 
 LEGEND = (
     "Tolerance, at the loss-free run's learning rate / at the best of those tried: the largest share of gradient",
-    "blocks lost at which training ends no worse after the same rounds than without loss, up to the spread over seeds.",
+    "blocks lost at which training ends no worse than the loss-free run would that ends one round in twenty earlier.",
     "Where there is one figure, other rates were not tried.",
 )
 
@@ -56,12 +57,11 @@ def about(results: Results, task: str) -> str:
     """A model and its loss-free run, in a line."""
     one = open_task(task)
     clean = results.clean(task)
-    worth = results.spread_rounds(task)
     return (
         f"{task}: {one.title}; {one.model.numel} parameters, {one.optimizer}, {one.steps} steps of "
         f"{WORKERS} x {one.share}; "
-        f"ends at {sum(clean) / len(clean):.4f} +- {results.spread(task):.4f} over {len(clean)} seeds"
-        + (f", a spread worth {worth:.0%} of the rounds" if worth is not None else "")
+        f"ends at {mean(clean):.4f} +- {stdev(clean):.4f} over "
+        f"{len(clean)} seeds; ending {EXTRA_ROUNDS:.0%} earlier costs {results.allowance(task):.4f}"
     )
 
 
@@ -90,11 +90,12 @@ def ratio(results: Results, task: str, arm: Arm, *, tuned: bool) -> float | None
     zero = results.tolerance(task, Arm("random", "zero", process=arm.process), tuned=tuned)
     if own is None or zero is None or own.at_most or zero.at_least:
         return None
-    return own.loss / zero.loss
+    # Where larger losses were not run yet, less than the baseline's says nothing.
+    return None if own.at_least and own.loss < zero.loss else own.loss / zero.loss
 
 
 def worse_than_zero(results: Results, arm: Arm) -> tuple[list[str], int]:
-    """Where its excess is above the baseline's by more than the spread; and how many losses and rates were compared."""
+    """Where its excess is above the baseline's by more than the allowance; and how many pairs were compared."""
     worse, compared = [], 0
     baseline = Arm("random", "zero", process=arm.process)
     for task in results.tasks():
@@ -103,9 +104,10 @@ def worse_than_zero(results: Results, arm: Arm) -> tuple[list[str], int]:
             for rate in sorted(rates):
                 compared += 1
                 above = results.excess(task, arm, loss, rate) - results.excess(task, baseline, loss, rate)
-                if not above <= results.spread(task):
+                if not above <= results.allowance(task):
                     worse.append(
-                        f"{task} at {_percent(loss)} and {rate:g} x rate by {above / results.spread(task):.1f} spreads"
+                        f"{task} at {_percent(loss)} and {rate:g} x rate by "
+                        f"{above / results.allowance(task):.1f} allowances"
                     )
     return worse, compared
 
@@ -127,7 +129,7 @@ def findings(results: Results) -> list[str]:
             worse, compared = worse_than_zero(results, one)
             if compared:
                 found.append(
-                    f"{one.name}, losses {process}: worse than zero fill at random by more than the spread in "
+                    f"{one.name}, losses {process}: worse than zero fill at random by more than the allowance in "
                     f"{len(worse)} of {compared} pairs of loss and rate"
                     + (": " + "; ".join(worse) if worse else "")
                     + "."
@@ -169,7 +171,8 @@ def as_dict(results: Results, *, complete: bool) -> dict[str, Any]:
         models[task] = {
             "about": about(results, task),
             "best_rate": results.best_rate(task),
-            "spread": _number(results.spread(task)),
+            "spread": _number(stdev(results.clean(task))),
+            "allowance": _number(results.allowance(task)),
             "arms": arms,
         }
     return {"complete": complete, "runs": len(results), "models": models, "findings": findings(results)}
@@ -181,9 +184,9 @@ def markdown(results: Results, *, complete: bool) -> Iterator[str]:
     yield ""
     yield (
         f"`dlcp study tolerance`: {len(results)} runs of {WORKERS} workers each in one process. Only the way of a "
-        f"gradient to its owner loses anything; 1-D parameters never; a block is {BLOCK} elements. Bursty: a Gilbert-Elliott "
-        f"channel per worker with bursts of {BURST_BLOCKS} blocks in the mean. Uneven: one worker's link loses up to "
-        f"{UNEVEN_LOSS_MAX:.0%}, then the next's. All in runs.csv."
+        f"gradient to its owner loses anything; 1-D parameters never; a block is {BLOCK} elements. Bursty: a "
+        f"Gilbert-Elliott channel per worker with bursts of {BURST_BLOCKS} blocks in the mean. Uneven: one "
+        f"worker's link loses up to {UNEVEN_LOSS_MAX:.0%}, then the next's. All in runs.csv."
     )
     if not complete:
         yield ""

@@ -2,10 +2,10 @@
 
 *Excess* of a loss: the mean over seeds of held-out loss at the end, less that of the loss-free run of the same seed at
 the loss-free run's best learning rate; runs of one seed start from the same weights and see the same examples.
-*Spread*: the standard deviation over seeds of the loss-free run at that rate. A loss is *borne*, it needs no extra
-rounds, when after the same number of rounds the excess is no more than the spread. *Tolerance*: the largest loss that
-is borne with all smaller ones that were run, and from there in a line to where the excess at the next crosses the
-spread.
+*Allowance*: what ending EXTRA_ROUNDS earlier costs the loss-free run at that rate. A loss is *borne*, it needs no extra
+rounds, when after the same number of rounds the excess is no more than the allowance. *Tolerance*: the largest loss
+that is borne with all smaller ones that were run, and from there in a line to where the excess at the next crosses the
+allowance.
 *At the loss-free rate*: nobody tunes anything for the loss. *Tuned*: at each loss at the best rate of those tried.
 """
 
@@ -18,6 +18,9 @@ from statistics import mean, stdev
 
 from dlcp.study.arm import Arm
 from dlcp.study.training import Result, Run
+
+EXTRA_ROUNDS = 0.05
+"""Of all rounds: about the least that a handful of seeds tell apart from none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +88,15 @@ class Results:
         ends = self._clean[task][self.best_rate(task)]
         return [ends[seed] for seed in sorted(ends)]
 
-    def spread(self, task: str) -> float:
-        """See above."""
-        return stdev(self.clean(task))
-
-    def spread_rounds(self, task: str) -> float | None:
-        """The share of rounds that the spread is worth, by what fewer cost the loss-free run. None: not known."""
+    def allowance(self, task: str) -> float:
+        """See above; by runs of fewer rounds, each against the run of its seed."""
         best = self.best_rate(task)
         pairs = [
             (result.held_out - self._clean[task][best][run.seed], 1 - run.rounds)
             for run, result in self._results.items()
             if run.task == task and run.rounds != 1.0 and run.rate == best
         ]
-        if not pairs:
-            return None
-        cost = mean(pair[0] for pair in pairs) / mean(pair[1] for pair in pairs)
-        return self.spread(task) / cost if cost > 0 else None
+        return EXTRA_ROUNDS * mean(pair[0] for pair in pairs) / mean(pair[1] for pair in pairs)
 
     # ---- an arm ----
 
@@ -122,6 +118,15 @@ class Results:
         ends = self._lossy[task, arm][loss][rate]
         return _mean([ends[seed].held_out - reference[seed] for seed in ends])
 
+    def error(self, task: str, arm: Arm, loss: float, rate: float) -> float:
+        """The standard error of the excess; infinite where a run diverged."""
+        reference = self._clean[task][self.best_rate(task)]
+        ends = self._lossy[task, arm][loss][rate]
+        differences = [ends[seed].held_out - reference[seed] for seed in ends]
+        if len(differences) < 2 or not all(math.isfinite(difference) for difference in differences):
+            return math.inf
+        return stdev(differences) / math.sqrt(len(differences))
+
     def given_up(self, task: str, arm: Arm, loss: float) -> float:
         """The share of droppable blocks that was given up, mean over runs."""
         return mean(
@@ -137,9 +142,9 @@ class Results:
         return self.excess(task, arm, loss, best) if best in rates else None
 
     def borne(self, task: str, arm: Arm, loss: float, *, tuned: bool) -> bool:
-        """Whether the excess is no more than the spread."""
+        """Whether the excess is no more than the allowance."""
         end = self.end(task, arm, loss, tuned=tuned)
-        return end is not None and end <= self.spread(task)
+        return end is not None and end <= self.allowance(task)
 
     def bracket(self, task: str, arm: Arm, *, tuned: bool) -> tuple[float | None, float | None]:
         """The last loss that is borne with all below, and the first that is not; None: there is none."""
@@ -163,7 +168,7 @@ class Results:
         bad = self.end(task, arm, first_bad, tuned=tuned)
         assert good is not None
         assert bad is not None
-        way = (self.spread(task) - good) / (bad - good) if math.isfinite(bad) else 0.0
+        way = (self.allowance(task) - good) / (bad - good) if math.isfinite(bad) else 0.0
         return Tolerance(last_good + way * (first_bad - last_good), at_least=False, at_most=False)
 
 

@@ -1,4 +1,4 @@
-"""What the study simulates is what ships: its batched twins against the marker, the residual memory and the transform."""
+"""What the study simulates is what ships: its batched twins against the marker and the residual memory."""
 
 from __future__ import annotations
 
