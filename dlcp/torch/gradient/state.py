@@ -215,7 +215,8 @@ class GradientState:
             if step is not None and (step.full or key in step.keys):
                 if self.verify:
                     self.verify_replicas()
-                self._end(None)
+                # A backward that failed in the middle brings nothing that the optimizer could have used.
+                self._end(False if step.has_last and not step.full else None)
                 step = None
             if step is None:
                 step = self._begin()
@@ -226,6 +227,7 @@ class GradientState:
                 )
             step.keys.add(key)
             step.full = bool(last_of_step)
+            step.has_last |= last_of_step is not None
             return step
 
     def next_name(self) -> str:

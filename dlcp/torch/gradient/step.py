@@ -33,6 +33,8 @@ class Step:
     """What they were."""
     full: bool = False
     """Whether no buffer is to come."""
+    has_last: bool = False
+    """Whether a buffer says when it is the step's last; if it begins anew without that, it broke off."""
     failed: bool = False
     """Whether a buffer could not be started."""
 

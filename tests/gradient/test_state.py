@@ -1,0 +1,140 @@
+"""The state of one rank: budgets, classes and phases as buffers meet them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.phase import PhaseRule
+from dlcp.torch.gradient.state import GradientState
+from tests.gradient.test_exchange import OPEN, WHOLE, gradient, layout_of, same_on_all_ranks
+from tests.gradient.test_hook import batches, flat, hooked, net
+from tests.torch import ranks
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(*(nn.Linear(64, 64) for _ in range(7)))
+
+
+def test_a_buffer_has_the_class_of_its_first_layer() -> None:
+    each = model()
+    state = GradientState(each)
+    each(torch.randn(2, 64))
+    front = Layout.of([("0.weight", 4096), ("0.bias", 64)])
+    back = Layout.of([("6.weight", 4096), ("5.weight", 4096)])
+    both = Layout.of([("6.weight", 4096), ("0.weight", 4096)])
+    assert (state.class_of(front), state.class_of(back), state.class_of(both)) == (6, 1, 6)
+    assert state.class_of(Layout.of([("call 0", 10)])) is None
+    assert GradientState(model(), layer_classes=False).class_of(front) is None
+
+
+def test_the_budget_of_a_buffer_is_that_of_its_parameters_by_size() -> None:
+    state = GradientState(model(), small_numel=0, loss_budget={"0.*": 0.3, "": 0.1})
+    layout = Layout.of([("0.weight", 4096), ("1.weight", 4096), ("0.bias", 64)])
+    critical = state.critical_of(layout)
+    assert critical == {"0.bias"}
+    assert state.loss_ratio_of(layout, critical) == pytest.approx((0.3 + 0.1) * 4096 / layout.numel)
+
+
+def test_buffers_of_no_parameter_are_critical_when_small() -> None:
+    state = GradientState(model(), small_numel=100)
+    assert state.critical_of(Layout.of([("call 0", 99)])) == {"call 0"}
+    assert state.critical_of(Layout.of([("call 0", 100)])) == frozenset()
+    assert GradientState(loss_budget=0.0).critical_of(Layout.of([("call 0", 9999)])) == {"call 0"}
+
+
+def test_critical_names_without_a_model_are_those_of_buffers() -> None:
+    state = GradientState(critical=["first"], small_numel=0)
+    assert state.critical_of(Layout.of([("first", 10), ("second", 10)])) == {"first"}
+
+
+def test_a_state_of_another_fill_brings_no_residuals() -> None:
+    saved = GradientState(fill="zero").state_dict()
+    state = GradientState()
+    state.load_state_dict(saved)
+    assert state.report()["total"]["abandoned_bytes"] == 0
+
+
+# --- phases -------------------------------------------------------------------------------------------------
+
+
+def phases() -> list[int]:
+    """What a rank may lose in each step, in bytes; gradients jump in step 4."""
+    state = GradientState(phase=PhaseRule(interval_steps=2, change=0.5, critical_scale=0.25), **OPEN)
+    layout = layout_of(60_000)
+    for step in range(8):
+        buffer = gradient(layout.numel, step).mul_(100.0 if step >= 4 else 1.0)
+        state.exchange().all_reduce(buffer, layout, average=True, last_of_step=True).wait()
+    state.end_step()
+    return [each.total.budget_bytes for each in state.ledger.history]
+
+
+def test_a_critical_phase_narrows_the_budget() -> None:
+    for budgets in ranks.run(phases, 2, environment=WHOLE):
+        narrow, wide = min(budgets), max(budgets)
+        assert narrow == pytest.approx(wide / 4, rel=0.01)
+        assert [budget == pytest.approx(narrow, rel=0.01) for budget in budgets] == [
+            *(True, True, True, True),  # until two intervals can be compared
+            *(False, False),
+            *(True, True),  # the jump
+        ]
+
+
+# --- beside torch.compile -----------------------------------------------------------------------------------
+
+
+def compiled(what: str) -> None:
+    from torch._inductor import config
+
+    config.compile_threads = 1
+    wrapped, state = hooked(net(), {"bucket_cap_mb": 25})
+    model: Any = torch.compile(wrapped, backend="aot_eager") if what == "ddp" else wrapped
+    if what == "inner":
+        wrapped.module.compile(backend="aot_eager")
+    for batch in batches(3):
+        model.zero_grad()
+        model(batch).square().mean().backward()
+        same_on_all_ranks(flat(parameter.grad for parameter in wrapped.parameters()))
+    state.end_step()
+    assert state.step == 3
+
+
+@pytest.mark.parametrize("what", ["ddp", "inner"])
+@pytest.mark.timeout(180)
+def test_compiled_models(what: str) -> None:
+    ranks.run(compiled, 2, what=what, environment=WHOLE, timeout_s=150)
+
+
+# --- what goes wrong ----------------------------------------------------------------------------------------
+
+
+def broken_off() -> None:
+    """A backward that fails in the middle: what was kept before it is kept again."""
+    state = GradientState(**OPEN)
+    layouts = [Layout.of([("second", 60_000)]), Layout.of([("first", 60_000)])]
+
+    def start(step: int, buffer: int) -> None:
+        state.exchange().all_reduce(
+            gradient(60_000, 10 * step + buffer), layouts[buffer], average=True, last_of_step=buffer == 1
+        )
+
+    for buffer in range(2):
+        start(0, buffer)
+    start(1, 0)
+    # The last of step 1 never comes.
+    start(2, 0)
+    start(2, 1)
+    state.end_step()
+    assert [(each.step, each.applied) for each in state.ledger.history] == [
+        (0, True),
+        (1, False),
+        (2, True),
+    ]
+
+
+def test_a_step_that_broke_off_was_not_applied() -> None:
+    ranks.run(broken_off, 2, environment=WHOLE)
