@@ -38,6 +38,9 @@ struct Walk {
         std::size_t read = 0;
         for (std::size_t at = begin; at < end; at += period) {
             const std::size_t count = std::min(length, end - at);
+            // The next sample, perhaps of the next block: no processor guesses where it lies.
+            const char* next = data + std::min(at + period, end) * element;
+            for (std::size_t line = 0; line < importance_sample_bytes; line += 64) __builtin_prefetch(next + line);
             squares += square_sum(data + at * element, count);
             read += count;
         }

@@ -346,8 +346,8 @@ def test_a_sample_finds_what_is_large_and_misses_what_lies_elsewhere() -> None:
     full, sampled = marker(critical_share=0.2), marker(importance="sampled", critical_share=0.2)
     for step in range(3):
         buffer = torch.randn(60_000, generator=generator) * size
-        buffer[400 * 7 + 63] = math.inf  # in the first 256 bytes of block 7
-        buffer[400 * 8 + 64] = math.inf  # behind them in block 8
+        buffer[400 * 7 + 127] = math.inf  # in the first 512 bytes of block 7
+        buffer[400 * 8 + 128] = math.inf  # behind them in block 8
         (all_read,), (some_read,) = (
             mark(buffer, layout, (), [(0, 60_000)], [1600]) for mark in (full, sampled)
         )
@@ -356,7 +356,7 @@ def test_a_sample_finds_what_is_large_and_misses_what_lies_elsewhere() -> None:
         assert (all_read[7], all_read[8], some_read[7]) == (255, 255, 255)
         # No threshold yet, by which it may be critical all the same.
         assert step or some_read[8] != 255
-        # The same order, nearly: the root of the error is 12 % of a mean square here, and codes are 19 % apart.
+        # The same order, nearly: the error has a deviation of 12 % of a mean square here, and codes are 19 % apart.
         clean = np.delete(np.arange(150), [7, 8])
         differ = np.abs(all_read[clean].astype(int) - some_read[clean])
         both = (all_read[clean] != 255) & (some_read[clean] != 255)

@@ -87,8 +87,8 @@ struct Case {
         if (!sampled) return sum(begin, end);
         double squares = 0;
         std::size_t read = 0;
-        for (std::size_t at = begin; at < end; at += 1024 / element_bytes(type)) {
-            const std::size_t to = std::min(end, at + 256 / element_bytes(type));
+        for (std::size_t at = begin; at < end; at += 2048 / element_bytes(type)) {
+            const std::size_t to = std::min(end, at + 512 / element_bytes(type));
             squares += sum(at, to);
             read += to - at;
         }

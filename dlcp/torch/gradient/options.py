@@ -63,7 +63,7 @@ class GradientOptions:
     """Of the remaining bytes, the share that is critical by importance: the highest quantile of the step before."""
     importance: Literal["rms", "sampled", "uniform"] | Callable[..., object] = "rms"
     """"rms": the RMS of a block over the running RMS of its parameter. "sampled": the same of some of its values, on
-    the CPU, for a third of the time; what is not finite elsewhere is not seen and may be lost. "uniform": all blocks
+    the CPU, in half the time; what is not finite elsewhere is not seen and may be lost. "uniform": all blocks
     alike, so that chance decides whom the network drops, as in the papers. Or a function, see importance.py."""
     fill: Fill = "residual"
     """What becomes of a contribution that was given up. "residual": its sender keeps it and adds it to the next step's.
