@@ -42,7 +42,7 @@ WIRE_RATIO = (DATAGRAM_BYTES + 28 + 14) / (DATAGRAM_BYTES - OWN_BYTES)
 
 
 def run(*, quick: bool) -> Report:
-    turns, steps = (2, 4) if quick else (5, 5)
+    turns, steps = (2, 4) if quick else (4, 5)
     report = Report("layer_order", {"turns": turns, "steps each": steps})
     timelines: dict[str, dict[str, Any]] = {}
     with Ranks() as ranks:

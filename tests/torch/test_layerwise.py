@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from dlcp.errors import DlcpError
 from dlcp.torch.gradient.state import GradientState
@@ -378,6 +379,9 @@ def refusals() -> None:
         LayerwiseOptimizer(torch.optim.SGD(frozen.parameters(), lr=0.1), frozen, broadcast=False)
     with pytest.raises(TypeError, match="accepted: a group of the backend dlcp"):
         LayerwiseOptimizer(inside, model, group=dist.new_group(backend="gloo"))
+    wrapped = DistributedDataParallel(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="has a DistributedDataParallel in it"):
+        LayerwiseOptimizer(torch.optim.SGD(wrapped.parameters(), lr=0.1), wrapped)
     optimizer = LayerwiseOptimizer(inside, model)
     with pytest.raises(ValueError, match="given a closure"):
         optimizer.step(lambda: 0.0)

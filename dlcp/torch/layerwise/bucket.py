@@ -146,8 +146,15 @@ def buckets_of(model: nn.Module, trained: Sequence[nn.Parameter]) -> list[Bucket
     """Buckets of the model's parameters that are trained, module by module as they are registered.
 
     A parameter that several modules have belongs to the first. The same on all ranks if the models are.
-    Raises ValueError: one that is trained is not the model's; TypeError: of a type that cannot be averaged.
+    Raises ValueError: one that is trained is not the model's; TypeError: of a type that cannot be averaged, or of a
+    model that averages its gradients itself.
     """
+    for module in model.modules():
+        # By name: importing them costs seconds.
+        if type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
+            raise TypeError(
+                f"the model has a {type(module).__name__} in it; accepted: the module inside that"
+            )
     left = {parameter: None for parameter in trained if parameter.requires_grad}
     found: list[Bucket] = []
     for prefix, module in model.named_modules():
@@ -156,6 +163,8 @@ def buckets_of(model: nn.Module, trained: Sequence[nn.Parameter]) -> list[Bucket
             if parameter not in left:
                 continue
             del left[parameter]
+            if type(parameter.data) is not torch.Tensor:
+                raise TypeError(f"{own} is a {type(parameter.data).__name__}; accepted: plain tensors")
             if parameter.numel() == 0:
                 continue
             if parameter.nbytes >= ALONE_BYTES:

@@ -68,6 +68,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     - `param_groups`, `clip_grad_norm_` and with them torch.amp.GradScaler, used between backward() and step(), wait for
       all gradients first: right, but without the overlap with forward. Learning-rate schedules belong after step().
       torch.nn.utils.clip_grad_norm_(model.parameters()) cannot know that: use the one here.
+    - torch.compile gives the same numbers, but cuts the graph wherever a module waits.
     - A failed collective raises the transport's error (also a torch.distributed.DistBackendError) in the next forward,
       step() or synchronize(); parameters not updated by then keep their old values.
     """
