@@ -188,7 +188,10 @@ def budget(scope: str) -> tuple[float, float]:
         for future in futures:
             same_on_all_ranks(future.wait())
     state.end_step()
-    return float(sent), float(state.report()["total"]["abandoned_bytes"])
+    given_up = state.report()["total"]["abandoned_bytes"]
+    metrics = dist.group.WORLD.communicator.job.metrics.snapshot()["gradients"]
+    assert metrics["gradients"]["total"]["abandoned_bytes"] == given_up
+    return float(sent), float(given_up)
 
 
 @pytest.mark.parametrize("scope", ["step", "buffer"])

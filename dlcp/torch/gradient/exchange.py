@@ -191,7 +191,7 @@ class GradientExchange:
         key: Hashable = (id(self.group), collective, layout)
         # Ends the step before, if this is the first buffer of a new one.
         step = state.enter(key, last_of_step)
-        critical = state.critical_of(layout)
+        critical, loss_ratio, layer_class = state.facts_of(layout)
         block_bytes = self._block_bytes()
         buffer = buffer.detach()
         with torch.no_grad(), state.lock:
@@ -208,7 +208,7 @@ class GradientExchange:
             flight.sent_bytes = (buffer.numel() - parts[own][1] + parts[own][0]) * buffer.element_size()
             flight.critical_bytes = _critical_bytes(importance, parts, block_bytes, buffer.element_size())
             flight.block_bytes = min(block_bytes)
-            flight.given_ratio = state.give(flight, state.loss_ratio_of(layout, critical))
+            flight.given_ratio = state.give(flight, loss_ratio)
             step.flights.append(flight)
 
         def finish(flight: Flight, outcome: Outcome) -> None:
@@ -217,7 +217,7 @@ class GradientExchange:
         flight.on_settle(finish)
         more: dict[str, Any] = {} if sequence is None else {"sequence": sequence}
         if traffic_class is None:
-            traffic_class = state.class_of(layout)
+            traffic_class = layer_class
         if traffic_class is not None:
             more["traffic_class"] = traffic_class
         if runs:
@@ -271,15 +271,11 @@ class GradientExchange:
         factor: float | None,
     ) -> None:
         state = self._state
-        itemsize = flight.memory.element_size()
-        lost = [
-            (begin // itemsize, end // itemsize)
-            for abandoned in outcome.sent
-            for begin, end in abandoned.ranges()
-        ]
+        runs_lost = [abandoned.runs() for abandoned in outcome.sent]
+        lost = np.concatenate(runs_lost) // flight.memory.element_size() if runs_lost else None
         with torch.no_grad():
             with state.lock:
-                state.after_exchange(flight, outcome, sorted(lost))
+                state.after_exchange(flight, outcome, lost)
             if state.hadamard is not None:
                 # A part of the buffer, under reduce_scatter.
                 first, last = (0, flight.memory.numel())

@@ -17,8 +17,10 @@ import threading
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import nn
 
 from dlcp.torch.gradient import replicas
@@ -46,6 +48,8 @@ VERSION = 1
 """Of state_dict()."""
 BUFFERS_MAX = 65536
 """Of one step: each holds memory until its end."""
+# Layouts whose facts are kept: a model's buffers, and those before torch rebuilt its buckets.
+_LAYOUTS_MAX = 1024
 # Whether a parameter has a gradient in this step is seen from so many elements, as a rule.
 _PROBE_NUMEL = 64
 
@@ -106,6 +110,7 @@ class GradientState:
         # Critical names and traffic classes, once forward was traced.
         self._critical: frozenset[str] | None = None
         self._classes: Mapping[str, int] | None = None
+        self._facts: dict[Layout, tuple[frozenset[str], float, int | None]] = {}
         self._digests: dict[ProcessGroup, dict[Hashable, bytes]] = {}
 
     # --- what users call ------------------------------------------------------------------------------------
@@ -206,6 +211,7 @@ class GradientState:
         found = self._exchanges.get(id(group))
         if found is None:
             found = self._exchanges[id(group)] = GradientExchange(group, self)
+            found.group.communicator.job.metrics.include("gradients", self.ledger)
         return found
 
     def enter(self, key: Hashable, last_of_step: bool | None) -> Step:
@@ -252,9 +258,9 @@ class GradientState:
         if self.residual is not None:
             self.residual.add_to(buffer, _with_gradient(buffer, layout, critical))
 
-    def after_exchange(self, flight: Flight, outcome: Outcome, lost: list[tuple[int, int]]) -> None:
-        """What was given up is kept, and accounted for. Called with the lock held."""
-        if self.residual is not None and lost:
+    def after_exchange(self, flight: Flight, outcome: Outcome, lost: NDArray[np.int64] | None) -> None:
+        """What was given up is kept, and accounted for. `lost`: runs of elements. Called with the lock held."""
+        if self.residual is not None and lost is not None:
             self.residual.keep(flight.memory, flight.layout, lost)
         self._budget.settle(flight, outcome.abandoned_bytes)
         self.ledger.enter(
@@ -272,6 +278,17 @@ class GradientState:
     def give(self, flight: Flight, loss_ratio: float) -> float:
         """The fraction of what a flight sends that it may lose. Called with the lock held."""
         return self._budget.give(flight, flight.sent_bytes, loss_ratio * self.phase.scale)
+
+    def facts_of(self, layout: Layout) -> tuple[frozenset[str], float, int | None]:
+        """Of a buffer: its critical parameters, its budget as a fraction, its traffic class."""
+        facts = self._facts.get(layout)
+        if facts is None:
+            critical = self.critical_of(layout)
+            facts = critical, self.loss_ratio_of(layout, critical), self.class_of(layout)
+            if len(self._facts) >= _LAYOUTS_MAX:
+                self._facts.clear()
+            self._facts[layout] = facts
+        return facts
 
     def critical_of(self, layout: Layout) -> frozenset[str]:
         """Of the parameters in a layout, those that lose nothing.
