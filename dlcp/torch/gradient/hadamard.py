@@ -15,8 +15,8 @@ import math
 import torch
 from torch import Tensor
 
-from dlcp import _native
 from dlcp.torch.gradient.importance_scan import FLOATS
+from dlcp.transport import gradient
 
 CHUNK_LOG2 = 15
 """128 KiB of f32: the transform of a chunk stays in a second-level cache; about a hundred blocks share a loss."""
@@ -60,7 +60,7 @@ class Hadamard:
         with torch.no_grad():
             wide = buffer if buffer.dtype in (torch.float32, torch.float64) else buffer.float()
             if wide.dtype == torch.float32 and wide.device.type == "cpu":
-                _native.hadamard(wide.data_ptr(), wide.numel(), self._chunk_log2, self._seed, step, inverse)
+                gradient.hadamard(wide.data_ptr(), wide.numel(), self._chunk_log2, self._seed, step, inverse)
             else:
                 _by_torch(wide, self._chunk_log2, self._seed, step, inverse=inverse)
             if wide is not buffer:

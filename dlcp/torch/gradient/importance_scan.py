@@ -6,7 +6,6 @@ either. All above a run (elements of one parameter in one block) is computed in 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dlcp import _native
 from dlcp.torch.gradient.importance_plan import Plan
 from dlcp.torch.tensors import DATA_TYPES
 from dlcp.transport.bounded import CRITICAL
+from dlcp.transport.gradient import IMPORTANCE_CODES, mark_importance
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-CODES: int = _native.IMPORTANCE_CODES
+CODES = IMPORTANCE_CODES
 """Codes are 0 to 254."""
 AVERAGE = 128
 """The code of a score of 1."""
@@ -47,20 +46,19 @@ def scan_by_processor(
     buffer: Tensor, plan: Plan, inverse: NDArray[np.float64], threshold: int, sampled: bool
 ) -> Scan:
     """One pass of vector code; `buffer` is on the CPU."""
-    scan = Scan(np.empty(plan.blocks, np.uint8), np.zeros(CODES, np.uint64), np.zeros(len(plan.segments)))
-    mark = functools.partial(_native.importance, sampled=True) if sampled else _native.importance
-    mark(
-        DATA_TYPES[buffer.dtype],
-        buffer.data_ptr(),
-        buffer.numel(),
-        plan.segments,
-        inverse,
-        plan.critical,
-        plan.table,
-        threshold,
-        *scan,
+    return Scan(
+        *mark_importance(
+            DATA_TYPES[buffer.dtype],
+            buffer.data_ptr(),
+            buffer.numel(),
+            segments=plan.segments,
+            inverse_mean_squares=inverse,
+            critical=plan.critical,
+            parts=plan.table,
+            threshold=threshold,
+            sampled=sampled,
+        )
     )
-    return scan
 
 
 def scan_by_torch(

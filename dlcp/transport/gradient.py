@@ -1,0 +1,59 @@
+"""What gradients take of the processor before they are sent: importance of blocks, and the Hadamard transform.
+
+Vector code on raw memory, whose owner the caller is; native/collective/importance.hpp and hadamard.hpp say what it
+does. What can be seen to be wrong raises ValueError.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcp import _native
+from dlcp.transport.element import DataType
+
+IMPORTANCE_CODES: int = _native.IMPORTANCE_CODES
+"""Codes are 0 to 254; a threshold of this many is one that no code reaches."""
+
+hadamard = _native.hadamard
+"""hadamard(address, count, chunk_log2, seed, step, inverse): of float32, in place."""
+
+
+def mark_importance(
+    dtype: DataType,
+    address: int,
+    count: int,
+    *,
+    segments: NDArray[np.int64],
+    inverse_mean_squares: NDArray[np.float64],
+    critical: NDArray[np.bool_],
+    parts: NDArray[np.int64],
+    threshold: int,
+    sampled: bool = False,
+) -> tuple[NDArray[np.uint8], NDArray[np.uint64], NDArray[np.float64]]:
+    """Importance by block, part after part; bytes of droppable blocks by code; the sum of squares by segment.
+
+    `count` elements at `address`, f32, f64, f16 or bf16. `segments`: [n, 2], begin and count, in order and apart; of
+    each `inverse_mean_squares` and whether it is `critical`. `parts`: [m, 3], begin, end and elements of a block.
+    """
+    blocks = int(-((parts[:, 0] - parts[:, 1]) // np.maximum(parts[:, 2], 1)).sum())
+    importance = np.empty(max(blocks, 0), np.uint8)
+    histogram = np.zeros(IMPORTANCE_CODES, np.uint64)
+    square_sums = np.zeros(len(segments))
+    mark = functools.partial(_native.importance, sampled=True) if sampled else _native.importance
+    mark(
+        dtype,
+        address,
+        count,
+        segments,
+        inverse_mean_squares,
+        critical,
+        parts,
+        threshold,
+        importance,
+        histogram,
+        square_sums,
+    )
+    return importance, histogram, square_sums
