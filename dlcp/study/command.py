@@ -136,7 +136,7 @@ def _parser() -> Parser:
         "--quick", action="store_true", help="one small model, fewer losses: a minute or two"
     )
     tolerance.add_argument(
-        "--seeds", type=_integer(2, 100), metavar="N", help="seeds 0 to N - 1; default: 5, with --quick 3"
+        "--seeds", type=_integer(2, 100), metavar="N", help="seeds 0 to N - 1; default: 4, with --quick 3"
     )
     tolerance.add_argument(
         "--minutes",

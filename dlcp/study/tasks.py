@@ -51,8 +51,8 @@ class Teacher(Task):
 
     title = "multilayer perceptron, classes by a random teacher"
     optimizer = "sgd"
-    learning_rate = 0.1
-    steps = 120
+    learning_rate = 0.12
+    steps = 300
     share = 32
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class Images(Task):
 
     title = "convolutional network, handwritten digits moved and under noise"
     optimizer = "sgd"
-    learning_rate = 0.15
-    steps = 240
+    learning_rate = 0.1
+    steps = 400
     share = 16
     noise = 0.35
 
@@ -119,8 +119,8 @@ class Text(Task):
 
     title = "transformer, Python's own library symbol by symbol"
     optimizer = "adam"
-    learning_rate = 1.2e-2
-    steps = 200
+    learning_rate = 1e-2
+    steps = 400
     share = 4
     context = 32
     symbols = 64
