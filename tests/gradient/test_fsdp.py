@@ -13,7 +13,7 @@ from torch import nn
 
 from dlcp.torch.gradient.options import ResidualRule
 from tests.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
-from tests.gradient.test_hook import OPEN, STEPS, Net, batches, net
+from tests.gradient.test_hook import OPEN, STEPS, Net, batches, dense, net
 from tests.torch import ranks
 
 # --- the layout of what FSDP sends --------------------------------------------------------------------------
@@ -124,17 +124,9 @@ def mass() -> int:
         same_on_all_ranks(found)
         applied += found * dist.get_world_size()
     state.end_step()
-    kept, offset, at = torch.zeros_like(made), {}, 0
-    for name, parameter in shadow.named_parameters():
-        offset[name] = at
-        at += parameter.numel()
-    for batch in state.residual.state_dict()["batches"]:
-        begin = 0
-        runs = zip(*(batch[key].tolist() for key in ("parameter", "offset", "count")), strict=True)
-        for parameter, first, count in runs:
-            to = offset[batch["names"][parameter]] + first
-            kept[to : to + count] += batch["values"][begin : begin + count].double() * batch["factor"]
-            begin += count
+    kept = dense(
+        state.residual.state_dict(), {name: each.numel() for name, each in shadow.named_parameters()}
+    )
     dist.all_reduce(made)
     dist.all_reduce(kept)
     torch.testing.assert_close(applied + kept, made, rtol=1e-5, atol=1e-6)

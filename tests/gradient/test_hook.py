@@ -144,20 +144,7 @@ def mass(accumulate: bool, unused_in: int | None) -> int:
         same_on_all_ranks(flat(_gradients(model)))
     dist.all_reduce(made)
     state.end_step()
-    kept = torch.zeros_like(made)
-    offset = {}
-    at = 0
-    for name, parameter in model.named_parameters():
-        offset[name] = at
-        at += parameter.numel()
-    for batch in state.residual.state_dict()["batches"]:
-        begin = 0
-        for parameter, first, count in zip(
-            *(batch[key].tolist() for key in ("parameter", "offset", "count")), strict=True
-        ):
-            to = offset[batch["names"][parameter]] + first
-            kept[to : to + count] += batch["values"][begin : begin + count].double() * batch["factor"]
-            begin += count
+    kept = dense(state.residual.state_dict(), {name: each.numel() for name, each in model.named_parameters()})
     dist.all_reduce(kept)
     torch.testing.assert_close(applied + kept, made, rtol=1e-5, atol=1e-6)
     return int(state.report()["total"]["abandoned_bytes"])
@@ -204,6 +191,24 @@ def buckets_rebuilt() -> None:
 
 def test_buckets_are_rebuilt_and_names_stay() -> None:
     ranks.run(buckets_rebuilt, 2, environment=WHOLE)
+
+
+def uneven() -> None:
+    """Ranks with more batches than others; those that have ended take part with zeros."""
+    wrapped, state = hooked(net())
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
+    with wrapped.join():
+        for batch in batches(2 + 2 * dist.get_rank()):
+            optimizer.zero_grad()
+            wrapped(batch).square().mean().backward()
+            optimizer.step()
+    same_on_all_ranks(flat(wrapped.parameters()))
+    state.end_step()
+    assert state.step == 4
+
+
+def test_uneven_inputs() -> None:
+    ranks.run(uneven, 2, environment=LOSSY)
 
 
 # --- AMP ----------------------------------------------------------------------------------------------------
@@ -274,6 +279,52 @@ def resumed(cut: int | None, folder: str) -> list[bytes]:
 def test_a_resumed_run_gives_the_same_bits_where_nothing_is_lost(tmp_path: Any) -> None:
     whole = ranks.run(resumed, 2, cut=None, folder=str(tmp_path), environment=WHOLE)
     assert ranks.run(resumed, 2, cut=3, folder=str(tmp_path), environment=WHOLE) == whole
+
+
+def shrunk(folder: str) -> None:
+    """Two of three ranks go on with what the three had kept."""
+    import dlcp.torch
+    from dlcp.torch.gradient.reshard import reshard
+
+    model = net()
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    if dist.get_world_size() == 3:
+        wrapped, state = hooked(model)
+        for batch in batches(3):
+            wrapped(batch).square().mean().backward()
+        torch.save(state.state_dict(), f"{folder}/{dist.get_rank()}.pt")
+        return
+    saved = [torch.load(f"{folder}/{rank}.pt") for rank in range(3)]
+    state = dlcp.torch.GradientState(model, **OPEN)
+    state.load_state_dict(reshard(saved, 2)[dist.get_rank()])
+    assert state.step == 3
+    now = dense(state.state_dict()["residual"], sizes)
+    dist.all_reduce(now)
+    before = sum(dense(each["residual"], sizes) for each in saved)
+    # In an average of two, two thirds weigh what the whole did in one of three.
+    torch.testing.assert_close(now, before * 2 / 3)
+    assert before.any()
+
+
+def dense(residual: dict[str, Any], sizes: dict[str, int]) -> torch.Tensor:
+    """What is kept of each parameter's elements, one after the other."""
+    found, offset, at = torch.zeros(sum(sizes.values()), dtype=torch.float64), {}, 0
+    for name, numel in sizes.items():
+        offset[name] = at
+        at += numel
+    for batch in residual["batches"]:
+        begin = 0
+        runs = zip(*(batch[key].tolist() for key in ("parameter", "offset", "count")), strict=True)
+        for parameter, first, count in runs:
+            to = offset[batch["names"][parameter]] + first
+            found[to : to + count] += batch["values"][begin : begin + count].double() * batch["factor"]
+            begin += count
+    return found
+
+
+def test_fewer_ranks_go_on_with_what_all_had_kept(tmp_path: Any) -> None:
+    ranks.run(shrunk, 3, folder=str(tmp_path), environment=LOSSY)
+    ranks.run(shrunk, 2, folder=str(tmp_path), environment=WHOLE)
 
 
 # --- what else passes ---------------------------------------------------------------------------------------

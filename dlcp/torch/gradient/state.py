@@ -62,8 +62,8 @@ class GradientState:
     and there is no order of layers. `group`: of the DDP hook; None: the default group. `options`, or single ones by
     name: see GradientOptions; the same on all ranks. `scaler`: a torch.amp.GradScaler in use: it is asked for the loss
     scale at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer
-    skipped that. `verify`: compares hashes of the results over the ranks in each step, which costs a collective and a
-    wait.
+    skipped that; on CUDA the question waits for the device. `verify`: compares hashes of the results over the ranks in
+    each step, which costs a collective and a wait.
     """
 
     def __init__(
@@ -160,7 +160,8 @@ class GradientState:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on as the state says; a step under way is forgotten. On all ranks, with states of the same step.
 
-        A state of another fill brings no residuals. Raises ValueError: a version, or content, that is not known.
+        Of as many ranks as there are now; for others see reshard.py. A state of another fill brings no residuals.
+        Raises ValueError: a version, or content, that is not known.
         """
         if state.get("version") != VERSION:
             raise ValueError(
