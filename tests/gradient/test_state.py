@@ -27,29 +27,30 @@ def test_a_buffer_has_the_class_of_its_first_layer() -> None:
     front = Layout.of([("0.weight", 4096), ("0.bias", 64)])
     back = Layout.of([("6.weight", 4096), ("5.weight", 4096)])
     both = Layout.of([("6.weight", 4096), ("0.weight", 4096)])
-    assert (state.class_of(front), state.class_of(back), state.class_of(both)) == (6, 1, 6)
-    assert state.class_of(Layout.of([("call 0", 10)])) is None
-    assert GradientState(model(), layer_classes=False).class_of(front) is None
+    classes = [state.facts.of(layout).traffic_class for layout in (front, back, both)]
+    assert classes == [6, 1, 6]
+    assert state.facts.of(Layout.of([("call 0", 10)])).traffic_class is None
+    assert GradientState(model(), layer_classes=False).facts.of(front).traffic_class is None
 
 
 def test_the_budget_of_a_buffer_is_that_of_its_parameters_by_size() -> None:
     state = GradientState(model(), small_numel=0, loss_budget={"0.*": 0.3, "": 0.1})
     layout = Layout.of([("0.weight", 4096), ("1.weight", 4096), ("0.bias", 64)])
-    critical = state.critical_of(layout)
-    assert critical == {"0.bias"}
-    assert state.loss_ratio_of(layout, critical) == pytest.approx((0.3 + 0.1) * 4096 / layout.numel)
+    facts = state.facts.of(layout)
+    assert facts.critical == {"0.bias"}
+    assert facts.loss_ratio == pytest.approx((0.3 + 0.1) * 4096 / layout.numel)
 
 
 def test_buffers_of_no_parameter_are_critical_when_small() -> None:
     state = GradientState(model(), small_numel=100)
-    assert state.critical_of(Layout.of([("call 0", 99)])) == {"call 0"}
-    assert state.critical_of(Layout.of([("call 0", 100)])) == frozenset()
-    assert GradientState(loss_budget=0.0).critical_of(Layout.of([("call 0", 9999)])) == {"call 0"}
+    assert state.facts.of(Layout.of([("call 0", 99)])).critical == {"call 0"}
+    assert state.facts.of(Layout.of([("call 0", 100)])).critical == frozenset()
+    assert GradientState(loss_budget=0.0).facts.of(Layout.of([("call 0", 9999)])).critical == {"call 0"}
 
 
 def test_critical_names_without_a_model_are_those_of_buffers() -> None:
     state = GradientState(critical=["first"], small_numel=0)
-    assert state.critical_of(Layout.of([("first", 10), ("second", 10)])) == {"first"}
+    assert state.facts.of(Layout.of([("first", 10), ("second", 10)])).critical == {"first"}
 
 
 def test_a_state_of_another_fill_brings_no_residuals() -> None:

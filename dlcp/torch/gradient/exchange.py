@@ -191,7 +191,7 @@ class GradientExchange:
         key: Hashable = (id(self.group), collective, layout)
         # Ends the step before, if this is the first buffer of a new one.
         step = state.enter(key, last_of_step)
-        critical, loss_ratio, layer_class = state.facts_of(layout)
+        critical, loss_ratio, layer_class = state.facts.of(layout)
         block_bytes = self._block_bytes()
         buffer = buffer.detach()
         with torch.no_grad(), state.lock:

@@ -26,7 +26,7 @@ from torch import nn
 from dlcp.torch.gradient import replicas
 from dlcp.torch.gradient.budget import StepBudget
 from dlcp.torch.gradient.buffers import BufferPool
-from dlcp.torch.gradient.critical import critical_names
+from dlcp.torch.gradient.facts import LayoutFacts
 from dlcp.torch.gradient.forward_order import ForwardOrder
 from dlcp.torch.gradient.hadamard import Hadamard
 from dlcp.torch.gradient.importance import Marker
@@ -48,8 +48,6 @@ VERSION = 1
 """Of state_dict()."""
 BUFFERS_MAX = 65536
 """Of one step: each holds memory until its end."""
-# Layouts whose facts are kept: a model's buffers, and those before torch rebuilt its buckets.
-_LAYOUTS_MAX = 1024
 # Whether a parameter has a gradient in this step is seen from so many elements, as a rule.
 _PROBE_NUMEL = 64
 
@@ -99,6 +97,8 @@ class GradientState:
         self._group = group
         self._scaler = scaler
         self._order = ForwardOrder(self.names.model)
+        self.facts = LayoutFacts(self.options, self.names, self._order)
+        """What options and model say of a buffer."""
         self._exchanges: dict[int, GradientExchange] = {}
         self._budget = StepBudget(
             loss_cap=self.options.loss_cap, whole_step=self.options.budget_scope == "step"
@@ -107,10 +107,6 @@ class GradientState:
         self._entering = threading.RLock()
         self._step: Step | None = None
         self._number = 0
-        # Critical names and traffic classes, once forward was traced.
-        self._critical: frozenset[str] | None = None
-        self._classes: Mapping[str, int] | None = None
-        self._facts: dict[Layout, tuple[frozenset[str], float, int | None]] = {}
         self._digests: dict[ProcessGroup, dict[Hashable, bytes]] = {}
 
     # --- what users call ------------------------------------------------------------------------------------
@@ -280,54 +276,6 @@ class GradientState:
         """The fraction of what a flight sends that it may lose. Called with the lock held."""
         return self._budget.give(flight, flight.sent_bytes, loss_ratio * self.phase.scale)
 
-    def facts_of(self, layout: Layout) -> tuple[frozenset[str], float, int | None]:
-        """Of a buffer: its critical parameters, its budget as a fraction, its traffic class."""
-        facts = self._facts.get(layout)
-        if facts is None:
-            critical = self.critical_of(layout)
-            facts = critical, self.loss_ratio_of(layout, critical), self.class_of(layout)
-            if len(self._facts) >= _LAYOUTS_MAX:
-                self._facts.clear()
-            self._facts[layout] = facts
-        return facts
-
-    def critical_of(self, layout: Layout) -> frozenset[str]:
-        """Of the parameters in a layout, those that lose nothing.
-
-        Of a buffer that is no parameter's the shape says nothing: it is critical if it is small or has no budget.
-        """
-        if self._critical is None:
-            self._critical = self._find_critical()
-        known = self.names.parameters
-        strangers = {
-            segment.name
-            for segment in layout.segments
-            if segment.name not in known
-            and (segment.count < self.options.small_numel or self.options.budget_of(segment.name) == 0.0)
-        }
-        if self.names.model is None:
-            # Parameters are known as they come.
-            named = {name: known[name] for name in layout.names() if name in known}
-            strangers |= critical_names(named, self._options_without_names(), ())
-        return self._critical.union(strangers).intersection(layout.names())
-
-    def loss_ratio_of(self, layout: Layout, critical: frozenset[str]) -> float:
-        """The budget of a buffer as a fraction of its bytes: that of its parameters, each by its size."""
-        allowed = sum(
-            segment.count * self.options.budget_of(segment.name)
-            for segment in layout.segments
-            if segment.name not in critical
-        )
-        return allowed / max(1, layout.numel)
-
-    def class_of(self, layout: Layout) -> int | None:
-        """The traffic class of a buffer: that of the parameter in it that forward needs first; None: no matter."""
-        if not self.options.layer_classes:
-            return None
-        if self._classes is None:
-            self._classes = self._order.classes()
-        return max((self._classes[name] for name in layout.names() if name in self._classes), default=None)
-
     # --- steps ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Step:
@@ -364,18 +312,6 @@ class GradientState:
 
     def _loss_scale(self) -> float:
         return 1.0 if self._scaler is None else float(self._scaler.get_scale())
-
-    def _find_critical(self) -> frozenset[str]:
-        if self.names.model is not None:
-            return critical_names(self.names.parameters, self.options, self._order.output_layer())
-        rule = self.options.critical
-        return frozenset() if rule is None or callable(rule) else frozenset(rule)
-
-    def _options_without_names(self) -> GradientOptions:
-        rule = self.options.critical
-        return (
-            self.options if rule is None or callable(rule) else dataclasses.replace(self.options, critical=())
-        )
 
 
 def _with_gradient(buffer: torch.Tensor, layout: Layout, critical: frozenset[str]) -> Layout:
