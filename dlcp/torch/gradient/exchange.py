@@ -191,6 +191,9 @@ class GradientExchange:
         key: Hashable = (id(self.group), collective, layout)
         # Ends the step before, if this is the first buffer of a new one.
         step = state.enter(key, last_of_step)
+        index = len(step.flights)
+        if index == 0:
+            state.patience.begin_step(self.group)
         critical, loss_ratio, layer_class = state.facts.of(layout)
         block_bytes = self._block_bytes()
         buffer = buffer.detach()
@@ -212,6 +215,7 @@ class GradientExchange:
             step.flights.append(flight)
 
         def finish(flight: Flight, outcome: Outcome) -> None:
+            state.patience.note(index, outcome.lossy_fastest_s)
             self._finish(flight, outcome, runs, parts, step.number, factor)
 
         flight.on_settle(finish)
@@ -224,7 +228,11 @@ class GradientExchange:
             # The ranks transform alike or not at all. Not the whole number: plans are kept by these words.
             more["agree"] = f"Hadamard {step.number % 256} {zlib.crc32(repr(runs).encode()):08x}"
         rules = LossRules(
-            flight.given_ratio, importance, state.options.fill == "rescale", state.options.deadline_s
+            flight.given_ratio,
+            importance,
+            state.options.fill == "rescale",
+            state.options.deadline_s,
+            state.patience.of(index),
         )
         try:
             flight.operation = self.group._start(

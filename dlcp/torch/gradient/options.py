@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 import torch
 
+from dlcp.torch.gradient.patience import PatienceRule
 from dlcp.torch.gradient.phase import PhaseRule
 
 Fill = Literal["residual", "rescale", "zero", "hadamard"]
@@ -23,10 +24,11 @@ CriticalRule = Callable[[str, torch.nn.Parameter], bool]
 class ResidualRule:
     """How the sender keeps what was given up, under fill="residual".
 
-    `decay`: what is kept is multiplied by this each step that it waits, 0 to 1; 1: kept whole. `age_max`: what has waited
-    so many steps is written off; None: never. `momentum`: of the optimizer; then the sender accumulates momentum itself
-    for what waits, and clears it where a value was delivered (momentum correction and factor masking, Deep Gradient
-    Compression, Lin et al., ICLR 2018, section 3); None: no masking.
+    `decay`: what is kept is multiplied by this each step that it waits, 0 to 1; 1: kept whole. `age_max`: what has
+    waited so many steps and would have to wait on is written off; None: never. `momentum`: that the training should
+    have, of which the optimizer then has none; the sender accumulates momentum itself for what waits, and clears it
+    where a value was delivered (momentum correction and factor masking, Deep Gradient Compression, Lin et al., ICLR
+    2018, section 3); None: no masking.
     """
 
     decay: float = 0.5
@@ -47,11 +49,12 @@ class GradientOptions:
     """How gradients may be lost."""
 
     loss_budget: float | Mapping[str, float] = 0.05
-    """Fraction of gradient bytes that a rank may give up, 0 (nothing) up to 1, 1 excluded. A mapping: by parameter name,
-    where a name with a star at its end stands for all that begin so, the longest that fits counts, and "" for the rest."""
+    """Fraction of gradient bytes that a rank may give up, 0 (nothing) up to 1, 1 excluded. A mapping: by parameter
+    name, where a name with a star at its end stands for all that begin so, the longest that fits counts, and "" for the
+    rest."""
     budget_scope: Literal["step", "buffer"] = "step"
-    """"buffer": each buffer has its fraction. "step": what early buffers leave of the budget, later ones may spend: they
-    are what the end of the step waits for."""
+    """"buffer": each buffer has its fraction. "step": what early buffers leave of the budget, later ones may spend:
+    they are what the end of the step waits for."""
     loss_cap: float = 0.5
     """Of one buffer at most, whatever the step has left."""
     critical: CriticalRule | Collection[str] | None = None
@@ -76,6 +79,11 @@ class GradientOptions:
     """Buffers leave by the order in which forward needs their parameters, front layers first; else all alike."""
     deadline_s: float | None = None
     """A message ends so long after its first packet whatever the budget, when its critical blocks are there."""
+    patience_s: PatienceRule = None
+    """A message that takes longer than this has met a network short of capacity: what has not left yet, the least
+    important, is given up unsent as far as the budget goes. "auto": longer than the fastest messages of all ranks
+    lately took; then, of a network with a slow link, only what crosses that link gives way. None: only what gets lost
+    is given up."""
     seed: int = 0
     """Of the Hadamard transform's signs."""
 
@@ -100,6 +108,12 @@ class GradientOptions:
             )
         if self.deadline_s is not None and not (self.deadline_s > 0 and math.isfinite(self.deadline_s)):
             raise ValueError(f"deadline_s is {self.deadline_s}; accepted: more than 0 s, or None")
+        if isinstance(self.patience_s, str) and self.patience_s != "auto":
+            raise ValueError(f"patience_s is {self.patience_s!r}; accepted: seconds, auto, or None")
+        if isinstance(self.patience_s, float | int) and not 0.0 <= self.patience_s < math.inf:
+            raise ValueError(f"patience_s is {self.patience_s}; accepted: 0 s or more, auto, or None")
+        if self.patience_s is not None and self.deadline_s is not None:
+            raise ValueError("patience_s and deadline_s are both given; accepted: one of them")
 
     def budget_of(self, name: str) -> float:
         """The loss budget of one parameter."""

@@ -1,9 +1,9 @@
 """Phases of a training in which less may be lost.
 
-As DBLP (arXiv 2605.01989): while the norm of the gradient changes much, training is in a *critical* phase and little may
-be lost; else more. It begins critical, and is checked once per interval, the paper's epoch. The paper has two budgets,
-P_low (what a model bears at any time, 0.8 to 2.4 %) and P_high (40 points more); here the budget that the user gives is
-the high one and a critical phase multiplies it.
+As DBLP (arXiv 2605.01989): while the norm of the gradient changes much, training is in a *critical* phase and little
+may be lost; else more. It begins critical, and is checked once per interval, the paper's epoch. The paper has two
+budgets, P_low (what a model bears at any time, 0.8 to 2.4 %) and P_high (40 points more); here the budget that the user
+gives is the high one and a critical phase multiplies it.
 
 All ranks decide alike as long as all are given the same numbers: the norm of the *averaged* gradient, which is equal on
 all ranks, never of a rank's own. Should processors round a norm differently at the very threshold, ranks differ in how
@@ -65,8 +65,8 @@ class Phase:
         """A step is over: the scale for the next one.
 
         `gradient_norm`: L2, of the averaged gradient, unscaled and before clipping; None or not finite (a step that was
-        skipped): the step counts, its norm does not. An interval without a norm changes nothing. Raises ValueError: it is
-        negative.
+        skipped): the step counts, its norm does not. An interval without a norm changes nothing. Raises ValueError: it
+        is negative.
         """
         if gradient_norm is not None and gradient_norm < 0:
             raise ValueError(f"gradient_norm is {gradient_norm}; accepted: 0 or more, or None")

@@ -34,6 +34,7 @@ from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.ledger import Ledger
 from dlcp.torch.gradient.names import ParameterNames
 from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.gradient.patience import Patience
 from dlcp.torch.gradient.phase import Phase
 from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.step import Step
@@ -90,6 +91,8 @@ class GradientState:
         """What says which blocks matter."""
         self.phase = Phase(self.options.phase)
         """Whether less may be lost now."""
+        self.patience = Patience(self.options.patience_s)
+        """What messages may take."""
         self.ledger = Ledger(dist.get_rank() if dist.is_initialized() else 0)
         """What was sent and lost."""
         self.buffers = BufferPool()

@@ -1,0 +1,89 @@
+"""How long a message of gradients may take before its sender gives up what the budget allows.
+
+A link that is slower than the others holds up every rank, and its sender cannot see that the others are faster. So the
+ranks tell each other, once a step, how long the fastest message of each buffer took; the least of these is what the
+buffer takes where nothing is in the way. A message that takes longer than that by PATIENCE_FACTOR is on a network short
+of capacity: what has not left of it by then, the least important, stays unsent as far as the budget goes, and waits for
+the next step like all that is given up. On a network whose links are alike nobody runs out of patience.
+
+What the ranks say travels beside the next step's buffers and counts from the step after: no step waits for it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from typing import TYPE_CHECKING, Literal
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from dlcp.torch.process_group import ProcessGroup
+    from dlcp.torch.work import CollectiveWork
+
+PatienceRule = float | Literal["auto"] | None
+"""Seconds; "auto": by what the fastest messages of all ranks take; None: without end."""
+
+PATIENCE_FACTOR = 1.25
+"""Messages to several ranks share this rank's link and end within a few per cent of each other; half a link's rate, the
+mildest of what a bad cable negotiates down to, takes twice as long."""
+SLACK_S = 1e-3
+"""On top of it: what threads that are not run at once take, so that small buffers are not given up for a wake-up."""
+STEPS = 8
+"""Of so many steps the median counts."""
+LEAST_RANKS = 3
+"""Between two ranks there is one link: nothing to compare it with."""
+
+
+class Patience:
+    """What each buffer of a step may take, learned from the steps before. Not thread-safe."""
+
+    def __init__(self, rule: PatienceRule) -> None:
+        self.rule = rule
+        self._took: list[float] = []
+        self._usual: list[deque[float]] = []
+        self._under_way: tuple[CollectiveWork, torch.Tensor] | None = None
+
+    def of(self, index: int) -> float | None:
+        """Patience for the step's buffer number `index`, seconds from its start; None: without end."""
+        if self.rule != "auto":
+            return self.rule
+        if index >= len(self._usual) or not self._usual[index]:
+            return None
+        return statistics.median(self._usual[index]) * PATIENCE_FACTOR + SLACK_S
+
+    def note(self, index: int, fastest_s: float) -> None:
+        """The fastest message of buffer `index` took so long; 0: there was none."""
+        self._took += [0.0] * (index + 1 - len(self._took))
+        self._took[index] = fastest_s
+
+    def begin_step(self, group: ProcessGroup) -> None:
+        """Tells the others of the step that has ended, and hears of the one before it.
+
+        All ranks of the group call it before the first buffer of a step. Blocks only if a collective that was started a
+        step ago is still under way.
+        """
+        if self.rule != "auto" or group.size() < LEAST_RANKS:
+            return
+        if self._under_way is not None:
+            work, shared = self._under_way
+            self._under_way = None
+            work.wait()
+            self._learn(shared.tolist())
+        took, self._took = self._took, []
+        if took:
+            # A buffer without messages says nothing.
+            shared = torch.tensor([each if each > 0 else float("inf") for each in took], dtype=torch.float32)
+            options = dist.AllreduceOptions()
+            options.reduceOp = dist.ReduceOp(dist.ReduceOp.MIN)
+            options.asyncOp = True
+            self._under_way = group.allreduce([shared], options), shared
+
+    def _learn(self, least: list[float]) -> None:
+        if len(least) != len(self._usual):
+            # torch has cut its buckets anew.
+            self._usual = [deque(maxlen=STEPS) for _ in least]
+        for usual, each in zip(self._usual, least, strict=True):
+            if each < float("inf"):
+                usual.append(each)
