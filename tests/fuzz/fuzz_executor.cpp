@@ -1,5 +1,5 @@
 // A program of commands for two ranks of a group of three, and of anything that the third may say under the job's key:
-// blocks, lengths, words of failure, questions and answers, under right and wrong tags, in any order.
+// blocks, lengths, words of failure, questions and answers, under right and wrong tags, in any order, whole or lossy.
 //
 // Invariant: whatever a member says, nothing is written but the chunks of operations under way, every operation ends
 // once and within a second after its time, and the engines keep their invariants (support/native/collective_world.hpp).
@@ -13,6 +13,7 @@
 
 #include "collective/tag.hpp"
 #include "engine/bytes.hpp"
+#include "engine/wire.hpp"
 #include "support/native/collective_world.hpp"
 #include "support/native/schedule_vectors.hpp"
 
@@ -131,11 +132,17 @@ private:
             plan.part_elements.assign(plan.set->parts, elements[length % 8]);
             plan.traffic_class = static_cast<std::uint8_t>(how % 7);
             plan.timeout = timeout;
+            if (plan.set->bounded() && how % 3 != 0) {
+                plan.loss.emplace().rescale = how % 2 != 0 && plan.type == DataType::f32;
+                plan.loss->ranks.assign(3, {(how % 8) / 8.0, 0.2, milliseconds(how % 16 == 1 ? 1 : 0), how == 5,
+                                            milliseconds(how % 5 - 1)});
+            }
             plans_.push_back(world_.add(plan));
         }
         Deviation deviation;
         if (how >= 250) deviation.signature_bits = 1;
         if (how >= 240 && how < 250) deviation.more_elements = how - 239u;
+        deviation.reliable = how >= 230 && how < 240;
         world_.start_collective(plans_[sequence], host, deviation);
     }
 
@@ -188,6 +195,15 @@ private:
         command.tag = tag(kind, number, value);
         command.payload = payload.data();
         command.message_bytes = static_cast<std::uint32_t>(payload.size());
+        // It may lose most of it, whatever the others agreed to.
+        std::vector<std::uint8_t> importance;
+        if (value % 4 == 3) {
+            command.delivery = value % 8 == 3 ? Delivery::bounded : Delivery::deadline;
+            command.loss_ratio = 0.9;
+            command.deadline = milliseconds(1);
+            importance.assign(wire::block_count(command.message_bytes, endpoint.block_bytes(*peer)), number);
+            command.importance = importance;
+        }
         if (const auto sent = endpoint.send(world_.now(), command)) said_.push_back(sent.value);
         world_.serve(stranger);
     }
