@@ -101,17 +101,20 @@ models:
   language    Python's own library, byte by byte, by a transformer
 
 modes:
-  compare     Gloo without loss (with --lab also with it), then the backend with loss
-  single      only the backend, with loss
-  study       for each seed: Gloo, the backend without loss, the backend with loss
+  compare     Gloo without loss (with --lab also with it), the backend with loss, dlcp with loss and bounded gradients
+  single      only the backend, with loss; with --loss-budget: with bounded gradients
+  study       for each seed: Gloo, the backend without loss, with loss, dlcp with loss and bounded gradients
 """
+# Of a run with bounded gradients, where there is one to compare with.
+LOSS_BUDGET = 0.05
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="dlcp train",
         description="Trains small models on real data, data-parallel on ranks of this machine: over Gloo\n"
-        "on a network without loss, then over dlcp on one that loses packets, side by side.",
+        "on a network without loss, then over dlcp on one that loses packets, then with gradients\n"
+        "of which dlcp may give up the least important, side by side.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -139,6 +142,13 @@ def _parser() -> Parser:
     what.add_argument("--epochs", type=_integer(1, 10_000), metavar="N", help=f"default: {defaults}")
     what.add_argument(
         "--seeds", type=_integer(1, 100), metavar="N", help="seeds 0 to N - 1; default: 1, in a study 3"
+    )
+    what.add_argument(
+        "--loss-budget",
+        type=_percentage,
+        metavar="PERCENT",
+        help="of its gradients that a rank may give up in the run with bounded gradients, 0 (no such run) to 50; "
+        f"default: {LOSS_BUDGET * 100:g}, with --mode single 0",
     )
     network = parser.add_argument_group("the network")
     network.add_argument(
@@ -201,6 +211,8 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
         )
     if options.backend == "gloo" and options.mode == "compare" and not options.lab:
         parser.error("--backend gloo would be compared with itself; give --mode single --loss 0, or --lab")
+    if options.backend == "gloo" and options.loss_budget:
+        parser.error("--loss-budget is for dlcp; Gloo gives nothing up")
     if options.lab:
         from dlcp.lab import missing
 
@@ -222,12 +234,20 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
             range(seeds),
             options.epochs,
             gloo_with_loss=options.lab,
+            loss_budget=_loss_budget(options),
         ),
         world_size=options.world_size,
         output=output,
         links=Links(options.rate or 10**9, options.delay or 0.0) if options.lab else None,
         step_timeout_s=options.timeout,
     )
+
+
+def _loss_budget(options: argparse.Namespace) -> float:
+    """Of the run with bounded gradients; 0: there is none."""
+    if options.loss_budget is not None:
+        return float(options.loss_budget)
+    return LOSS_BUDGET if options.backend == "dlcp" and options.mode != "single" else 0.0
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:

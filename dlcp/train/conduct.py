@@ -21,7 +21,7 @@ from dlcp.train.data import prepare
 from dlcp.train.errors import TrainError
 from dlcp.train.plan import Links, Plan, Run
 from dlcp.train.ranks import Ranks
-from dlcp.train.record import Epoch, Network, Record, RunRecord
+from dlcp.train.record import Epoch, Gradients, Network, Record, RunRecord
 from dlcp.train.record import Links as LinkCount
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ class _Hearing:
         self.current.cpu_s = [one["cpu_s"] for one in by_rank]
         self.current.digests = [one["digest"] for one in by_rank]
         self.current.network = [Network(**one["network"]) for one in by_rank if one["network"] is not None]
+        self.current.gradients = [
+            Gradients(**one["gradients"]) for one in by_rank if one["gradients"] is not None
+        ]
 
 
 def conduct(plan: Plan, view: View) -> Record:

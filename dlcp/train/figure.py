@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Transform
 
 INK, SOFT, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff"
-GLOO, GLOO_LOSSY, CLEAN, LOSSY = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c"
+GLOO, GLOO_LOSSY, CLEAN, LOSSY, BOUNDED = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c", "#0b7285"
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -44,7 +44,7 @@ STYLE: Any = {
     "ytick.major.size": 0,
     "svg.fonttype": "path",
 }
-WIDTH_INCHES, HEAD_INCHES, ROW_INCHES, NETWORK_INCHES, LINE_INCHES = 14.0, 1.25, 3.9, 1.35, 0.21
+WIDTH_INCHES, HEAD_INCHES, ROW_INCHES, NETWORK_INCHES, LINE_INCHES = 14.0, 1.25, 4.05, 1.35, 0.21
 MODELS = {"digits": "convolutional network", "language": "transformer"}
 # More points than this say no more, and a vector picture of them would be large.
 POINTS_MAX = 400
@@ -68,6 +68,8 @@ def colour(way: Way) -> str:
     """The colour of a way, here and on the page."""
     if way.backend == "gloo":
         return GLOO_LOSSY if way.loss_ratio else GLOO
+    if way.loss_budget:
+        return BOUNDED
     return LOSSY if way.loss_ratio else CLEAN
 
 
@@ -86,7 +88,7 @@ def _figure(record: Record) -> Figure:
     for place, model in enumerate(models):
         _model(figure, record, model, top - place * ROW_INCHES, height)
     if total is not None:
-        _network(figure, *total, foot + NETWORK_INCHES, height)
+        _network(figure, record, *total, foot + NETWORK_INCHES, height)
     _foot(figure, record, height)
     return figure
 
@@ -105,12 +107,11 @@ def _head(figure: Figure, record: Record, height: float) -> None:
 
 def _model(figure: Figure, record: Record, model: str, top: float, height: float) -> None:
     """One row of panels; `top` in inches from the figure's lower edge."""
-    level = (top - 0.1) / height
-    name = figure.text(0.04, level, title(model), fontsize=13, fontweight="bold", va="center")
+    figure.text(0.04, (top - 0.1) / height, title(model), fontsize=13, fontweight="bold", va="center")
     words = f"{MODELS[model]}, {circumstances(record, model)}"
-    figure.text(_right_end(figure, name) + 0.014, level, words, fontsize=10, color=SOFT, va="center")
+    figure.text(0.04, (top - 0.33) / height, words, fontsize=10, color=SOFT, va="center")
     found = rows(record, model)
-    lower, panel = (top - ROW_INCHES + 0.75) / height, (ROW_INCHES - 1.5) / height
+    lower, panel = (top - ROW_INCHES + 0.75) / height, (ROW_INCHES - 1.65) / height
     loss = figure.add_axes((0.055, lower, 0.26, panel))
     accuracy = figure.add_axes((0.375, lower, 0.26, panel))
     steps = figure.add_axes((0.72, lower, 0.2, panel))
@@ -223,11 +224,11 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
             color=_dark(row.way), zorder=6,
         )  # fmt: skip
         axes.text(
-            tail,
-            place + 0.24,
+            tail * 1.04,
+            place + 0.2,
             f"p99 {tail:.0f}",
-            ha="center",
-            va="bottom",
+            ha="left",
+            va="center",
             fontsize=8.5,
             color=SOFT,
             zorder=6,
@@ -248,7 +249,7 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
     axes.set_xlabel("ms")
 
 
-def _network(figure: Figure, total: Network, lost: Links, top: float, height: float) -> None:
+def _network(figure: Figure, record: Record, total: Network, lost: Links, top: float, height: float) -> None:
     """What happened to all packets of the lossy runs, as large numbers; `top` in inches from the lower edge."""
     level = (top - 0.3) / height
     _line(figure, 0.04, 0.975, level + 0.22 / height, FAINT, 1)
@@ -258,7 +259,7 @@ def _network(figure: Figure, total: Network, lost: Links, top: float, height: fl
         (number(lost.dropped_packets), "lost on the way", f"{lost.loss_ratio * 100:.2f} % of them"),
         (number(total.repair_packets), "sent again", data_size(total.repair_bytes)),
         (number(total.marked_packets), "marked as congested", "by the network"),
-        (data_size(total.abandoned_bytes), "of gradients given up", "plain collectives are exact"),
+        (data_size(total.abandoned_bytes), "of gradients given up", _budget_words(record)),
         (f"{extra * 100:.1f} %", "overhead", "headers, tags, control, repairs"),
     ]
     step = (0.975 - 0.04) / len(tiles)
@@ -270,6 +271,12 @@ def _network(figure: Figure, total: Network, lost: Links, top: float, height: fl
         )
         figure.text(left, level - 0.5 / height, what, fontsize=10.5, va="center")
         figure.text(left, level - 0.71 / height, more, fontsize=9, color=SOFT, va="center")
+
+
+def _budget_words(record: Record) -> str:
+    """How much might have been given up."""
+    budgets = {one.run.way.loss_budget for one in record.runs} - {0.0}
+    return f"within {percent(max(budgets))} of a bounded run's" if budgets else "plain collectives are exact"
 
 
 def _foot(figure: Figure, record: Record, height: float) -> None:
@@ -330,11 +337,6 @@ def _line(figure: Figure, left: float, right: float, level: float, ink: str, wid
 def _left_end(figure: Figure, words: Text) -> float:
     """Where words begin, as a share of the figure's width."""
     return float(words.get_window_extent().x0 / figure.bbox.width)
-
-
-def _right_end(figure: Figure, words: Text) -> float:
-    """Where words end, as a share of the figure's width."""
-    return float(words.get_window_extent().x1 / figure.bbox.width)
 
 
 def _beside(axes: Axes) -> Transform:

@@ -12,9 +12,9 @@ from pathlib import Path
 from dlcp.train.figure import as_svg, colour
 from dlcp.train.record import Record, RunRecord
 from dlcp.train.table import (
-    COLUMNS,
     NETWORK_COLUMNS,
     circumstances,
+    columns,
     findings,
     network_rows,
     rows,
@@ -80,14 +80,16 @@ def _page(record: Record) -> Iterator[str]:
 
 def _model(record: Record, model: str) -> Iterator[str]:
     yield f'<h2>{escape(title(model))}</h2><p class="soft">{escape(circumstances(record, model))}</p>'
+    found = rows(record, model)
+    names = columns(found)
     body = [
         [
             f'<i class="way" style="background:{colour(row.way)}"></i>{escape(row.way.name)}',
             *map(escape, row.cells()),
-        ]
-        for row in rows(record, model)
+        ][: len(names)]
+        for row in found
     ]
-    yield from _table(COLUMNS, body)
+    yield from _table(names, body)
     yield "<details><summary>after every epoch</summary>"
     yield from _epochs(record.of_model(model))
     yield "</details>"

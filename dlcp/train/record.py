@@ -60,6 +60,20 @@ class Network:
 
 
 @dataclass(slots=True)
+class Gradients:
+    """What one rank gave up of its gradients over a run, on purpose and within its budget."""
+
+    sent_bytes: int
+    """Of gradients, to the ranks that add them; the budget is a share of this."""
+    abandoned_bytes: int
+    """Of it, given up."""
+    residual_bytes: int
+    """Given up, kept, and not sent yet when the run ended."""
+    written_off_bytes: int
+    """Given up for good."""
+
+
+@dataclass(slots=True)
 class Links:
     """What the links of the lab counted over a run, all of them together, whatever the backend."""
 
@@ -92,6 +106,8 @@ class RunRecord:
     """Per rank: SHA-256 of the final weights."""
     network: list[Network] = field(default_factory=list)
     """Per rank; empty for a backend that does not say."""
+    gradients: list[Gradients] = field(default_factory=list)
+    """Per rank; empty if all gradients had to arrive."""
     links: Links | None = None
     """None: not in the lab."""
     sample: str = ""
@@ -114,6 +130,12 @@ class RunRecord:
         sums = {name: sum(getattr(rank, name) for rank in self.network) for name in names}
         times = sorted(rank.rtt_s for rank in self.network)
         return Network(**sums, rtt_s=times[len(times) // 2])
+
+    @property
+    def abandoned_ratio(self) -> float:
+        """The share of all ranks' gradient bytes that was given up."""
+        abandoned = sum(rank.abandoned_bytes for rank in self.gradients)
+        return abandoned / max(1, sum(rank.sent_bytes for rank in self.gradients))
 
     def lost(self) -> Links | None:
         """Packets that arrived and how many of them were dropped, by the links or on purpose; None: nobody counted."""
@@ -174,6 +196,8 @@ def run_from_dict(values: dict[str, Any]) -> RunRecord:
                 "run": Run.from_dict(values["run"]),
                 "epochs": [Epoch(**one) for one in values["epochs"]],
                 "network": [Network(**one) for one in values["network"]],
+                # Not in records from before gradients could be given up.
+                "gradients": [Gradients(**one) for one in values.get("gradients", ())],
                 "links": Links(**values["links"]) if values["links"] is not None else None,
             }
         )

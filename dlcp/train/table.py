@@ -40,10 +40,24 @@ class Row:
             percent(sum(sum(run.communication_s) for run in self.runs) / total_step_s(self.runs)),
             f"{mean(sum(run.cpu_s) for run in self.runs):.1f} s",
             f"{mean(run.wall_s for run in self.runs):.1f} s",
+            self.given_up or "",
         ]
 
+    @property
+    def given_up(self) -> str | None:
+        """The share of the gradients' bytes that was given up, and the bytes; None if all had to arrive."""
+        if not (runs := [run for run in self.runs if run.gradients]):
+            return None
+        abandoned = mean(sum(rank.abandoned_bytes for rank in run.gradients) for run in runs)
+        return f"{percent(mean(run.abandoned_ratio for run in runs))} ({data_size(abandoned)})"
 
-COLUMNS = ("", "loss", "accuracy", "step p50", "step p99", "all-reduce", "CPU", "time")
+
+COLUMNS = ("", "loss", "accuracy", "step p50", "step p99", "all-reduce", "CPU", "time", "given up")
+
+
+def columns(found: Sequence[Row]) -> tuple[str, ...]:
+    """Those of COLUMNS that say something of these rows."""
+    return COLUMNS if any(row.given_up is not None for row in found) else COLUMNS[:-1]
 
 
 def rows(record: Record, model: str) -> list[Row]:
@@ -96,12 +110,13 @@ def findings(record: Record) -> list[str]:
     found += _identity(record)
     for model in record.models:
         found += _comparison(record, model)
+        found += _giving_up(record, model)
         found += _slowdown(record, model)
     return found
 
 
 def identical(record: Record) -> list[tuple[RunRecord, RunRecord, bool]]:
-    """Pairs of runs that differ in nothing but the loss, and whether their final weights are the same bits."""
+    """Pairs of exact runs that differ in nothing but the loss, and whether their final weights are the same bits."""
     return [
         (clean, lossy, clean.digests == lossy.digests)
         for clean in record.runs
@@ -111,6 +126,8 @@ def identical(record: Record) -> list[tuple[RunRecord, RunRecord, bool]]:
         and clean.run.way.backend == lossy.run.way.backend
         and not clean.run.way.loss_ratio
         and lossy.run.way.loss_ratio
+        and not clean.run.way.loss_budget
+        and not lossy.run.way.loss_budget
     ]
 
 
@@ -151,7 +168,9 @@ def number(count: int) -> str:
 
 def _model_lines(record: Record, model: str) -> Iterator[str]:
     yield f"{title(model)}: {circumstances(record, model)}"
-    yield from _align([COLUMNS, *((row.way.name, *row.cells()) for row in rows(record, model))])
+    found = rows(record, model)
+    names = columns(found)
+    yield from _align([names, *((row.way.name, *row.cells())[: len(names)] for row in found)])
 
 
 def _network_lines(record: Record) -> Iterator[str]:
@@ -194,20 +213,38 @@ def _identity(record: Record) -> Iterator[str]:
 def _comparison(record: Record, model: str) -> Iterator[str]:
     found = rows(record, model)
     reference = next((row for row in found if row.way == Way("gloo")), None)
-    tested = next((row for row in reversed(found) if row.way != Way("gloo")), None)
-    if reference is None or tested is None:
+    exact = [row for row in found if row.way != Way("gloo") and not row.way.loss_budget]
+    # The exact ways tell the same story: one sentence for the last of them.
+    tested = exact[-1:] + [row for row in found if row.way.loss_budget]
+    if reference is None:
         return
     theirs = [run.last.accuracy for run in reference.runs]
-    ours = [run.last.accuracy for run in tested.runs]
-    difference = (mean(ours) - mean(theirs)) * 100
-    words = (
-        f"{title(model)}: over {tested.way.name}, accuracy differs from Gloo's by {difference:+.2f} points"
-    )
-    if len(theirs) > 1:
-        width = (max(theirs) - min(theirs)) * 100
-        inside = abs(difference) <= width
-        words += f"; Gloo's own seeds are {width:.2f} points apart, so it is {'within' if inside else 'OUTSIDE'} them"
-    yield words + "."
+    for row in tested:
+        difference = (mean(run.last.accuracy for run in row.runs) - mean(theirs)) * 100
+        words = (
+            f"{title(model)}: over {row.way.name}, accuracy differs from Gloo's by {difference:+.2f} points"
+        )
+        if len(theirs) > 1:
+            width = (max(theirs) - min(theirs)) * 100
+            inside = "within" if abs(difference) <= width else "OUTSIDE"
+            words += f"; Gloo's own seeds are {width:.2f} points apart, so it is {inside} them"
+        yield words + "."
+
+
+def _giving_up(record: Record, model: str) -> Iterator[str]:
+    """What bounded runs gave up, kept and wrote off."""
+    for row in rows(record, model):
+        if row.given_up is None:
+            continue
+        kept, gone = (
+            mean(sum(getattr(rank, name) for rank in run.gradients) for run in row.runs)
+            for name in ("residual_bytes", "written_off_bytes")
+        )
+        yield (
+            f"{title(model)}: over {row.way.name}, {row.given_up} of the gradients were given up "
+            f"(budget {percent(row.way.loss_budget)}); {data_size(kept)} of it were still kept at the end, "
+            f"{data_size(gone)} written off."
+        )
 
 
 def _slowdown(record: Record, model: str) -> Iterator[str]:

@@ -22,11 +22,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlcp.train.network import count_network
 from dlcp.train.plan import Run
-from dlcp.train.record import Epoch
+from dlcp.train.record import Epoch, Gradients
 from dlcp.train.tasks import Task, open_task
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
+
+    from dlcp.torch import GradientState
 
 # Steps in which the learning rate rises to its full value; from then on it falls along a cosine.
 WARMUP_STEPS = 30
@@ -74,6 +76,7 @@ def train(
         "digest": weights_digest(trainee.model),
         "cpu_s": _cpu_s() - cpu_s,
         "network": asdict(network) if (network := count_network()) is not None else None,
+        "gradients": asdict(trainee.gradients()) if trainee.state is not None else None,
     }
     if rank == 0:
         done |= trainee.summary()
@@ -110,6 +113,13 @@ class _Trainee:
         self.model = DistributedDataParallel(task.model())
         # So that every step says when its all-reduces began and ended, not one in a hundred.
         self.model._set_ddp_runtime_logging_sample_rate(1)  # type: ignore[no-untyped-call]
+        self.state: GradientState | None = None
+        """Of bounded gradients."""
+        if run.way.loss_budget:
+            from dlcp.torch import GradientState, gradient_hook
+
+            self.state = GradientState(self.model.module, loss_budget=run.way.loss_budget)
+            self.model.register_comm_hook(self.state, gradient_hook)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=task.learning_rate, betas=(0.9, 0.98))
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._learning_rate)
         self.step_s: list[float] = []
@@ -171,6 +181,19 @@ class _Trainee:
             wall_s=time.perf_counter() - self._start_s if epoch else 0.0,
         )
         self._report("epoch", asdict(result))
+
+    def gradients(self) -> Gradients:
+        """What this rank gave up; only of a run with bounded gradients."""
+        assert self.state is not None
+        self.state.end_step()
+        report = self.state.report()
+        total, residual = report["total"], report["residual"]
+        return Gradients(
+            sent_bytes=total["value_bytes"] // 2,  # the other half are sums on their way back
+            abandoned_bytes=total["abandoned_bytes"],
+            residual_bytes=residual["nbytes"],
+            written_off_bytes=residual["total"]["nbytes"],
+        )
 
     def summary(self) -> dict[str, Any]:
         """What rank 0 says of the run as a whole."""

@@ -43,6 +43,11 @@ def run(*words: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]
         (["--lab", "--world-size", "1"], "give --lab at least 2 ranks"),
         (["--backend", "gloo"], "compared with itself"),
         (["--backend", "gloo", "--mode", "single"], "Gloo loses packets only in the --lab"),
+        (["--loss-budget", "51"], "'51' is not accepted; accepted: 0 to 50 percent"),
+        (
+            ["--backend", "gloo", "--mode", "single", "--loss", "0", "--loss-budget", "5"],
+            "--loss-budget is for dlcp; Gloo gives nothing up",
+        ),
         (["--output", __file__], "is a file; give a folder"),
         (["--draw", "no/record.json"], "no/record.json is no record of a training"),
         (["--epoch"], "--epoch"),
@@ -71,7 +76,17 @@ def test_the_driver_does_not_import_torch() -> None:
 
 def test_help_names_what_can_be_chosen() -> None:
     shown = run("--help").stdout
-    for word in ("--world-size", "--model", "--loss", "--mode", "--lab", "--rate", "--backend", "--seeds"):
+    for word in (
+        "--world-size",
+        "--model",
+        "--loss",
+        "--mode",
+        "--lab",
+        "--rate",
+        "--backend",
+        "--seeds",
+        "--loss-budget",
+    ):
         assert word in shown
 
 
@@ -131,7 +146,12 @@ def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
     done = run(*words, "--output", str(tmp_path), "--no-picture")
     assert done.returncode == 0, done.stdout + done.stderr
     record = Record.load(tmp_path / "record.json")
-    assert [one.run.way.name for one in record.runs] == ["Gloo, no loss", "Gloo, 2 % loss", "dlcp, 2 % loss"]
+    assert [one.run.way.name for one in record.runs] == [
+        "Gloo, no loss",
+        "Gloo, 2 % loss",
+        "dlcp, 2 % loss",
+        "dlcp bounded, 2 % loss",
+    ]
     clean, *lossy = record.runs
     assert clean.links is None
     for one in lossy:
@@ -144,6 +164,7 @@ def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
 def test_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
     pytest.importorskip("dlcp._native", reason="the extension module is not built")
     words = ["--mode", "study", "--seeds", "1", "--model", "digits", "--epochs", "1", "--loss", "5"]
+    words += ["--loss-budget", "0"]
     done = run(*words, "--world-size", "2", "--output", str(tmp_path), "--no-picture")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Over dlcp loss changed no bit of the final weights (1 of 1 runs)." in done.stdout
@@ -159,3 +180,20 @@ def test_loss_changes_no_bit_of_the_weights(tmp_path: Path) -> None:
     assert after.gradient_bytes >= before.gradient_bytes > clean.steps * clean.parameters * 4
     log = (tmp_path / "logs" / "rank-1.log").read_text()
     assert "INJECTED LOSS: 5 % of the packets" in log
+
+
+def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> None:
+    pytest.importorskip("dlcp._native", reason="the extension module is not built")
+    words = ["--mode", "single", "--model", "digits", "--epochs", "2", "--loss", "5", "--loss-budget", "10"]
+    done = run(*words, "--world-size", "2", "--output", str(tmp_path), "--no-picture")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all 2 ranks ended with the same weights, bit for bit" in done.stdout
+    assert "of the gradients were given up (budget 10 %)" in done.stdout
+    (one,) = Record.load(tmp_path / "record.json").runs
+    assert one.run.way.loss_budget == 0.1
+    assert one.last.loss < one.epochs[0].loss
+    for rank in one.gradients:
+        # Half of each gradient goes to the other one of two ranks.
+        assert rank.sent_bytes == pytest.approx(one.steps * one.parameters * 4 / 2, rel=0.05)
+        assert 0 < rank.abandoned_bytes <= 0.1 * rank.sent_bytes
+        assert rank.residual_bytes <= rank.abandoned_bytes

@@ -9,13 +9,25 @@ from pathlib import Path
 import pytest
 
 from dlcp.train import table
-from dlcp.train.plan import Run, Way
-from dlcp.train.record import Network, Record
+from dlcp.train.plan import Run, Way, plan_runs
+from dlcp.train.record import Gradients, Network, Record
 
 
 @pytest.fixture
 def record() -> Record:
     return Record.load(Path(__file__).with_name("record.json"))
+
+
+def with_bounded(record: Record) -> Record:
+    """The record, and in it a run of bounded gradients that ended elsewhere."""
+    more = copy.deepcopy(record)
+    bounded = copy.deepcopy(record.runs[2])
+    bounded.run = Run(bounded.run.model, Way("dlcp", 0.03, 0.05), bounded.run.seed, bounded.run.epochs)
+    bounded.digests = ["another"] * record.world_size
+    bounded.last.accuracy -= 0.005
+    bounded.gradients = [Gradients(10_000_000, 200_000, 50_000, 30_000) for _ in range(record.world_size)]
+    more.runs.append(bounded)
+    return more
 
 
 def with_seeds(record: Record, accuracies: dict[Way, list[float]]) -> Record:
@@ -33,8 +45,47 @@ def with_seeds(record: Record, accuracies: dict[Way, list[float]]) -> Record:
 
 
 def test_a_record_comes_back_as_it_was(record: Record, tmp_path: Path) -> None:
-    record.save(tmp_path / "again.json")
-    assert Record.load(tmp_path / "again.json") == record
+    for one in (record, with_bounded(record)):
+        one.save(tmp_path / "again.json")
+        assert Record.load(tmp_path / "again.json") == one
+
+
+def test_what_was_given_up_is_in_the_table_and_no_error(record: Record) -> None:
+    record = with_bounded(record)
+    lines = list(table.lines(record))
+    (row,) = (line for line in lines if line.startswith("  dlcp bounded, 3 % loss"))
+    assert row.endswith("2 % (600 kB)")
+    (exact,) = (line for line in lines if line.startswith("  dlcp, 3 % loss"))
+    assert exact.endswith(" s")
+    found = table.findings(record)
+    assert (
+        "Handwritten digits: over dlcp bounded, 3 % loss, 2 % (600 kB) of the gradients were given up (budget 5 %); "
+        "150 kB of it were still kept at the end, 90 kB written off." in found
+    )
+    differences = [line for line in found if "accuracy differs" in line]
+    assert [re.sub(r".*over (.*), accuracy.*by (.*) points.*", r"\1: \2", line) for line in differences] == [
+        "dlcp, 3 % loss: +0.00",
+        "dlcp bounded, 3 % loss: -0.50",
+    ]
+    # Weights that a bounded run ends with are its own.
+    assert not any(line.startswith("WRONG") for line in found)
+
+
+def test_bounded_runs_are_planned_where_there_is_something_to_compare() -> None:
+    def names(mode: str, loss_budget: float) -> list[str]:
+        runs = plan_runs(mode, ["digits"], "dlcp", 0.01, [0], None, loss_budget=loss_budget)
+        return [run.way.name for run in runs]
+
+    assert names("compare", 0.05) == ["Gloo, no loss", "dlcp, 1 % loss", "dlcp bounded, 1 % loss"]
+    assert names("study", 0.05) == [
+        "Gloo, no loss",
+        "dlcp, no loss",
+        "dlcp, 1 % loss",
+        "dlcp bounded, 1 % loss",
+    ]
+    assert names("single", 0.05) == ["dlcp bounded, 1 % loss"]
+    assert names("compare", 0.0) == ["Gloo, no loss", "dlcp, 1 % loss"]
+    assert names("single", 0.0) == ["dlcp, 1 % loss"]
 
 
 def test_table_has_a_row_per_way_and_what_the_links_dropped(record: Record) -> None:
@@ -105,7 +156,12 @@ def test_picture_of_every_kind_of_record(record: Record, tmp_path: Path) -> None
     study = with_seeds(record, {Way("gloo"): [0.9, 0.91], Way("dlcp", 0.01): [0.9, 0.91]})
     single = copy.deepcopy(record)
     single.runs = single.runs[:1]
-    for name, some in (("compare", record), ("study", study), ("single", single)):
+    for name, some in (
+        ("compare", record),
+        ("bounded", with_bounded(record)),
+        ("study", study),
+        ("single", single),
+    ):
         draw(some, tmp_path / f"{name}.png")
         picture = imread(tmp_path / f"{name}.png")
         height, width, _ = picture.shape
