@@ -9,11 +9,16 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlcp.arguments import Parser
 from dlcp.study.errors import StudyError
+
+if TYPE_CHECKING:
+    from dlcp.study.training import Result, Run
 
 
 def run(arguments: Sequence[str] | None) -> int:
@@ -27,7 +32,8 @@ def run(arguments: Sequence[str] | None) -> int:
     except ImportError as error:
         raise StudyError(f"the study trains with torch ({error}); pip install 'dlcp[torch]'") from error
     before = torch.get_num_threads()
-    torch.set_num_threads(options.threads)
+    # Operations on models this small do not divide; threads take trainings of their own.
+    torch.set_num_threads(1)
     try:
         status: int = options.study(options)
         return status
@@ -40,36 +46,53 @@ def _tolerance(options: argparse.Namespace) -> int:
     from dlcp.study import table
     from dlcp.study.plan import QUICK, Scope, missing
     from dlcp.study.record import Record
-    from dlcp.study.training import train
 
     scope = QUICK if options.quick else Scope()
     if options.seeds is not None:
         scope = scope.with_seeds(options.seeds)
     record = Record(options.out)
     until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    complete, begin = options.draw, time.monotonic()
+    begin = time.monotonic()
     try:
-        if not options.draw:
-            for runs in missing(scope, record.results):
-                if until is not None and time.monotonic() > until:
-                    break
-                record.add(runs, train(runs))
+        for batches in () if options.draw else missing(scope, record.results):
+            for runs, results in _trained(batches, options.threads, until):
+                record.add(runs, results)
                 _progress(
                     f"{len(record.results)} runs, {time.monotonic() - begin:.0f} s: {table.doing(runs)}"
                 )
-            else:
-                complete = True
+            if until is not None and time.monotonic() > until:
+                break
     except KeyboardInterrupt:
         _progress("")
         print("stopped; the same command goes on")
     _progress("")
     if not record.results.tasks():
         raise StudyError(f"{options.out} holds no run")
+    complete = next(missing(scope, record.results), None) is None
     for line in table.lines(record.results, complete=complete):
         print(line)
     table.write(record.results, options.out, complete=complete)
     _draw(options, lambda: _draw_tolerance(record, options.out))
     return 0
+
+
+def _trained(
+    batches: Sequence[Sequence[Run]], threads: int, until: float | None
+) -> Iterator[tuple[Sequence[Run], Sequence[Result]]]:
+    """Batches and their results as they end, `threads` at a time; at `until` those under way are the last."""
+    from dlcp.study.training import train
+
+    waiting = list(reversed(batches))
+    with ThreadPoolExecutor(threads) as pool:
+        under_way: dict[Future[list[Result]], Sequence[Run]] = {}
+        while waiting or under_way:
+            if until is not None and time.monotonic() > until:
+                waiting.clear()
+            while waiting and len(under_way) < threads:
+                runs = waiting.pop()
+                under_way[pool.submit(train, runs)] = runs
+            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                yield under_way.pop(future), future.result()
 
 
 def _draw_tolerance(record: object, out: Path) -> Path:
@@ -135,14 +158,15 @@ def _parser() -> Parser:
     tolerance.add_argument(
         "--quick", action="store_true", help="one small model, fewer losses: a minute or two"
     )
-    tolerance.add_argument(
-        "--seeds", type=_integer(2, 100), metavar="N", help="seeds 0 to N - 1; default: 4, with --quick 3"
-    )
+    tolerance.add_argument("--seeds", type=_integer(2, 100), metavar="N", help="seeds 0 to N - 1; default: 3")
     tolerance.add_argument(
         "--minutes",
         type=_integer(1, 10_000),
         metavar="M",
         help="stop after M; the report says what is missing",
+    )
+    tolerance.add_argument(
+        "--threads", type=_integer(1, 64), default=1, metavar="N", help="trainings at a time; default: 1"
     )
     tolerance.add_argument(
         "--draw", action="store_true", help="train nothing; report on what is in --out again"
@@ -168,9 +192,6 @@ def _parser() -> Parser:
             default=Path("dlcp-study"),
             metavar="DIR",
             help="folder for results; default: dlcp-study",
-        )
-        study.add_argument(
-            "--threads", type=_integer(1, 64), default=1, metavar="N", help="of torch; default: 1"
         )
         study.add_argument("--no-picture", action="store_true", help="only tables and numbers")
     return parser

@@ -8,7 +8,7 @@ planner looks at what is there and names what is missing: a study that was stopp
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dlcp.study.arm import Arm
@@ -44,8 +44,8 @@ CANDIDATES = (
     Arm("transport", "zero"),
 )
 """What the default is chosen among."""
-EVERY_RATE = (BASELINE, *CANDIDATES)
-"""These and what they must not be worse than are run at all neighbours in any case."""
+EVERY_RATE = (BASELINE, *CANDIDATES[:3])
+"""These residuals and what they must not be worse than are run at all neighbours in any case."""
 
 _CHANCE = (
     Arm("random", "residual", 0.9),
@@ -72,7 +72,7 @@ ARMS: tuple[Arm, ...] = (BASELINE, *CANDIDATES, *_CHANCE, *_CHOICE)
 # Bursty and uneven losses, at the loss-free rate alone.
 _OTHERWISE = tuple(
     replace(arm, process=process)
-    for arm in (BASELINE, *CANDIDATES)
+    for arm in (BASELINE, CANDIDATES[0], CANDIDATES[2])
     for process in PROCESSES
     if process != "independent"
 )
@@ -83,7 +83,7 @@ class Scope:
     """How much of the study."""
 
     tasks: tuple[str, ...] = tuple(TASKS)
-    seeds: int = 4
+    seeds: int = 3
     refine: bool = True
     processes: bool = True
 
@@ -101,16 +101,21 @@ class Scope:
 QUICK = Scope(tasks=("mlp",), seeds=3, refine=False, processes=False)
 
 
-def missing(scope: Scope, results: Results) -> Iterator[list[Run]]:
-    """Runs that train together and have no result yet, until none is missing; reads results as they come."""
+def missing(scope: Scope, results: Results) -> Iterator[list[list[Run]]]:
+    """Runs that have no result yet, by who train together, until none is missing.
+
+    What it yields is to be in `results` when it is asked for more.
+    """
     for task in scope.tasks:
-        yield from _together(_clean(scope, task), results)
-        yield from _together(_reference(scope, task, results), results)
+        if runs := _without(_clean(scope, task), results):
+            yield _together(runs)
+        if runs := _without(_reference(scope, task, results), results):
+            yield _together(runs)
     arms = list(scope.arms)
     for arm in arms:
         for task in scope.tasks:
-            while runs := [run for run in _arm(scope, task, arm, results) if run not in results]:
-                yield from _together(runs, results)
+            while runs := _without(_arm(scope, task, arm, results), results):
+                yield _together(runs)
 
 
 def _clean(scope: Scope, task: str) -> list[Run]:
@@ -172,9 +177,11 @@ def _between(low: float, high: float) -> float:
     return float(f"{middle:.1g}") if float(f"{middle:.1g}") not in (low, high) else float(f"{middle:.2g}")
 
 
-def _together(runs: list[Run], results: Results) -> Iterator[list[Run]]:
-    """Those without a result, by group, few enough for the caches."""
-    for _, group in itertools.groupby([run for run in runs if run not in results], key=lambda run: run.group):
-        waiting = list(group)
-        for begin in range(0, len(waiting), TOGETHER):
-            yield waiting[begin : begin + TOGETHER]
+def _without(runs: Iterable[Run], results: Results) -> list[Run]:
+    return [run for run in runs if run not in results]
+
+
+def _together(runs: list[Run]) -> list[list[Run]]:
+    """By group, and few enough for the caches."""
+    groups = [list(group) for _, group in itertools.groupby(runs, key=lambda run: run.group)]
+    return [group[begin : begin + TOGETHER] for group in groups for begin in range(0, len(group), TOGETHER)]

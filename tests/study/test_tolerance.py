@@ -31,7 +31,7 @@ def pretend(run: Run) -> Result:
 
 def fill(record: Record, scope: Scope = SCOPE, runs_max: int = 10**9) -> int:
     done = 0
-    for runs in missing(scope, record.results):
+    for runs in (runs for batches in missing(scope, record.results) for runs in batches):
         assert not any(run in record.results for run in runs)
         record.add(runs, [pretend(run) for run in runs])
         done += len(runs)
