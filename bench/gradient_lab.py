@@ -32,7 +32,14 @@ LAYERS, WIDTH, BATCH, KINDS = 8, 256, 32, 32
 BUCKET_MB = 0.5
 LOSS_BUDGET = 0.05
 BOUNDED = Backend("dlcp bounded", "dlcp", {"DLCP_SHM": "0"})
-BACKENDS = (GLOO, DLCP, BOUNDED)
+IMPATIENT = Backend("dlcp bounded, impatient", "dlcp", {"DLCP_SHM": "0"})
+# And what the hook's state is made with; None: there is no hook.
+BACKENDS: dict[Backend, dict[str, Any] | None] = {
+    GLOO: None,
+    DLCP: None,
+    BOUNDED: {"loss_budget": LOSS_BUDGET},
+    IMPATIENT: {"loss_budget": LOSS_BUDGET, "patience_s": "auto"},
+}
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,9 @@ def run(*, quick: bool) -> Report:
         with Ranks() as ranks, Lab(hosts=4, rate_bps=RATE_BPS, links=links) as lab:
             place = Place.of_lab(lab, lab.hosts)
             for repeat in range(repeats):
-                for backend in BACKENDS:
+                for backend, options in BACKENDS.items():
                     progress(f"{repeat + 1}/{repeats} {words}, {backend.label}")
-                    steps_of_ranks = ranks.run(train, place, backend, steps, backend is BOUNDED)
+                    steps_of_ranks = ranks.run(train, place, backend, steps, options)
                     found.setdefault((words, backend.label), []).append(steps_of_ranks)
             progress("")
             if links:
@@ -121,7 +128,7 @@ def judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, o
         if alike < len(runs):
             report.notes.append(f"WRONG: {words}, {label}: ranks ended with different weights")
     # Not of whole links: there TCP's smaller headers decide.
-    for over, under in ((GLOO, DLCP), (DLCP, BOUNDED), (GLOO, BOUNDED)):
+    for over, under in ((GLOO, DLCP), (DLCP, BOUNDED), (GLOO, BOUNDED), (DLCP, IMPATIENT), (GLOO, IMPATIENT)):
         pairs = zip(found[TROUBLE, over.label], found[TROUBLE, under.label], strict=True)
         ratio = Figure.of([median_s(a) / median_s(b) for a, b in pairs])
         report.bars.append(Bar(f"{TROUBLE}: p50, {over.label} / {under.label}", 1.0, None, ratio))
@@ -147,8 +154,8 @@ def _median_s(runs: list[list[Steps]], scale: float) -> Figure:
 # --- on every rank --------------------------------------------------------------------------------------------
 
 
-def train(steps: int, bounded: bool) -> Steps:
-    """So many steps after a few that lay out the buckets."""
+def train(steps: int, options: dict[str, Any] | None) -> Steps:
+    """So many steps after a few that lay out the buckets. `options`: of bounded gradients; None: all arrive."""
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -163,10 +170,10 @@ def train(steps: int, bounded: bool) -> Steps:
     model = nn.Sequential(*layers[:-1])
     replica = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MB)
     state = None
-    if bounded:
+    if options is not None:
         from dlcp.torch import GradientState, gradient_hook
 
-        state = GradientState(model, loss_budget=LOSS_BUDGET)
+        state = GradientState(model, **options)
         replica.register_comm_hook(state, gradient_hook)
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.03, momentum=0.9)
     # Points around so many centres, the same on all ranks; each rank draws its own.

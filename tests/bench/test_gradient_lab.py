@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.collectives.world import DLCP, GLOO
-from bench.gradient_lab import BOUNDED, TROUBLE, GivenUp, Steps, judge, slowest_s
+from bench.gradient_lab import BACKENDS, BOUNDED, IMPATIENT, TROUBLE, GivenUp, Steps, judge, slowest_s
 
 
 def world(times_s: list[float], *, digests: str = "aa", given_up: GivenUp | None = None) -> list[Steps]:
@@ -23,6 +23,7 @@ def test_tails_are_of_all_repetitions_and_medians_of_the_same_one() -> None:
         (TROUBLE, GLOO.label): [world([0.4] * 50), world([0.6] * 48 + [2.0] * 2)],
         (TROUBLE, DLCP.label): [world([0.2] * 50), world([0.2] * 50)],
         (TROUBLE, BOUNDED.label): [world([0.1] * 50, given_up=account), world([0.2] * 50, given_up=account)],
+        (TROUBLE, IMPATIENT.label): [world([0.1] * 50), world([0.1] * 50)],
     }
     report = judge(found, {})
     bars = {bar.what: bar.figure for bar in report.bars}
@@ -40,9 +41,8 @@ def test_tails_are_of_all_repetitions_and_medians_of_the_same_one() -> None:
 
 
 def test_ranks_that_end_apart_are_said_loudly() -> None:
-    backends = (GLOO, DLCP, BOUNDED)
     found = {
         (TROUBLE, backend.label): [world([0.1, 0.1], digests="ab" if backend is BOUNDED else "aa")]
-        for backend in backends
+        for backend in BACKENDS
     }
     assert judge(found, {}).notes == [f"WRONG: {TROUBLE}, dlcp bounded: ranks ended with different weights"]
