@@ -11,7 +11,7 @@ all that comes after it, works.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +30,13 @@ from dlcp.transport.communicator import Reduction
 if TYPE_CHECKING:
     from dlcp.torch.futures import CollectiveFuture
     from dlcp.torch.gradient.state import GradientState
+    from dlcp.torch.gradient.step import Step
 
 Range = tuple[int, int]
 """First element and end."""
+
+Importance = Sequence[NDArray[np.uint8] | None] | None
+"""Of blocks, by the rank that adds them; None: nobody else does."""
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """What may be lost in part; other types travel as plain collectives."""
@@ -187,63 +191,38 @@ class GradientExchange:
         into: torch.Tensor | None,
         opts: Any,
     ) -> Flight:
-        state, own = self._state, self.group.rank()
-        key: Hashable = (id(self.group), collective, layout)
+        state = self._state
         # Ends the step before, if this is the first buffer of a new one.
-        step = state.enter(key, last_of_step)
-        index = len(step.flights)
-        if index == 0:
-            state.patience.begin_step(self.group)
-        critical, loss_ratio, layer_class = state.facts.of(layout)
-        block_bytes = self._block_bytes()
-        buffer = buffer.detach()
-        with torch.no_grad(), state.lock:
-            state.before_exchange(buffer, layout, critical)
-            runs = _runs_of(layout, critical, parts) if state.hadamard is not None else []
-            for begin, end in runs:
-                assert state.hadamard is not None
-                state.hadamard.forward_(buffer[begin:end], step.number)
-            importance = None
-            if self.group.size() > 1:
-                importance = state.marker.mark(buffer, layout, critical, parts, block_bytes, own)
-            memory = readable(buffer, collective)
-            flight = self._flight(key, layout, memory, buffer.device, output_numel, into)
-            flight.sent_bytes = (buffer.numel() - parts[own][1] + parts[own][0]) * buffer.element_size()
-            flight.critical_bytes = _critical_bytes(importance, parts, block_bytes, buffer.element_size())
-            flight.block_bytes = min(block_bytes)
-            flight.given_ratio = state.give(flight, loss_ratio)
-            step.flights.append(flight)
-
-        def finish(flight: Flight, outcome: Outcome) -> None:
-            state.patience.note(index, outcome.lossy_fastest_s)
-            self._finish(flight, outcome, runs, parts, step.number, factor)
-
-        flight.on_settle(finish)
-        more: dict[str, Any] = {} if sequence is None else {"sequence": sequence}
-        if traffic_class is None:
-            traffic_class = layer_class
-        if traffic_class is not None:
-            more["traffic_class"] = traffic_class
-        if runs:
-            # The ranks transform alike or not at all. Not the whole number: plans are kept by these words.
-            more["agree"] = f"Hadamard {step.number % 256} {zlib.crc32(repr(runs).encode()):08x}"
-        rules = LossRules(
-            flight.given_ratio,
-            importance,
-            state.options.fill == "rescale",
-            state.options.deadline_s,
-            state.patience.of(index),
-        )
+        step, index = state.enter((id(self.group), collective, layout), last_of_step, self.group)
+        flight = None
         try:
+            flight, importance = self._prepare(
+                buffer.detach(), collective, layout, parts, output_numel, into, step
+            )
+            flight.index, flight.factor = index, factor
+            more: dict[str, Any] = {} if sequence is None else {"sequence": sequence}
+            if traffic_class is None:
+                traffic_class = state.facts.of(layout).traffic_class
+            if traffic_class is not None:
+                more["traffic_class"] = traffic_class
+            if flight.runs:
+                # The ranks transform alike or not at all. Not the whole number: plans are kept by these words.
+                more["agree"] = f"Hadamard {step.number % 256} {zlib.crc32(repr(flight.runs).encode()):08x}"
             flight.operation = self.group._start(
                 collective,
                 opts,
-                (memory, flight.output),
+                (flight.memory, flight.output),
                 span(flight.output),
-                span(memory),
-                DATA_TYPES[memory.dtype],
+                span(flight.memory),
+                DATA_TYPES[flight.memory.dtype],
                 Reduction.AVG if average else Reduction.SUM,
-                loss=rules,
+                loss=LossRules(
+                    flight.given_ratio,
+                    importance,
+                    state.options.fill == "rescale",
+                    state.options.deadline_s,
+                    state.patience.of(index),
+                ),
                 **more,
             )
         except BaseException:
@@ -251,9 +230,44 @@ class GradientExchange:
             raise
         return flight
 
+    def _prepare(
+        self,
+        buffer: torch.Tensor,
+        collective: str,
+        layout: Layout,
+        parts: Sequence[Range],
+        output_numel: int,
+        into: torch.Tensor | None,
+        step: Step,
+    ) -> tuple[Flight, Importance]:
+        """All that comes before the collective; the flight, and what its blocks are worth."""
+        state, own, itemsize = self._state, self.group.rank(), buffer.element_size()
+        critical, loss_ratio, _ = state.facts.of(layout)
+        block_bytes = self._block_bytes()
+        with torch.no_grad(), state.lock:
+            state.before_exchange(buffer, layout, critical)
+            runs = _runs_of(layout, critical, parts) if state.hadamard is not None else []
+            for begin, end in runs:
+                assert state.hadamard is not None
+                state.hadamard.forward_(buffer[begin:end], step.number)
+            importance: Importance = None
+            if self.group.size() > 1:
+                importance = state.marker.mark(buffer, layout, critical, parts, block_bytes, own)
+            memory = readable(buffer, collective)
+            flight = self._flight(layout, memory, buffer.device, output_numel, into)
+            flight.key = (id(self.group), collective, layout)
+            flight.step, flight.runs = step.number, runs
+            # Under reduce_scatter the result is one part of the buffer.
+            flight.origin = 0 if output_numel == buffer.numel() else parts[own][0]
+            flight.sent_bytes = (buffer.numel() - parts[own][1] + parts[own][0]) * itemsize
+            flight.critical_bytes = _critical_bytes(importance, parts, block_bytes, itemsize)
+            flight.block_bytes = min(block_bytes)
+            flight.given_ratio = state.give(flight, loss_ratio)
+            step.flights.append(flight)
+        return flight, importance
+
     def _flight(
         self,
-        key: Hashable,
         layout: Layout,
         memory: torch.Tensor,
         device: torch.device,
@@ -264,41 +278,30 @@ class GradientExchange:
         output = pool.take(numel, memory.dtype, memory.device, pinned=not on_cpu)
         if into is None:
             into = output if on_cpu else pool.take(numel, memory.dtype, device)
-        flight = Flight(key, layout, memory, output, into)
+        flight = Flight(layout, memory, output, into, self._finish)
         if into is not output:
             flight.back.add(into, output.view(into.shape), "gradients")
         return flight
 
-    def _finish(
-        self,
-        flight: Flight,
-        outcome: Outcome,
-        runs: Sequence[Range],
-        parts: Sequence[Range],
-        step: int,
-        factor: float | None,
-    ) -> None:
-        state = self._state
+    def _finish(self, flight: Flight, outcome: Outcome) -> None:
+        """All that comes after the collective, before its result goes where the caller wants it."""
+        state, output = self._state, flight.output
         runs_lost = [abandoned.runs() for abandoned in outcome.sent]
         lost = np.concatenate(runs_lost) // flight.memory.element_size() if runs_lost else None
         with torch.no_grad():
             with state.lock:
                 state.after_exchange(flight, outcome, lost)
-            if state.hadamard is not None:
-                # A part of the buffer, under reduce_scatter.
-                first, last = (0, flight.memory.numel())
-                if flight.output.numel() != flight.memory.numel():
-                    first, last = parts[self.group.rank()]
-                for begin, end in runs:
-                    if first <= begin and end <= last:
-                        state.hadamard.inverse_(flight.output[begin - first : end - first], step)
-            if factor is not None:
-                flight.output.mul_(factor)
+            for begin, end in flight.runs:
+                begin, end = begin - flight.origin, end - flight.origin
+                if state.hadamard is not None and begin >= 0 and end <= output.numel():
+                    state.hadamard.inverse_(output[begin:end], flight.step)
+            if flight.factor is not None:
+                output.mul_(flight.factor)
             if state.phase.rule is not None:
-                flight.square = float(torch.linalg.vector_norm(flight.output, dtype=torch.float64)) ** 2
-            if state.verify and flight.output.numel() == flight.memory.numel():
+                flight.square = float(torch.linalg.vector_norm(output, dtype=torch.float64)) ** 2
+            if state.verify and output.numel() == flight.memory.numel():
                 with state.lock:
-                    state.note_digest(self.group, flight, digest(flight.output))
+                    state.note_digest(self.group, flight, digest(output))
 
     def _block_bytes(self) -> list[int]:
         """Of messages to each rank; of this rank's own part, of which only statistics are made, as to others."""
@@ -310,7 +313,7 @@ class GradientExchange:
 
 
 def _critical_bytes(
-    importance: Sequence[NDArray[np.uint8] | None] | None,
+    importance: Importance,
     parts: Sequence[Range],
     block_bytes: Sequence[int],
     itemsize: int,

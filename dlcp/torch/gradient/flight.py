@@ -25,36 +25,14 @@ from dlcp.transport.work import Work
 class Flight:
     """What is known of a buffer from its start to its end."""
 
-    __slots__ = (
-        "_finish",
-        "_lock",
-        "back",
-        "block_bytes",
-        "critical_bytes",
-        "error",
-        "given_ratio",
-        "key",
-        "layout",
-        "memory",
-        "name",
-        "operation",
-        "output",
-        "result",
-        "sent_bytes",
-        "settled",
-        "square",
-    )
-
     def __init__(
         self,
-        key: Hashable,
         layout: Layout,
         memory: torch.Tensor,
         output: torch.Tensor,
         result: torch.Tensor,
+        finish: Callable[[Flight, Outcome], None],
     ) -> None:
-        self.key = key
-        """Of the buffer, in its step."""
         names = layout.names()
         self.name = names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "") if names else "padding"
         """For people: the first parameter in it, and how many more."""
@@ -65,7 +43,22 @@ class Flight:
         """What the collective fills: CPU, 1-D."""
         self.result = result
         """What the caller gets: the output itself, or a tensor it is copied to."""
+        self.back = CopyBack()
+        """The way there."""
         self.operation: Operation | None = None
+        """The collective; None: not started yet."""
+        self.key: Hashable = None
+        """Of the buffer, in its step."""
+        self.index = 0
+        """How many buffers of its step began before it."""
+        self.step = 0
+        """Number of the step."""
+        self.runs: Sequence[tuple[int, int]] = ()
+        """Elements of the memory that were transformed, run by run."""
+        self.origin = 0
+        """The element of the memory that the output begins with."""
+        self.factor: float | None = None
+        """Of the result, on top of the reduction."""
         self.sent_bytes = 0
         """Bytes of the buffer that others add: the budget is a fraction of these."""
         self.given_ratio = 0.0
@@ -76,17 +69,12 @@ class Flight:
         """Of messages to others, the least."""
         self.square: float | None = None
         """Of the result, its squared L2 norm, where somebody asks for it."""
-        self.back = CopyBack()
         self.settled = False
-        # The end of a step settles what nobody has waited for.
-        self._lock = threading.RLock()
         self.error: BaseException | None = None
         """Why it could not be settled."""
-        self._finish: Callable[[Flight, Outcome], None] | None = None
-
-    def on_settle(self, finish: Callable[[Flight, Outcome], None]) -> None:
-        """What is to be done when the outcome is known, before the result is copied to where it goes."""
-        self._finish = finish
+        # The end of a step settles what nobody has waited for.
+        self._lock = threading.RLock()
+        self._finish: Callable[[Flight, Outcome], None] | None = finish
 
     def wait(self) -> None:
         """Blocks until it is settled. Raises the collective's error, or that of settling."""

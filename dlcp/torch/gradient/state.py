@@ -214,8 +214,8 @@ class GradientState:
             found.group.communicator.job.metrics.include("gradients", self.ledger)
         return found
 
-    def enter(self, key: Hashable, last_of_step: bool | None) -> Step:
-        """The step that a buffer belongs to: a new one if the one before is full, or has seen this buffer."""
+    def enter(self, key: Hashable, last_of_step: bool | None, group: ProcessGroup) -> tuple[Step, int]:
+        """The step that a buffer belongs to, and its number there; a new one if the last is full, or has seen it."""
         with self._entering:
             step = self._step
             if step is not None and (step.full or key in step.keys):
@@ -226,27 +226,29 @@ class GradientState:
                 step = None
             if step is None:
                 step = self._begin()
+                self.patience.begin_step(group)
             if len(step.keys) >= BUFFERS_MAX:
                 raise RuntimeError(
                     f"step {step.number} has {len(step.keys)} buffers; accepted: up to {BUFFERS_MAX}. Is its end never "
                     "said, with end_step() or follow(optimizer)?"
                 )
-            step.keys.add(key)
+            index = step.keys[key] = len(step.keys)
             step.full = bool(last_of_step)
             step.has_last |= last_of_step is not None
-            return step
+            return step, index
 
     def next_name(self) -> str:
         """The name of a buffer that has none: its number among the step's."""
         step = self._step
         return f"call {0 if step is None or step.full else len(step.keys)}"
 
-    def cancel(self, step: Step, flight: Flight) -> None:
-        """A flight of a step could not be started; the step's gradients are of no use."""
+    def cancel(self, step: Step, flight: Flight | None) -> None:
+        """A buffer of a step could not be started; the step's gradients are of no use."""
         with self.lock:
             step.failed = True
-            step.flights.remove(flight)
-            self._budget.settle(flight, 0.0)
+            if flight is not None:
+                step.flights.remove(flight)
+                self._budget.settle(flight, 0.0)
 
     def mark_last(self) -> None:
         """The step under way has no more buffers."""
@@ -263,6 +265,7 @@ class GradientState:
         if self.residual is not None and lost is not None:
             self.residual.keep(flight.memory, flight.layout, lost)
         self._budget.settle(flight, outcome.abandoned_bytes)
+        self.patience.note(flight.index, outcome.lossy_fastest_s)
         self.ledger.enter(
             flight.name,
             outcome,

@@ -29,8 +29,8 @@ class Step:
     """What the gradients are multiplied by; 1 without a scaler."""
     flights: list[Flight] = field(default_factory=list)
     """Its buffers, in the order of their start."""
-    keys: set[Hashable] = field(default_factory=set)
-    """What they were."""
+    keys: dict[Hashable, int] = field(default_factory=dict)
+    """What they were, with their numbers in the step."""
     full: bool = False
     """Whether no buffer is to come."""
     has_last: bool = False
