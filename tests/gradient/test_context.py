@@ -154,7 +154,9 @@ def numbered() -> list[str]:
 
 
 def test_calls_without_names_are_numbered_in_their_step() -> None:
-    assert ranks.run(numbered, 2, environment=WHOLE) == [["call 0", "call 1", "call 2"]] * 2
+    assert (
+        ranks.run(numbered, 2, environment=WHOLE) == [[f"call {index} of {NUMEL}" for index in range(3)]] * 2
+    )
 
 
 def grouped(given: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -98,6 +100,17 @@ def test_recomputation_in_backward_does_not_count() -> None:
     model = Recomputed()
     order = ForwardOrder(model)
     model(torch.randn(2, 4)).sum().backward()
+    assert order.output_layer() == {"head.weight", "head.bias"}
+
+
+def test_a_copy_made_before_the_first_forward_works_alone() -> None:
+    model = Crooked()
+    order = ForwardOrder(model)
+    copied = copy.deepcopy(model)
+    copied(torch.randn(2, 8))
+    assert not order.traced
+    model(torch.randn(2, 8))
+    assert order.traced
     assert order.output_layer() == {"head.weight", "head.bias"}
 
 

@@ -9,8 +9,8 @@ on groups of dlcp, called by this thread; whatever else is called inside stays w
 call has them. An option of a group, Options(gradients=...), does the same to all such calls on that group.
 
 What a tensor is called, under which residuals wait for the next step: by `layout` or `name`, if given; the parameter,
-if the tensor is its .grad; else by the number of the call in its step. So calls without names come in one order in all
-steps.
+if the tensor is its .grad; else by the number of the call in its step and its size. So calls without names come in one
+order in all steps.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class MarkedCalls:
             self._used = True
         if self._layout is not None:
             return self._layout
-        name = self._name or self.state.names.of_gradient(tensor) or self.state.next_name()
+        name = self._name or self.state.names.of_gradient(tensor) or self.state.next_name(tensor.numel())
         return Layout((Segment(name, 0, 0, tensor.numel()),), tensor.numel())
 
 

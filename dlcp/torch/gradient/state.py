@@ -237,10 +237,13 @@ class GradientState:
             step.has_last |= last_of_step is not None
             return step, index
 
-    def next_name(self) -> str:
-        """The name of a buffer that has none: its number among the step's."""
+    def next_name(self, numel: int) -> str:
+        """The name of a buffer that has none: its number among the step's, and its size.
+
+        With the size, since a buffer that is cut anew holds other elements at its offsets.
+        """
         step = self._step
-        return f"call {0 if step is None or step.full else len(step.keys)}"
+        return f"call {0 if step is None or step.full else len(step.keys)} of {numel}"
 
     def cancel(self, step: Step, flight: Flight | None) -> None:
         """A buffer of a step could not be started; the step's gradients are of no use."""
