@@ -81,15 +81,24 @@ def _names(
     """Each curve's name at its end, moved apart where two would overlap."""
     to_figure, to_pixels = figure.transFigure.inverted().transform, axes.transData.transform  # type: ignore[attr-defined]
     wanted = [float(to_figure(to_pixels((RATES[-1], value)))[1]) for value, _ in ends]
-    levels: list[float] = []
-    for level in wanted:
-        levels.append(max(level, levels[-1] + _LINE) if levels else level)
-    # Pushed up alone they would leave their curves: half as far down again.
-    down = max((level - want for level, want in zip(levels, wanted, strict=True)), default=0.0) / 2
-    below = -1.0
-    for want, level, (_, name) in zip(wanted, levels, ends, strict=True):
-        below = max(level - down if level > want or level - down > below + _LINE else level, below + _LINE)
-        figure.text(left, below, name, fontsize=9, color=colours[name], va="center")
+    # Names that would overlap form a stack around the middle of where they belong.
+    stacks: list[list[int]] = []
+    for index in range(len(wanted)):
+        stacks.append([index])
+        while len(stacks) > 1 and _bottom(stacks[-1], wanted) < _top(stacks[-2], wanted):
+            stacks[-2:] = [stacks[-2] + stacks[-1]]
+    for stack in stacks:
+        for place, index in enumerate(stack):
+            level = _bottom(stack, wanted) + (place + 0.5) * _LINE
+            figure.text(left, level, ends[index][1], fontsize=9, color=colours[ends[index][1]], va="center")
+
+
+def _bottom(stack: list[int], wanted: list[float]) -> float:
+    return sum(wanted[index] for index in stack) / len(stack) - len(stack) * _LINE / 2
+
+
+def _top(stack: list[int], wanted: list[float]) -> float:
+    return _bottom(stack, wanted) + len(stack) * _LINE
 
 
 def _save(figure: Figure, path: Path) -> Path:

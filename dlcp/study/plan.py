@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dlcp.study.arm import Arm
 from dlcp.study.network import PROCESSES
-from dlcp.study.tasks import TASKS
+from dlcp.study.tasks import TASKS, open_task
 from dlcp.study.tolerance import Results
 from dlcp.study.training import Run
 
@@ -23,6 +23,8 @@ RATES = tuple(round(STEP**power, 4) for power in (-2, -1, 0, 1, 2))
 NEIGHBOURS = (1.0, 1 / STEP, STEP)
 # Of loss-free runs at the best rate: the yardstick, so it needs more of them.
 REFERENCE_SEEDS = 8
+# Of the loss-free run of each seed that lossy ones are held against: its luck would be in every comparison.
+REPEATS = 4
 # What fewer rounds cost the loss-free run is the allowance; more than that, so that it stands out from the noise.
 FEWER_ROUNDS = 0.85
 LOSSES_FIRST = (0.03, 0.1, 0.3, 0.5)
@@ -87,6 +89,10 @@ class Scope:
     refine: bool = True
     processes: bool = True
 
+    def seeds_of(self, task: str) -> int:
+        """Of a model, at the loss-free rate."""
+        return self.seeds * open_task(task).seeds_factor
+
     def with_seeds(self, seeds: int) -> Scope:
         """The same with another number of seeds."""
         return replace(self, seeds=seeds)
@@ -124,10 +130,12 @@ def _clean(scope: Scope, task: str) -> list[Run]:
 
 
 def _reference(scope: Scope, task: str, results: Results) -> list[Run]:
-    """Loss-free runs at the best rate: more seeds, and fewer rounds."""
+    """Loss-free runs at the best rate: more seeds, fewer rounds, and the same again."""
     best = results.best_rate(task)
-    more = [_loss_free(task, best, seed) for seed in range(max(REFERENCE_SEEDS, scope.seeds))]
-    return more + [replace(run, rounds=FEWER_ROUNDS) for run in more]
+    more = [_loss_free(task, best, seed) for seed in range(max(REFERENCE_SEEDS, scope.seeds_of(task)))]
+    seeds = scope.seeds_of(task)
+    again = [replace(run, again=again) for run in more[:seeds] for again in range(1, REPEATS)]
+    return more + [replace(run, rounds=FEWER_ROUNDS) for run in more] + again
 
 
 def _loss_free(task: str, rate: float, seed: int) -> Run:
@@ -147,7 +155,7 @@ def _arm(scope: Scope, task: str, arm: Arm, results: Results) -> Iterator[Run]:
         ):
             rates = NEIGHBOURS
         for neighbour in rates:
-            for seed in range(scope.seeds):
+            for seed in range(scope.seeds_of(task) if neighbour == 1.0 else scope.seeds):
                 yield arm.run(task, loss, round(best * neighbour, 4), seed)
 
 

@@ -95,7 +95,7 @@ def ratio(results: Results, task: str, arm: Arm, *, tuned: bool) -> float | None
 
 
 def worse_than_zero(results: Results, arm: Arm) -> tuple[list[str], int]:
-    """Where its excess is above the baseline's by more than the allowance; and how many pairs were compared."""
+    """Where its excess is above the baseline's beyond allowance and chance; and how many pairs were compared."""
     worse, compared = [], 0
     baseline = Arm("random", "zero", process=arm.process)
     for task in results.tasks():
@@ -104,7 +104,8 @@ def worse_than_zero(results: Results, arm: Arm) -> tuple[list[str], int]:
             for rate in sorted(rates):
                 compared += 1
                 above = results.excess(task, arm, loss, rate) - results.excess(task, baseline, loss, rate)
-                if not above <= results.allowance(task):
+                errors = (results.error(task, one, loss, rate) for one in (arm, baseline))
+                if not above <= max(results.allowance(task), 2 * math.hypot(*errors)):
                     worse.append(
                         f"{task} at {_percent(loss)} and {rate:g} x rate by "
                         f"{above / results.allowance(task):.1f} allowances"
@@ -129,7 +130,7 @@ def findings(results: Results) -> list[str]:
             worse, compared = worse_than_zero(results, one)
             if compared:
                 found.append(
-                    f"{one.name}, losses {process}: worse than zero fill at random by more than the allowance in "
+                    f"{one.name}, losses {process}: worse than zero fill at random beyond allowance and chance in "
                     f"{len(worse)} of {compared} pairs of loss and rate"
                     + (": " + "; ".join(worse) if worse else "")
                     + "."

@@ -36,6 +36,8 @@ class Task(ABC):
     steps: int
     share: int
     """Examples of a worker's batch."""
+    seeds_factor: int = 1
+    """Times the study's seeds, at the loss-free rate: more where chance is large against what a few rounds cost."""
 
     @abstractmethod
     def batch(self, draw: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -53,6 +55,7 @@ class Teacher(Task):
     optimizer = "sgd"
     learning_rate = 0.12
     steps = 300
+    seeds_factor = 3
     share = 32
 
     def __init__(self) -> None:

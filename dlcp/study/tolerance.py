@@ -1,11 +1,11 @@
 """What training bears, from results: numbers only.
 
-*Excess* of a loss: the mean over seeds of held-out loss at the end, less that of the loss-free run of the same seed at
-the loss-free run's best learning rate; runs of one seed start from the same weights and see the same examples.
+*Excess* of a loss: the mean over seeds of held-out loss at the end, less that of the loss-free runs of the same seed at
+their best learning rate; runs of one seed start from the same weights and see the same examples.
 *Allowance*: what ending EXTRA_ROUNDS earlier costs the loss-free run at that rate. A loss is *borne*, it needs no extra
-rounds, when after the same number of rounds the excess is no more than the allowance. *Tolerance*: the largest loss
-that is borne with all smaller ones that were run, and from there in a line to where the excess at the next crosses the
-allowance.
+rounds, when after the same number of rounds the excess is no more than the allowance. *Tolerance*: more loss cannot
+help, so the excess is taken to rise with it (isotonic regression); where it crosses the allowance, in a line between
+two losses that were run, is the tolerance.
 *At the loss-free rate*: nobody tunes anything for the loss. *Tuned*: at each loss at the best rate of those tried.
 """
 
@@ -45,6 +45,7 @@ class Results:
     def __init__(self, results: Mapping[Run, Result] | None = None) -> None:
         self._results: dict[Run, Result] = {}
         self._clean: dict[str, dict[float, dict[int, float]]] = {}
+        self._again: dict[str, dict[float, dict[int, list[float]]]] = {}
         self._lossy: dict[tuple[str, Arm], dict[float, dict[float, dict[int, Result]]]] = {}
         for run, result in (results or {}).items():
             self.add(run, result)
@@ -55,7 +56,10 @@ class Results:
         if run.rounds != 1.0:
             return
         if run.loss == 0.0:
-            self._clean.setdefault(run.task, {}).setdefault(run.rate, {})[run.seed] = result.held_out
+            again = self._again.setdefault(run.task, {}).setdefault(run.rate, {})
+            again.setdefault(run.seed, []).append(result.held_out)
+            if not run.again:
+                self._clean.setdefault(run.task, {}).setdefault(run.rate, {})[run.seed] = result.held_out
             return
         rates = self._lossy.setdefault((run.task, Arm.of(run)), {}).setdefault(run.loss, {})
         rates.setdefault(run.rate, {})[run.seed] = result
@@ -114,18 +118,20 @@ class Results:
 
     def excess(self, task: str, arm: Arm, loss: float, rate: float) -> float:
         """See above; infinite where a run diverged."""
-        reference = self._clean[task][self.best_rate(task)]
-        ends = self._lossy[task, arm][loss][rate]
-        return _mean([ends[seed].held_out - reference[seed] for seed in ends])
+        return _mean(self._differences(task, arm, loss, rate))
 
     def error(self, task: str, arm: Arm, loss: float, rate: float) -> float:
         """The standard error of the excess; infinite where a run diverged."""
-        reference = self._clean[task][self.best_rate(task)]
-        ends = self._lossy[task, arm][loss][rate]
-        differences = [ends[seed].held_out - reference[seed] for seed in ends]
+        differences = self._differences(task, arm, loss, rate)
         if len(differences) < 2 or not all(math.isfinite(difference) for difference in differences):
             return math.inf
         return stdev(differences) / math.sqrt(len(differences))
+
+    def _differences(self, task: str, arm: Arm, loss: float, rate: float) -> list[float]:
+        """By seed: held-out loss less the mean of the loss-free runs."""
+        reference = self._again[task][self.best_rate(task)]
+        ends = self._lossy[task, arm][loss][rate]
+        return [ends[seed].held_out - mean(reference[seed]) for seed in sorted(ends)]
 
     def given_up(self, task: str, arm: Arm, loss: float) -> float:
         """The share of droppable blocks that was given up, mean over runs."""
@@ -146,16 +152,21 @@ class Results:
         end = self.end(task, arm, loss, tuned=tuned)
         return end is not None and end <= self.allowance(task)
 
+    def rising(self, task: str, arm: Arm, *, tuned: bool) -> list[tuple[float, float]]:
+        """Losses, and the excess as a function that does not fall that is nearest to what was found."""
+        points = [
+            (loss, end)
+            for loss in self.losses(task, arm)
+            if (end := self.end(task, arm, loss, tuned=tuned)) is not None
+        ]
+        return list(zip([loss for loss, _ in points], _isotonic([end for _, end in points]), strict=True))
+
     def bracket(self, task: str, arm: Arm, *, tuned: bool) -> tuple[float | None, float | None]:
-        """The last loss that is borne with all below, and the first that is not; None: there is none."""
-        last_good = None
-        for loss in self.losses(task, arm):
-            if self.end(task, arm, loss, tuned=tuned) is None:
-                continue
-            if not self.borne(task, arm, loss, tuned=tuned):
-                return last_good, loss
-            last_good = loss
-        return last_good, None
+        """The last loss that is borne, and the first that is not, by rising(); None: there is none."""
+        points = self.rising(task, arm, tuned=tuned)
+        good = [loss for loss, end in points if end <= self.allowance(task)]
+        bad = [loss for loss, end in points if not end <= self.allowance(task)]
+        return (good[-1] if good else None), (bad[0] if bad else None)
 
     def tolerance(self, task: str, arm: Arm, *, tuned: bool) -> Tolerance | None:
         """See above. None: nothing was run."""
@@ -164,12 +175,21 @@ class Results:
             return None if last_good is None else Tolerance(last_good, at_least=True, at_most=False)
         if last_good is None:
             return Tolerance(first_bad, at_least=False, at_most=True)
-        good = self.end(task, arm, last_good, tuned=tuned)
-        bad = self.end(task, arm, first_bad, tuned=tuned)
-        assert good is not None
-        assert bad is not None
+        ends = dict(self.rising(task, arm, tuned=tuned))
+        good, bad = ends[last_good], ends[first_bad]
         way = (self.allowance(task) - good) / (bad - good) if math.isfinite(bad) else 0.0
         return Tolerance(last_good + way * (first_bad - last_good), at_least=False, at_most=False)
+
+
+def _isotonic(values: list[float]) -> list[float]:
+    """The nearest values that do not fall: neighbours that do are pooled to their mean."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (first, many), (second, more) = pools[-2:]
+            pools[-2:] = [((first * many + second * more) / (many + more), many + more)]
+    return [value for value, many in pools for _ in range(many)]
 
 
 def _mean(values: list[float]) -> float:

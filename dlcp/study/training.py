@@ -19,6 +19,7 @@ from dlcp.study.models import BLOCK
 from dlcp.study.network import Luck, Process, Who, choose, network_losses
 from dlcp.study.tasks import WORKERS, Task, open_task, schedule
 
+JITTER = 1e-4
 ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
 
 
@@ -43,6 +44,9 @@ class Run:
     """Of the blocks, never given up by the transport."""
     pressure: float = 1.0
     """Of the transport: the network hits so many times the blocks that would use the budget up."""
+    again: int = 0
+    """Which of runs that are alike: the weights at the start differ by JITTER of themselves, which is enough to end
+    elsewhere by as much as chance moves a run of one seed."""
 
     @property
     def group(self) -> tuple[object, ...]:
@@ -95,6 +99,10 @@ class _Lockstep:
         self._examples = [torch.Generator().manual_seed(1_000_003 * seed + 1) for seed in seeds]
         self._luck = [torch.Generator().manual_seed(1_000_003 * seed + 2) for seed in seeds]
         self._weights = torch.stack([self._model.fresh(seed) for seed in seeds])[self._row]
+        for weights, run in zip(self._weights, runs, strict=True):
+            if run.again:
+                draw = torch.Generator().manual_seed(run.again)
+                weights.mul_(1 + JITTER * torch.randn(self._model.numel, generator=draw))
         self._rate = torch.tensor([run.rate * self._task.learning_rate for run in runs])[:, None]
         self._momentum = torch.zeros_like(self._weights)
         self._squares = torch.zeros_like(self._weights)

@@ -65,7 +65,7 @@ def test_diverged_runs_are_not_borne() -> None:
         for rounds in (1.0, FEWER_ROUNDS):
             run = Run("mlp", "zero", "random", "independent", 0.0, 1.0, seed, rounds=rounds)
             results.add(run, pretend(run))
-    for loss, end in ((0.1, 2.0), (0.3, math.nan), (0.5, 2.0)):
+    for loss, end in ((0.1, 2.0), (0.3, math.nan)):
         results.add(DEFAULT.run("mlp", loss, 1.0, 0), Result(end, loss))
         results.add(DEFAULT.run("mlp", loss, 1.0, 1), Result(2.0, loss))
     assert results.excess("mlp", DEFAULT, 0.3, 1.0) == math.inf
