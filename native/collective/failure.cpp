@@ -124,7 +124,8 @@ bool CollectiveExecutor::Impl::knows_better(Time now, Group& group, const Collec
     group.accuser = from;
     group.accusation = word;
     running.doomed = false;  // by the accuser: so this is the reason
-    if (!is_asking(now, running)) ask(now, group, running);
+    // Once its own time was up it has asked, and asking anew would take that time again.
+    if (!running.asked && !is_asking(now, running)) ask(now, group, running);
     running.accused = running.asked = true;
     running.deadline = std::max(now, running.asked_at + answer_time);
     deadlines_.set(slot, running.deadline);
