@@ -158,7 +158,12 @@ def _parser() -> Parser:
     tolerance.add_argument(
         "--quick", action="store_true", help="one small model, fewer losses: a minute or two"
     )
-    tolerance.add_argument("--seeds", type=_integer(2, 100), metavar="N", help="seeds 0 to N - 1; default: 3")
+    tolerance.add_argument(
+        "--seeds",
+        type=_integer(2, 100),
+        metavar="N",
+        help="some models take N two or three times; default: 3, with --quick 2",
+    )
     tolerance.add_argument(
         "--minutes",
         type=_integer(1, 10_000),

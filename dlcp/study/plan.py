@@ -80,6 +80,10 @@ _OTHERWISE = tuple(
 )
 
 
+ORDER = (*ARMS[: len(ARMS) - len(_CHOICE) + 2], *_OTHERWISE, *ARMS[len(ARMS) - len(_CHOICE) + 2 :])
+"""All arms, in the order in which they are run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """How much of the study."""
@@ -87,7 +91,8 @@ class Scope:
     tasks: tuple[str, ...] = tuple(TASKS)
     seeds: int = 3
     refine: bool = True
-    processes: bool = True
+    """Whether losses are run between the last that is borne and the first that is not."""
+    arms: tuple[Arm, ...] = ORDER
 
     def seeds_of(self, task: str) -> int:
         """Of a model, at the loss-free rate."""
@@ -97,14 +102,8 @@ class Scope:
         """The same with another number of seeds."""
         return replace(self, seeds=seeds)
 
-    @property
-    def arms(self) -> tuple[Arm, ...]:
-        """All arms, in the order in which they are run."""
-        first = len(ARMS) - len(_CHOICE) + 2
-        return (*ARMS[:first], *(_OTHERWISE if self.processes else ()), *ARMS[first:])
 
-
-QUICK = Scope(tasks=("mlp",), seeds=3, refine=False, processes=False)
+QUICK = Scope(tasks=("mlp",), seeds=2, refine=False, arms=(BASELINE, *CANDIDATES[:3], _CHANCE[0], _CHANCE[4]))
 
 
 def missing(scope: Scope, results: Results) -> Iterator[list[list[Run]]]:
@@ -117,8 +116,7 @@ def missing(scope: Scope, results: Results) -> Iterator[list[list[Run]]]:
             yield _together(runs)
         if runs := _without(_reference(scope, task, results), results):
             yield _together(runs)
-    arms = list(scope.arms)
-    for arm in arms:
+    for arm in scope.arms:
         for task in scope.tasks:
             while runs := _without(_arm(scope, task, arm, results), results):
                 yield _together(runs)

@@ -84,6 +84,7 @@ class Images(Task):
     optimizer = "sgd"
     learning_rate = 0.1
     steps = 400
+    seeds_factor = 2
     share = 16
     noise = 0.35
 

@@ -37,11 +37,10 @@ def test_nothing_to_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_tolerance_leaves_its_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plan, "ARMS", plan.ARMS[:2])
     monkeypatch.setattr(plan, "LOSSES_FIRST", (0.5,))
     monkeypatch.setattr(plan, "LOSSES_ABOVE", ())
     monkeypatch.setattr(plan, "LOSSES_BELOW", ())
-    monkeypatch.setattr(plan, "QUICK", Scope(tasks=("mlp",), seeds=2, refine=False, processes=False))
+    monkeypatch.setattr(plan, "QUICK", Scope(tasks=("mlp",), seeds=2, refine=False, arms=plan.ARMS[:2]))
     assert main(["study", "tolerance", "--quick", "--out", str(tmp_path), "--no-picture"]) == 0
     assert "Losses independent:" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"runs.csv", "tolerance.json", "tolerance.md"}

@@ -13,12 +13,12 @@ torch = pytest.importorskip("torch")
 from dlcp.study import table  # noqa: E402
 from dlcp.study.arm import Arm  # noqa: E402
 from dlcp.study.errors import StudyError  # noqa: E402
-from dlcp.study.plan import BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
+from dlcp.study.plan import ARMS, BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
 from dlcp.study.record import Record  # noqa: E402
 from dlcp.study.tolerance import EXTRA_ROUNDS, Results  # noqa: E402
 from dlcp.study.training import Result, Run  # noqa: E402
 
-SCOPE = Scope(tasks=("mlp",), seeds=2, processes=False)
+SCOPE = Scope(tasks=("mlp",), seeds=2, arms=ARMS)
 DEFAULT = Arm("transport", "residual", 0.9)
 
 
