@@ -193,13 +193,13 @@ class GradientExchange:
     ) -> Flight:
         state = self._state
         # Ends the step before, if this is the first buffer of a new one.
-        step, index = state.enter((id(self.group), collective, layout), last_of_step, self.group)
+        step = state.enter((id(self.group), collective, layout), last_of_step, self.group)
         flight = None
         try:
             flight, importance = self._prepare(
                 buffer.detach(), collective, layout, parts, output_numel, into, step
             )
-            flight.index, flight.factor = index, factor
+            flight.factor = factor
             more: dict[str, Any] = {} if sequence is None else {"sequence": sequence}
             if traffic_class is None:
                 traffic_class = state.facts.of(layout).traffic_class
@@ -221,7 +221,7 @@ class GradientExchange:
                     importance,
                     state.options.fill == "rescale",
                     state.options.deadline_s,
-                    state.patience.of(index),
+                    state.patience.of(layout.place),
                 ),
                 **more,
             )

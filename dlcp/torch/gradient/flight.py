@@ -49,8 +49,6 @@ class Flight:
         """The collective; None: not started yet."""
         self.key: Hashable = None
         """Of the buffer, in its step."""
-        self.index = 0
-        """How many buffers of its step began before it."""
         self.step = 0
         """Number of the step."""
         self.runs: Sequence[tuple[int, int]] = ()

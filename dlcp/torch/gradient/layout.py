@@ -77,6 +77,12 @@ class Layout:
             if segment.count:
                 yield Piece(segment, max(begin, segment.begin), min(end, segment.end))
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What ranks can know a buffer by, in whatever order they have them: where it begins, and how long it is."""
+        name, offset = self.segments[0][:2] if self.segments else ("", 0)
+        return name, offset, self.numel
+
     def names(self) -> Sequence[str]:
         """The parameters, in order, each once."""
         return tuple(dict.fromkeys(segment.name for segment in self.segments))

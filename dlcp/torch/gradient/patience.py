@@ -11,6 +11,7 @@ What the ranks say travels beside the next step's buffers and counts from the st
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from typing import TYPE_CHECKING, Literal
@@ -36,27 +37,29 @@ LEAST_RANKS = 3
 """Between two ranks there is one link: nothing to compare it with."""
 
 
+Key = tuple[str, int, int]
+"""Of a buffer: Layout.place."""
+
+
 class Patience:
     """What each buffer of a step may take, learned from the steps before. Not thread-safe."""
 
     def __init__(self, rule: PatienceRule) -> None:
         self.rule = rule
-        self._took: list[float] = []
-        self._usual: list[deque[float]] = []
-        self._under_way: tuple[CollectiveWork, torch.Tensor] | None = None
+        self._took: dict[Key, float] = {}
+        self._usual: dict[Key, deque[float]] = {}
+        self._under_way: tuple[CollectiveWork, torch.Tensor, list[Key]] | None = None
 
-    def of(self, index: int) -> float | None:
-        """Patience for the step's buffer number `index`, seconds from its start; None: without end."""
+    def of(self, key: Key) -> float | None:
+        """Patience for a buffer, seconds from its start; None: without end."""
         if self.rule != "auto":
             return self.rule
-        if index >= len(self._usual) or not self._usual[index]:
-            return None
-        return statistics.median(self._usual[index]) * PATIENCE_FACTOR + SLACK_S
+        usual = self._usual.get(key)
+        return statistics.median(usual) * PATIENCE_FACTOR + SLACK_S if usual else None
 
-    def note(self, index: int, fastest_s: float) -> None:
-        """The fastest message of buffer `index` took so long; 0: there was none."""
-        self._took += [0.0] * (index + 1 - len(self._took))
-        self._took[index] = fastest_s
+    def note(self, key: Key, fastest_s: float) -> None:
+        """The fastest message of a buffer of this step took so long; 0: there was none."""
+        self._took[key] = fastest_s
 
     def begin_step(self, group: ProcessGroup) -> None:
         """Tells the others of the step that has ended, and hears of the one before it.
@@ -67,23 +70,26 @@ class Patience:
         if self.rule != "auto" or group.size() < LEAST_RANKS:
             return
         if self._under_way is not None:
-            work, shared = self._under_way
+            work, shared, keys = self._under_way
             self._under_way = None
             work.wait()
-            self._learn(shared.tolist())
-        took, self._took = self._took, []
+            self._learn(keys, shared.tolist())
+        took, self._took = self._took, {}
         if took:
+            # Ranks may start their buffers in different orders.
+            keys = sorted(took)
             # A buffer without messages says nothing.
-            shared = torch.tensor([each if each > 0 else float("inf") for each in took], dtype=torch.float32)
+            shared = torch.tensor(
+                [took[key] if took[key] > 0 else math.inf for key in keys], dtype=torch.float32
+            )
             options = dist.AllreduceOptions()
             options.reduceOp = dist.ReduceOp(dist.ReduceOp.MIN)
             options.asyncOp = True
-            self._under_way = group.allreduce([shared], options), shared
+            self._under_way = group.allreduce([shared], options), shared, keys
 
-    def _learn(self, least: list[float]) -> None:
-        if len(least) != len(self._usual):
-            # torch has cut its buckets anew.
-            self._usual = [deque(maxlen=STEPS) for _ in least]
-        for usual, each in zip(self._usual, least, strict=True):
-            if each < float("inf"):
-                usual.append(each)
+    def _learn(self, keys: list[Key], least: list[float]) -> None:
+        # Buckets that torch has cut anew since are forgotten.
+        self._usual = {key: self._usual.get(key) or deque(maxlen=STEPS) for key in keys}
+        for key, each in zip(keys, least, strict=True):
+            if each < math.inf:
+                self._usual[key].append(each)

@@ -214,8 +214,8 @@ class GradientState:
             found.group.communicator.job.metrics.include("gradients", self.ledger)
         return found
 
-    def enter(self, key: Hashable, last_of_step: bool | None, group: ProcessGroup) -> tuple[Step, int]:
-        """The step that a buffer belongs to, and its number there; a new one if the last is full, or has seen it."""
+    def enter(self, key: Hashable, last_of_step: bool | None, group: ProcessGroup) -> Step:
+        """The step that a buffer belongs to: a new one if the last is full, or has seen it."""
         with self._entering:
             step = self._step
             if step is not None and (step.full or key in step.keys):
@@ -232,10 +232,10 @@ class GradientState:
                     f"step {step.number} has {len(step.keys)} buffers; accepted: up to {BUFFERS_MAX}. Is its end never "
                     "said, with end_step() or follow(optimizer)?"
                 )
-            index = step.keys[key] = len(step.keys)
+            step.keys.add(key)
             step.full = bool(last_of_step)
             step.has_last |= last_of_step is not None
-            return step, index
+            return step
 
     def next_name(self, numel: int) -> str:
         """The name of a buffer that has none: its number among the step's, and its size.
@@ -268,7 +268,7 @@ class GradientState:
         if self.residual is not None and lost is not None:
             self.residual.keep(flight.memory, flight.layout, lost)
         self._budget.settle(flight, outcome.abandoned_bytes)
-        self.patience.note(flight.index, outcome.lossy_fastest_s)
+        self.patience.note(flight.layout.place, outcome.lossy_fastest_s)
         self.ledger.enter(
             flight.name,
             outcome,

@@ -29,7 +29,7 @@ class Step:
     """What the gradients are multiplied by; 1 without a scaler."""
     flights: list[Flight] = field(default_factory=list)
     """Its buffers, in the order of their start."""
-    keys: dict[Hashable, int] = field(default_factory=dict)
+    keys: set[Hashable] = field(default_factory=set)
     """What they were, with their numbers in the step."""
     full: bool = False
     """Whether no buffer is to come."""
