@@ -270,3 +270,24 @@ def test_reserved_numbers_may_be_used_in_any_order(world: Of) -> None:
     for values in ranks.each(groups, run):
         for i, value in enumerate(values):
             assert (value == 3 * i + 3).all()
+
+
+def test_long_messages_of_droppable_blocks_alone_end(lossy: World) -> None:
+    groups = lossy.open(range(2))
+    count = 4 << 20
+
+    def run(group: Communicator) -> int:
+        source, output = np.ones(count, np.float32), np.zeros(count, np.float32)
+        marks: list[Any] = [
+            np.full(-(-(end - begin) // group.block_bytes(peer)), 128, np.uint8)
+            if peer != group.rank
+            else None
+            for peer, (begin, end) in enumerate(group.parts(source.nbytes))
+        ]
+        work = group.bounded_all_reduce(
+            Span.of(output), Span.of(source), DataType.f32, loss=LossRules(0.05, marks)
+        )
+        work.wait()
+        return work.outcome.abandoned_bytes
+
+    assert sum(lossy.each(groups, run)) > 0

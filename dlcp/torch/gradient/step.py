@@ -30,7 +30,7 @@ class Step:
     flights: list[Flight] = field(default_factory=list)
     """Its buffers, in the order of their start."""
     keys: set[Hashable] = field(default_factory=set)
-    """What they were, with their numbers in the step."""
+    """What they were."""
     full: bool = False
     """Whether no buffer is to come."""
     has_last: bool = False
