@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from dlcp.study.arm import Arm
@@ -39,13 +40,13 @@ STYLE: Any = {
     "ytick.major.size": 0,
 }
 # The curves: in this order, each with a colour, a width and a kind of line.
-CURVES: dict[Arm, tuple[str, str, float, str]] = {
-    BASELINE: ("at random, zero", "#9aa8b8", 5.0, "-"),
-    Arm("random", "residual", 1.0): ("at random, residual kept whole", "#5f3dc4", 1.8, "-"),
-    Arm("random", "residual", 0.9): ("at random, residual 0.9", "#1c7ed6", 1.8, "-"),
-    Arm("transport", "zero"): ("transport, zero", "#9aa8b8", 1.8, "--"),
-    Arm("transport", "residual", 1.0): ("transport, residual kept whole", "#5f3dc4", 1.8, "--"),
-    Arm("transport", "residual", 0.9): ("transport, residual 0.9", "#e8590c", 2.6, "-"),
+CURVES: dict[Arm, tuple[str, float, str]] = {
+    BASELINE: ("#9aa8b8", 5.0, "-"),
+    Arm("random", "residual", 1.0): ("#5f3dc4", 1.8, "-"),
+    Arm("random", "residual", 0.9): ("#1c7ed6", 1.8, "-"),
+    Arm("transport", "zero"): ("#9aa8b8", 1.8, "--"),
+    Arm("transport", "residual", 1.0): ("#5f3dc4", 1.8, "--"),
+    Arm("transport", "residual", 0.9): ("#e8590c", 2.6, "-"),
 }
 # Of the curves' axis: what is worse than so many allowances is drawn at the edge.
 EXCESS_MAX = 6.0
@@ -111,7 +112,7 @@ def _curves(axes: Axes, results: Results, task: str, *, first: bool) -> None:
         pad=9,
     )
     axes.axhspan(-2, 1, color=BAND, zorder=0)
-    for arm, (_, colour, thick, kind) in CURVES.items():
+    for arm, (colour, thick, kind) in CURVES.items():
         points = [
             (loss, min(EXCESS_MAX + 1, end / results.allowance(task)))
             for loss in results.losses(task, arm)
@@ -136,13 +137,14 @@ def _curves(axes: Axes, results: Results, task: str, *, first: bool) -> None:
 
 def _legend(figure: Figure, results: Results, level: float) -> None:
     known = {arm for task in results.tasks() for arm in results.arms(task)}
-    shown = [style for arm, style in CURVES.items() if arm in known]
-    for place, (name, colour, thick, kind) in enumerate(shown):
-        left = 0.04 + place * 0.158
-        figure.add_artist(
-            mpl.lines.Line2D([left, left + 0.02], [level, level], color=colour, lw=min(thick, 4), ls=kind)
-        )
-        figure.text(left + 0.024, level, name, fontsize=9, color=SOFT, va="center")
+    left = 0.04
+    for arm, (colour, thick, kind) in CURVES.items():
+        if arm not in known:
+            continue
+        line = Line2D([left, left + 0.02], [level, level], color=colour, lw=min(thick, 4), ls=kind)
+        figure.add_artist(line)
+        words = figure.text(left + 0.024, level, arm.name, fontsize=9, color=SOFT, va="center")
+        left = float(words.get_window_extent().x1 / figure.bbox.width) + 0.02
 
 
 def _dots(
