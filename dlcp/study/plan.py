@@ -60,9 +60,9 @@ _CHANCE = (
 _CHOICE = (
     Arm("least", "zero"),
     Arm("least", "residual", 0.9),
+    Arm("transport", "residual", 0.9, pressure=2.0),
     Arm("transport", "residual", 0.9, critical_share=0.0),
     Arm("transport", "residual", 0.9, critical_share=0.3),
-    Arm("transport", "residual", 0.9, pressure=2.0),
     Arm("transport", "zero", pressure=2.0),
     Arm("least", "residual", 0.5),
     Arm("least", "residual", 1.0),
@@ -80,7 +80,7 @@ _OTHERWISE = tuple(
 )
 
 
-ORDER = (*ARMS[: len(ARMS) - len(_CHOICE) + 2], *_OTHERWISE, *ARMS[len(ARMS) - len(_CHOICE) + 2 :])
+ORDER = (BASELINE, *CANDIDATES, *_CHANCE, *_CHOICE[:3], *_OTHERWISE, *_CHOICE[3:])
 """All arms, in the order in which they are run."""
 
 
