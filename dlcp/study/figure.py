@@ -91,7 +91,7 @@ def _figure(results: Results) -> Figure:
         axes = figure.add_axes((left + place * (width + gap), 1 - 4.75 / height, width, 3.1 / height))
         _curves(axes, results, task, first=place == 0)
     _legend(figure, results, 1 - 5.35 / height)
-    label = 0.17
+    label = 0.185
     wide = (0.975 - label - 0.03 * (len(tasks) - 1)) / len(tasks)
     for place, task in enumerate(tasks):
         axes = figure.add_axes(

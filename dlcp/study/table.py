@@ -50,6 +50,7 @@ LEGEND = (
     "Tolerance, at the loss-free run's learning rate / at the best of those tried: the largest share of gradient",
     "blocks lost at which training ends no worse than the loss-free run would that ends one round in twenty earlier.",
     "Where there is one figure, other rates were not tried.",
+    "Of the transport it is the budget; where losses are bursty or uneven, less than it is given up (tolerance.json).",
 )
 
 
