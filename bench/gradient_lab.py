@@ -207,4 +207,4 @@ def _account(state: Any) -> GivenUp | None:
     report = state.report()
     total, residual = report["total"], report["residual"]
     # The other half are the sums on their way back.
-    return GivenUp(total["value_bytes"] // 2, total["abandoned_bytes"], residual["nbytes"])
+    return GivenUp(total["contributed_bytes"], total["abandoned_bytes"], residual["nbytes"])

@@ -265,7 +265,8 @@ class Host:
         timeout_s: float | None,
         keep: object,
         wait_follows: bool = False,
-        loss: tuple[float, float | None, float | None, bool, list[npt.NDArray[np.uint8] | None] | None] | None = None,
+        loss: tuple[float, float | None, float | None, bool, list[npt.NDArray[np.uint8] | None] | None]
+        | None = None,
     ) -> Collective: ...
     def start_message(
         self,

@@ -31,8 +31,8 @@ from dlcp.errors import ClosedError, DlcpError, ForkError, PeerTimeoutError
 from dlcp.transport import Endpoint
 
 TALK_VERSION = 1
-# The talk may go over the endpoint of a job, whose tags belong to its groups (native/collective/tag.hpp): these are of the
-# kind "single message", with bits set that no user's tag of 32 bits sets.
+# The talk may go over the endpoint of a job, whose tags belong to its groups (native/collective/tag.hpp): these are of
+# the kind "single message", with bits set that no user's tag of 32 bits sets.
 _OWN_TAGS = 1 << 48 | 1 << 47
 REQUEST_TAG = _OWN_TAGS | 1
 JSON_BYTES_MAX = 1 << 20

@@ -189,7 +189,7 @@ class _Trainee:
         report = self.state.report()
         total, residual = report["total"], report["residual"]
         return Gradients(
-            sent_bytes=total["value_bytes"] // 2,  # the other half are sums on their way back
+            sent_bytes=total["contributed_bytes"],
             abandoned_bytes=total["abandoned_bytes"],
             residual_bytes=residual["nbytes"],
             written_off_bytes=residual["total"]["nbytes"],

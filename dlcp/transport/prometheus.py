@@ -198,7 +198,8 @@ def _render_endpoint(text: _Text, endpoint: Mapping[str, Any]) -> None:
 
 
 _GRADIENT_BYTES = (
-    ("value_bytes", "Gradients sent."),
+    ("value_bytes", "Gradients sent, contributions and sums."),
+    ("contributed_bytes", "Gradients sent to be added: what could be lost at all."),
     ("header_bytes", "Headers and tags of the packets that carried gradients."),
     ("retransmitted_bytes", "Gradients sent again."),
     ("received_bytes", "Gradients received."),

@@ -85,9 +85,11 @@ def test_what_an_outcome_says_is_entered() -> None:
         critical_bytes=40,
         budget_bytes=50,
         block_bytes=BLOCK_BYTES,
+        contributed_bytes=2 * BLOCK_BYTES,
     )
     assert ledger.end_step().total == Traffic(
         value_bytes=3 * BLOCK_BYTES + 1,
+        contributed_bytes=2 * BLOCK_BYTES,
         # Four packets, and one again.
         header_bytes=5 * PACKET_OVERHEAD_BYTES,
         retransmitted_bytes=BLOCK_BYTES,
@@ -170,6 +172,7 @@ def test_metrics_have_the_account_as_long_as_it_lives() -> None:
             "dlcp_gradient_steps_total": "1",
             "dlcp_gradient_steps_skipped_total": "0",
             "dlcp_gradient_value_bytes_total": "1000",
+            "dlcp_gradient_contributed_bytes_total": "1000",
             "dlcp_gradient_header_bytes_total": str(PACKET_OVERHEAD_BYTES),
             "dlcp_gradient_retransmitted_bytes_total": "0",
             "dlcp_gradient_received_bytes_total": "0",

@@ -22,7 +22,7 @@ def model() -> nn.Sequential:
 
 def test_a_buffer_has_the_class_of_its_first_layer() -> None:
     each = model()
-    state = GradientState(each)
+    state = GradientState(each, layer_classes=True)
     each(torch.randn(2, 64))
     front = Layout.of([("0.weight", 4096), ("0.bias", 64)])
     back = Layout.of([("6.weight", 4096), ("5.weight", 4096)])
@@ -30,7 +30,7 @@ def test_a_buffer_has_the_class_of_its_first_layer() -> None:
     classes = [state.facts.of(layout).traffic_class for layout in (front, back, both)]
     assert classes == [6, 1, 6]
     assert state.facts.of(Layout.of([("call 0", 10)])).traffic_class is None
-    assert GradientState(model(), layer_classes=False).facts.of(front).traffic_class is None
+    assert GradientState(model()).facts.of(front).traffic_class is None
 
 
 def test_the_budget_of_a_buffer_is_that_of_its_parameters_by_size() -> None:

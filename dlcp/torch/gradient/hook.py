@@ -43,6 +43,7 @@ def layout_of(state: GradientState, bucket: GradBucket) -> Layout:
     segments = [
         Segment(state.names.of(parameter), 0, (gradient.data_ptr() - start) // itemsize, gradient.numel())
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+        if gradient.numel()  # an empty one has no address
     ]
     return Layout(tuple(sorted(segments, key=lambda segment: segment.begin)), buffer.numel())
 

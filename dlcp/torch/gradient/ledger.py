@@ -28,7 +28,9 @@ class Traffic:
     """What one buffer, one step, or all steps cost and lost."""
 
     value_bytes: int = 0
-    """Gradients sent, each once."""
+    """Gradients sent, each once: contributions, and sums on their way back."""
+    contributed_bytes: int = 0
+    """Of value_bytes, contributions: what could be lost at all, and what ratios are of."""
     header_bytes: int = 0
     """Of the packets that carried them, repairs included: dlcp's headers and tags, without UDP's and IP's. Worked out
     from sizes; there are no indices to count."""
@@ -36,11 +38,11 @@ class Traffic:
     """Sent again."""
     received_bytes: int = 0
     critical_bytes: int = 0
-    """Of value_bytes, what could not be given up."""
+    """Of contributed_bytes, what could not be given up."""
     budget_bytes: int = 0
-    """Of value_bytes, what might have been given up."""
+    """Of contributed_bytes, what might have been given up."""
     abandoned_bytes: int = 0
-    """Of value_bytes, what was given up; up to budget_bytes but for messages that a deadline ended."""
+    """Of contributed_bytes, what was given up; up to budget_bytes but for messages that a deadline ended."""
     missing_bytes: int = 0
     """What others gave up of what this rank was to add."""
 
@@ -101,17 +103,26 @@ class Ledger:
     # --- entries --------------------------------------------------------------------------------------------
 
     def enter(
-        self, buffer: str, outcome: Outcome, *, critical_bytes: int, budget_bytes: int, block_bytes: int
+        self,
+        buffer: str,
+        outcome: Outcome,
+        *,
+        critical_bytes: int,
+        budget_bytes: int,
+        block_bytes: int,
+        contributed_bytes: int | None = None,
     ) -> None:
         """A buffer of the step under way is over; one of a name that was there already adds up with it.
 
-        `block_bytes`: of messages to the others, the least if they differ.
+        `block_bytes`: of messages to the others, the least if they differ. `contributed_bytes`: None: all that was
+        sent.
         """
         packets = sum(
             -(-nbytes // max(1, block_bytes)) for nbytes in (outcome.sent_bytes, outcome.retransmitted_bytes)
         )
         entry = Traffic(
             value_bytes=outcome.sent_bytes,
+            contributed_bytes=outcome.sent_bytes if contributed_bytes is None else contributed_bytes,
             header_bytes=packets * PACKET_OVERHEAD_BYTES,
             retransmitted_bytes=outcome.retransmitted_bytes,
             received_bytes=outcome.received_bytes,
@@ -155,8 +166,8 @@ class Ledger:
         """All of it, JSON-able.
 
         `steps`: how many ended, `skipped`: of these. `total`: Traffic over all steps, and the ratios of it:
-        `abandoned_ratio` of value bytes, `budget_ratio` likewise. `last`: the last step, with its buffers; None: none
-        ended. `residual`: that step's; None: nothing is kept.
+        `abandoned_ratio` of contributed bytes, `budget_ratio` likewise. `last`: the last step, with its buffers; None:
+        none ended. `residual`: that step's; None: nothing is kept.
         """
         with self._lock:
             return self._snapshot() | {"last": self._history[-1].describe() if self._history else None}
@@ -168,7 +179,7 @@ class Ledger:
 
     def _snapshot(self) -> dict[str, Any]:
         residual = self._history[-1].residual if self._history else None
-        values = max(1, self._total.value_bytes)
+        values = max(1, self._total.contributed_bytes)
         return {
             "steps": self._step.step,
             "skipped": self._skipped,
@@ -181,7 +192,7 @@ class Ledger:
         }
 
     def _line(self, ended: StepLedger) -> str:
-        values = self._total.value_bytes - self._logged.value_bytes
+        values = self._total.contributed_bytes - self._logged.contributed_bytes
         gone = self._total.abandoned_bytes - self._logged.abandoned_bytes
         allowed = self._total.budget_bytes - self._logged.budget_bytes
         again = self._total.retransmitted_bytes - self._logged.retransmitted_bytes

@@ -182,9 +182,11 @@ class GradientState:
         return self.ledger.report()
 
     def reset(self, names: Iterable[str] | None = None) -> None:
-        """Writes off what is kept of these parameters; None: of all. As after loading other weights."""
-        if self.residual is not None:
-            self.residual.reset(names)
+        """Writes off what is kept of these parameters; None: of all. As after loading other weights. Ends the step."""
+        with self._entering:
+            self._end(None)
+            if self.residual is not None:
+                self.residual.reset(names)
 
     def verify_replicas(self) -> None:
         """Compares the step's results over the ranks of their groups, which all call it. Blocks.
@@ -275,6 +277,7 @@ class GradientState:
             critical_bytes=flight.critical_bytes,
             budget_bytes=int(flight.given_ratio * flight.sent_bytes),
             block_bytes=flight.block_bytes,
+            contributed_bytes=flight.sent_bytes,
         )
 
     def note_digest(self, group: ProcessGroup, flight: Flight, digest: bytes) -> None:
