@@ -633,8 +633,19 @@ class ProcessGroup(dist.ProcessGroup):
 
     # --- helpers --------------------------------------------------------------------------------------------
 
-    def _start(self, collective: str, opts: Any, keep: Any, *operands: Any, **more: Any) -> Operation:
-        """Starts an operation of the communicator as torch's options and the group's say. `keep`: its memory."""
+    def _start(
+        self,
+        collective: str,
+        opts: Any,
+        keep: Any,
+        *operands: Any,
+        on: Communicator | None = None,
+        **more: Any,
+    ) -> Operation:
+        """Starts an operation of the communicator as torch's options and the group's say. `keep`: its memory.
+
+        `on`: another communicator of the same ranks; None: the group's own, or the callbacks'.
+        """
         if opts is not None:
             timeout = opts.timeout
             # torch leaves -1 ms where no time was given.
@@ -646,8 +657,8 @@ class ProcessGroup(dist.ProcessGroup):
             more.update(self._how)
         if self._algorithms and (algorithm := self._algorithms.get(collective)):
             more["algorithm"] = algorithm
-        communicator = self.communicator
-        if tickets.current is not None and collective not in _MESSAGES:
+        communicator = on or self.communicator
+        if communicator is self.communicator and tickets.current is not None and collective not in _MESSAGES:
             communicator = self._communicator_of_callbacks()
         try:
             operation: Operation = getattr(communicator, collective)(*operands, keep=keep, **more)
@@ -655,7 +666,7 @@ class ProcessGroup(dist.ProcessGroup):
             raise for_torch(error) from None
         return operation
 
-    def _detail(self, tensor: Tensor) -> dict[str, str]:
+    def _detail(self, tensor: Tensor) -> dict[str, Any]:
         """What ranks compare of a reduction besides type and size: its shape, with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
         return {"agree": self._agree(tensor)} if self._compares_shapes else {}
 

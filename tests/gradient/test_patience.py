@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from dlcp.torch.gradient.patience import PATIENCE_FACTOR, SLACK_S, STEPS, Key, Patience
+from dlcp.transport.communicator import DataType, Reduction, Span
 
 
 class Ranks:
@@ -22,15 +22,19 @@ class Ranks:
     def size(self) -> int:
         return self._size
 
-    def allreduce(self, tensors: list[torch.Tensor], options: Any) -> Any:
-        assert options.reduceOp == dist.ReduceOp(dist.ReduceOp.MIN)
-        self.calls += 1
-        for tensor in tensors:
-            tensor.copy_(torch.minimum(tensor, torch.tensor(self.others[: tensor.numel()])))
+    def _communicator_beside(self, name: str) -> Any:
+        assert name == "patience"
         return self
 
-    def wait(self) -> bool:
-        return True
+    def all_reduce(self, memory: Span, dtype: DataType, op: Reduction, *, keep: torch.Tensor) -> Any:
+        assert (dtype, op) == (DataType.f32, Reduction.MIN)
+        assert memory == (keep.data_ptr(), keep.nbytes)
+        self.calls += 1
+        keep.copy_(torch.minimum(keep, torch.tensor(self.others[: keep.numel()])))
+        return self
+
+    def wait(self) -> None:
+        pass
 
 
 def key(index: int) -> Key:
@@ -41,51 +45,50 @@ def steps(patience: Patience, group: Any, took: list[list[float]]) -> None:
     for each in took:
         patience.begin_step(group)
         for index, fastest_s in enumerate(each):
-            patience.note(key(index), fastest_s)
+            patience.note(group, key(index), fastest_s)
     patience.begin_step(group)
 
 
 def test_a_step_counts_from_the_step_after_the_next() -> None:
     patience, group = Patience("auto"), Ranks(4, [0.01, 0.02])
     steps(patience, group, [[0.05, 0.05]])
-    assert patience.of(key(0)) is None
+    assert patience.of(group, key(0)) is None
     steps(patience, group, [])
-    assert patience.of(key(0)) == pytest.approx(0.01 * PATIENCE_FACTOR + SLACK_S)
-    assert patience.of(key(1)) == pytest.approx(0.02 * PATIENCE_FACTOR + SLACK_S)
-    assert patience.of(key(2)) is None
+    assert patience.of(group, key(0)) == pytest.approx(0.01 * PATIENCE_FACTOR + SLACK_S)
+    assert patience.of(group, key(1)) == pytest.approx(0.02 * PATIENCE_FACTOR + SLACK_S)
+    assert patience.of(group, key(2)) is None
 
 
 def test_the_median_of_late_steps_counts() -> None:
-    patience = Patience("auto")
-    steps(patience, Ranks(3, [9.0]), [[5.0]] * STEPS + [[1.0]] * (STEPS + 1))
-    assert patience.of(key(0)) == pytest.approx(1.0 * PATIENCE_FACTOR + SLACK_S)
-    steps(patience, Ranks(3, [9.0]), [[7.0]])
-    assert patience.of(key(0)) == pytest.approx(1.0 * PATIENCE_FACTOR + SLACK_S)
+    patience, group = Patience("auto"), Ranks(3, [9.0])
+    steps(patience, group, [[5.0]] * STEPS + [[1.0]] * (STEPS + 1))
+    assert patience.of(group, key(0)) == pytest.approx(1.0 * PATIENCE_FACTOR + SLACK_S)
+    steps(patience, group, [[7.0]])
+    assert patience.of(group, key(0)) == pytest.approx(1.0 * PATIENCE_FACTOR + SLACK_S)
 
 
 def test_other_buckets_begin_anew() -> None:
-    patience = Patience("auto")
-    steps(patience, Ranks(3, [9.0] * 3), [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0, 1.0]])
-    steps(patience, Ranks(3, [9.0] * 3), [[2.0, 2.0, 2.0]])
-    assert patience.of(key(2)) == pytest.approx(1.0 * PATIENCE_FACTOR + SLACK_S)
+    patience, group = Patience("auto"), Ranks(3, [9.0] * 3)
+    steps(patience, group, [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0, 1.0]])
+    steps(patience, group, [[2.0, 2.0, 2.0]])
+    assert patience.of(group, key(2)) == pytest.approx(1.0 * PATIENCE_FACTOR + SLACK_S)
 
 
 def test_the_order_of_buffers_does_not_matter() -> None:
-    patience = Patience("auto")
-    group = Ranks(3, [0.5, 9.0])
+    patience, group = Patience("auto"), Ranks(3, [0.5, 9.0])
     for _ in range(3):
         patience.begin_step(group)
-        patience.note(key(1), 2.0)
-        patience.note(key(0), 1.0)
-    assert patience.of(key(0)) == pytest.approx(0.5 * PATIENCE_FACTOR + SLACK_S)
-    assert patience.of(key(1)) == pytest.approx(2.0 * PATIENCE_FACTOR + SLACK_S)
+        patience.note(group, key(1), 2.0)
+        patience.note(group, key(0), 1.0)
+    assert patience.of(group, key(0)) == pytest.approx(0.5 * PATIENCE_FACTOR + SLACK_S)
+    assert patience.of(group, key(1)) == pytest.approx(2.0 * PATIENCE_FACTOR + SLACK_S)
 
 
 def test_a_buffer_without_messages_says_nothing() -> None:
-    patience = Patience("auto")
-    steps(patience, Ranks(3, [float("inf"), 1.0]), [[0.0, 2.0]] * 3)
-    assert patience.of(key(0)) is None
-    assert patience.of(key(1)) is not None
+    patience, group = Patience("auto"), Ranks(3, [float("inf"), 1.0])
+    steps(patience, group, [[0.0, 2.0]] * 3)
+    assert patience.of(group, key(0)) is None
+    assert patience.of(group, key(1)) is not None
 
 
 @pytest.mark.parametrize(("rule", "size"), [("auto", 2), (0.5, 4), (None, 4)])
@@ -93,4 +96,17 @@ def test_asks_nobody_where_there_is_nothing_to_learn(rule: Any, size: int) -> No
     patience, group = Patience(rule), Ranks(size, [1.0])
     steps(patience, group, [[1.0]] * 3)
     assert group.calls == 0
-    assert patience.of(key(0)) == (None if rule == "auto" else rule)
+    assert patience.of(group, key(0)) == (None if rule == "auto" else rule)
+
+
+def test_groups_have_each_their_own_account() -> None:
+    patience, all_ranks, some = Patience("auto"), Ranks(4, [1.0, 9.0]), Ranks(3, [5.0])
+    for _ in range(3):
+        patience.begin_step(all_ranks)
+        patience.begin_step(some)
+        patience.note(all_ranks, key(0), 2.0)
+        patience.note(all_ranks, key(1), 2.0)
+        patience.note(some, key(0), 6.0)
+    assert patience.of(all_ranks, key(0)) == pytest.approx(1.0 * PATIENCE_FACTOR + SLACK_S)
+    assert patience.of(some, key(0)) == pytest.approx(5.0 * PATIENCE_FACTOR + SLACK_S)
+    assert patience.of(some, key(1)) is None

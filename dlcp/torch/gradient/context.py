@@ -81,8 +81,9 @@ class MarkedCalls:
         average, factor = how
         exchange, flights = self.state.exchange(group), []
         for tensor in tensors:
+            # The caller's tensor holds its old values until it holds the final ones.
             flight = exchange.start_all_reduce(
-                _flat(tensor),
+                _flat(tensor).clone(),
                 self._layout_of(tensor),
                 average=average,
                 factor=factor,

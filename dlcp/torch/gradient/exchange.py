@@ -25,7 +25,7 @@ from dlcp.torch.gradient.replicas import digest
 from dlcp.torch.process_group import ProcessGroup
 from dlcp.torch.tensors import DATA_TYPES, readable, span
 from dlcp.transport.bounded import CRITICAL, LossRules, Outcome
-from dlcp.transport.communicator import Reduction
+from dlcp.transport.communicator import Communicator, Reduction
 
 if TYPE_CHECKING:
     from dlcp.torch.futures import CollectiveFuture
@@ -45,12 +45,15 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 class GradientExchange:
     """The gradients of one state over one group. Made by GradientState.exchange."""
 
-    def __init__(self, group: dist.ProcessGroup, state: GradientState) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, state: GradientState, communicator: Communicator | None = None
+    ) -> None:
         if not isinstance(group, ProcessGroup):
             raise TypeError(f"the group's backend is {group.name()}; accepted for gradients: dlcp")
         self.group = group
         self._state = state
-        self._communicator = group.communicator
+        self.communicator = communicator or group.communicator
+        """Whose numbers its collectives take."""
 
     # --- what callers start ---------------------------------------------------------------------------------
 
@@ -106,7 +109,7 @@ class GradientExchange:
         self._check(buffer, layout)
         itemsize = buffer.element_size()
         parts = [
-            (begin // itemsize, end // itemsize) for begin, end in self._communicator.parts(buffer.nbytes)
+            (begin // itemsize, end // itemsize) for begin, end in self.communicator.parts(buffer.nbytes)
         ]
         return self._start(
             "bounded_all_reduce",
@@ -193,7 +196,7 @@ class GradientExchange:
     ) -> Flight:
         state = self._state
         # Ends the step before, if this is the first buffer of a new one.
-        step = state.enter((id(self.group), collective, layout), last_of_step, self.group)
+        step = state.enter((id(self.communicator), collective, layout), last_of_step, self.group)
         flight = None
         try:
             flight, importance = self._prepare(
@@ -221,13 +224,16 @@ class GradientExchange:
                     importance,
                     state.options.fill == "rescale",
                     state.options.deadline_s,
-                    state.patience.of(layout.place),
+                    state.patience.of(self.group, layout.place),
                 ),
+                on=self.communicator,
                 **more,
             )
         except BaseException:
             state.cancel(step, flight)
             raise
+        finally:
+            step.end_start()
         return flight
 
     def _prepare(
@@ -255,7 +261,7 @@ class GradientExchange:
                 importance = state.marker.mark(buffer, layout, critical, parts, block_bytes, own)
             memory = readable(buffer, collective)
             flight = self._flight(layout, memory, buffer.device, output_numel, into)
-            flight.key = (id(self.group), collective, layout)
+            flight.key = (id(self.communicator), collective, layout)
             flight.step, flight.runs = step.number, runs
             # Under reduce_scatter the result is one part of the buffer.
             flight.origin = 0 if output_numel == buffer.numel() else parts[own][0]
@@ -278,7 +284,7 @@ class GradientExchange:
         output = pool.take(numel, memory.dtype, memory.device, pinned=not on_cpu)
         if into is None:
             into = output if on_cpu else pool.take(numel, memory.dtype, device)
-        flight = Flight(layout, memory, output, into, self._finish)
+        flight = Flight(self.group, layout, memory, output, into, self._finish)
         if into is not output:
             flight.back.add(into, output.view(into.shape), "gradients")
         return flight
@@ -307,7 +313,7 @@ class GradientExchange:
         """Of messages to each rank; of this rank's own part, of which only statistics are made, as to others."""
         own = self.group.rank()
         others = {
-            rank: self._communicator.block_bytes(rank) for rank in range(self.group.size()) if rank != own
+            rank: self.communicator.block_bytes(rank) for rank in range(self.group.size()) if rank != own
         }
         return [others.get(rank, max(others.values(), default=0)) for rank in range(self.group.size())]
 

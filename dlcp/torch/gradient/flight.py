@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,12 +22,16 @@ from dlcp.torch.work import CollectiveWork, Operation
 from dlcp.transport.bounded import Outcome
 from dlcp.transport.work import Work
 
+if TYPE_CHECKING:
+    from dlcp.torch.process_group import ProcessGroup
+
 
 class Flight:
     """What is known of a buffer from its start to its end."""
 
     def __init__(
         self,
+        group: ProcessGroup,
         layout: Layout,
         memory: torch.Tensor,
         output: torch.Tensor,
@@ -47,6 +52,8 @@ class Flight:
         """The way there."""
         self.operation: Operation | None = None
         """The collective; None: not started yet."""
+        self.group = group
+        """Over which it goes."""
         self.key: Hashable = None
         """Of the buffer, in its step."""
         self.step = 0

@@ -17,11 +17,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Literal
 
 import torch
-import torch.distributed as dist
+
+from dlcp.torch.tensors import span
+from dlcp.transport.communicator import DataType, Reduction
 
 if TYPE_CHECKING:
     from dlcp.torch.process_group import ProcessGroup
-    from dlcp.torch.work import CollectiveWork
+    from dlcp.transport.work import Work
 
 PatienceRule = float | Literal["auto"] | None
 """Seconds; "auto": by what the fastest messages of all ranks take; None: without end."""
@@ -46,35 +48,36 @@ class Patience:
 
     def __init__(self, rule: PatienceRule) -> None:
         self.rule = rule
-        self._took: dict[Key, float] = {}
-        self._usual: dict[Key, deque[float]] = {}
-        self._under_way: tuple[CollectiveWork, torch.Tensor, list[Key]] | None = None
+        self._groups: dict[ProcessGroup, _Account] = {}
 
-    def of(self, key: Key) -> float | None:
-        """Patience for a buffer, seconds from its start; None: without end."""
+    def of(self, group: ProcessGroup, key: Key) -> float | None:
+        """Patience for a buffer of a group, seconds from its start; None: without end."""
         if self.rule != "auto":
             return self.rule
-        usual = self._usual.get(key)
+        account = self._groups.get(group)
+        usual = None if account is None else account.usual.get(key)
         return statistics.median(usual) * PATIENCE_FACTOR + SLACK_S if usual else None
 
-    def note(self, key: Key, fastest_s: float) -> None:
+    def note(self, group: ProcessGroup, key: Key, fastest_s: float) -> None:
         """The fastest message of a buffer of this step took so long; 0: there was none."""
-        self._took[key] = fastest_s
+        if group in self._groups:
+            self._groups[group].took[key] = fastest_s
 
     def begin_step(self, group: ProcessGroup) -> None:
-        """Tells the others of the step that has ended, and hears of the one before it.
+        """Tells the group's others of the step that has ended, and hears of the one before it.
 
-        All ranks of the group call it before the first buffer of a step. Blocks only if a collective that was started a
-        step ago is still under way.
+        All ranks of the group call it before its first buffer of a step. Blocks the first time for the store, and if a
+        collective that was started a step ago is still under way. Raises the collective's errors.
         """
         if self.rule != "auto" or group.size() < LEAST_RANKS:
             return
-        if self._under_way is not None:
-            work, shared, keys = self._under_way
-            self._under_way = None
+        account = self._groups.setdefault(group, _Account())
+        if account.under_way is not None:
+            work, shared, keys = account.under_way
+            account.under_way = None
             work.wait()
-            self._learn(keys, shared.tolist())
-        took, self._took = self._took, {}
+            account.learn(keys, shared.tolist())
+        took, account.took = account.took, {}
         if took:
             # Ranks may start their buffers in different orders.
             keys = sorted(took)
@@ -82,14 +85,23 @@ class Patience:
             shared = torch.tensor(
                 [took[key] if took[key] > 0 else math.inf for key in keys], dtype=torch.float32
             )
-            options = dist.AllreduceOptions()
-            options.reduceOp = dist.ReduceOp(dist.ReduceOp.MIN)
-            options.asyncOp = True
-            self._under_way = group.allreduce([shared], options), shared, keys
+            # By itself: what the ranks do meanwhile on the group's own may stand in another order.
+            communicator = group._communicator_beside("patience")
+            work = communicator.all_reduce(span(shared), DataType.f32, Reduction.MIN, keep=shared)
+            account.under_way = work, shared, keys
 
-    def _learn(self, keys: list[Key], least: list[float]) -> None:
+
+class _Account:
+    """What is known of one group's buffers."""
+
+    def __init__(self) -> None:
+        self.took: dict[Key, float] = {}
+        self.usual: dict[Key, deque[float]] = {}
+        self.under_way: tuple[Work, torch.Tensor, list[Key]] | None = None
+
+    def learn(self, keys: list[Key], least: list[float]) -> None:
         # Buckets that torch has cut anew since are forgotten.
-        self._usual = {key: self._usual.get(key) or deque(maxlen=STEPS) for key in keys}
+        self.usual = {key: self.usual.get(key) or deque(maxlen=STEPS) for key in keys}
         for key, each in zip(keys, least, strict=True):
             if each < math.inf:
-                self._usual[key].append(each)
+                self.usual[key].append(each)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.exchange import GradientExchange
     from dlcp.torch.gradient.flight import Flight
     from dlcp.torch.process_group import ProcessGroup
+    from dlcp.transport.communicator import Communicator
 
 VERSION = 1
 """Of state_dict()."""
@@ -102,7 +103,7 @@ class GradientState:
         self._order = ForwardOrder(self.names.model)
         self.facts = LayoutFacts(self.options, self.names, self._order)
         """What options and model say of a buffer."""
-        self._exchanges: dict[int, GradientExchange] = {}
+        self._exchanges: dict[tuple[int, int], GradientExchange] = {}
         self._budget = StepBudget(
             loss_cap=self.options.loss_cap, whole_step=self.options.budget_scope == "step"
         )
@@ -111,6 +112,7 @@ class GradientState:
         self._step: Step | None = None
         self._number = 0
         self._digests: dict[ProcessGroup, dict[Hashable, bytes]] = {}
+        self._drains: list[Callable[[], None]] = []
 
     # --- what users call ------------------------------------------------------------------------------------
 
@@ -119,13 +121,15 @@ class GradientState:
         """How many steps have ended."""
         return self._number
 
-    def end_step(self, applied: bool = True) -> None:
+    def end_step(self, applied: bool | None = None) -> None:
         """Says that the step is over, and whether the optimizer used its gradients. None under way: nothing.
 
         Needed where nothing else says it: a loop that skips optimizer steps without a scaler, or makes other calls each
-        step. If not `applied`, residuals are again what they were before the step. Blocks for buffers that nobody has
-        waited for; with verify=True a collective, which raises ReplicaError.
+        step. If not `applied`, residuals are again what they were before the step; None: as the scaler says, and
+        without one they were used. Blocks for buffers that nobody has waited for, and for a LayerwiseOptimizer's
+        updates; with verify=True a collective, which raises ReplicaError.
         """
+        self._drain()
         with self._entering:
             if self._step is None:
                 return
@@ -136,15 +140,25 @@ class GradientState:
     def follow(self, optimizer: torch.optim.Optimizer) -> Any:
         """Ends a step whenever the optimizer has made one. Returns a handle, whose remove() undoes it.
 
-        For loops whose steps nothing else tells apart. A step that a scaler skips is recognised by the scaler.
+        For loops whose steps nothing else tells apart. A step that a scaler skips is recognised by the scaler. A
+        LayerwiseOptimizer needs none, and would wait for all its gradients each time.
         """
-        return optimizer.register_step_post_hook(lambda *_: self.end_step())
+        return optimizer.register_step_post_hook(lambda *_: self.end_step(applied=True))
+
+    def drain_with(self, synchronize: Callable[[], None]) -> Callable[[], None]:
+        """Has `synchronize` called before a step is ended from outside, so that nothing of it is still to be started.
+
+        For who starts buffers of a step after the optimizer's. Returns what undoes it.
+        """
+        self._drains.append(synchronize)
+        return lambda: self._drains.remove(synchronize)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step needs of this rank: each rank saves its own. Ends the step, as end_step().
 
         To be called between steps: after the optimizer's, and the scaler's update.
         """
+        self._drain()
         with self._entering:
             self._end(None)
             return {
@@ -166,16 +180,20 @@ class GradientState:
             raise ValueError(
                 f"version of the gradients' state is {state.get('version')}; accepted: {VERSION}"
             )
+        marker, phase = Marker(self.options), Phase(self.options.phase)
+        marker.load_state_dict(state["marker"])
+        phase.load_state_dict(state["phase"])
+        residual = None
+        if self.residual is not None:
+            residual = ResidualMemory(self.options.residual)
+            if state["residual"] is not None:
+                residual.load_state_dict(state["residual"])
+        number = int(state["step"])
+        # All of it is right: now it counts.
+        self._drain()
         with self._entering:
             self._end(False)
-            if self.residual is not None:
-                if state["residual"] is None:
-                    self.residual.reset()
-                else:
-                    self.residual.load_state_dict(state["residual"])
-            self.marker.load_state_dict(state["marker"])
-            self.phase.load_state_dict(state["phase"])
-            self._number = int(state["step"])
+            self.marker, self.phase, self.residual, self._number = marker, phase, residual, number
 
     def report(self) -> dict[str, Any]:
         """What was sent, lost and kept, in steps that have ended, as plain numbers: see Ledger.report."""
@@ -183,6 +201,7 @@ class GradientState:
 
     def reset(self, names: Iterable[str] | None = None) -> None:
         """Writes off what is kept of these parameters; None: of all. As after loading other weights. Ends the step."""
+        self._drain()
         with self._entering:
             self._end(None)
             if self.residual is not None:
@@ -203,21 +222,30 @@ class GradientState:
 
     # --- what exchanges call --------------------------------------------------------------------------------
 
-    def exchange(self, group: dist.ProcessGroup | None = None) -> GradientExchange:
-        """The state's gradients over a group; None: over its own. Raises TypeError: a group of another backend."""
+    def exchange(
+        self, group: dist.ProcessGroup | None = None, communicator: Communicator | None = None
+    ) -> GradientExchange:
+        """The state's gradients over a group; None: over its own. Raises TypeError: a group of another backend.
+
+        `communicator`: of the group's ranks, for who numbers collectives himself; None: the group's own.
+        """
         from dlcp.torch.gradient.exchange import GradientExchange
 
         group = group or self._group or dist.group.WORLD
         if group is None:
             raise ValueError("there is no process group; accepted: after init_process_group")
-        found = self._exchanges.get(id(group))
+        key = (id(group), id(communicator))
+        found = self._exchanges.get(key)
         if found is None:
-            found = self._exchanges[id(group)] = GradientExchange(group, self)
+            found = self._exchanges[key] = GradientExchange(group, self, communicator)
             found.group.communicator.job.metrics.include("gradients", self.ledger)
         return found
 
     def enter(self, key: Hashable, last_of_step: bool | None, group: ProcessGroup) -> Step:
-        """The step that a buffer belongs to: a new one if the last is full, or has seen it."""
+        """The step that a buffer belongs to: a new one if the last is full, or has seen it.
+
+        Step.end_start() is to follow, when the buffer's collective has been started or could not be.
+        """
         with self._entering:
             step = self._step
             if step is not None and (step.full or key in step.keys):
@@ -228,6 +256,8 @@ class GradientState:
                 step = None
             if step is None:
                 step = self._begin()
+            if group not in step.groups:
+                step.groups.add(group)
                 self.patience.begin_step(group)
             if len(step.keys) >= BUFFERS_MAX:
                 raise RuntimeError(
@@ -237,6 +267,7 @@ class GradientState:
             step.keys.add(key)
             step.full = bool(last_of_step)
             step.has_last |= last_of_step is not None
+            step.begin_start()
             return step
 
     def next_name(self, numel: int) -> str:
@@ -270,7 +301,7 @@ class GradientState:
         if self.residual is not None and lost is not None:
             self.residual.keep(flight.memory, flight.layout, lost)
         self._budget.settle(flight, outcome.abandoned_bytes)
-        self.patience.note(flight.layout.place, outcome.lossy_fastest_s)
+        self.patience.note(flight.group, flight.layout.place, outcome.lossy_fastest_s)
         self.ledger.enter(
             flight.name,
             outcome,
@@ -321,6 +352,10 @@ class GradientState:
             self._budget.end_step()
             self.buffers.recycle()
             self._digests.clear()
+
+    def _drain(self) -> None:
+        for synchronize in list(self._drains):
+            synchronize()
 
     def _loss_scale(self) -> float:
         return 1.0 if self._scaler is None else float(self._scaler.get_scale())

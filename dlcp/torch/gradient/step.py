@@ -9,6 +9,7 @@ already. It ends when something after it begins, or is said to: by then the opti
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from dlcp.errors import DlcpError
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.flight import Flight
+    from dlcp.torch.process_group import ProcessGroup
 
 
 @dataclass(slots=True)
@@ -37,6 +39,23 @@ class Step:
     """Whether a buffer says when it is the step's last; if it begins anew without that, it broke off."""
     failed: bool = False
     """Whether a buffer could not be started."""
+    groups: set[ProcessGroup] = field(default_factory=set)
+    """Whose buffers it has had."""
+    starting: int = 0
+    """Buffers that belong to it and are not started yet, by whatever thread."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    """Guards `starting`."""
+
+    def begin_start(self) -> None:
+        """A buffer of it is about to be started."""
+        with self.changed:
+            self.starting += 1
+
+    def end_start(self) -> None:
+        """It was started, or could not be."""
+        with self.changed:
+            self.starting -= 1
+            self.changed.notify_all()
 
     def gradient_norm(self) -> float | None:
         """L2 norm of the step's results, unscaled; of shards: of this rank's. None: nobody has asked for it."""
@@ -48,8 +67,10 @@ class Step:
 
         Errors are not raised: who waits for the buffer's own work or future gets them.
         """
+        with self.changed:
+            self.changed.wait_for(lambda: self.starting == 0)
         ended_well = not self.failed
-        for flight in self.flights:
+        for flight in list(self.flights):
             try:
                 flight.wait()
             except (DlcpError, ValueError, TypeError, RuntimeError):

@@ -75,7 +75,7 @@ class BoundedCarrier:
     """Gradients may lose something, within the state's budget. `layouts`: of the layers, with the state's names."""
 
     def __init__(self, state: GradientState, exchange: GradientExchange, layouts: Sequence[Layout]) -> None:
-        self.communicator: Communicator = exchange.group.communicator
+        self.communicator = exchange.communicator
         """Whose numbers the slices take."""
         self._state = state
         self._exchange = exchange

@@ -108,6 +108,8 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         self._due: dict[Bucket, Settings] = {}
         self._sends = True
         self._used: tuple[torch.Tensor, Work] | None = None
+        # Who ends the state's step waits for what is still to leave of it.
+        self._undrain = gradients.drain_with(self.synchronize) if gradients is not None else _nothing
         if broadcast:
             spread(model, group)
         self._listeners = Listeners(
@@ -143,7 +145,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
         Between backward() and step() it waits for all gradients, and throws them away.
         """
-        if any(bucket.state is State.SENT for bucket in self.buckets):
+        if any(bucket.state in (State.SENT, State.DELIVERED) for bucket in self.buckets):
             self._deliver_all()
             if self._gradients is not None:
                 self._gradients.end_step(applied=False)
@@ -191,6 +193,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         """Ends it: waits for all that is under way and lets go of the model. The optimizer inside is whole then."""
         self.synchronize()
         self._listeners.remove()
+        self._undrain()
 
     # --- what torch asks of an optimizer ----------------------------------------------------------------------
 
@@ -296,7 +299,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         layouts = [
             Layout.of((state.names.of(one), one.numel()) for one in bucket.parameters) for bucket in in_order
         ]
-        return BoundedCarrier(state, state.exchange(self._group), layouts)
+        return BoundedCarrier(state, state.exchange(self._group, self._communicator), layouts)
 
     # --- forward: updates are made ----------------------------------------------------------------------------
 
@@ -387,3 +390,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
                 raise for_torch(error) from None
             self._used = None
             self._ready_sender().end_step()
+
+
+def _nothing() -> None:
+    pass
