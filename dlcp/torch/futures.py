@@ -93,6 +93,10 @@ class Failure:
     def __iter__(self) -> NoReturn:
         raise self.error
 
+    def __repr__(self) -> str:
+        # What DDP's reducer says of a communication hook's value that is no tensor.
+        return f"{type(self.error).__name__}: {self.error}"
+
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         # How C++ finds the tensors in a Python object: it pickles it.
         raise self.error

@@ -155,3 +155,8 @@ def test_collected_futures_that_failed_are_of_no_use() -> None:
         with pytest.raises(KeyError, match="gone"):
             use()
     assert isinstance(values[1], Failure)
+
+
+def test_a_failure_says_what_it_is() -> None:
+    # DDP's reducer shows a hook's value that is no tensor, and nothing else.
+    assert repr(Failure(RuntimeError("rank 1 is gone"))) == "RuntimeError: rank 1 is gone"
