@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class BoundedReduceScatter(ReduceScatter):
     def __init__(self, state: GradientState, module: FSDPModule) -> None:
         self._state = state
         self._module = module
-        self._layouts: dict[tuple[int, int], Layout | None] = {}
+        self._layouts: dict[Hashable, Layout | None] = {}
 
     def allocate(
         self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
@@ -101,9 +101,11 @@ class BoundedReduceScatter(ReduceScatter):
 
     def _layout(self, numel: int, ranks: int) -> Layout | None:
         """Where parameters lie in an input of so many elements; None: not all of them are in it."""
-        key = (numel, ranks)
+        # With the parameters: some may have been frozen, and others thawed, since.
+        parameters = tuple(self._parameters())
+        key = (numel, ranks, parameters)
         if key not in self._layouts:
-            layout = chunked(self._parameters(), ranks)
+            layout = chunked(parameters, ranks)
             if layout.numel != numel:
                 logger.warning(
                     "%s has gradients of %d elements, its parameters with padding %d: some have none, so this "
@@ -115,7 +117,7 @@ class BoundedReduceScatter(ReduceScatter):
             self._layouts[key] = layout if layout.numel == numel else None
         return self._layouts[key]
 
-    def _parameters(self) -> Iterable[tuple[str, Sequence[int], int]]:
+    def _parameters(self) -> Iterable[tuple[str, tuple[int, ...], int]]:
         """Names, whole sizes and sharded dimensions of what the module reduces, in FSDP's order."""
         for group in self._module._get_fsdp_state()._fsdp_param_groups:
             for parameter in group.fsdp_params:
