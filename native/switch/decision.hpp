@@ -1,0 +1,74 @@
+// What a switch does with one packet at one output queue: keep, mark, trim or drop; and which of equal paths it takes.
+//
+// Pure functions of headers, depths and a random word; P4 makes the same decision, golden vectors hold the two together.
+// Inline: a simulator asks at every hop.
+#pragma once
+
+#include <cstdint>
+
+#include "switch/policy.hpp"
+
+namespace dlcp::switching {
+
+struct PacketHeaders {
+    std::uint8_t traffic_class = 0;  // 0..7
+    std::uint8_t importance = 0;
+    bool ecn_capable = false;  // critical, or ordinary traffic that reacts to marks
+    bool trimmable = false;    // carries a payload that a switch may cut off
+    std::uint32_t bytes = 0;   // on the wire
+};
+
+struct Depths {
+    std::uint32_t queue_bytes = 0;        // waiting in this class's queue
+    std::uint32_t port_bytes = 0;         // waiting at this port
+    std::uint32_t shared_free_bytes = 0;  // of the switch's buffer; only with Policy::shared_bytes
+};
+
+enum class Action : std::uint8_t { keep, mark, trim, drop };
+
+inline std::size_t level_of(const PacketHeaders& packet) {
+    return packet.ecn_capable ? critical_level : packet.importance >> 5;
+}
+
+// Room for `bytes` more in the buffer?
+inline bool fits(const Policy& policy, const Depths& depths, std::uint32_t bytes) {
+    if (policy.shared_bytes != 0) {
+        const std::uint64_t free = depths.shared_free_bytes;
+        const std::uint64_t limit =
+            policy.shared_alpha_log2 >= 0 ? free << policy.shared_alpha_log2 : free >> -policy.shared_alpha_log2;
+        return bytes <= free && std::uint64_t{depths.queue_bytes} + bytes <= limit;
+    }
+    return std::uint64_t{depths.port_bytes} + bytes <= policy.port_bytes;
+}
+
+// `random`: 32 independent bits per packet.
+inline Action decide(const Policy& policy, const PacketHeaders& packet, const Depths& depths, std::uint32_t random) {
+    const Thresholds& at = policy.classes[packet.traffic_class].level[level_of(packet)];
+    const std::uint32_t depth = depths.queue_bytes;
+    if (depth > at.drop_above_bytes) return Action::drop;
+    if (packet.trimmable && (depth > at.trim_above_bytes || !fits(policy, depths, packet.bytes))) return Action::trim;
+    if (!fits(policy, depths, packet.bytes)) return Action::drop;
+    if (!packet.ecn_capable || depth <= at.mark_from_bytes) return Action::keep;
+    if (depth >= at.mark_full_bytes) return Action::mark;
+    const std::uint64_t ratio = std::uint64_t{at.mark_ratio} * (depth - at.mark_from_bytes) /
+                                (at.mark_full_bytes - at.mark_from_bytes);
+    return (random & 0xffff) < ratio ? Action::mark : Action::keep;
+}
+
+// One of `paths` equal ways from 32 bits that decide: a hash, a random word, a count.
+inline std::uint32_t pick(std::uint32_t word, std::uint32_t paths) {
+    return static_cast<std::uint32_t>(std::uint64_t{word} * paths >> 32);
+}
+
+// Spreads bits (the finaliser of MurmurHash3 by A. Appleby, public domain): hash of flow or path id with the switch's salt.
+inline std::uint32_t mix(std::uint32_t value, std::uint32_t salt) {
+    std::uint32_t h = value ^ salt * 0x9e3779b9U;
+    h ^= h >> 16;
+    h *= 0x85ebca6bU;
+    h ^= h >> 13;
+    h *= 0xc2b2ae35U;
+    h ^= h >> 16;
+    return h;
+}
+
+}  // namespace dlcp::switching
