@@ -38,7 +38,8 @@ struct Task {
     std::int64_t value = 0;
     std::uint32_t channel = none;
     std::int64_t priority = 0;
-    std::uint64_t channel_bytes = 0;   // what it takes of the channel's credit; returned when it is over at its host …
+    std::uint64_t channel_bytes =
+        0;  // what it takes of the channel's credit; returned when it is over at its host …
     std::uint32_t returned_by = none;  // … or, if set, when this task (of the same host) is
 };
 
