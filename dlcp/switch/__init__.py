@@ -1,4 +1,8 @@
-"""The switch half: settings to table entries, then pushing them to a target.
+"""The switch half: the policy that every switch of a fabric is told.
 
-Empty for now. It uses what `p4` compiles to and never `dlcp.transport`; `tests/test_layers.py` checks that.
+It uses what `p4` compiles to and never `dlcp.transport`; `tests/test_layers.py` checks that.
 """
+
+from dlcp.switch.policy import Policy, PolicyError, Port, Thresholds, TrafficClass
+
+__all__ = ["Policy", "PolicyError", "Port", "Thresholds", "TrafficClass"]
