@@ -29,9 +29,13 @@ struct Channel {
     std::uint32_t under_way = 0;  // tasks
     std::uint32_t heap = 0;       // where its slice of `heaps` starts; room for all its tasks
     std::uint32_t waiting = 0;    // tasks in it
+    std::uint32_t first = 0;      // `together`: members before this one are over; an index into `members`
+    std::uint32_t last = 0;       // where its slice of `members` ends
+    std::uint32_t beyond = none;  // the task that started beyond the credit and is not over
     std::uint32_t next = none;    // chain: the host's channels to look at
     std::uint32_t host = none;    // of its tasks
-    bool listed = false;          // in that chain
+    bool together = false;
+    bool listed = false;  // in that chain
 };
 
 struct Host {
@@ -64,6 +68,8 @@ struct TaskGraph::State {
     std::vector<std::uint32_t> missing;  // per task: edges into it that are not satisfied
     std::vector<std::uint32_t> next;     // per task: chain of the list that it is in
     std::vector<std::uint32_t> heaps;
+    std::vector<std::uint32_t> members;       // of channels that are `together`, in the order of adding
+    std::vector<std::uint8_t> returned;       // per task: its bytes are back; sized if there are members
     std::vector<std::uint32_t> first_return;  // as edges: whose channel bytes this task returns; empty: nobody's
     std::vector<std::uint32_t> return_of;
     std::vector<std::uint32_t> first_root;  // per host: its tasks that wait for nothing
@@ -82,6 +88,8 @@ struct TaskGraph::State {
     }
     void push(Channel& channel, std::uint32_t task);
     std::uint32_t pop(Channel& channel);
+
+    std::uint32_t choose(Channel& channel, bool& beyond);
 
     void list_task(std::uint32_t task);
     void list_channel(std::uint32_t channel);
@@ -115,9 +123,9 @@ void TaskGraph::add_edge(std::uint32_t before, std::uint32_t after, After when) 
     state_->edges.push_back({before, after, when});
 }
 
-std::uint32_t TaskGraph::add_channel(std::uint64_t credit_bytes) {
+std::uint32_t TaskGraph::add_channel(std::uint64_t credit_bytes, bool together) {
     if (state_->prepared) refuse("channels are added before the run");
-    state_->channels.push_back({.credit_bytes = credit_bytes});
+    state_->channels.push_back({.credit_bytes = credit_bytes, .together = together});
     return static_cast<std::uint32_t>(state_->channels.size() - 1);
 }
 
@@ -234,19 +242,29 @@ void TaskGraph::State::index(std::uint32_t host_count) {
     std::vector<Edge>().swap(edges);
 
     bool any_return = false;
-    std::vector<std::uint32_t> members(channels.size(), 0);
+    std::vector<std::uint32_t> sizes(channels.size(), 0);
     for (const Task& task : tasks) {
         if (task.channel == none) continue;
-        ++members[task.channel];
+        ++sizes[task.channel];
         channels[task.channel].host = task.host;
         any_return = any_return || task.returned_by != none;
     }
     std::uint32_t heap = 0;
-    for (std::size_t channel = 0; channel < channels.size(); ++channel) {
-        channels[channel].heap = heap;
-        heap += members[channel];
+    std::uint32_t member = 0;
+    for (std::size_t i = 0; i < channels.size(); ++i) {
+        channels[i].heap = heap;
+        heap += sizes[i];
+        channels[i].first = channels[i].last = member;
+        if (channels[i].together) member += sizes[i];
     }
     heaps.assign(heap, none);
+    members.assign(member, none);
+    returned.assign(member > 0 ? count : 0, 0);
+    for (std::uint32_t task = 0; member > 0 && task < count; ++task) {
+        if (tasks[task].channel == none) continue;
+        Channel& channel = channels[tasks[task].channel];
+        if (channel.together) members[channel.last++] = task;
+    }
 
     if (any_return) {
         first_return.assign(count + 1, 0);
@@ -331,9 +349,32 @@ void TaskGraph::State::satisfy(std::uint32_t first, std::uint32_t last) {
 
 void TaskGraph::State::give_back(std::uint32_t task) {
     Channel& channel = channels[tasks[task].channel];
-    channel.under_way_bytes -= tasks[task].channel_bytes;
-    --channel.under_way;
+    if (channel.beyond == task) {
+        channel.beyond = none;
+    } else {
+        channel.under_way_bytes -= tasks[task].channel_bytes;
+        --channel.under_way;
+    }
+    if (channel.together) returned[task] = 1;
     list_channel(tasks[task].channel);
+}
+
+// What starts next in a channel; `none`: nothing for now. `beyond`: beyond the credit.
+std::uint32_t TaskGraph::State::choose(Channel& channel, bool& beyond) {
+    beyond = false;
+    // What started beyond the credit was left in the heap.
+    while (channel.waiting > 0 && times[heaps[channel.heap]].started_ps >= 0) pop(channel);
+    if (channel.waiting == 0) return none;
+    const std::uint32_t top = heaps[channel.heap];
+    if (channel.under_way == 0 || channel.under_way_bytes + tasks[top].channel_bytes <= channel.credit_bytes) {
+        return pop(channel);
+    }
+    if (!channel.together || channel.beyond != none) return none;
+    while (returned[members[channel.first]] != 0) ++channel.first;  // one at least is left: the top
+    const std::uint32_t first = members[channel.first];
+    if (times[first].ready_ps < 0 || times[first].started_ps >= 0) return none;
+    beyond = true;
+    return first;
 }
 
 // At the task's own host, which then has something to work on.
@@ -375,17 +416,18 @@ void TaskGraph::State::begin(Domain& domain, std::uint32_t index) {
 void TaskGraph::State::serve(Domain& domain, std::uint32_t index) {
     Channel& channel = channels[index];
     channel.listed = false;
-    while (channel.waiting > 0) {
-        const std::uint32_t top = heaps[channel.heap];
-        const std::uint64_t bytes = tasks[top].channel_bytes;
-        if (channel.under_way > 0 && channel.under_way_bytes + bytes > channel.credit_bytes) return;
-        pop(channel);
-        const std::uint32_t returner = tasks[top].returned_by;
-        if (returner == none || times[returner].finished_ps < 0) {  // else it is returned already
-            channel.under_way_bytes += bytes;
+    bool beyond = false;
+    for (std::uint32_t task; (task = choose(channel, beyond)) != none;) {
+        const std::uint32_t returner = tasks[task].returned_by;
+        if (returner != none && times[returner].finished_ps >= 0) {  // is back before it has left
+            if (channel.together) returned[task] = 1;
+        } else if (beyond) {
+            channel.beyond = task;
+        } else {
+            channel.under_way_bytes += tasks[task].channel_bytes;
             ++channel.under_way;
         }
-        begin(domain, top);
+        begin(domain, task);
         // What this set free is looked at first: it may go ahead of what waits here.
         if (hosts[channel.host].ready_head != none) {
             list_channel(index);

@@ -8,6 +8,10 @@
 // the one that became ready first) starts next, as long as the bytes under way stay within the channel's credit; one
 // may always be under way. A channel belongs to one host. Computations in a channel without credit run one by one, as on
 // one processor.
+//
+// Credit and collectives make a trap: what is under way ends only when all ranks have started it, and ranks may spend their
+// credit on different collectives. In a channel of which `together` is said, the task that was added first of those not
+// over may therefore start beyond the credit, one at a time (as dlcp.transport.order.queue does, where the proof is).
 #pragma once
 
 #include <cstdint>
@@ -56,7 +60,7 @@ public:
     // Before the run. Throw std::invalid_argument, naming the value and the accepted range.
     std::uint32_t add_task(const Task& task);
     void add_edge(std::uint32_t before, std::uint32_t after, After when);
-    std::uint32_t add_channel(std::uint64_t credit_bytes);
+    std::uint32_t add_channel(std::uint64_t credit_bytes, bool together = false);
     // Checks hosts, cycles and edges against the flows; gives each flow its task. Once, before the run.
     void prepare(Simulation& simulation);
 
