@@ -27,14 +27,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from dlcp.errors import ArgumentError
+from dlcp_sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
     from dlcp_sim.fabrics import Fabric
 
 Value = TypeVar("Value")
-
-PS_PER_S = 10**12
 
 
 def setting(
@@ -102,9 +101,9 @@ class Transport:
         return tuple(field.name for field in dataclasses.fields(cls))
 
     def as_dict(self) -> dict[str, Any]:
-        """Name and settings as a scenario's file has them; what is None is left out."""
+        """Kind and settings as a scenario's file has them; what is None is left out."""
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"name": self.name} | {name: value for name, value in settings.items() if value is not None}
+        return {"kind": self.name} | {name: value for name, value in settings.items() if value is not None}
 
 
 def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
