@@ -199,8 +199,9 @@ def ports_of(core: _core.Fabric, fabric: Fabric, link: str, both: bool = True) -
 class ThreeTier(Fabric):
     """A folded Clos network of pods.
 
-    A pod has `edges` switches with `hosts_per_edge` hosts each, and `aggregations` above them; above all pods are `cores`,
-    each aggregation switch linked to cores / aggregations of them. Without cores there is one pod: leaf and spine. Without aggregations one edge switch: a star.
+    A pod has `edges` switches with `hosts_per_edge` hosts each, and `aggregations` above them; above all pods are
+    `cores`, each aggregation switch linked to cores / aggregations of them. Without cores there is one pod: leaf and
+    spine. Without aggregations one edge switch: a star.
     """
 
     pods: int = 1
@@ -465,9 +466,9 @@ class Dumbbell(_Graph):
 class TwoSites(_Graph):
     """Two equal leaf-spine sites, joined by long cables between their border switches.
 
-    A site has `leaves` switches with `hosts_per_leaf` hosts each, `spines` above them, and one border switch above those.
-    Numbered are a site's leaves, its spines, its border; site 0 first, hosts too. All links but host links and the
-    long ones have `uplink_rate_bps`.
+    A site has `leaves` switches with `hosts_per_leaf` hosts each, `spines` above them, and one border switch above
+    those. Numbered are a site's leaves, its spines, its border; site 0 first, hosts too. All links but host links and
+    the long ones have `uplink_rate_bps`.
     """
 
     leaves: int
