@@ -1,0 +1,377 @@
+// NDP: Handley et al., "Re-architecting datacenter networks and stacks for low latency and high performance",
+// SIGCOMM 2017. Senders start blind with a full window; switches cut what does not fit down to its header; receivers
+// answer each packet at once and pull further packets at the pace of their own link.
+//
+// Invariant: every packet that arrives, whole or trimmed, is worth one pull at most, and a flow is given exactly the pulls
+// that it needs, so that what is under way to a host, or asked for, never exceeds the first windows. A PULL that is due
+// as its packet arrives travels in that packet's ACK or NACK (section 3.2.1 counts pulls, so that one lost costs nothing).
+//
+// Left out: returning headers to the sender when their own queue overflows (section 3.1, for switches that have next to no
+// room for headers). Here headers share the port's buffer in the top class, and what is lost there the timeout repairs.
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "sim/core/domain.hpp"
+#include "sim/core/flow_transport.hpp"
+#include "sim/core/simulation.hpp"
+#include "sim/core/transports/registry.hpp"
+
+namespace dlcp::sim {
+namespace {
+
+constexpr std::uint32_t pull_timer = none;  // other timers are flows
+constexpr std::uint32_t control_class = 7;
+constexpr std::uint32_t most_packets = 1U << 28;  // Packet::number
+
+class Ndp final : public FlowTransport {
+public:
+    explicit Ndp(Parameters parameters)
+        : payload_bytes_(static_cast<std::uint32_t>(parameters.take_integer("payload_bytes", 4096))),
+          header_bytes_(static_cast<std::uint32_t>(parameters.take_integer("header_bytes", 64))),
+          window_packets_(parameters.take_integer("window_packets", 0)),
+          paths_(static_cast<std::uint32_t>(parameters.take_integer("paths", 64))),
+          rto_ps_(parameters.take_integer("rto_ps", 1'000'000'000)) {
+        parameters.done("ndp");
+        if (payload_bytes_ == 0 || header_bytes_ == 0 || payload_bytes_ + header_bytes_ > UINT16_MAX)
+            throw std::invalid_argument("ndp: payload_bytes + header_bytes is " +
+                                        std::to_string(payload_bytes_ + header_bytes_) +
+                                        "; accepted: each at least 1, at most 65535 together");
+        if (window_packets_ < 0 || window_packets_ >= most_packets)
+            throw std::invalid_argument("ndp: window_packets is " + std::to_string(window_packets_) +
+                                        "; accepted: 0 (a round trip's worth) to 268435455");
+        if (!std::has_single_bit(paths_) || paths_ > 65536)
+            throw std::invalid_argument("ndp: paths is " + std::to_string(paths_) +
+                                        "; accepted: powers of two up to 65536");
+        if (rto_ps_ <= 0)
+            throw std::invalid_argument("ndp: rto_ps is " + std::to_string(rto_ps_) + "; accepted: above 0");
+    }
+
+    void prepare(Simulation& simulation) override {
+        FlowTransport::prepare(simulation);
+        const std::vector<Flow>& flows = simulation.flows();
+        senders_.resize(flows.size());
+        receivers_.resize(flows.size());
+        pull_queues_.resize(simulation.fabric().hosts());
+        const std::uint32_t wire_bytes = payload_bytes_ + header_bytes_;
+        std::uint32_t words = 0;
+        for (std::size_t f = 0; f < flows.size(); ++f) {
+            const std::uint64_t packets =
+                std::max<std::uint64_t>(1, (flows[f].bytes + payload_bytes_ - 1) / payload_bytes_);
+            if (packets >= most_packets)
+                throw std::invalid_argument("ndp: flow " + std::to_string(f) + " has " + std::to_string(packets) +
+                                            " packets; accepted: fewer than 268435456");
+            Sender& sender = senders_[f];
+            Receiver& receiver = receivers_[f];
+            sender.packets = receiver.packets = static_cast<std::uint32_t>(packets);
+            std::uint64_t window = static_cast<std::uint64_t>(window_packets_);
+            if (window == 0) {
+                // A round trip's worth, and an eighth more for what waits on the way (the paper's figure 20: a little more
+                // than the least that fills the link costs nothing).
+                const std::int64_t rtt_ps =
+                    simulation.base_rtt_ps(flows[f].source, flows[f].destination, wire_bytes, header_bytes_);
+                const double packet_ps =
+                    8e12 * wire_bytes / static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
+                window = static_cast<std::uint64_t>(1.125 * static_cast<double>(rtt_ps) / packet_ps) + 1;
+            }
+            sender.credit = static_cast<std::uint32_t>(std::min(window, packets));
+            receiver.to_pull = sender.packets - sender.credit;
+            sender.words = receiver.words = words;
+            words += (sender.packets + 63) / 64;
+        }
+        sent_.resize(words);
+        received_.resize(words);
+    }
+
+    void start_flow(Domain& domain, std::uint32_t flow) override {
+        domain.set_timer(domain.now_ps() + rto_ps_, domain.flow(flow).source, flow);
+        ready(domain, flow);
+    }
+
+    void handle_packet(Domain& domain, std::uint32_t host, std::uint32_t slot) override {
+        if (domain.packet(slot).reverse)
+            handle_answer(domain, slot);
+        else
+            handle_data(domain, host, slot);
+    }
+
+    void handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer) override {
+        if (timer == pull_timer)
+            send_pull(domain, host);
+        else
+            look_for_lost(domain, timer);
+    }
+
+    std::uint32_t payload_bytes() const override { return payload_bytes_; }
+    std::uint32_t header_bytes() const override { return header_bytes_; }
+
+    std::map<std::string, double> counters() const override {
+        double trimmed = 0, pulls = 0, lost = 0;
+        for (const Receiver& receiver : receivers_) {
+            trimmed += receiver.trimmed;
+            pulls += receiver.pulled;
+        }
+        for (const Sender& sender : senders_) lost += sender.lost;
+        return {{"trimmed_packets", trimmed}, {"pulls", pulls}, {"lost_packets", lost}};
+    }
+
+private:
+    // A packet is unsent (its number is at least next_new), flying, to be sent again, or acknowledged: none of these.
+    struct SentWord {
+        std::uint64_t flying = 0;  // sent, no answer yet
+        std::uint64_t old = 0;     // of those: since before the last look_for_lost
+        std::uint64_t again = 0;   // trimmed or lost
+    };
+    struct Sender {
+        std::uint32_t packets = 0;
+        std::uint32_t next_new = 0;
+        std::uint32_t credit = 0;        // packets that may leave now
+        std::uint32_t pulled = 0;        // the receiver's count of pulls, as far as heard
+        std::uint32_t acknowledged = 0;  // packets
+        std::uint32_t again = 0;         // packets to be sent again
+        std::uint32_t again_word = 0;    // none of them is in an earlier word
+        std::uint32_t first_word = 0;    // all packets of earlier words are acknowledged
+        std::uint32_t words = 0;         // where they start in sent_
+        std::uint32_t sent = 0;          // transmissions: the place in the permutation of paths
+        std::uint32_t permutation = 0;   // random bits that make it
+        std::uint32_t lost = 0;          // packets that the timeout found
+        std::uint8_t idle = 0;           // looks in a row that found silence
+        bool heard = false;              // anything since the last look
+    };
+    struct Receiver {
+        std::uint32_t packets = 0;
+        std::uint32_t received = 0;
+        std::uint32_t to_pull =
+            0;  // pulls that are still to be asked for: packets beyond the first window, and trimmed ones
+        std::uint32_t waiting = 0;  // asked for, not sent yet
+        std::uint32_t pulled = 0;   // sent
+        std::uint32_t next = none;  // flow behind this one in the host's pull queue
+        std::uint32_t words = 0;    // where they start in received_
+        std::uint32_t trimmed = 0;
+    };
+    // Flows that wait to be pulled take turns, one packet each (section 3.2.1: fair among senders).
+    struct PullQueue {
+        std::int64_t free_ps = 0;  // no pull before this
+        std::uint32_t head = none;
+        std::uint32_t tail = none;
+    };
+
+    std::uint32_t payload_of(const Domain& domain, std::uint32_t flow, std::uint32_t number,
+                             std::uint32_t packets) const {
+        if (number + 1 < packets) return payload_bytes_;
+        return static_cast<std::uint32_t>(domain.flow(flow).bytes - std::uint64_t{number} * payload_bytes_);
+    }
+
+    // --- sender ---
+
+    std::uint32_t next_data(Domain& domain, std::uint32_t flow) override {
+        Sender& sender = senders_[flow];
+        if (sender.credit == 0) return none;
+        std::uint32_t number;
+        if (sender.again > 0) {
+            while (sent_[sender.words + sender.again_word].again == 0) ++sender.again_word;
+            SentWord& word = sent_[sender.words + sender.again_word];
+            const auto bit = static_cast<std::uint32_t>(std::countr_zero(word.again));
+            number = sender.again_word * 64 + bit;
+            word.again &= word.again - 1;
+            --sender.again;
+            ++domain.result(flow).retransmitted_packets;
+        } else if (sender.next_new < sender.packets) {
+            number = sender.next_new++;
+            ++domain.result(flow).sent_packets;
+        } else {
+            return none;
+        }
+        --sender.credit;
+        SentWord& word = sent_[sender.words + number / 64];
+        word.flying |= std::uint64_t{1} << number % 64;
+        word.old &= ~(std::uint64_t{1} << number % 64);
+
+        const std::uint32_t slot = make_packet(domain, flow, false, data_packet, number,
+                                               header_bytes_ + payload_of(domain, flow, number, sender.packets));
+        Packet& packet = domain.packet(slot);
+        packet.trimmable = true;
+        packet.ecn_capable = false;
+        packet.traffic_class = 0;
+        packet.path = next_path(domain, flow, sender);
+        return slot;
+    }
+
+    // Each path once, in an order of its own for each flow and round (section 3.1.1).
+    std::uint16_t next_path(Domain& domain, std::uint32_t flow, Sender& sender) {
+        const std::uint32_t i = sender.sent++;
+        if ((i & (paths_ - 1)) == 0) sender.permutation = static_cast<std::uint32_t>(domain.random(flow, i));
+        return static_cast<std::uint16_t>((i * (sender.permutation | 1) + (sender.permutation >> 16)) &
+                                          (paths_ - 1));
+    }
+
+    void handle_answer(Domain& domain, std::uint32_t slot) {
+        const Packet packet = domain.packet(slot);
+        const std::uint32_t pulled = domain.extra(slot).words[0];
+        domain.free_packet(slot);
+        Sender& sender = senders_[packet.flow];
+        sender.heard = true;
+        if (pulled > sender.pulled) {
+            sender.credit += pulled - sender.pulled;
+            sender.pulled = pulled;
+        }
+        if (packet.type != PacketType::pull_packet) {
+            const std::uint32_t number = packet.number;
+            SentWord& word = sent_[sender.words + number / 64];
+            const std::uint64_t bit = std::uint64_t{1} << number % 64;
+            const bool acknowledged = packet.type == ack_packet;
+            if (word.flying & bit) {
+                word.flying &= ~bit;
+                if (acknowledged)
+                    ++sender.acknowledged;
+                else
+                    send_again(sender, number / 64, bit);
+            } else if ((word.again & bit) && acknowledged) {  // taken for lost, but only late
+                word.again &= ~bit;
+                --sender.again;
+                ++sender.acknowledged;
+            } else if (sender.acknowledged == sender.packets) {
+                return;  // a second answer, after the end
+            }
+            if (sender.acknowledged == sender.packets) {
+                domain.flow_acknowledged(packet.flow);
+                return;
+            }
+        }
+        go_on(domain, packet.flow);
+    }
+
+    void go_on(Domain& domain, std::uint32_t flow) {
+        const Sender& sender = senders_[flow];
+        if (sender.credit > 0 && (sender.again > 0 || sender.next_new < sender.packets)) ready(domain, flow);
+    }
+
+    void send_again(Sender& sender, std::uint32_t word, std::uint64_t bits) {
+        sent_[sender.words + word].again |= bits;
+        sender.again += static_cast<std::uint32_t>(std::popcount(bits));
+        sender.again_word = std::min(sender.again_word, word);
+    }
+
+    // The last resort (section 3.2.2), once per timeout as long as the flow lives: what was under way at the last look
+    // and is so now is lost, and leaves again without being pulled, as no pull will come for it. If the flow waits for pulls
+    // and has heard nothing at all, the pulls are lost: one packet leaves, and its answer brings the count.
+    void look_for_lost(Domain& domain, std::uint32_t flow) {
+        Sender& sender = senders_[flow];
+        if (sender.acknowledged == sender.packets) return;
+        std::uint32_t lost = 0;
+        std::uint64_t flying = 0;
+        bool open = false;
+        for (std::uint32_t w = sender.first_word; w * 64 < sender.next_new; ++w) {
+            SentWord& word = sent_[sender.words + w];
+            const std::uint64_t gone = word.flying & word.old;
+            word.flying &= ~gone;
+            word.old = word.flying;
+            flying |= word.flying;
+            if (gone != 0) {
+                send_again(sender, w, gone);
+                lost += static_cast<std::uint32_t>(std::popcount(gone));
+            }
+            open = open || (word.flying | word.again) != 0 || w * 64 + 64 > sender.next_new;
+            if (!open) sender.first_word = w + 1;
+        }
+        sender.credit += lost;
+        sender.lost += lost;
+        const bool silent = !sender.heard && flying == 0 && lost == 0 && sender.credit == 0;
+        if (silent) sender.credit = 1;
+        sender.idle = silent ? static_cast<std::uint8_t>(std::min(sender.idle + 1, 6)) : 0;
+        sender.heard = false;
+        if (lost > 0 || silent) {
+            ++domain.result(flow).timeouts;
+            go_on(domain, flow);
+        }
+        domain.set_timer(domain.now_ps() + (rto_ps_ << sender.idle), domain.flow(flow).source, flow);
+    }
+
+    // --- receiver ---
+
+    void handle_data(Domain& domain, std::uint32_t host, std::uint32_t slot) {
+        const Packet packet = domain.packet(slot);
+        domain.free_packet(slot);
+        const std::uint32_t flow = packet.flow;
+        Receiver& receiver = receivers_[flow];
+        std::uint64_t& word = received_[receiver.words + packet.number / 64];
+        const std::uint64_t bit = std::uint64_t{1} << packet.number % 64;
+        const bool known = (word & bit) != 0;
+        const bool trimmed = packet.trimmed && !known;
+        if (trimmed) {
+            ++receiver.trimmed;
+            ++receiver.to_pull;
+        } else if (!known) {
+            word |= bit;
+            ++receiver.received;
+            domain.result(flow).delivered_bytes += payload_of(domain, flow, packet.number, receiver.packets);
+        }
+
+        if (receiver.to_pull > 0) {
+            --receiver.to_pull;
+            PullQueue& queue = pull_queues_[host];
+            if (queue.head == none && domain.now_ps() >= queue.free_ps) {
+                ++receiver.pulled;
+                queue.free_ps = domain.now_ps() + pull_ps(domain, host);
+            } else {
+                if (queue.head == none) domain.set_timer(queue.free_ps, host, pull_timer);
+                if (receiver.waiting++ == 0) join(queue, flow);
+            }
+        }
+        answer(domain, host, flow, trimmed ? nack_packet : ack_packet, packet.number, packet.path);
+        if (!known && !trimmed && receiver.received == receiver.packets) domain.flow_delivered(flow);
+    }
+
+    void answer(Domain& domain, std::uint32_t host, std::uint32_t flow, std::uint32_t type, std::uint32_t number,
+                std::uint16_t path) {
+        const std::uint32_t slot = make_packet(domain, flow, true, type, number, header_bytes_);
+        Packet& packet = domain.packet(slot);
+        packet.traffic_class = control_class;
+        packet.path = path;
+        domain.extra(slot).words[0] = receivers_[flow].pulled;
+        send_control(domain, host, slot);
+    }
+
+    // What a full packet takes on the host's link: pulled packets then arrive as fast as it can carry them.
+    std::int64_t pull_ps(const Domain& domain, std::uint32_t host) const {
+        return domain.host_transmit_ps(host, payload_bytes_ + header_bytes_);
+    }
+
+    void join(PullQueue& queue, std::uint32_t flow) {
+        receivers_[flow].next = none;
+        (queue.head == none ? queue.head : receivers_[queue.tail].next) = flow;
+        queue.tail = flow;
+    }
+
+    void send_pull(Domain& domain, std::uint32_t host) {
+        PullQueue& queue = pull_queues_[host];
+        const std::uint32_t flow = queue.head;
+        Receiver& receiver = receivers_[flow];
+        queue.head = receiver.next;
+        ++receiver.pulled;
+        if (--receiver.waiting > 0) join(queue, flow);
+        queue.free_ps = domain.now_ps() + pull_ps(domain, host);
+        if (queue.head != none) domain.set_timer(queue.free_ps, host, pull_timer);
+        const std::uint32_t path = receiver.pulled * 0x9e3779b1U >> 16 & (paths_ - 1);
+        answer(domain, host, flow, PacketType::pull_packet, 0, static_cast<std::uint16_t>(path));
+    }
+
+    const std::uint32_t payload_bytes_;
+    const std::uint32_t header_bytes_;
+    const std::int64_t window_packets_;  // 0: each flow's own round trip
+    const std::uint32_t paths_;
+    const std::int64_t rto_ps_;
+    std::vector<Sender> senders_;      // per flow; touched at its source only
+    std::vector<Receiver> receivers_;  // per flow; touched at its destination only
+    std::vector<SentWord> sent_;       // 64 packets of a flow each
+    std::vector<std::uint64_t> received_;
+    std::vector<PullQueue> pull_queues_;  // per host
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ndp(Parameters parameters) { return std::make_unique<Ndp>(std::move(parameters)); }
+
+}  // namespace dlcp::sim
