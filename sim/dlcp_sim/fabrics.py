@@ -8,6 +8,7 @@ file calls them. Every link has two directions, each with a queue of its own at 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dlcp.errors import ArgumentError
 
@@ -71,6 +72,8 @@ class Hop:
 class Fabric(ABC):
     """What all fabrics have in common."""
 
+    kind: ClassVar[str] = ""
+    """In a scenario's file."""
     rate_bps: float
     """Of host links. Policies and transports are tuned to it."""
     link_rates: Mapping[str, float]
@@ -107,6 +110,11 @@ class Fabric(ABC):
         return {
             key: value for key, value in self.__dict__.items() if key != "core"
         }  # what is built stays here
+
+    def as_dict(self) -> dict[str, Any]:
+        """Kind and fields, of which `fabric_from_table` makes the same fabric; what has its default is left out."""
+        values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
+        return {"kind": self.kind} | {f.name: v for f, v in values if v not in (None, f.default) and v != {}}
 
     def node(self, name: str) -> int:
         """The number of a node; FabricError if there is none of that name."""
@@ -204,6 +212,7 @@ class ThreeTier(Fabric):
     spine. Without aggregations one edge switch: a star.
     """
 
+    kind = "three_tier"
     pods: int = 1
     edges: int = 1
     """Per pod."""
@@ -426,6 +435,7 @@ class _Graph(Fabric):
 class Dumbbell(_Graph):
     """`left` hosts on "switch 0", `right` hosts on "switch 1", and one cable between them: the bottleneck."""
 
+    kind = "dumbbell"
     left: int
     right: int
     rate_bps: float = 100e9
@@ -471,6 +481,7 @@ class TwoSites(_Graph):
     the long ones have `uplink_rate_bps`.
     """
 
+    kind = "two_sites"
     leaves: int
     spines: int
     hosts_per_leaf: int
@@ -535,6 +546,7 @@ class TwoSites(_Graph):
 class Graph(_Graph):
     """Any graph: hosts with one cable each, switches, cables between their numbers (hosts first, then switches)."""
 
+    kind = "graph"
     host_names: Sequence[str]
     switch_names: Sequence[str]
     cables: Sequence[Cable]
@@ -570,6 +582,16 @@ class Graph(_Graph):
             slowest = min(c.rate_bps for c in self.cables if min(c.a, c.b) < self.hosts)
             object.__setattr__(self, "rate_bps", slowest)
         object.__setattr__(self, "_numbers", {name: number for number, name in enumerate(names)})
+
+    def as_dict(self) -> dict[str, Any]:
+        """The tables that `graph_from_table` reads."""
+        names = [*self.host_names, *self.switch_names]
+        cables = [
+            {"from": names[c.a], "to": names[c.b], "rate_bps": c.rate_bps, "delay_s": c.delay_s}
+            for c in self.cables
+        ]
+        table = {"kind": self.kind, "hosts": list(self.host_names), "switches": list(self.switch_names)}
+        return table | {"pods": list(self.pods), "cable": cables, "link_rates": dict(self.link_rates)}
 
     @property
     def hosts(self) -> int:
@@ -622,13 +644,16 @@ def GraphFile(path: Path | str) -> Graph:  # noqa: N802
         raise FabricError(f"{path}: {error}") from None
 
 
+GRAPH_KEYS = ("hosts", "switches", "pods", "rate_bps", "delay_s", "cable", "link_rates")
+
+
 def graph_from_table(table: Mapping[str, Any]) -> Graph:
     """The graph in tables, as `tomllib` and `json` give them; GraphFile shows the form."""
     if not isinstance(table, Mapping):
         _refuse("file", type(table).__name__, "a table")
     for key in table:
-        if key not in {"hosts", "switches", "pods", "rate_bps", "delay_s", "cable"}:
-            raise FabricError(f"{key} is unknown; accepted: hosts, switches, pods, rate_bps, delay_s, cable")
+        if key not in GRAPH_KEYS:
+            raise FabricError(f"{key} is unknown; accepted: {', '.join(GRAPH_KEYS)}")
     names = {kind: _names(table, kind, word) for kind, word in (("hosts", "host"), ("switches", "switch"))}
     number = {name: i for i, name in enumerate([*names["hosts"], *names["switches"]])}
     cables = []
@@ -659,7 +684,10 @@ def graph_from_table(table: Mapping[str, Any]) -> Graph:
     for pod in pods:
         if isinstance(pod, bool) or not isinstance(pod, int) or not 0 <= pod < len(pods):
             _refuse("pods", pod, f"0 to {len(pods) - 1}")
-    return Graph(names["hosts"], names["switches"], tuple(cables), tuple(pods))
+    rates = table.get("link_rates", {})
+    if not isinstance(rates, Mapping):
+        _refuse("link_rates", rates, "a table of links and rates")
+    return Graph(names["hosts"], names["switches"], tuple(cables), tuple(pods), link_rates=rates)
 
 
 def _names(table: Mapping[str, Any], kind: str, word: str) -> tuple[str, ...]:
