@@ -263,7 +263,7 @@ class ExtraDelay(Fault):
 
 
 def events(faults: Iterable[Fault], fabric: Fabric, core: _core.Fabric | None = None) -> list[Event]:
-    """The simulator's list of faults, in order of time; of one moment, routes are made anew after links have changed."""
+    """The simulator's list of faults, in order of time; of one moment, links change before routes are made anew."""
     built = fabric.core if core is None else core
     found = [event for fault in faults for event in fault.events(built, fabric)]
     # What ends goes before what begins, so that of two faults of one link, one after the other, the second holds.

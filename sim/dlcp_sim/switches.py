@@ -1,8 +1,9 @@
 """Switch policies for each transport as its authors would set them, from a fabric's rates and round trips.
 
 Each function gives a `dlcp.switch.Policy`, the object that real switches are configured from; every figure in it can be
-given instead. `packet_bytes` is a full packet on the wire. What is the same for all: depths do not count the packet in
-transmission, the same thresholds hold at every port, and control (class 7) overtakes data. `to_core` makes the simulator's.
+given instead. `packet_bytes` is a full packet on the wire. What is the same for all: depths do not count the packet
+in transmission, the same thresholds hold at every port, and control (class 7) overtakes data. `to_core` makes the
+simulator's own.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def ndp(
 ) -> Policy:
     """Queues of eight packets; what finds them full loses its payload and goes on ahead of all data.
 
-    Headers may take as much room as data does (Handley et al., SIGCOMM 2017, 3.1: 1,125 headers of 64 bytes beside eight
-    jumbo packets). The authors serve headers and data 10 : 1; here headers always come first.
+    Headers may take as much room as data does (Handley et al., SIGCOMM 2017, 3.1: 1,125 headers of 64 bytes beside
+    eight jumbo packets). The authors serve headers and data 10 : 1; here headers always come first.
     """
     data = Thresholds(trim_above_bytes=(queue_packets - 1) * packet_bytes)
     headers = Thresholds(drop_above_bytes=queue_packets * packet_bytes)
