@@ -1,0 +1,603 @@
+#include "sim/core/domain.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "sim/core/simulation.hpp"
+
+namespace dlcp::sim {
+namespace {
+
+constexpr std::uint32_t pause_frame_bytes = 64 + 20;  // with preamble and gap
+
+}  // namespace
+
+Domain::Domain(Simulation& simulation, std::uint32_t index, std::uint32_t domains)
+    : simulation_(simulation),
+      index_(index),
+      seed_(mix64(simulation.seed() + 0x9e3779b97f4a7c15ULL)),
+      queue_(simulation.wheel_width_log2(), simulation.settings().heap_only ? 0 : 16),
+      out_(domains),
+      out_pauses_(domains) {}
+
+void Domain::prepare() {
+    Simulation& s = simulation_;
+    flows_ = s.flows_.data();
+    results_ = s.results_.data();
+    ports_ = s.ports_.data();
+    queues_ = s.queues_.data();
+    counters_ = s.counters_.data();
+    rank_queues_ = s.rank_queues_.data();
+    shared_used_bytes_ = s.shared_used_bytes_.data();
+    ingress_bytes_ = s.ingress_bytes_.data();
+    ingress_paused_ = s.ingress_paused_.data();
+    node_of_port_ = s.node_of_port_.data();
+    domain_of_node_ = s.domain_of_node_.data();
+    transport_ = s.transport_.get();
+    routes_ = s.routes_.get();
+    policy_ = &s.policy_;
+    hosts_ = s.fabric_.hosts();
+    table_ = routes_->first_table();
+    grace_ps_ = s.lookahead_ps_;
+    target_ = s.domains_.size() == 1 ? s.target() : UINT64_MAX;
+    turns_.assign(s.fabric_.switches(), 0);
+
+    for (std::uint32_t f = 0; f < s.flows_.size(); ++f)
+        if (flows_[f].start_ps >= 0 && owns(flows_[f].source)) starts_.push_back(f);
+    std::stable_sort(starts_.begin(), starts_.end(),
+                     [this](std::uint32_t a, std::uint32_t b) { return flows_[a].start_ps < flows_[b].start_ps; });
+    if (!starts_.empty()) schedule(flows_[starts_[0]].start_ps, Control::flow_start, 0, 0);
+
+    for (std::uint32_t i = 0; i < s.faults_.size(); ++i) {
+        const Fault& fault = s.faults_[i];
+        if (fault.kind == FaultKind::reroute || owns(s.fabric_.link(fault.port).from))
+            schedule(fault.at_ps, Control::fault, i, 0);
+    }
+    for (std::uint32_t p : s.recorder_.sampled_ports)
+        if (owns(s.fabric_.link(p).from)) sampled_.push_back(p);
+    if (!sampled_.empty()) {
+        ++housekeeping_;
+        schedule(0, Control::sample, 0, 0);
+    }
+    if (!s.tasks_.empty()) s.tasks_.start(*this);
+    pull_woken();
+}
+
+// --- the event queue's questions ------------------------------------------------------------------------------
+
+inline std::int64_t Domain::time_of(std::uint32_t event) const {
+    const std::uint32_t i = event & index_mask;
+    switch (event >> 30) {
+        case arrival: return static_cast<std::int64_t>(packets_[i].at_ps);
+        case service: return ports_[i].busy_until_ps;
+        default: return timers_[i].at_ps;
+    }
+}
+
+inline void Domain::prefetch(std::uint32_t event) const {
+    const std::uint32_t i = event & index_mask;
+    switch (event >> 30) {
+        case arrival: __builtin_prefetch(&packets_[i]); break;
+        case service: __builtin_prefetch(&ports_[i]); break;
+        default: __builtin_prefetch(&timers_[i]); break;
+    }
+}
+
+// Of one moment: by kind, then by a hash of moment and link, so that no link always comes first.
+bool Domain::before(std::uint32_t a, std::uint32_t b) const {
+    const std::uint32_t kind = a >> 30;
+    if (kind != b >> 30) return kind < b >> 30;
+    const std::uint32_t i = a & index_mask, j = b & index_mask;
+    const auto draw = [this, a](std::uint32_t id) {
+        return mix64(static_cast<std::uint64_t>(time_of(a)) * 0x9e3779b97f4a7c15ULL + id);
+    };
+    if (kind == service) return draw(i) < draw(j);
+    if (kind == arrival) return draw(packets_[i].port) < draw(packets_[j].port);
+    const TimerNode &x = timers_[i], &y = timers_[j];
+    if (x.what != y.what) return x.what < y.what;
+    if (x.a != y.a) return kind == control ? x.a < y.a : draw(x.a) < draw(y.a);
+    return x.b < y.b;
+}
+
+// --- the loop -------------------------------------------------------------------------------------------------
+
+bool Domain::run(std::int64_t limit_ps, std::uint64_t most) {
+    std::int64_t at_ps = 0;
+    std::uint32_t event = 0;
+    for (std::uint64_t n = 0; n < most; ++n) {
+        if (!queue_.pop(*this, std::min(limit_ps, end_ps_), at_ps, event)) return true;
+        now_ps_ = at_ps;
+        ++events_;
+        const std::uint32_t i = event & index_mask;
+        switch (event >> 30) {
+            case arrival: arrive(i); break;
+            case service: serve(i); break;
+            default: handle_control(i); break;
+        }
+        if (!woken_.empty()) pull_woken();
+    }
+    return false;
+}
+
+void Domain::pull_woken() {
+    // serve() may wake more hosts: the vector may grow meanwhile.
+    for (std::size_t i = 0; i < woken_.size(); ++i) {
+        const std::uint32_t host = woken_[i];
+        Port& port = ports_[host];
+        if (port.service_pending) continue;
+        if (port.busy_until_ps > now_ps_)
+            serve_at(host, port.busy_until_ps);
+        else
+            serve(host);
+    }
+    woken_.clear();
+}
+
+void Domain::schedule(std::int64_t at_ps, Control what, std::uint32_t a, std::uint32_t b) {
+    std::uint32_t node = free_timer_;
+    if (node == none) {
+        node = static_cast<std::uint32_t>(timers_.size());
+        timers_.emplace_back();
+    } else {
+        free_timer_ = timers_[node].next_free;
+    }
+    at_ps = std::max(at_ps, now_ps_);
+    timers_[node] = {at_ps, a, b, none, what};
+    queue_.push(*this, at_ps, code(what < Control::flow_start ? control : timer, node));
+}
+
+void Domain::handle_control(std::uint32_t node) {
+    const TimerNode t = timers_[node];
+    timers_[node].next_free = free_timer_;
+    free_timer_ = node;
+    switch (t.what) {
+        case Control::fault: handle_fault(t.a); break;
+        case Control::pause: handle_pause(t.a, t.b, true); break;
+        case Control::resume: handle_pause(t.a, t.b, false); break;
+        case Control::sample: take_samples(); break;
+        case Control::flow_start: start_due_flows(); break;
+        case Control::task: simulation_.tasks_.handle_timer(*this, t.a); break;
+        case Control::transport: transport_->handle_timer(*this, t.a, t.b); break;
+    }
+}
+
+void Domain::start_due_flows() {
+    while (next_start_ < starts_.size() && flows_[starts_[next_start_]].start_ps <= now_ps_)
+        start_flow(starts_[next_start_++]);
+    if (next_start_ < starts_.size()) schedule(flows_[starts_[next_start_]].start_ps, Control::flow_start, 0, 0);
+}
+
+void Domain::start_flow(std::uint32_t flow) {
+    results_[flow].started_ps = now_ps_;
+    transport_->start_flow(*this, flow);
+}
+
+void Domain::complete() {
+    ++completed_;
+    last_completed_ps_ = now_ps_;
+    if (completed_ == target_) end_ps_ = now_ps_ + grace_ps_;
+}
+
+void Domain::flow_delivered(std::uint32_t flow, std::uint64_t abandoned_bytes) {
+    FlowResult& result = results_[flow];
+    if (result.delivered_ps >= 0) throw std::logic_error("flow " + std::to_string(flow) + " was delivered twice");
+    result.delivered_ps = now_ps_;
+    result.abandoned_bytes = abandoned_bytes;
+    result.delivered_bytes = flows_[flow].bytes - abandoned_bytes;
+    // The start was written by the source's thread, before the first packet left: at least a link's delay ago.
+    const std::int64_t took_ps = now_ps_ - result.started_ps;
+    const std::int64_t bound_ps = simulation_.bound_ps(flows_[flow], result.delivered_bytes);
+    if (took_ps < bound_ps)
+        throw std::logic_error("flow " + std::to_string(flow) + " took " + std::to_string(took_ps) +
+                               " ps, less than its lower bound of " + std::to_string(bound_ps) + " ps");
+    ++delivered_;
+    complete();
+    if (flows_[flow].task != none) simulation_.tasks_.flow_delivered(*this, flows_[flow].task);
+}
+
+void Domain::flow_acknowledged(std::uint32_t flow) {
+    FlowResult& result = results_[flow];
+    if (result.acknowledged_ps >= 0)
+        throw std::logic_error("flow " + std::to_string(flow) + " was acknowledged twice");
+    result.acknowledged_ps = now_ps_;
+    complete();
+    if (flows_[flow].task != none) simulation_.tasks_.flow_acknowledged(*this, flows_[flow].task);
+}
+
+void Domain::task_finished(std::uint32_t task) { simulation_.tasks_.task_finished(*this, task); }
+
+std::uint64_t Domain::host_rate_bps(std::uint32_t host) const { return simulation_.fabric().link(host).rate_bps; }
+
+std::uint32_t Domain::grow() {
+    const std::size_t size = packets_.size();
+    if (size >= index_mask) throw std::length_error("2^30 packets are under way");
+    packets_.emplace_back();
+    extras_.emplace_back();
+    return static_cast<std::uint32_t>(size);
+}
+
+// --- packets --------------------------------------------------------------------------------------------------
+
+inline void Domain::arrive(std::uint32_t slot) {
+    ++hops_;
+    --on_links_;
+    const std::uint32_t node = node_of_port_[packets_[slot].port];
+    if (node < hosts_)
+        transport_->handle_packet(*this, node, slot);
+    else
+        forward(node, slot);
+}
+
+inline void Domain::forward(std::uint32_t node, std::uint32_t slot) {
+    const Ways ways = routes_->ways(table_, node, packets_[slot].destination);
+    if (ways.count == 0) {
+        ++unroutable_;
+        transport_->packet_gone(*this, slot);
+        free_packet(slot);
+        return;
+    }
+    enqueue(ways.count == 1 ? ways[0] : choose(node, slot, ways), slot);
+}
+
+std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways& ways) {
+    const Packet& p = packets_[slot];
+    // What the headers say of a packet, for a word that depends on nothing else.
+    const auto word = [&]() {
+        return random(std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type,
+                      static_cast<std::uint64_t>(now_ps_) << 16 ^ node ^ std::uint64_t{p.reverse} << 63);
+    };
+    switch (policy_->path_choice) {
+        case switching::PathChoice::flow_hash:
+            return ways[switching::pick(switching::mix(p.flow * 2 + p.reverse, node), ways.count)];
+        case switching::PathChoice::path_id:
+            return ways[switching::pick(
+                switching::mix(switching::mix(p.flow * 2 + p.reverse, 0) ^ p.path * 0x01000193U, node),
+                ways.count)];
+        case switching::PathChoice::random:
+            return ways[switching::pick(static_cast<std::uint32_t>(word()), ways.count)];
+        case switching::PathChoice::round_robin: return ways[turns_[node - hosts_]++ % ways.count];
+        case switching::PathChoice::adaptive: {
+            const std::uint64_t r = word();
+            const std::uint32_t a = ways[switching::pick(static_cast<std::uint32_t>(r), ways.count)];
+            const std::uint32_t b = ways[switching::pick(static_cast<std::uint32_t>(r >> 32), ways.count)];
+            return ports_[b].waiting_bytes < ports_[a].waiting_bytes ? b : a;
+        }
+    }
+    return ways[0];
+}
+
+inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
+    Port& port = ports_[port_index];
+    Packet& p = packets_[slot];
+    std::uint32_t c = p.traffic_class;
+    ++counters_[port_index * switching::traffic_classes + c].packets_in;
+    // Free, and so nothing waits: no depth, no decision to make.
+    if (port.busy_until_ps <= now_ps_ && !port.service_pending && port.waiting_classes == 0 &&
+        !(port.paused_classes >> c & 1)) {
+        transmit(port_index, slot);
+        return;
+    }
+    if (rank_queues_ != nullptr) {
+        wait_by_rank(port_index, slot);
+        return;
+    }
+    switching::Depths depths;
+    depths.queue_bytes = queues_[port_index].bytes[c];
+    depths.port_bytes = port.waiting_bytes;
+    if (policy_->shared_bytes != 0) {
+        const std::uint32_t used = shared_used_bytes_[port.shared];
+        depths.shared_free_bytes = policy_->shared_bytes - std::min(policy_->shared_bytes, used);
+    }
+    switching::PacketHeaders headers;
+    headers.traffic_class = static_cast<std::uint8_t>(c);
+    headers.importance = static_cast<std::uint8_t>(p.importance);
+    headers.ecn_capable = p.ecn_capable;
+    headers.trimmable = p.trimmable;
+    headers.bytes = p.wire_bytes;
+    // Only a ramp needs a random word; drawing one always would be a sixth of the decision's cost.
+    const switching::Thresholds& at = policy_->classes[c].level[switching::level_of(headers)];
+    const std::uint32_t word =
+        p.ecn_capable && depths.queue_bytes > at.mark_from_bytes && depths.queue_bytes < at.mark_full_bytes
+            ? static_cast<std::uint32_t>(random(std::uint64_t{p.flow} << 32 | p.number << 4 | p.type,
+                                                static_cast<std::uint64_t>(now_ps_) << 20 ^ port_index))
+            : 0;
+    switch (switching::decide(*policy_, headers, depths, word)) {
+        case switching::Action::keep: break;
+        case switching::Action::mark:
+            p.congestion_marked = 1;
+            ++counters_[port_index * switching::traffic_classes + c].packets_marked;
+            if (port.traced) record(PacketEvent::marked, port_index, slot);
+            break;
+        case switching::Action::trim: {
+            ++counters_[port_index * switching::traffic_classes + c].packets_trimmed;
+            p.wire_bytes = std::min(p.wire_bytes, policy_->trimmed_bytes);
+            p.traffic_class = policy_->trimmed_class;
+            p.trimmable = 0;
+            p.trimmed = 1;
+            c = p.traffic_class;
+            ++counters_[port_index * switching::traffic_classes + c].packets_in;
+            if (port.traced) record(PacketEvent::trimmed, port_index, slot);
+            headers.traffic_class = static_cast<std::uint8_t>(c);
+            headers.trimmable = false;
+            headers.bytes = p.wire_bytes;
+            depths.queue_bytes = queues_[port_index].bytes[c];
+            if (switching::decide(*policy_, headers, depths, 0) == switching::Action::drop) {
+                drop(port_index, slot, c);
+                return;
+            }
+            break;
+        }
+        case switching::Action::drop: drop(port_index, slot, c); return;
+    }
+    wait(port_index, slot);
+}
+
+void Domain::drop(std::uint32_t port_index, std::uint32_t slot, std::uint32_t c) {
+    ++counters_[port_index * switching::traffic_classes + c].packets_dropped;
+    if (ports_[port_index].traced) record(PacketEvent::dropped, port_index, slot);
+    transport_->packet_gone(*this, slot);
+    free_packet(slot);
+}
+
+// Behind what waits in its class; the port is busy, or the class is paused.
+inline void Domain::wait(std::uint32_t port_index, std::uint32_t slot) {
+    Port& port = ports_[port_index];
+    PortQueues& q = queues_[port_index];
+    Packet& p = packets_[slot];
+    const std::uint32_t c = p.traffic_class, bytes = p.wire_bytes;
+    p.next = none;
+    if (q.head[c] == none)
+        q.head[c] = slot;
+    else
+        packets_[q.tail[c]].next = slot;
+    q.tail[c] = slot;
+    q.bytes[c] += bytes;
+    port.waiting_bytes += bytes;
+    port.waiting_classes = static_cast<std::uint8_t>(port.waiting_classes | 1u << c);
+    PortCounters& counters = counters_[port_index * switching::traffic_classes + c];
+    counters.max_depth_bytes = std::max(counters.max_depth_bytes, q.bytes[c]);
+    if (port.traced) record(PacketEvent::queued, port_index, slot);
+    if (!port.is_host) {
+        if (policy_->shared_bytes != 0) shared_used_bytes_[port.shared] += bytes;
+        if (ingress_bytes_ != nullptr) hold_upstream(p.port, c, bytes, true);
+    }
+    if (!port.service_pending) serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
+}
+
+void Domain::wait_by_rank(std::uint32_t port_index, std::uint32_t slot) {
+    Port& port = ports_[port_index];
+    if (port.traced) record(PacketEvent::queued, port_index, slot);
+    RankQueue& queue = rank_queues_[port_index];
+    const std::uint32_t out = queue.push(*this, slot, policy_->port_bytes);
+    if (out != none) drop(port_index, out, packets_[out].traffic_class);
+    port.waiting_bytes = queue.bytes();
+    port.waiting_classes = queue.empty() ? 0 : 1;
+    PortCounters& counters = counters_[port_index * switching::traffic_classes + packets_[slot].traffic_class];
+    counters.max_depth_bytes = std::max(counters.max_depth_bytes, port.waiting_bytes);
+    if (!queue.empty() && !port.service_pending) serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
+}
+
+// What leaves next, or `none`.
+inline std::uint32_t Domain::take_waiting(std::uint32_t port_index) {
+    Port& port = ports_[port_index];
+    if (rank_queues_ != nullptr) {
+        if (port.waiting_classes == 0) return none;
+        RankQueue& queue = rank_queues_[port_index];
+        const std::uint32_t slot = queue.pop(*this);
+        port.waiting_bytes = queue.bytes();
+        port.waiting_classes = queue.empty() ? 0 : 1;
+        return slot;
+    }
+    const std::uint32_t able = port.waiting_classes & ~std::uint32_t{port.paused_classes};
+    if (able == 0) return none;
+    const std::uint32_t c = 31 - static_cast<std::uint32_t>(std::countl_zero(able));
+    PortQueues& q = queues_[port_index];
+    const std::uint32_t slot = q.head[c];
+    Packet& p = packets_[slot];
+    q.head[c] = p.next;
+    q.bytes[c] -= p.wire_bytes;
+    port.waiting_bytes -= p.wire_bytes;
+    if (q.head[c] == none)
+        port.waiting_classes = static_cast<std::uint8_t>(port.waiting_classes & ~(1u << c));
+    else
+        __builtin_prefetch(&packets_[q.head[c]]);
+    if (!port.is_host) {
+        if (policy_->shared_bytes != 0) shared_used_bytes_[port.shared] -= p.wire_bytes;
+        if (ingress_bytes_ != nullptr) hold_upstream(p.port, c, p.wire_bytes, false);
+    }
+    return slot;
+}
+
+void Domain::serve_at(std::uint32_t port_index, std::int64_t at_ps) {
+    Port& port = ports_[port_index];
+    port.service_pending = true;
+    port.busy_until_ps = at_ps;  // the event's time
+    queue_.push(*this, at_ps, code(service, port_index));
+}
+
+// The port is free: what waits leaves; at a host, if nothing waits, what the transport has.
+inline void Domain::serve(std::uint32_t port_index) {
+    Port& port = ports_[port_index];
+    port.service_pending = false;
+    std::uint32_t slot = take_waiting(port_index);
+    if (slot == none) {
+        if (!port.is_host || port.waiting_classes != 0) return;
+        slot = transport_->pull_packet(*this, port_index);
+        if (slot == none) return;
+        const std::uint32_t c = packets_[slot].traffic_class;
+        ++counters_[port_index * switching::traffic_classes + c].packets_in;
+        if (port.paused_classes >> c & 1) {
+            // Waits in the card, and holds up what comes after it there.
+            port.service_pending = true;
+            wait(port_index, slot);
+            port.service_pending = false;
+            return;
+        }
+        transmit(port_index, slot);
+        serve_at(port_index, port.busy_until_ps);
+        return;
+    }
+    transmit(port_index, slot);
+    if (port.is_host || port.waiting_classes != 0) serve_at(port_index, port.busy_until_ps);
+}
+
+inline void Domain::transmit(std::uint32_t port_index, std::uint32_t slot) {
+    Port& port = ports_[port_index];
+    Packet& p = packets_[slot];
+    const std::uint32_t c = p.traffic_class;
+    PortCounters& counters = counters_[port_index * switching::traffic_classes + c];
+    ++counters.packets_sent;
+    counters.bytes_sent += p.wire_bytes;
+    port.busy_until_ps = now_ps_ + port.transmit_ps(p.wire_bytes);
+    std::int64_t at_ps = port.busy_until_ps + port.delay_ps;
+    if (port.traced) record(PacketEvent::sent, port_index, slot);
+    if (port.fault != none) {
+        if (lost(port, port_index)) {
+            ++counters.packets_lost;
+            if (port.traced) record(PacketEvent::lost, port_index, slot);
+            transport_->packet_gone(*this, slot);
+            free_packet(slot);
+            return;
+        }
+        at_ps += port_faults_[port.fault].extra_delay_ps;
+    }
+    p.port = port_index;
+    p.at_ps = static_cast<std::uint64_t>(at_ps);
+    ++on_links_;
+    const std::uint32_t domain = domain_of_node_[port.to];
+    if (domain == index_) {
+        queue_.push(*this, at_ps, code(arrival, slot));
+    } else {
+        out_[domain].push_back({p, extras_[slot]});
+        --on_links_;
+        free_packet(slot);
+    }
+}
+
+void Domain::read_mail() {
+    for (const auto& other : simulation_.domains_) {
+        std::vector<Mail>& mail = other->out_[index_];
+        for (const Mail& m : mail) {
+            const std::uint32_t slot = take_packet();
+            packets_[slot] = m.packet;
+            extras_[slot] = m.extra;
+            ++on_links_;
+            queue_.push(*this, static_cast<std::int64_t>(m.packet.at_ps), code(arrival, slot));
+        }
+        mail.clear();
+        std::vector<PauseMail>& pauses = other->out_pauses_[index_];
+        for (const PauseMail& m : pauses)
+            schedule(m.at_ps, m.pause ? Control::pause : Control::resume, m.port, m.traffic_class);
+        pauses.clear();
+    }
+}
+
+// --- priority flow control ------------------------------------------------------------------------------------
+
+// `bytes` more or fewer that came by `in_port` wait here; tells the other end when that crosses a threshold.
+void Domain::hold_upstream(std::uint32_t in_port, std::uint32_t c, std::uint32_t bytes, bool more) {
+    std::uint32_t& held = ingress_bytes_[std::size_t{in_port} * switching::traffic_classes + c];
+    std::uint8_t& paused = ingress_paused_[in_port];
+    held = more ? held + bytes : held - bytes;
+    const bool is_paused = paused >> c & 1;
+    const bool pause = more && !is_paused && held > policy_->pause_above_bytes;
+    const bool resume = !more && is_paused && held <= policy_->resume_below_bytes;
+    if (!pause && !resume) return;
+    paused = static_cast<std::uint8_t>(paused ^ 1u << c);
+    const Fabric& fabric = simulation_.fabric();
+    const Port& back = ports_[fabric.reverse(in_port)];
+    const std::int64_t at_ps = now_ps_ + back.transmit_ps(pause_frame_bytes) + back.delay_ps;
+    const std::uint32_t domain = domain_of_node_[fabric.link(in_port).from];
+    if (domain == index_)
+        schedule(at_ps, pause ? Control::pause : Control::resume, in_port, c);
+    else
+        out_pauses_[domain].push_back({at_ps, in_port, static_cast<std::uint8_t>(c), pause});
+}
+
+void Domain::handle_pause(std::uint32_t port_index, std::uint32_t c, bool pause) {
+    Port& port = ports_[port_index];
+    if (pause) {
+        port.paused_classes = static_cast<std::uint8_t>(port.paused_classes | 1u << c);
+        ++counters_[port_index * switching::traffic_classes + c].pauses;
+        return;
+    }
+    port.paused_classes = static_cast<std::uint8_t>(port.paused_classes & ~(1u << c));
+    if (port.service_pending || (port.waiting_classes == 0 && !port.is_host)) return;
+    serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
+}
+
+// --- faults ---------------------------------------------------------------------------------------------------
+
+void Domain::handle_fault(std::uint32_t index) {
+    const Fault& fault = simulation_.faults_[index];
+    if (fault.kind == FaultKind::reroute) {
+        table_ = simulation_.route_versions_.table(index);
+        return;
+    }
+    Port& port = ports_[fault.port];
+    if (port.fault == none) {
+        port.fault = static_cast<std::uint32_t>(port_faults_.size());
+        port_faults_.emplace_back();
+    }
+    PortFault& state = port_faults_[port.fault];
+    switch (fault.kind) {
+        case FaultKind::down: port.down = true; break;
+        case FaultKind::up: port.down = false; break;
+        case FaultKind::loss: state.loss_ratio = fault.value; break;
+        case FaultKind::burst:
+            state.burst_enter_ratio = fault.value;
+            state.burst_exit_ratio = fault.value2;
+            state.burst_loss_ratio = fault.value3;
+            state.in_burst = false;
+            break;
+        case FaultKind::rate: port.ps_per_byte_q16 = Simulation::ps_per_byte_q16(fault.value); break;
+        case FaultKind::delay: state.extra_delay_ps = static_cast<std::int64_t>(fault.value); break;
+        case FaultKind::reroute: break;
+    }
+}
+
+// Whether the link loses the packet that leaves now.
+bool Domain::lost(Port& port, std::uint32_t port_index) {
+    PortFault& state = port_faults_[port.fault];
+    if (port.down) return true;
+    const auto happens = [&](double ratio) {
+        if (ratio <= 0) return false;
+        const std::uint64_t word = random(std::uint64_t{0x6c6f7373} << 32 | port_index, ++state.draws);
+        return static_cast<double>(word >> 11) * 0x1p-53 < ratio;
+    };
+    if (state.burst_enter_ratio > 0) {
+        state.in_burst = state.in_burst ? !happens(state.burst_exit_ratio) : happens(state.burst_enter_ratio);
+        if (state.in_burst && happens(state.burst_loss_ratio)) return true;
+    }
+    return happens(state.loss_ratio);
+}
+
+// --- records --------------------------------------------------------------------------------------------------
+
+void Domain::take_samples() {
+    Recorder::Records& records = simulation_.recorder_.domains[index_];
+    for (std::uint32_t p : sampled_) {
+        PortSample sample{};
+        sample.time_ps = now_ps_;
+        sample.port = p;
+        for (std::uint32_t c = 0; c < switching::traffic_classes; ++c) {
+            sample.depth_bytes[c] = queues_[p].bytes[c];
+            sample.bytes_sent[c] = counters_[p * switching::traffic_classes + c].bytes_sent;
+        }
+        if (rank_queues_ != nullptr) sample.depth_bytes[0] = ports_[p].waiting_bytes;
+        records.samples.push_back(sample);
+    }
+    schedule(now_ps_ + simulation_.recorder_.sample_interval_ps, Control::sample, 0, 0);
+}
+
+void Domain::record(PacketEvent event, std::uint32_t port, std::uint32_t slot) {
+    Recorder::Records& records = simulation_.recorder_.domains[index_];
+    if (records.packets.size() >= simulation_.recorder_.trace_limit) return;
+    PacketRecord r{now_ps_, port, event, packets_[slot], {}};
+    if (const std::uint8_t* header = transport_->header_of(*this, slot))
+        std::copy_n(header, sizeof r.header, r.header);
+    records.packets.push_back(r);
+}
+
+}  // namespace dlcp::sim

@@ -1,0 +1,229 @@
+// A part of the fabric that one thread simulates: its hosts and switches, their packets, and what happens there when.
+//
+// Events are handled in order of time; those of one moment in an order drawn from the moment itself and the link, never
+// from memory or threads, so that a run is the same for any number of domains and symmetric senders fare alike. Packets
+// to another domain go by its mailbox, read between windows (simulation.hpp).
+//
+// The first part is what transports use; the second what the simulation calls.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/core/event_queue.hpp"
+#include "sim/core/faults.hpp"
+#include "sim/core/flow.hpp"
+#include "sim/core/packet.hpp"
+#include "sim/core/port.hpp"
+#include "sim/core/rank_queue.hpp"
+#include "sim/core/recorder.hpp"
+#include "sim/core/routes.hpp"
+#include "sim/core/transport.hpp"
+#include "switch/decision.hpp"
+
+namespace dlcp::sim {
+
+class Simulation;
+
+// Spreads bits (the finaliser of SplitMix64: Steele, Lea, Flood 2014).
+inline std::uint64_t mix64(std::uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+}
+
+class Domain {
+public:
+    // --- what transports use ---
+
+    std::int64_t now_ps() const { return now_ps_; }
+    Simulation& simulation() { return simulation_; }
+    const Flow& flow(std::uint32_t index) const { return flows_[index]; }
+    FlowResult& result(std::uint32_t index) { return results_[index]; }
+
+    // A packet's slot. The packet is cleared, its extra is as the slot's last user left it.
+    std::uint32_t take_packet() {
+        if (free_ == none) return grow();
+        const std::uint32_t slot = free_;
+        free_ = packets_[slot].next;
+        packets_[slot] = Packet{};
+        return slot;
+    }
+    void free_packet(std::uint32_t slot) {
+        packets_[slot].next = free_;
+        free_ = slot;
+    }
+    // Valid until the next take_packet.
+    Packet& packet(std::uint32_t slot) { return packets_[slot]; }
+    PacketExtra& extra(std::uint32_t slot) { return extras_[slot]; }
+
+    // The host has something to send: its network card pulls once it is free, after the present call at the earliest.
+    void wake(std::uint32_t host) {
+        if (!ports_[host].service_pending) woken_.push_back(host);
+    }
+    std::uint64_t host_rate_bps(std::uint32_t host) const;
+    // How long `bytes` take on the host's link.
+    std::int64_t host_transmit_ps(std::uint32_t host, std::uint32_t bytes) const {
+        return ports_[host].transmit_ps(bytes);
+    }
+
+    // Calls Transport::handle_timer(host, timer) then. Never cancelled. `at_ps` in the past is now.
+    void set_timer(std::int64_t at_ps, std::uint32_t host, std::uint32_t timer) {
+        schedule(at_ps, Control::transport, host, timer);
+    }
+
+    // 64 random bits that depend on the seed and these numbers alone, so that they do not depend on what other hosts do.
+    std::uint64_t random(std::uint64_t a, std::uint64_t b) const {
+        return mix64(mix64(seed_ + a * 0x9e3779b97f4a7c15ULL) + b * 0xd1342543de82ef95ULL);
+    }
+
+    // In the destination's domain: all that will come of the flow is there; `abandoned_bytes` of it will not. In the
+    // source's: the sender knows. Each once per flow; they move the task graph on.
+    void flow_delivered(std::uint32_t flow, std::uint64_t abandoned_bytes = 0);
+    void flow_acknowledged(std::uint32_t flow);
+    // A task that the transport was given (start_collective) is over, in the domain of its host.
+    void task_finished(std::uint32_t task);
+
+    // --- what the task graph uses ---
+
+    void start_flow(std::uint32_t flow);
+    void set_task_timer(std::int64_t at_ps, std::uint32_t task) { schedule(at_ps, Control::task, task, 0); }
+    bool owns(std::uint32_t host) const { return domain_of_node_[host] == index_; }
+    // Counted against the number of tasks: when the run is over.
+    void task_over() { complete(); }
+
+    // --- what the simulation uses ---
+
+    Domain(Simulation& simulation, std::uint32_t index, std::uint32_t domains);
+    void prepare();
+    // Handles events before `limit_ps`, `most` of them at most. False: stopped by `most`.
+    bool run(std::int64_t limit_ps, std::uint64_t most);
+    void read_mail();
+    // Nothing happens here before this; INT64_MAX: nothing at all.
+    std::int64_t next_ps() { return queue_.next_ps(); }
+    // Nothing is left but what the simulator does by itself (samples).
+    bool idle() const { return queue_.size() == housekeeping_; }
+    std::uint64_t completed() const { return completed_; }
+    std::int64_t last_completed_ps() const { return last_completed_ps_; }
+    std::uint64_t events() const { return events_; }
+    std::uint64_t hops() const { return hops_; }
+    std::uint64_t delivered() const { return delivered_; }
+    std::uint64_t unroutable() const { return unroutable_; }
+    // Packets that are on a link of this domain now.
+    std::uint64_t on_links() const { return on_links_; }
+    // Ends the run at a time: when all is completed (one domain only; several are told by the simulation).
+    void set_end(std::int64_t end_ps) { end_ps_ = end_ps; }
+
+private:
+    friend class EventQueue<Domain>;
+
+    // What the top two bits of an event's code say; at one moment in this order.
+    enum Kind : std::uint32_t { control = 0, service = 1, arrival = 2, timer = 3 };
+    static constexpr std::uint32_t code(Kind kind, std::uint32_t index) { return kind << 30 | index; }
+    static constexpr std::uint32_t index_mask = (1u << 30) - 1;
+
+    // Events that are neither packets nor ports.
+    enum class Control : std::uint8_t { fault, pause, resume, sample, flow_start, task, transport };
+    struct TimerNode {
+        std::int64_t at_ps;
+        std::uint32_t a;
+        std::uint32_t b;
+        std::uint32_t next_free;
+        Control what;
+    };
+    struct Mail {
+        Packet packet;
+        PacketExtra extra;
+    };
+    struct PauseMail {
+        std::int64_t at_ps;
+        std::uint32_t port;
+        std::uint8_t traffic_class;
+        bool pause;
+    };
+
+    // For the event queue.
+    std::int64_t time_of(std::uint32_t event) const;
+    bool before(std::uint32_t a, std::uint32_t b) const;
+    void prefetch(std::uint32_t event) const;
+
+    std::uint32_t grow();
+    void schedule(std::int64_t at_ps, Control what, std::uint32_t a, std::uint32_t b);
+    void handle_control(std::uint32_t node);
+    void handle_fault(std::uint32_t index);
+    void handle_pause(std::uint32_t port, std::uint32_t traffic_class, bool pause);
+    void start_due_flows();
+    void take_samples();
+    void complete();
+    void pull_woken();
+
+    void arrive(std::uint32_t slot);
+    void forward(std::uint32_t node, std::uint32_t slot);
+    std::uint32_t choose(std::uint32_t node, std::uint32_t slot, const Ways& ways);
+    void enqueue(std::uint32_t port, std::uint32_t slot);
+    void wait(std::uint32_t port, std::uint32_t slot);
+    void wait_by_rank(std::uint32_t port, std::uint32_t slot);
+    std::uint32_t take_waiting(std::uint32_t port);
+    void serve(std::uint32_t port);
+    void serve_at(std::uint32_t port, std::int64_t at_ps);
+    void transmit(std::uint32_t port, std::uint32_t slot);
+    bool lost(Port& port, std::uint32_t port_index);
+    void hold_upstream(std::uint32_t in_port, std::uint32_t traffic_class, std::uint32_t bytes, bool more);
+    void drop(std::uint32_t port, std::uint32_t slot, std::uint32_t traffic_class);
+    void record(PacketEvent event, std::uint32_t port, std::uint32_t slot);
+
+    Simulation& simulation_;
+    const std::uint32_t index_;
+    std::uint64_t seed_;
+
+    // The simulation's, each element touched by the domain that owns it.
+    const Flow* flows_ = nullptr;
+    FlowResult* results_ = nullptr;
+    Port* ports_ = nullptr;
+    PortQueues* queues_ = nullptr;
+    PortCounters* counters_ = nullptr;
+    RankQueue* rank_queues_ = nullptr;             // with Discipline::least_rank
+    std::uint32_t* shared_used_bytes_ = nullptr;   // per switch
+    std::uint32_t* ingress_bytes_ = nullptr;       // per port and class: what came by it and waits here; with PFC
+    std::uint8_t* ingress_paused_ = nullptr;       // per port: classes that were told to pause
+    const std::uint32_t* node_of_port_ = nullptr;  // where a port's link leads
+    const std::uint32_t* domain_of_node_ = nullptr;
+    Transport* transport_ = nullptr;
+    const Routes* routes_ = nullptr;
+    const switching::Policy* policy_ = nullptr;
+    std::uint32_t hosts_ = 0;
+    const RouteTable* table_ = nullptr;  // of the present version; nullptr: arithmetic
+
+    std::int64_t now_ps_ = 0;
+    std::int64_t end_ps_ = INT64_MAX;
+    EventQueue<Domain> queue_;
+    std::vector<Packet> packets_;
+    std::vector<PacketExtra> extras_;
+    std::uint32_t free_ = none;
+    std::vector<TimerNode> timers_;
+    std::uint32_t free_timer_ = none;
+    std::vector<std::uint32_t> woken_;
+    std::vector<std::uint32_t> starts_;  // flows by start, then number
+    std::size_t next_start_ = 0;
+    std::vector<PortFault> port_faults_;
+    std::vector<std::uint32_t> turns_;  // per switch: round robin
+    std::vector<std::uint32_t> sampled_;
+
+    std::vector<std::vector<Mail>> out_;  // by domain
+    std::vector<std::vector<PauseMail>> out_pauses_;
+
+    std::uint64_t events_ = 0;
+    std::uint64_t hops_ = 0;
+    std::uint64_t delivered_ = 0;
+    std::uint64_t completed_ = 0;
+    std::uint64_t target_ = 0;  // of `completed_`, when this is the only domain
+    std::int64_t grace_ps_ = 0;
+    std::int64_t last_completed_ps_ = 0;
+    std::uint64_t unroutable_ = 0;
+    std::uint64_t on_links_ = 0;
+    std::size_t housekeeping_ = 0;
+
+    friend class Simulation;
+};
+
+}  // namespace dlcp::sim

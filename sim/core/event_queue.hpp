@@ -1,0 +1,251 @@
+// What happens next: a timing wheel for the near future, a radix heap for what lies beyond it.
+//
+// An event is a 32-bit code; its time is kept with whatever it stands for, and asked for when its bucket comes up. The
+// wheel's buckets are some hundred picoseconds wide and hold chains of small chunks, so that filing an event writes to
+// memory that was used a moment ago, and emptying a bucket starts all its cache misses at once; a bucket is sorted when it
+// comes up (C. R. Brown's calendar queues with the sorting put off). Radix heap: Ahuja, Mehlhorn, Orlin, Tarjan 1990.
+//
+// Invariant: events come out in order of time, those of one moment as `before` says, whatever the order they went in and
+// whatever the sizes of the wheel. With `HeapOnly` there is no wheel at all: slow, for tests of this claim.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+namespace dlcp::sim {
+
+// A heap whose keys never fall below the last one popped.
+class RadixHeap {
+public:
+    struct Entry {
+        std::int64_t key;
+        std::uint32_t value;
+    };
+    bool empty() const { return size_ == 0; }
+    std::size_t size() const { return size_; }
+    void push(std::int64_t key, std::uint32_t value) {
+        buckets_[bucket_of(key)].push_back({key, value});
+        ++size_;
+    }
+    // Not when empty.
+    std::int64_t top_key() {
+        settle();
+        return last_;
+    }
+    Entry pop() {
+        settle();
+        const Entry entry = buckets_[0].back();
+        buckets_[0].pop_back();
+        --size_;
+        return entry;
+    }
+
+private:
+    std::size_t bucket_of(std::int64_t key) const {
+        const std::uint64_t differ = static_cast<std::uint64_t>(key) ^ static_cast<std::uint64_t>(last_);
+        return static_cast<std::size_t>(64 - std::countl_zero(differ));
+    }
+    void settle() {
+        if (!buckets_[0].empty()) return;
+        std::size_t i = 1;
+        while (buckets_[i].empty()) ++i;
+        std::int64_t least = buckets_[i][0].key;
+        for (const Entry& entry : buckets_[i]) least = std::min(least, entry.key);
+        last_ = least;
+        for (const Entry& entry : buckets_[i]) buckets_[bucket_of(entry.key)].push_back(entry);
+        buckets_[i].clear();
+    }
+
+    std::vector<Entry> buckets_[65];
+    std::int64_t last_ = 0;
+    std::size_t size_ = 0;
+};
+
+// `Clock` offers time_of(code), before(a, b) for two codes of one moment, and prefetch(code).
+template <class Clock>
+class EventQueue {
+public:
+    // Buckets of 2^width_log2 picoseconds. `buckets_log2` 0: no wheel, everything goes through the heap.
+    EventQueue(unsigned width_log2, unsigned buckets_log2) : width_(width_log2), buckets_log2_(buckets_log2) {
+        const std::size_t buckets = buckets_log2 == 0 ? 0 : std::size_t{1} << buckets_log2;
+        heads_.assign(buckets, nothing);
+        occupied_.assign(buckets / 64, 0);
+    }
+
+    bool empty() const { return size_ == 0; }
+    std::size_t size() const { return size_; }
+
+    // `at_ps` is at least the time of the last event popped.
+    void push(Clock& clock, std::int64_t at_ps, std::uint32_t code) {
+        ++size_;
+        const std::int64_t bucket = at_ps >> width_;
+        if (bucket <= current_) {
+            insert(clock, at_ps, code);
+        } else if (bucket - current_ < static_cast<std::int64_t>(heads_.size())) {
+            file(bucket, code);
+        } else {
+            far_.push(at_ps, code);
+            far_least_ = std::min(far_least_, at_ps);
+        }
+    }
+
+    // The next event before `limit_ps`; false if there is none.
+    bool pop(Clock& clock, std::int64_t limit_ps, std::int64_t& at_ps, std::uint32_t& code) {
+        while (taken_ == ready_.size()) {
+            ready_.clear();
+            taken_ = 0;
+            if (size_ == 0 || !open_next(clock, limit_ps)) return false;
+        }
+        if (ready_[taken_].at_ps >= limit_ps) return false;
+        at_ps = ready_[taken_].at_ps;
+        code = ready_[taken_].code;
+        ++taken_;
+        --size_;
+        return true;
+    }
+
+    // No event comes earlier than this; INT64_MAX if there is none.
+    std::int64_t next_ps() {
+        if (taken_ < ready_.size()) return ready_[taken_].at_ps;
+        if (size_ == 0) return INT64_MAX;
+        const std::int64_t bucket = next_bucket();
+        return bucket == INT64_MAX ? far_least_ : bucket << width_;
+    }
+
+private:
+    static constexpr std::uint32_t nothing = UINT32_MAX;
+    static constexpr std::uint32_t chunk_codes = 6;
+    struct Chunk {
+        std::uint32_t next;
+        std::uint32_t count;
+        std::uint32_t codes[chunk_codes];
+    };
+    struct Ready {
+        std::int64_t at_ps;
+        std::uint32_t code;
+    };
+
+    void file(std::int64_t bucket, std::uint32_t code) {
+        const std::size_t i = static_cast<std::size_t>(bucket) & (heads_.size() - 1);
+        std::uint32_t chunk = heads_[i];
+        if (chunk == nothing || chunks_[chunk].count == chunk_codes) {
+            const std::uint32_t next = chunk;
+            if (free_ != nothing) {
+                chunk = free_;
+                free_ = chunks_[chunk].next;
+            } else {
+                chunk = static_cast<std::uint32_t>(chunks_.size());
+                chunks_.emplace_back();
+            }
+            chunks_[chunk].next = next;
+            chunks_[chunk].count = 0;
+            heads_[i] = chunk;
+            occupied_[i / 64] |= std::uint64_t{1} << (i % 64);
+        }
+        Chunk& c = chunks_[chunk];
+        c.codes[c.count++] = code;
+        ++filed_;
+    }
+
+    // Into the bucket that is open.
+    void insert(Clock& clock, std::int64_t at_ps, std::uint32_t code) {
+        std::size_t i = ready_.size();
+        ready_.push_back({at_ps, code});
+        while (i > taken_ && later(clock, ready_[i - 1], at_ps, code)) {
+            ready_[i] = ready_[i - 1];
+            --i;
+        }
+        ready_[i] = {at_ps, code};
+    }
+    static bool later(Clock& clock, const Ready& a, std::int64_t at_ps, std::uint32_t code) {
+        return a.at_ps > at_ps || (a.at_ps == at_ps && clock.before(code, a.code));
+    }
+
+    // The first bucket after the open one that holds something; INT64_MAX: the wheel is empty.
+    std::int64_t next_bucket() const {
+        if (filed_ == 0) return INT64_MAX;
+        const std::size_t mask = heads_.size() - 1;
+        const std::size_t start = static_cast<std::size_t>(current_ + 1) & mask;
+        std::size_t word = start / 64;
+        std::uint64_t bits = occupied_[word] & (~std::uint64_t{0} << (start % 64));
+        while (bits == 0) {
+            word = (word + 1) & (occupied_.size() - 1);
+            bits = occupied_[word];
+        }
+        const std::size_t found = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+        return current_ + 1 + static_cast<std::int64_t>((found - start) & mask);
+    }
+
+    bool open_next(Clock& clock, std::int64_t limit_ps) {
+        std::int64_t bucket = next_bucket();
+        if (bucket == INT64_MAX) bucket = far_least_ >> width_;
+        if (bucket << width_ >= limit_ps) return false;
+        current_ = bucket;
+        // What has come within reach moves to the wheel; what belongs to this bucket goes straight in.
+        while (!far_.empty() && (far_least_ >> width_) - current_ <
+                                    static_cast<std::int64_t>(std::max<std::size_t>(heads_.size(), 1))) {
+            const RadixHeap::Entry entry = far_.pop();
+            far_least_ = far_.empty() ? INT64_MAX : far_.top_key();
+            const std::int64_t b = entry.key >> width_;
+            if (b == current_)
+                ready_.push_back({entry.key, entry.value});
+            else
+                file(b, entry.value);
+        }
+        if (heads_.empty()) return sort_ready(clock);
+        const std::size_t i = static_cast<std::size_t>(bucket) & (heads_.size() - 1);
+        const std::size_t from = ready_.size();
+        for (std::uint32_t chunk = heads_[i]; chunk != nothing;) {
+            Chunk& c = chunks_[chunk];
+            for (std::uint32_t k = 0; k < c.count; ++k) {
+                clock.prefetch(c.codes[k]);
+                ready_.push_back({0, c.codes[k]});
+            }
+            filed_ -= c.count;
+            const std::uint32_t next = c.next;
+            c.next = free_;
+            free_ = chunk;
+            chunk = next;
+        }
+        heads_[i] = nothing;
+        occupied_[i / 64] &= ~(std::uint64_t{1} << (i % 64));
+        for (std::size_t k = from; k < ready_.size(); ++k) ready_[k].at_ps = clock.time_of(ready_[k].code);
+        return sort_ready(clock);
+    }
+    bool sort_ready(Clock& clock) {
+        if (ready_.size() > 32) {
+            std::sort(ready_.begin(), ready_.end(), [&clock](const Ready& a, const Ready& b) {
+                return a.at_ps < b.at_ps || (a.at_ps == b.at_ps && clock.before(a.code, b.code));
+            });
+            return true;
+        }
+        for (std::size_t i = 1; i < ready_.size(); ++i) {
+            const Ready entry = ready_[i];
+            std::size_t j = i;
+            while (j > 0 && later(clock, ready_[j - 1], entry.at_ps, entry.code)) {
+                ready_[j] = ready_[j - 1];
+                --j;
+            }
+            ready_[j] = entry;
+        }
+        return true;
+    }
+
+    unsigned width_;
+    unsigned buckets_log2_;
+    std::int64_t current_ = -1;  // the bucket that is open; those before are past
+    std::vector<std::uint32_t> heads_;
+    std::vector<std::uint64_t> occupied_;
+    std::vector<Chunk> chunks_;
+    std::uint32_t free_ = nothing;
+    std::size_t filed_ = 0;
+    std::vector<Ready> ready_;
+    std::size_t taken_ = 0;
+    RadixHeap far_;
+    std::int64_t far_least_ = INT64_MAX;
+    std::size_t size_ = 0;
+};
+
+}  // namespace dlcp::sim

@@ -1,0 +1,76 @@
+#include "sim/core/flow_transport.hpp"
+
+#include "sim/core/domain.hpp"
+#include "sim/core/simulation.hpp"
+
+namespace dlcp::sim {
+
+void FlowTransport::prepare(Simulation& simulation) {
+    flows_ = &simulation.flows();
+    outboxes_.resize(simulation.fabric().hosts());
+    next_turn_.assign(flows_->size(), not_waiting);
+}
+
+void FlowTransport::ready(Domain& domain, std::uint32_t flow) {
+    if (next_turn_[flow] != not_waiting) return;
+    const std::uint32_t host = (*flows_)[flow].source;
+    queue_turn(outboxes_[host], flow);
+    domain.wake(host);
+}
+
+void FlowTransport::queue_turn(Outbox& box, std::uint32_t flow) {
+    next_turn_[flow] = none;
+    if (box.turn_head == none)
+        box.turn_head = flow;
+    else
+        next_turn_[box.turn_tail] = flow;
+    box.turn_tail = flow;
+}
+
+void FlowTransport::send_control(Domain& domain, std::uint32_t host, std::uint32_t slot) {
+    Outbox& box = outboxes_[host];
+    domain.packet(slot).next = none;
+    if (box.control_head == none)
+        box.control_head = slot;
+    else
+        domain.packet(box.control_tail).next = slot;
+    box.control_tail = slot;
+    domain.wake(host);
+}
+
+std::uint32_t FlowTransport::pull_packet(Domain& domain, std::uint32_t host) {
+    Outbox& box = outboxes_[host];
+    if (box.control_head != none) {
+        const std::uint32_t slot = box.control_head;
+        box.control_head = domain.packet(slot).next;
+        return slot;
+    }
+    while (box.turn_head != none) {
+        const std::uint32_t flow = box.turn_head;
+        box.turn_head = next_turn_[flow];
+        next_turn_[flow] = not_waiting;
+        const std::uint32_t slot = next_data(domain, flow);
+        if (slot == none) continue;
+        if (next_turn_[flow] == not_waiting) queue_turn(box, flow);
+        return slot;
+    }
+    return none;
+}
+
+std::uint32_t FlowTransport::make_packet(Domain& domain, std::uint32_t flow, bool reverse, std::uint32_t type,
+                                         std::uint32_t number, std::uint32_t wire_bytes) {
+    const Flow& f = (*flows_)[flow];
+    const std::uint32_t slot = domain.take_packet();
+    Packet& p = domain.packet(slot);
+    p.flow = flow;
+    p.destination = (reverse ? f.source : f.destination) & 0xffffff;
+    p.reverse = reverse;
+    p.type = type & 0xf;
+    p.number = number & 0xfffffff;
+    p.wire_bytes = static_cast<std::uint16_t>(wire_bytes);
+    p.traffic_class = f.traffic_class & 7;
+    p.ecn_capable = 1;
+    return slot;
+}
+
+}  // namespace dlcp::sim

@@ -1,0 +1,46 @@
+// What transports of single flows have in common: at each host, control packets leave first, then flows with something
+// to send take turns, a packet each.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/core/transport.hpp"
+
+namespace dlcp::sim {
+
+class FlowTransport : public Transport {
+public:
+    void prepare(Simulation& simulation) override;
+    std::uint32_t pull_packet(Domain& domain, std::uint32_t host) final;
+
+protected:
+    // The flow's next data packet, filled in, or `none`: then it takes no more turns until `ready` is called again.
+    // Called at the source only.
+    virtual std::uint32_t next_data(Domain& domain, std::uint32_t flow) = 0;
+
+    // The flow has something to send. Idempotent.
+    void ready(Domain& domain, std::uint32_t flow);
+    // Sends a packet ahead of all data, in the order of the calls.
+    void send_control(Domain& domain, std::uint32_t host, std::uint32_t slot);
+    // A packet of the flow with type, addresses, sizes and class set; `reverse`: from destination to source. ECN-capable
+    // and not trimmable unless the caller says otherwise.
+    std::uint32_t make_packet(Domain& domain, std::uint32_t flow, bool reverse, std::uint32_t type,
+                              std::uint32_t number, std::uint32_t wire_bytes);
+
+private:
+    struct Outbox {
+        std::uint32_t control_head = none;
+        std::uint32_t control_tail = none;
+        std::uint32_t turn_head = none;  // flows, chained by next_turn_
+        std::uint32_t turn_tail = none;
+    };
+    void queue_turn(Outbox& box, std::uint32_t flow);
+
+    std::vector<Outbox> outboxes_;
+    std::vector<std::uint32_t> next_turn_;  // per flow; `not_waiting`: not in a turn
+    static constexpr std::uint32_t not_waiting = none - 1;
+    const std::vector<Flow>* flows_ = nullptr;
+};
+
+}  // namespace dlcp::sim

@@ -1,0 +1,63 @@
+// The sending end of a link: its clock, its queues, its counters.
+//
+// What every hop touches fits a cache line; the queues are touched only while something waits.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/core/packet.hpp"
+#include "switch/policy.hpp"
+
+namespace dlcp::sim {
+
+enum class Discipline : std::uint8_t {
+    strict_priority,  // the highest class first, in a class first come, first served
+    least_rank,       // PacketExtra::rank (pFabric); the switch policy's thresholds are not used, port_bytes is
+};
+
+struct alignas(64) Port {
+    std::int64_t busy_until_ps = 0;
+    std::uint64_t ps_per_byte_q16 = 0;  // picoseconds per byte, times 2^16
+    std::int64_t delay_ps = 0;
+    std::uint32_t to = none;  // node
+    std::uint32_t waiting_bytes = 0;
+    std::uint32_t fault = none;        // index into the domain's faults
+    std::uint32_t shared = none;       // switch, for its shared buffer
+    std::uint8_t waiting_classes = 0;  // bit c: class c waits
+    std::uint8_t paused_classes = 0;   // by priority flow control
+    bool service_pending = false;      // an event comes when it is free
+    bool traced = false;
+    bool is_host = false;
+    bool down = false;
+
+    std::int64_t transmit_ps(std::uint32_t bytes) const {
+        return static_cast<std::int64_t>((bytes * ps_per_byte_q16 + 0x8000) >> 16);
+    }
+};
+static_assert(sizeof(Port) == 64);
+
+struct PortQueues {
+    std::uint32_t head[switching::traffic_classes];
+    std::uint32_t tail[switching::traffic_classes];
+    std::uint32_t bytes[switching::traffic_classes] = {};
+
+    PortQueues() {
+        for (std::uint32_t& h : head) h = none;
+        for (std::uint32_t& t : tail) t = none;
+    }
+};
+
+// Of one port and class, since the start. in = sent + dropped + what waits; lost are among those sent.
+struct PortCounters {
+    std::uint64_t packets_in = 0;
+    std::uint64_t packets_sent = 0;
+    std::uint64_t bytes_sent = 0;
+    std::uint32_t packets_dropped = 0;  // by the switch: no room, or a threshold
+    std::uint32_t packets_marked = 0;
+    std::uint32_t packets_trimmed = 0;
+    std::uint32_t packets_lost = 0;  // by a fault of the link
+    std::uint32_t max_depth_bytes = 0;
+    std::uint32_t pauses = 0;  // times that the other end paused this class
+};
+
+}  // namespace dlcp::sim

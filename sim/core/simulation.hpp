@@ -1,0 +1,149 @@
+// One run: a fabric, a switch policy, a transport and a load, simulated by any number of threads with one result.
+//
+// Threads share nothing but the windows: each simulates its pods up to the end of a window no longer than the least delay
+// of a link between pods, so that nothing sent in a window can arrive in it; then mailboxes are read.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "sim/core/fabric.hpp"
+#include "sim/core/faults.hpp"
+#include "sim/core/flow.hpp"
+#include "sim/core/port.hpp"
+#include "sim/core/rank_queue.hpp"
+#include "sim/core/recorder.hpp"
+#include "sim/core/routes.hpp"
+#include "sim/core/tasks.hpp"
+#include "sim/core/transport.hpp"
+#include "switch/policy.hpp"
+
+namespace dlcp::sim {
+
+class Domain;
+
+// An array of zeros whose memory is the operating system's until it is touched: most ports use one class of eight.
+template <class T>
+class LazyZeros {
+public:
+    void reset(std::size_t count) {
+        memory_.reset(static_cast<T*>(std::calloc(count, sizeof(T))));
+        if (memory_ == nullptr) throw std::bad_alloc();
+    }
+    T* data() const { return memory_.get(); }
+
+private:
+    struct Free {
+        void operator()(T* memory) const { std::free(memory); }
+    };
+    std::unique_ptr<T, Free> memory_;
+};
+
+struct SimulationSettings {
+    std::uint64_t seed = 1;
+    std::uint32_t threads = 1;
+    Discipline discipline = Discipline::strict_priority;
+    bool check_invariants = false;  // after the run: conservation per class and port
+    bool heap_only = false;         // no timing wheel: slow, with the same result
+};
+
+class Simulation {
+public:
+    // Throws std::invalid_argument, naming what is wrong.
+    Simulation(Fabric fabric, const switching::Policy& policy, std::unique_ptr<Transport> transport,
+               const SimulationSettings& settings);
+    ~Simulation();
+
+    // Before the first run.
+    std::uint32_t add_flow(const Flow& flow);
+    TaskGraph& tasks() { return tasks_; }
+    void add_fault(const Fault& fault);
+    void sample(const std::vector<std::uint32_t>& ports, std::int64_t interval_ps);
+    void trace(const std::vector<std::uint32_t>& ports, std::uint64_t limit);
+
+    // Runs until nothing is left to happen, until `until_ps` (negative: no limit) or for about `wall_s` of real time
+    // (negative: no limit). True: over. Throws std::logic_error when an invariant is broken.
+    bool run(std::int64_t until_ps, double wall_s);
+
+    const Fabric& fabric() const { return fabric_; }
+    const switching::Policy& policy() const { return policy_; }
+    const SimulationSettings& settings() const { return settings_; }
+    Transport& transport() { return *transport_; }
+    std::uint64_t seed() const { return settings_.seed; }
+    std::vector<Flow>& flows() { return flows_; }
+    const std::vector<FlowResult>& results() const { return results_; }
+    std::vector<FlowResult>& results() { return results_; }
+    const PortCounters& counters(std::uint32_t port, std::uint32_t traffic_class) const {
+        return counters_.data()[std::size_t{port} * switching::traffic_classes + traffic_class];
+    }
+    std::uint32_t domains() const { return static_cast<std::uint32_t>(domains_.size()); }
+    Domain& domain(std::uint32_t index) { return *domains_[index]; }
+    Domain& domain_of(std::uint32_t host) { return *domains_[domain_of_node_[host]]; }
+    static std::uint64_t ps_per_byte_q16(double rate_bps);
+    // Buckets of the event wheel, for this fabric's rates.
+    unsigned wheel_width_log2() const { return wheel_width_log2_; }
+
+    // Round trip of a data packet and its answer with empty queues, store-and-forward.
+    std::int64_t base_rtt_ps(std::uint32_t source, std::uint32_t destination, std::uint32_t data_bytes,
+                             std::uint32_t ack_bytes) const;
+    // No flow can be faster: payload at the slowest link, the first packet over the other links, all delays.
+    std::int64_t bound_ps(const Flow& flow, std::uint64_t bytes) const;
+
+    std::int64_t now_ps() const { return now_ps_; }
+    std::uint64_t events() const;
+    std::uint64_t hops() const;
+    std::uint64_t flows_finished() const;
+    double cpu_s() const { return cpu_s_; }  // of the native loop, all threads
+    const Recorder& recorder() const { return recorder_; }
+
+    std::uint64_t packets_unroutable() const;
+
+private:
+    friend class Domain;
+    class Barrier;
+
+    void prepare();
+    std::uint64_t target() const;
+    bool over() const;
+    bool run_alone(std::int64_t until_ps, double wall_s);
+    bool run_threads(std::int64_t until_ps, double wall_s);
+    std::string broken_invariant() const;
+
+    Fabric fabric_;
+    switching::Policy policy_;
+    std::unique_ptr<Transport> transport_;
+    SimulationSettings settings_;
+    std::unique_ptr<Routes> routes_;
+    RouteVersions route_versions_;
+    TaskGraph tasks_;
+    Recorder recorder_;
+    std::vector<Fault> faults_;
+    std::vector<Flow> flows_;
+    std::vector<FlowResult> results_;
+
+    // Per port, unless it says otherwise; each element is touched by the domain that its node is in.
+    std::vector<Port> ports_;
+    std::vector<PortQueues> queues_;
+    LazyZeros<PortCounters> counters_;  // per port and class
+    std::vector<RankQueue> rank_queues_;
+    std::vector<std::uint32_t> shared_used_bytes_;  // per switch
+    std::vector<std::uint32_t> ingress_bytes_;      // per port and class
+    std::vector<std::uint8_t> ingress_paused_;
+    std::vector<std::uint32_t> node_of_port_;
+    std::vector<std::uint32_t> domain_of_node_;  // per node
+
+    std::vector<std::unique_ptr<Domain>> domains_;
+    std::int64_t lookahead_ps_ = 0;  // the least delay of a link between regions
+    std::int64_t end_ps_ = INT64_MAX;
+    std::int64_t now_ps_ = 0;
+    unsigned wheel_width_log2_ = 8;
+    bool prepared_ = false;
+    bool over_ = false;
+    double cpu_s_ = 0;
+};
+
+}  // namespace dlcp::sim

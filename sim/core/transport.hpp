@@ -1,0 +1,70 @@
+// What a transport is to the simulator: a state machine per host, driven by packets, timers and a free network card.
+//
+// One object serves all hosts. Calls for different hosts may come from different threads at the same time, so state is
+// per host, or per end of a flow, and nothing else: the sender's half of a flow is touched in calls for its source host
+// only, the receiver's half in calls for its destination. What a call may use of the simulator is `Domain`.
+//
+// The network card pulls: when it is free and `Domain::wake` has been called since it last found nothing, it asks
+// pull_packet for the next packet, so that a transport decides at the last moment what leaves.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "sim/core/flow.hpp"
+#include "sim/core/packet.hpp"
+
+namespace dlcp::sim {
+
+class Domain;
+class Simulation;
+
+// Settings of a transport by name, units last: "min_rto_ps", "window_packets", "mtu_bytes". Python checks and documents
+// them (dlcp_sim.transports); here an unknown name throws.
+class Parameters {
+public:
+    Parameters() = default;
+    explicit Parameters(std::map<std::string, double> values) : values_(std::move(values)) {}
+    // Takes a value out; `otherwise` if it is not there.
+    double take(const std::string& name, double otherwise);
+    std::int64_t take_integer(const std::string& name, std::int64_t otherwise);
+    // Throws std::invalid_argument if something was given that nobody took.
+    void done(const std::string& transport) const;
+
+private:
+    std::map<std::string, double> values_;
+};
+
+class Transport {
+public:
+    virtual ~Transport() = default;
+    // Once, before anything else: flows may be looked at, state allocated. Single-threaded.
+    virtual void prepare(Simulation&) {}
+    // In the source's domain, at the flow's start.
+    virtual void start_flow(Domain&, std::uint32_t flow) = 0;
+    // A packet has reached `host`. The callee owns the slot: it frees it, or sends it on.
+    virtual void handle_packet(Domain&, std::uint32_t host, std::uint32_t slot) = 0;
+    // The next packet to leave `host`, or `none`.
+    virtual std::uint32_t pull_packet(Domain&, std::uint32_t host) = 0;
+    // A timer set with Domain::set_timer. Timers are not cancelled: check whether it still matters, set it anew if not.
+    virtual void handle_timer(Domain&, std::uint32_t host, std::uint32_t timer) = 0;
+    // A collective that the transport runs itself (only dlcp's executor does): rank `rank` of collective `index` joins.
+    virtual void start_collective(Domain&, std::uint32_t index, std::uint32_t rank, std::uint32_t task);
+    // How many bytes of payload a full packet carries, and bytes on the wire beside the payload: for bounds and reports.
+    virtual std::uint32_t payload_bytes() const = 0;
+    virtual std::uint32_t header_bytes() const = 0;
+    // A packet was dropped or lost on its way and its slot will be freed: for what hangs on it (PacketExtra). In the domain
+    // where that happened; nobody else is told.
+    virtual void packet_gone(Domain&, std::uint32_t) {}
+    // The first 64 bytes of a packet's own header, for traces; nullptr: it has none.
+    virtual const std::uint8_t* header_of(Domain&, std::uint32_t) const { return nullptr; }
+    // What the transport counted, by name. Called between runs.
+    virtual std::map<std::string, double> counters() const { return {}; }
+};
+
+// By name: "line_rate", "tcp", "dctcp", "pfabric", "ndp", "dcqcn", "uet", "dlcp". Throws std::invalid_argument.
+std::unique_ptr<Transport> make_transport(const std::string& name, Parameters parameters);
+
+}  // namespace dlcp::sim

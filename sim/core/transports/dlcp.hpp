@@ -1,0 +1,154 @@
+// The shipping engine and its collective executor on every host, with virtual or real payload.
+//
+// Everything the protocol decides is decided in native/engine and native/collective, unchanged; here a flow becomes a
+// message, a task a collective, and a deployer's settings follow from the fabric. Hosts' engines are made when first
+// needed. Invariant: a host's engine is touched in calls for that host only, and before the run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "sim/core/transport.hpp"
+#include "sim/core/transports/engine_host.hpp"
+
+namespace dlcp::sim {
+
+// A collective as the simulation knows it. Every rank's memory is split evenly into the chunks of its schedule, as a
+// communicator does it.
+struct CollectiveSpec {
+    std::vector<std::uint32_t> members;                      // hosts, by rank
+    std::vector<std::shared_ptr<const Schedule>> schedules;  // by rank
+    // By rank: data nullptr is virtual.
+    std::vector<ChunkMemory> inputs;
+    std::vector<ChunkMemory> outputs;
+    DataType type = DataType::f32;
+    ReduceOp op = ReduceOp::sum;
+    std::uint32_t average_over = 0;
+    std::uint8_t traffic_class = 0;
+    // Of lossy messages, as LossRules.
+    double loss_ratio = 0;
+    Duration patience{-1};
+    Duration deadline{0};
+    bool rescale = false;
+    double critical_ratio = 1;  // of the blocks, drawn, where `importance` is empty
+    // By rank, then by the rank it goes to: one value per block.
+    std::vector<std::vector<std::vector<std::uint8_t>>> importance;
+};
+
+// How it went at one rank.
+struct CollectiveOutcome {
+    std::int64_t started_ps = -1;
+    std::int64_t finished_ps = -1;
+    CollectiveResult result;  // without what only failures have
+};
+
+class DlcpTransport final : public Transport {
+public:
+    explicit DlcpTransport(Parameters parameters);
+    ~DlcpTransport() override;
+
+    // Before the first run, or between runs; with `at_ps` >= 0 it starts then at all ranks, else by tasks. Returns its
+    // index. Throws std::invalid_argument.
+    std::uint32_t add_collective(CollectiveSpec spec);
+    void start_collective_at(Simulation& simulation, std::uint32_t index, std::uint32_t rank, std::int64_t at_ps);
+    // Members that will run collectives: their sessions are there from the start.
+    void add_group(const std::vector<std::uint32_t>& members);
+    std::uint32_t collectives() const { return static_cast<std::uint32_t>(collectives_.size()); }
+    const CollectiveOutcome& outcome(std::uint32_t index, std::uint32_t rank) const;
+    std::uint32_t ranks(std::uint32_t index) const;
+    // What a datagram carries: blocks are as long.
+    std::uint16_t block_bytes() const { return static_cast<std::uint16_t>(payload_bytes()); }
+    // nullptr: no engine there yet.
+    const Endpoint* endpoint(std::uint32_t host) const;
+
+    void prepare(Simulation& simulation) override;
+    void start_flow(Domain& domain, std::uint32_t flow) override;
+    void handle_packet(Domain& domain, std::uint32_t host, std::uint32_t slot) override;
+    std::uint32_t pull_packet(Domain& domain, std::uint32_t host) override;
+    void handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer) override;
+    void start_collective(Domain& domain, std::uint32_t index, std::uint32_t rank, std::uint32_t task) override;
+    void packet_gone(Domain& domain, std::uint32_t slot) override;
+    std::uint32_t payload_bytes() const override;
+    std::uint32_t header_bytes() const override;
+    const std::uint8_t* header_of(Domain& domain, std::uint32_t slot) const override;
+    std::map<std::string, double> counters() const override;
+
+private:
+    using Pair = std::pair<std::uint32_t, std::uint32_t>;
+
+    struct Settings;  // as given; what is missing follows from the fabric
+    struct Active {
+        CollectiveId id;
+        std::uint32_t index;
+        std::uint32_t rank;
+        std::uint32_t task;
+    };
+    // What the transport keeps of a host beside its engine.
+    struct Host {
+        Host(const EngineNetwork& network, const EndpointConfig& config, std::uint64_t seed, BodyPool& bodies, Time now)
+            : engine(network, config, seed, bodies, now) {}
+        EngineHost engine;
+        std::vector<std::uint32_t> groups;  // that are open
+        std::vector<Active> active;
+        struct Pieces {
+            std::uint32_t left = 0;
+            std::uint64_t abandoned_bytes = 0;
+        };
+        // Flows of several messages, sent and received, by number.
+        std::unordered_map<std::uint32_t, Pieces> outgoing;
+        std::unordered_map<std::uint32_t, Pieces> incoming;
+        std::uint64_t peers_lost = 0;
+        std::uint64_t paths_left = 0;
+        std::uint64_t messages_refused = 0;  // by the engine: commands that failed
+    };
+    struct Collective {
+        CollectiveSpec spec;
+        std::uint32_t group = 0;
+        std::uint32_t sequence = 0;
+        bool late = false;  // added after the preparation
+        std::vector<CollectiveOutcome> outcomes;
+    };
+    struct GroupOf {
+        std::vector<std::uint32_t> members;
+        std::uint32_t collectives = 0;
+    };
+
+    Host& host(std::uint32_t index);
+    void derive(Simulation& simulation, const std::vector<Pair>& pairs);
+    std::vector<Pair> pairs(const Simulation& simulation) const;
+    void warm(std::uint32_t a, std::uint32_t b, Duration one_way, Time& clock);
+    PeerId peer(EngineHost& engine, std::uint32_t other);
+    std::uint32_t pieces(const Flow& flow) const;
+    void open_group(Host& host, std::uint32_t group, std::uint32_t own);
+    void serve(Domain& domain, Host& host);
+    void flow_event(Domain& domain, Host& host, const Event& event);
+    void collective_over(Domain& domain, Host& host, CollectiveId id, CollectiveResult result);
+
+    std::unique_ptr<Settings> settings_;
+    EngineNetwork network_;
+    EndpointConfig config_;  // of every host, but for rank, line rate and what follows from it
+    std::int64_t base_rtt_ps_ = 0;
+    std::uint64_t seed_ = 0;
+    bool prepared_ = false;
+    const Fabric* fabric_ = nullptr;
+    BodyDepot depot_;
+    std::vector<BodyPool> bodies_;  // by pod
+    std::vector<std::unique_ptr<Host>> hosts_;
+    std::vector<std::unique_ptr<Collective>> collectives_;
+    std::vector<GroupOf> groups_;
+    std::map<std::vector<std::uint32_t>, std::uint32_t> group_of_;
+    struct Planned {
+        std::uint32_t index;
+        std::uint32_t rank;
+    };
+    std::vector<Planned> planned_;  // timer 1 + i
+};
+
+}  // namespace dlcp::sim

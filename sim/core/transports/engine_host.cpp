@@ -1,0 +1,136 @@
+#include "sim/core/transports/engine_host.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "engine/bytes.hpp"
+#include "switch/decision.hpp"
+
+namespace dlcp::sim {
+namespace {
+
+constexpr std::uint8_t congestion_experienced = 3;  // RFC 3168 section 5
+
+// Where the header keeps them (engine/wire.hpp).
+constexpr std::size_t type_at = 1;
+constexpr std::size_t flags_at = 2;
+constexpr std::size_t importance_at = 4;
+constexpr std::size_t source_at = 12;
+constexpr std::size_t tag_at = 32;
+constexpr std::size_t block_at = 48;
+
+std::uint32_t host_of(const dlcp_address& address) {
+    std::uint32_t host;
+    std::memcpy(&host, address.bytes, sizeof host);
+    return host;
+}
+
+}  // namespace
+
+// What is of no flow goes, for a switch that hashes, by the two hosts: from 2^31 on, so that it is never taken for one.
+std::uint32_t EngineHost::pair_flow(std::uint32_t destination) const {
+    return 1u << 31 | switching::mix(host_, destination) >> 2;
+}
+
+Time EngineHost::time(const Domain& domain) {
+    now_ = std::max(now_, network_->time(domain.now_ps()));
+    return now_;
+}
+
+std::uint32_t EngineHost::pull(Domain& domain) {
+    // The engine writes a control packet of any length; what it is is known only afterwards.
+    alignas(64) std::uint8_t head[DLCP_HEAD_CAPACITY];
+    dlcp_packet out;
+    out.head = head;
+    // One at a time: what leaves next is decided when the link is free.
+    if (endpoint.poll_transmit(time(domain), {&out, 1}) == 0) return none;
+
+    const bool is_virtual = (out.flags & DLCP_PACKET_VIRTUAL) != 0;
+    const std::uint32_t copied = is_virtual ? 0 : out.body_bytes;
+    const std::uint32_t length = out.head_bytes + copied + out.tail_bytes;
+    const std::uint32_t slot = domain.take_packet();
+    PacketExtra& extra = domain.extra(slot);
+    EngineBody* const body = bodies_->take(length);
+    extra.engine.body = body;
+    std::memcpy(body->bytes(), head, out.head_bytes);
+    if (copied != 0) std::memcpy(body->bytes() + out.head_bytes, out.body, copied);
+    if (out.tail_bytes != 0)
+        std::memcpy(body->bytes() + out.head_bytes + copied, head + out.head_bytes, out.tail_bytes);
+    body->length = static_cast<std::uint16_t>(length);
+    body->tos = out.tos;
+    body->is_virtual = is_virtual;
+    extra.engine.virtual_bytes = is_virtual ? out.body_bytes : 0;
+
+    Packet& packet = domain.packet(slot);
+    packet.traffic_class = network_->class_of_dscp[out.tos >> 2];
+    packet.ecn_capable = (out.tos & 3) != 0;
+    packet.path = out.path;
+    packet.destination = host_of(*out.address);
+    packet.wire_bytes =
+        static_cast<std::uint16_t>(length + extra.engine.virtual_bytes + network_->lower_layer_bytes);
+    const auto type = static_cast<wire::Type>(head[type_at]);
+    if (type == wire::Type::data) {
+        const std::uint64_t tag = wire::load64(head + tag_at);
+        packet.type = data_packet;
+        packet.flow = FlowTag::is(tag) ? FlowTag::flow(tag) : pair_flow(packet.destination);
+        packet.number = wire::load32(head + block_at) & ((1u << 28) - 1);
+        packet.importance = head[importance_at];
+        packet.trimmable = out.body_bytes != 0 && (network_->trim_critical || !packet.ecn_capable);
+    } else {
+        packet.type = type == wire::Type::control ? ack_packet : first_own;
+        packet.flow = pair_flow(packet.destination);
+    }
+    arm(domain);
+    return slot;
+}
+
+void EngineHost::handle_packet(Domain& domain, std::uint32_t slot) {
+    const Packet& packet = domain.packet(slot);
+    PacketExtra& extra = domain.extra(slot);
+    EngineBody* const body = body_of(extra);
+    dlcp_packet in{};
+    in.head = body->bytes();
+    in.head_bytes = body->length;
+    in.path = packet.path;
+    in.tos = static_cast<std::uint8_t>(body->tos | (packet.congestion_marked ? congestion_experienced : 0));
+    if (packet.trimmed) {
+        in.head_bytes = wire::header_bytes;
+        in.head[flags_at] |= wire::flag::trimmed;
+    } else if (body->is_virtual) {
+        in.body_bytes = extra.engine.virtual_bytes;
+        in.flags = DLCP_PACKET_VIRTUAL;
+    }
+    in.address = &network_->addresses[wire::load32(in.head + source_at)];
+    endpoint.handle_packets(time(domain), {&in, 1});
+    bodies_->give_back(body);
+    domain.free_packet(slot);
+}
+
+Time EngineHost::next_deadline() const {
+    const Time next = endpoint.next_deadline();
+    return executor == nullptr ? next : std::min(next, executor->next_deadline());
+}
+
+bool EngineHost::handle_timer(Domain& domain) {
+    if (domain.now_ps() != armed_ps_) return false;
+    armed_ps_ = INT64_MAX;
+    const Time now = time(domain);
+    if (next_deadline() > now) {
+        arm(domain);
+        return false;
+    }
+    endpoint.handle_timer(now);
+    if (executor != nullptr) executor->handle_timer(now);
+    return true;
+}
+
+void EngineHost::arm(Domain& domain) {
+    const Time next = next_deadline();
+    if (next == time_never) return;
+    const std::int64_t at_ps = std::max(network_->ps_of(next), domain.now_ps());
+    if (at_ps >= armed_ps_) return;
+    armed_ps_ = at_ps;
+    domain.set_timer(at_ps, host_, 0);
+}
+
+}  // namespace dlcp::sim
