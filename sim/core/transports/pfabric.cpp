@@ -1,10 +1,357 @@
-// Placeholder until the transport lands in this file: naming it says so.
+// pFabric: Alizadeh et al., "pFabric: minimal near-optimal datacenter transport", SIGCOMM 2013. Every packet says how
+// much of its flow is left; the network serves the least first and throws away the most (rank_queue.hpp). What hosts do
+// is little (section 4.3): start at line rate with a window of one bandwidth-delay product, notice losses only by a small
+// fixed timeout, then slow start; after several timeouts in a row probe with packets without payload.
+//
+// The receiver acknowledges every packet by number, with the first one missing, so that only what was lost is sent
+// again; acknowledgements have rank 0. A host's network card serves its own flows by rank, too.
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
+#include "sim/core/domain.hpp"
+#include "sim/core/simulation.hpp"
+#include "sim/core/transport.hpp"
 #include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
+namespace {
 
-std::unique_ptr<Transport> make_pfabric(Parameters) { throw std::invalid_argument("transport \"pfabric\" is not built yet"); }
+constexpr std::uint32_t probe_packet = first_own;
+constexpr std::uint32_t control_class = 7;
+constexpr std::uint32_t most_packets = 1U << 28;  // Packet::number
+constexpr std::int64_t no_deadline = INT64_MAX;
+
+class PFabric final : public Transport {
+public:
+    explicit PFabric(Parameters parameters)
+        : payload_bytes_(static_cast<std::uint32_t>(parameters.take_integer("payload_bytes", 1460))),
+          header_bytes_(static_cast<std::uint32_t>(parameters.take_integer("header_bytes", 40))),
+          window_packets_(parameters.take_integer("window_packets", 0)),
+          rto_ps_(parameters.take_integer("rto_ps", 0)),
+          probe_after_(parameters.take_integer("probe_after_timeouts", 5)),
+          paths_(static_cast<std::uint32_t>(parameters.take_integer("paths", 64))) {
+        parameters.done("pfabric");
+        const auto refuse = [](const char* name, std::int64_t value, const char* accepted) {
+            throw std::invalid_argument("pfabric: " + std::string(name) + " is " + std::to_string(value) +
+                                        "; accepted: " + accepted);
+        };
+        if (payload_bytes_ == 0 || header_bytes_ == 0 || payload_bytes_ + header_bytes_ > UINT16_MAX)
+            refuse("payload_bytes + header_bytes", payload_bytes_ + header_bytes_,
+                   "each at least 1, at most 65535 together");
+        if (window_packets_ < 0 || window_packets_ >= most_packets)
+            refuse("window_packets", window_packets_, "0 (a round trip's worth) to 268435455");
+        if (rto_ps_ < 0) refuse("rto_ps", rto_ps_, "0 (three round trips) and above");
+        if (probe_after_ < 1) refuse("probe_after_timeouts", probe_after_, "1 and above");
+        if (!std::has_single_bit(paths_) || paths_ > 65536) refuse("paths", paths_, "powers of two up to 65536");
+    }
+
+    void prepare(Simulation& simulation) override {
+        const std::vector<Flow>& flows = simulation.flows();
+        senders_.resize(flows.size());
+        receivers_.resize(flows.size());
+        hosts_.resize(simulation.fabric().hosts());
+        const std::uint32_t wire_bytes = payload_bytes_ + header_bytes_;
+        std::uint32_t words = 0;
+        for (std::size_t f = 0; f < flows.size(); ++f) {
+            const std::uint64_t packets =
+                std::max<std::uint64_t>(1, (flows[f].bytes + payload_bytes_ - 1) / payload_bytes_);
+            if (packets >= most_packets)
+                throw std::invalid_argument("pfabric: flow " + std::to_string(f) + " has " +
+                                            std::to_string(packets) + " packets; accepted: fewer than 268435456");
+            const std::int64_t rtt_ps =
+                simulation.base_rtt_ps(flows[f].source, flows[f].destination, wire_bytes, header_bytes_);
+            const double packet_ps =
+                8e12 * wire_bytes / static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
+            Sender& sender = senders_[f];
+            sender.packets = receivers_[f].packets = static_cast<std::uint32_t>(packets);
+            sender.window_max = window_packets_ > 0 ? static_cast<double>(window_packets_)
+                                                    : std::ceil(static_cast<double>(rtt_ps) / packet_ps);
+            sender.window = sender.slow_start_until = sender.window_max;
+            sender.rto_ps = rto_ps_ > 0 ? rto_ps_ : 3 * rtt_ps;
+            sender.words = receivers_[f].words = words;
+            words += (sender.packets + 63) / 64;
+        }
+        acknowledged_.resize(words);
+        received_.resize(words);
+    }
+
+    void start_flow(Domain& domain, std::uint32_t flow) override { ready(domain, flow); }
+
+    std::uint32_t pull_packet(Domain& domain, std::uint32_t host) override {
+        Host& h = hosts_[host];
+        if (h.control_head != none) {
+            const std::uint32_t slot = h.control_head;
+            h.control_head = domain.packet(slot).next;
+            return slot;
+        }
+        while (!h.ready.empty()) {
+            std::size_t best = 0;
+            for (std::size_t i = 1; i < h.ready.size(); ++i)
+                if (before(domain, h.ready[i], h.ready[best])) best = i;
+            const std::uint32_t flow = h.ready[best];
+            const std::uint32_t slot = next_packet(domain, flow);
+            if (slot != none) return slot;
+            senders_[flow].is_ready = false;
+            h.ready[best] = h.ready.back();
+            h.ready.pop_back();
+        }
+        return none;
+    }
+
+    void handle_packet(Domain& domain, std::uint32_t host, std::uint32_t slot) override {
+        if (domain.packet(slot).reverse)
+            handle_ack(domain, host, slot);
+        else
+            handle_data(domain, host, slot);
+    }
+
+    void handle_timer(Domain& domain, std::uint32_t host, std::uint32_t flow) override {
+        Sender& sender = senders_[flow];
+        sender.timer_set = false;
+        if (sender.deadline_ps == no_deadline) return;
+        if (domain.now_ps() < sender.deadline_ps) {
+            sender.timer_set = true;
+            domain.set_timer(sender.deadline_ps, host, flow);
+            return;
+        }
+        // Section 4.3: slow start again, up to half of what the window was; all that is not acknowledged may be lost.
+        ++domain.result(flow).timeouts;
+        ++sender.timeouts_in_row;
+        sender.slow_start_until = std::max(sender.window / 2, 2.0);
+        sender.window = 1;
+        sender.next = sender.base;
+        sender.under_way = 0;
+        sender.deadline_ps = no_deadline;
+        if (sender.timeouts_in_row >= probe_after_) {
+            sender.probing = true;
+            sender.probe_due = true;
+        }
+        ready(domain, flow);
+    }
+
+    std::uint32_t payload_bytes() const override { return payload_bytes_; }
+    std::uint32_t header_bytes() const override { return header_bytes_; }
+
+    std::map<std::string, double> counters() const override {
+        double probes = 0;
+        for (const Sender& sender : senders_) probes += sender.probes;
+        return {{"probes", probes}};
+    }
+
+private:
+    struct Sender {
+        std::int64_t deadline_ps = no_deadline;  // of the retransmission timer; none while nothing is under way
+        std::int64_t rto_ps = 0;
+        double window = 0;            // packets, from `base` on
+        double window_max = 0;        // a bandwidth-delay product
+        double slow_start_until = 0;  // packets
+        std::uint32_t packets = 0;
+        std::uint32_t base = 0;          // the first that is not acknowledged
+        std::uint32_t next = 0;          // the next to look at; back to `base` on a timeout
+        std::uint32_t sent_until = 0;    // the first that was never sent
+        std::uint32_t acknowledged = 0;  // packets
+        std::uint32_t under_way = 0;     // sent since the last timeout, not acknowledged
+        std::uint32_t words = 0;         // where they start in acknowledged_
+        std::uint32_t transmissions = 0;
+        std::uint32_t permutation = 0;
+        std::uint32_t probes = 0;
+        std::int64_t timeouts_in_row = 0;
+        bool probing = false;
+        bool probe_due = false;
+        bool is_ready = false;   // in its host's list
+        bool timer_set = false;  // an event will come
+    };
+    struct Receiver {
+        std::uint32_t packets = 0;
+        std::uint32_t received = 0;
+        std::uint32_t base = 0;  // the first that is missing
+        std::uint32_t words = 0;
+    };
+    struct Host {
+        std::uint32_t control_head = none;
+        std::uint32_t control_tail = none;
+        std::vector<std::uint32_t> ready;  // flows that may have something to send
+    };
+
+    static bool has(const std::vector<std::uint64_t>& words, std::uint32_t first, std::uint32_t number) {
+        return words[first + number / 64] >> number % 64 & 1;
+    }
+
+    std::uint32_t payload_of(const Domain& domain, std::uint32_t flow, std::uint32_t number,
+                             std::uint32_t packets) const {
+        if (number + 1 < packets) return payload_bytes_;
+        return static_cast<std::uint32_t>(domain.flow(flow).bytes - std::uint64_t{number} * payload_bytes_);
+    }
+
+    // What is left of the flow: its priority, everywhere (section 4.1).
+    std::uint64_t bytes_left(const Domain& domain, std::uint32_t flow) const {
+        const std::uint64_t done = std::uint64_t{senders_[flow].acknowledged} * payload_bytes_;
+        return domain.flow(flow).bytes - std::min(domain.flow(flow).bytes, done);
+    }
+    bool before(const Domain& domain, std::uint32_t a, std::uint32_t b) const {
+        const std::uint64_t x = bytes_left(domain, a), y = bytes_left(domain, b);
+        return x != y ? x < y : a < b;
+    }
+
+    std::uint32_t make_packet(Domain& domain, std::uint32_t flow, bool reverse, std::uint32_t type,
+                              std::uint32_t number, std::uint32_t wire_bytes) {
+        const std::uint32_t slot = domain.take_packet();
+        Packet& packet = domain.packet(slot);
+        packet.flow = flow;
+        packet.reverse = reverse;
+        packet.destination = (reverse ? domain.flow(flow).source : domain.flow(flow).destination) & 0xffffff;
+        packet.type = type & 0xf;
+        packet.number = number & (most_packets - 1);
+        packet.wire_bytes = static_cast<std::uint16_t>(wire_bytes);
+        return slot;
+    }
+
+    // --- sender ---
+
+    void ready(Domain& domain, std::uint32_t flow) {
+        Sender& sender = senders_[flow];
+        const std::uint32_t host = domain.flow(flow).source;
+        if (!sender.is_ready) {
+            sender.is_ready = true;
+            hosts_[host].ready.push_back(flow);
+        }
+        domain.wake(host);
+    }
+
+    std::uint32_t next_packet(Domain& domain, std::uint32_t flow) {
+        Sender& sender = senders_[flow];
+        std::uint32_t slot;
+        if (sender.probing) {
+            if (!sender.probe_due) return none;
+            sender.probe_due = false;
+            ++sender.probes;
+            slot = make_packet(domain, flow, false, probe_packet, 0, header_bytes_);
+        } else {
+            while (sender.next < sender.packets && has(acknowledged_, sender.words, sender.next)) ++sender.next;
+            const std::uint32_t number = sender.next;
+            if (number >= sender.packets || static_cast<double>(number - sender.base) >= std::floor(sender.window))
+                return none;
+            ++sender.next;
+            ++sender.under_way;
+            if (number >= sender.sent_until) {
+                sender.sent_until = number + 1;
+                ++domain.result(flow).sent_packets;
+            } else {
+                ++domain.result(flow).retransmitted_packets;
+            }
+            slot = make_packet(domain, flow, false, data_packet, number,
+                               header_bytes_ + payload_of(domain, flow, number, sender.packets));
+        }
+        // Sprayed (section 5.1): each path once, in an order of its own for each flow and round.
+        const std::uint32_t i = sender.transmissions++;
+        if ((i & (paths_ - 1)) == 0) sender.permutation = static_cast<std::uint32_t>(domain.random(flow, i));
+        domain.packet(slot).path =
+            static_cast<std::uint16_t>((i * (sender.permutation | 1) + (sender.permutation >> 16)) & (paths_ - 1));
+        domain.extra(slot).rank =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes_left(domain, flow), UINT32_MAX));
+        if (sender.deadline_ps == no_deadline) start_timer(domain, flow);
+        return slot;
+    }
+
+    // The timer is one event per flow, set anew when it comes too early.
+    void start_timer(Domain& domain, std::uint32_t flow) {
+        Sender& sender = senders_[flow];
+        sender.deadline_ps = domain.now_ps() + sender.rto_ps;
+        if (sender.timer_set) return;
+        sender.timer_set = true;
+        domain.set_timer(sender.deadline_ps, domain.flow(flow).source, flow);
+    }
+
+    void acknowledge(Sender& sender, std::uint32_t number) {
+        std::uint64_t& word = acknowledged_[sender.words + number / 64];
+        const std::uint64_t bit = std::uint64_t{1} << number % 64;
+        if (word & bit) return;
+        word |= bit;
+        ++sender.acknowledged;
+        if (number < sender.next) --sender.under_way;  // others were given up by a timeout, and came after all
+        if (sender.window < sender.slow_start_until)
+            sender.window += 1;
+        else
+            sender.window += 1 / sender.window;
+        sender.window = std::min(sender.window, sender.window_max);
+    }
+
+    void handle_ack(Domain& domain, std::uint32_t, std::uint32_t slot) {
+        const Packet packet = domain.packet(slot);
+        const std::uint32_t first_missing = domain.extra(slot).words[0];
+        domain.free_packet(slot);
+        Sender& sender = senders_[packet.flow];
+        if (sender.acknowledged == sender.packets) return;
+        const std::uint32_t before = sender.base;
+        if (packet.type == ack_packet) acknowledge(sender, packet.number);
+        while (sender.base < first_missing) acknowledge(sender, sender.base++);
+        while (sender.base < sender.packets && has(acknowledged_, sender.words, sender.base)) ++sender.base;
+        sender.next = std::max(sender.next, sender.base);
+        sender.timeouts_in_row = 0;
+        sender.probing = false;
+        if (sender.acknowledged == sender.packets) {
+            sender.deadline_ps = no_deadline;
+            domain.flow_acknowledged(packet.flow);
+            return;
+        }
+        if (sender.under_way == 0)
+            sender.deadline_ps = no_deadline;
+        else if (sender.base > before)
+            start_timer(domain, packet.flow);
+        ready(domain, packet.flow);
+    }
+
+    // --- receiver ---
+
+    void handle_data(Domain& domain, std::uint32_t host, std::uint32_t slot) {
+        const Packet packet = domain.packet(slot);
+        domain.free_packet(slot);
+        const std::uint32_t flow = packet.flow;
+        Receiver& receiver = receivers_[flow];
+        bool finished = false;
+        if (packet.type == data_packet && !has(received_, receiver.words, packet.number)) {
+            received_[receiver.words + packet.number / 64] |= std::uint64_t{1} << packet.number % 64;
+            domain.result(flow).delivered_bytes += payload_of(domain, flow, packet.number, receiver.packets);
+            finished = ++receiver.received == receiver.packets;
+            while (receiver.base < receiver.packets && has(received_, receiver.words, receiver.base))
+                ++receiver.base;
+        }
+        const std::uint32_t type =
+            packet.type == data_packet ? static_cast<std::uint32_t>(ack_packet) : probe_packet;
+        const std::uint32_t ack = make_packet(domain, flow, true, type, packet.number, header_bytes_);
+        domain.packet(ack).path = packet.path;
+        domain.packet(ack).traffic_class = control_class;
+        domain.packet(ack).next = none;
+        domain.extra(ack).words[0] = receiver.base;
+        domain.extra(ack).rank = 0;
+        Host& h = hosts_[host];
+        (h.control_head == none ? h.control_head : domain.packet(h.control_tail).next) = ack;
+        h.control_tail = ack;
+        domain.wake(host);
+        if (finished) domain.flow_delivered(flow);
+    }
+
+    const std::uint32_t payload_bytes_;
+    const std::uint32_t header_bytes_;
+    const std::int64_t window_packets_;  // 0: each flow's own round trip
+    const std::int64_t rto_ps_;          // 0: three round trips
+    const std::int64_t probe_after_;     // timeouts in a row
+    const std::uint32_t paths_;
+    std::vector<Sender> senders_;      // per flow; touched at its source only
+    std::vector<Receiver> receivers_;  // per flow; touched at its destination only
+    std::vector<std::uint64_t> acknowledged_;
+    std::vector<std::uint64_t> received_;
+    std::vector<Host> hosts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_pfabric(Parameters parameters) {
+    return std::make_unique<PFabric>(std::move(parameters));
+}
 
 }  // namespace dlcp::sim
