@@ -380,6 +380,7 @@ std::uint32_t TaskGraph::State::choose(Channel& channel, bool& beyond) {
 // At the task's own host, which then has something to work on.
 void TaskGraph::State::over(Domain& domain, std::uint32_t task) {
     times[task].finished_ps = domain.now_ps();
+    domain.task_over();
     if (tasks[task].channel != none && tasks[task].returned_by == none) give_back(task);
     if (!first_return.empty()) {
         for (std::uint32_t i = first_return[task]; i < first_return[task + 1]; ++i) {
