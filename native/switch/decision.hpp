@@ -41,21 +41,32 @@ inline bool fits(const Policy& policy, const Depths& depths, std::uint32_t bytes
     return std::uint64_t{depths.port_bytes} + bytes <= policy.port_bytes;
 }
 
+// Marks between mark_from and mark_full rise in so many equal steps, each with the ratio of its middle: what a match-action
+// table holds as ranges, since P4 does not divide.
+inline constexpr std::uint32_t mark_steps = 16;
+
+// Of 65536, for a depth in between.
+inline std::uint32_t mark_ratio_at(const Thresholds& at, std::uint32_t depth_bytes) {
+    const std::uint64_t step =
+        std::uint64_t{mark_steps} * (depth_bytes - at.mark_from_bytes) / (at.mark_full_bytes - at.mark_from_bytes);
+    return static_cast<std::uint32_t>(at.mark_ratio * (2 * step + 1) / (2 * mark_steps));
+}
+
 // `random`: 32 independent bits per packet.
-inline Action decide(const Policy& policy, const PacketHeaders& packet, const Depths& depths, std::uint32_t random) {
+inline Action decide(const Policy& policy, const PacketHeaders& packet, const Depths& depths,
+                     std::uint32_t random) {
     const Thresholds& at = policy.classes[packet.traffic_class].level[level_of(packet)];
     const std::uint32_t depth = depths.queue_bytes;
     if (depth > at.drop_above_bytes) return Action::drop;
-    if (packet.trimmable && (depth > at.trim_above_bytes || !fits(policy, depths, packet.bytes))) return Action::trim;
-    if (!fits(policy, depths, packet.bytes)) return Action::drop;
+    const bool room = fits(policy, depths, packet.bytes);
+    if (packet.trimmable && (depth > at.trim_above_bytes || !room)) return Action::trim;
+    if (!room) return Action::drop;
     if (!packet.ecn_capable || depth <= at.mark_from_bytes) return Action::keep;
     if (depth >= at.mark_full_bytes) return Action::mark;
-    const std::uint64_t ratio = std::uint64_t{at.mark_ratio} * (depth - at.mark_from_bytes) /
-                                (at.mark_full_bytes - at.mark_from_bytes);
-    return (random & 0xffff) < ratio ? Action::mark : Action::keep;
+    return (random & 0xffff) < mark_ratio_at(at, depth) ? Action::mark : Action::keep;
 }
 
-// One of `paths` equal ways from 32 bits that decide: a hash, a random word, a count.
+// One of `paths` equal ways from 32 bits that decide: a hash, a random word.
 inline std::uint32_t pick(std::uint32_t word, std::uint32_t paths) {
     return static_cast<std::uint32_t>(std::uint64_t{word} * paths >> 32);
 }
@@ -69,6 +80,40 @@ inline std::uint32_t mix(std::uint32_t value, std::uint32_t salt) {
     h *= 0xc2b2ae35U;
     h ^= h >> 16;
     return h;
+}
+
+// What a path is chosen by; each choice reads what it needs.
+struct PathInputs {
+    std::uint32_t flow = 0;    // what all packets of a flow, in one direction, have in common and others have not
+    std::uint16_t path = 0;    // path id, written by the host
+    std::uint32_t salt = 0;    // the switch's, so that switches behind each other choose independently
+    std::uint32_t turn = 0;    // how many packets chose here before
+    std::uint64_t random = 0;  // independent bits per packet
+};
+
+// Of equal paths, the two to look at: the one of them behind which less waits is taken, of equal ones the first. Only
+// PathChoice::adaptive has two different ones.
+struct PathPair {
+    std::uint32_t first;
+    std::uint32_t second;
+};
+
+inline PathPair choose_path(PathChoice choice, const PathInputs& in, std::uint32_t paths) {
+    const auto same = [](std::uint32_t path) { return PathPair{path, path}; };
+    switch (choice) {
+        case PathChoice::flow_hash: return same(pick(mix(in.flow, in.salt), paths));
+        case PathChoice::path_id: {
+            // The id is spread (FNV's prime) before it meets the flow, so that neighbours in both do not cancel out.
+            const std::uint32_t word = mix(in.flow, 0) ^ in.path * 0x01000193U;
+            return same(pick(mix(word, in.salt), paths));
+        }
+        case PathChoice::random: return same(pick(static_cast<std::uint32_t>(in.random), paths));
+        case PathChoice::round_robin: return same(in.turn % paths);
+        case PathChoice::adaptive:
+            return {pick(static_cast<std::uint32_t>(in.random), paths),
+                    pick(static_cast<std::uint32_t>(in.random >> 32), paths)};
+    }
+    return same(0);
 }
 
 }  // namespace dlcp::switching
