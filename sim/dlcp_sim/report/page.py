@@ -1,0 +1,158 @@
+"""Results as one HTML file: comparison, pictures, what each run was and cost, and the scenario to run it again.
+
+It refers to nothing outside itself, so it can be mailed; it follows the reader's light or dark scheme and is read on a
+phone. The numbers are those of tables.py; without matplotlib the page has no pictures and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlcp_sim.report import pictures
+from dlcp_sim.report.tables import Table, comparison, names, run_costs
+from dlcp_sim.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLE = """
+:root { --ink: #1f2933; --soft: #66717e; --line: #dfe4ea; --paper: #f6f7f9; --card: #ffffff; color-scheme: light dark; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9ed; --soft: #9aa5b1; --line: #37404b; --paper: #14181d; --card: #1d232a; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.55 system-ui, "DejaVu Sans", sans-serif; }
+main { max-width: 1240px; margin: 0 auto; padding: 2rem 1rem 4rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .3rem; }
+h2 { font-size: 1.1rem; margin: 2.2rem 0 .5rem; }
+p { margin: .2rem 0 .8rem; }
+.soft { color: var(--soft); }
+.pictures { display: grid; gap: 1rem; align-items: start;
+            grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); }
+figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: .6rem; }
+figure svg { display: block; width: 100%; height: auto; }
+figure.wide { grid-column: 1 / -1; overflow-x: auto; }
+figure.wide svg { min-width: 620px; max-width: 1000px; margin: 0 auto; }
+figcaption { color: var(--soft); font-size: .85rem; padding: .3rem .3rem 0; }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 12px; background: var(--card); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .5rem .8rem; text-align: right; white-space: nowrap; }
+th { color: var(--soft); font-weight: 500; font-size: .88rem; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--card); }
+tbody tr { border-top: 1px solid var(--line); }
+.warning { border-left: 4px solid #e8590c; padding: .2rem .8rem; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: .9rem 1rem;
+      margin: .4rem 0 0; overflow-x: auto; font: 12.5px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
+details { margin-top: .8rem; } summary { cursor: pointer; color: var(--soft); }
+"""
+
+
+def write_report(
+    results: Result | Sequence[Result],
+    path: Path | str,
+    *,
+    title: str = "",
+    timelines: Mapping[str, pictures.Iterations] | None = None,
+    tables: Sequence[Table] = (),
+) -> Path:
+    """Writes the page, UTF-8, and returns its path. The first result is what the others are compared with.
+
+    `timelines`: iterations of training by a title each. `tables`: more of them, shown after the comparison.
+    """
+    chosen = [results] if isinstance(results, Result) else list(results)
+    if not chosen:
+        raise pictures.PictureError("a report needs at least one result")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{line}\n" for line in _page(chosen, title, timelines or {}, tables))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _page(
+    results: Sequence[Result], title: str, timelines: Mapping[str, pictures.Iterations], tables: Sequence[Table]
+) -> Iterator[str]:
+    title = title or str(results[0].metadata.get("title") or results[0].name)
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>"
+    yield f"<h1>{escape(title)}</h1>"
+    count = "1 run" if len(results) == 1 else f"{len(results)} runs"
+    seeds = sorted({result.seed for result in results})
+    words = f"seed {seeds[0]}" if len(seeds) == 1 else "seeds " + ", ".join(map(str, seeds))
+    yield f'<p class="soft">{count} of the packet-level simulator, {escape(words)}</p>'
+    for name, result in zip(names(results), results, strict=True):
+        if result.partial:
+            yield f'<p class="warning">{escape(name)} was stopped before it was over: its figures are of what it reached.</p>'
+    yield "<h2>Completion times</h2>"
+    yield f'<div class="scroll">{comparison(results).html()}</div>'
+    yield '<p class="soft">Slowdown: completion time over a lower bound that no transport can beat. “beside first”: mean '
+    yield "completion time over that of the first row. dropped, trimmed, marked: packets, by switches; lost: by faults.</p>"
+    for table in tables:
+        yield f'<h2>{escape(table.title)}</h2><div class="scroll">{table.html()}</div>'
+    yield from _pictures(results, timelines)
+    yield "<h2>What the runs cost</h2>"
+    yield f'<div class="scroll">{run_costs(results).html()}</div>'
+    yield "<h2>To run it again</h2>"
+    for name, result in zip(names(results), results, strict=True):
+        scenario = json.dumps(_plain(result.scenario), indent=2, ensure_ascii=False)
+        yield f"<details{' open' if len(results) == 1 else ''}><summary>{escape(name)}, seed {result.seed}"
+        if version := result.metadata.get("version"):
+            yield f", dlcp {escape(str(version))}"
+        yield f"</summary><pre>{escape(scenario)}</pre></details>"
+    yield "</main></body></html>"
+
+
+def _pictures(results: Sequence[Result], timelines: Mapping[str, pictures.Iterations]) -> Iterator[str]:
+    """Those pictures that the results have the data for."""
+    drawn: list[tuple[str, bool, Callable[[], Figure]]] = []
+    if any(result.flows.finished.any() for result in results):
+        for quantity in ("completion", "slowdown"):
+            drawn.append(
+                ("Dots: half of the flows, and 99 of 100.", False, _later(pictures.completion_distribution, results, quantity))
+            )
+        if len({int(size) for size in results[0].flows.bytes[:100_000]}) >= 10:
+            drawn.append(("Flows in ten groups of equal number.", False, _later(pictures.slowdown_by_size, results)))
+    same_fabric = len({result.metadata["node_names"] == results[0].metadata["node_names"] for result in results}) == 1
+    if len(results[0].ports):
+        for group in [results] if same_fabric else [[result] for result in results]:
+            caption = "A point per link." if same_fabric else f"{group[0].name}: a point per link."
+            drawn.append((caption, False, _later(pictures.link_use, group)))
+    for result in results:
+        if result.samples is not None and len(result.samples.time_s) > 1:
+            caption = "Waiting: bytes in the queues of a link, the packet being sent not counted."
+            drawn.append((caption, False, _later(pictures.link_series, result)))
+            drawn.append((caption, False, _later(pictures.class_series, result)))
+    for name, timeline in timelines.items():
+        caption = "One worker. A bar of communication runs from the gradient's being ready to its being there."
+        drawn.append((caption, True, _later(pictures.iteration_timeline, timeline, name)))
+    if not drawn:
+        return
+    yield "<h2>Pictures</h2>"
+    try:
+        with pictures._style():
+            pass
+    except pictures.PictureError as error:
+        yield f'<p class="warning">{escape(str(error))}</p>'
+        return
+    yield '<div class="pictures">'
+    for caption, wide, draw in drawn:
+        yield f'<figure{" class=wide" if wide else ""}>{pictures.as_svg(draw())}<figcaption>{escape(caption)}</figcaption></figure>'
+    yield "</div>"
+
+
+def _later(draw: Callable[..., Figure], *arguments: Any) -> Callable[[], Figure]:
+    return lambda: draw(*arguments)
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences as JSON has them; everything else that it does not know as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

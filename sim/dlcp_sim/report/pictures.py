@@ -1,0 +1,559 @@
+"""Pictures of results: distributions of flows, time series of links and classes, use of all links, training iterations.
+
+Each function returns a matplotlib figure sized for one column of a page, so that it is read on a phone too; `save`
+writes one, `as_svg` makes it an <svg> element whose inks follow the page's light or dark scheme. Colours go by a
+result's place among those compared, and stay the same from picture to picture. Needs matplotlib (`pip install
+dlcp[demo]`), loaded here alone and when something is drawn; draws without a display.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dlcp.errors import DlcpError
+from dlcp_sim.report.tables import names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from dlcp_sim.result import Result
+
+INK, SOFT, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff"
+# Each is read on white and on near-black; the first is what the others are compared with.
+COLOURS = ("#1c7ed6", "#e8590c", "#7950f2", "#0c9a8c", "#d6336c", "#66a80f", "#f08c00", "#868e96")
+DASHES = ("-", "--", ":", "-.")
+# What a worker does, in the iteration timeline.
+FORWARD, BACKWARD, COMMUNICATION, EXPOSED = "#1c7ed6", "#7048e8", "#f08c00", "#e03131"
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": "#b8c2cc",
+    "axes.labelcolor": SOFT,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.major.size": 3,
+    "xtick.minor.size": 0,
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.labelcolor": INK,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "lines.solid_joinstyle": "round",
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "dlcp",
+}
+WIDTH_INCHES, HEIGHT_INCHES = 5.4, 3.3
+# More points than this say no more, and a vector picture of them would be large.
+POINTS_MAX = 600
+# Lines in one picture that can still be told apart.
+LINES_MAX = 6
+TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+RATE_UNITS = ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s"))
+
+
+class PictureError(DlcpError):
+    """A picture cannot be drawn: matplotlib is missing, or the result does not hold what it needs."""
+
+
+def save(figure: Figure, path: Path | str) -> Path:
+    """Writes a picture; the kind of file is that of the path's ending: .png, .svg, .pdf. Returns the path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _style():
+        figure.savefig(path, dpi=150, facecolor=PAPER, metadata=_undated(path.suffix))
+    return path
+
+
+def as_svg(figure: Figure) -> str:
+    """The picture as an <svg> element of a page that defines --ink, --soft, --line and --card."""
+    text = io.StringIO()
+    with _style():
+        figure.savefig(text, format="svg", facecolor="none", metadata=_undated(".svg"))
+    svg = "<svg" + text.getvalue().partition("<svg")[2]
+    for colour, name in ((INK, "ink"), (SOFT, "soft"), (FAINT, "line"), ("#b8c2cc", "line"), (PAPER, "card")):
+        svg = svg.replace(f": {colour}", f": var(--{name})")
+    # Its size is the page's affair; the viewBox keeps the shape.
+    tag, rest = svg.split(">", 1)
+    return re.sub(r' (width|height)="[^"]*"', "", tag) + ">" + rest
+
+
+# --- flows ----------------------------------------------------------------------------------------------------
+
+
+def completion_distribution(results: Sequence[Result], quantity: str = "completion") -> Figure:
+    """The share of flows that took at most so long. `quantity`: "completion" (time) or "slowdown" (over the bound).
+
+    A flow that never finished counts among all, so its curve ends below 100 %. The dots are p50 and p99.
+    """
+    if quantity not in ("completion", "slowdown"):
+        raise PictureError(f'quantity is {quantity!r}; accepted: "completion", "slowdown"')
+    curves = [_values(result, quantity) for result in results]
+    known = np.concatenate([values for values, _ in curves]) if curves else np.empty(0)
+    if not len(known):
+        raise PictureError("no flow of these results finished, so there is no distribution to draw")
+    unit, word = (1.0, "") if quantity == "slowdown" else _unit(float(known.max()), TIME_UNITS)
+    with _new(1) as (figure, (axes,)):
+        for place, ((values, all_flows), name) in enumerate(zip(curves, names(results), strict=True)):
+            if not len(values):
+                continue
+            share = 100.0 * np.arange(1, len(values) + 1) / all_flows
+            few = _thinned(len(values))
+            x, y = np.append(values[0], values[few]) / unit, np.append(0.0, share[few])
+            axes.step(x, y, where="post", label=name, zorder=3 + place, **_line(place))
+            for quantile in (50.0, 99.0):
+                at = int(np.ceil(all_flows * quantile / 100.0)) - 1
+                if at < len(values):
+                    axes.plot(
+                        values[at] / unit, share[at], "o", ms=4.5, color=_line(place)["color"], zorder=20
+                    )
+        _scale(axes, known / unit)
+        axes.set_ylim(0, 102)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
+        if quantity == "slowdown":
+            axes.set(title="Slowdown of flows", xlabel="completion time over its lower bound")
+        else:
+            axes.set(title="Completion time of flows", xlabel=f"completion time, {word}")
+        axes.set_ylabel("flows")
+        _legend(axes, len(results))
+        return figure
+
+
+def slowdown_by_size(results: Sequence[Result], quantile: float = 0.99) -> Figure:
+    """The tail of the slowdown by size of flow: at most ten groups with as many flows each."""
+    with _new(1) as (figure, (axes,)):
+        for place, (result, name) in enumerate(zip(results, names(results), strict=True)):
+            done = result.flows.finished
+            size = np.asarray(result.flows.bytes, float)[done]
+            slowdown = result.flows.slowdown[done]
+            if not len(size):
+                continue
+            edges = np.unique(np.quantile(size, np.linspace(0, 1, 11)))
+            group = np.clip(np.searchsorted(edges, size, side="right") - 1, 0, max(0, len(edges) - 2))
+            present = np.unique(group)
+            middle = [float(np.median(size[group == g])) for g in present]
+            tail = [float(np.quantile(slowdown[group == g], quantile)) for g in present]
+            axes.plot(middle, tail, marker="o", ms=4, label=name, zorder=3 + place, **_line(place))
+        axes.set(xscale="log", xlabel="size of the flow", title=f"Slowdown by size, p{100 * quantile:g}")
+        axes.set_ylabel("completion over lower bound")
+        axes.xaxis.set_major_formatter(lambda value, _: _short_size(value))
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        axes.set_ylim(bottom=0)
+        _legend(axes, len(results))
+        return figure
+
+
+# --- links ----------------------------------------------------------------------------------------------------
+
+
+def link_series(result: Result, ports: Sequence[int] | None = None) -> Figure:
+    """Utilisation and waiting bytes of links over time; of `ports`, or of the sampled ones with the deepest queues."""
+    samples = _samples(result)
+    depth = samples.depth_bytes.sum(axis=2)
+    if ports is None:
+        order = np.argsort(-depth.max(axis=0), kind="stable")[:LINES_MAX]
+    else:
+        where = {int(port): place for place, port in enumerate(samples.ports)}
+        if missing := [port for port in ports if port not in where]:
+            raise PictureError(
+                f"port {missing[0]} was not sampled; sampled: {len(where)} of {len(result.ports)}"
+            )
+        order = np.array([where[port] for port in ports])
+    rates = np.asarray(result.ports.rate_bps, float)[samples.ports[order]]
+    busy = 100.0 * samples.rate_bps()[:, order].sum(axis=2) / rates
+    unit, word = _unit(float(samples.time_s[-1]), TIME_UNITS)
+    size, size_word = _unit(float(depth[:, order].max(initial=0)), SIZE_UNITS)
+    with _new(2) as (figure, (upper, lower)):
+        for place, (column, port) in enumerate(zip(order, samples.ports[order], strict=True)):
+            name = result.ports.name(int(port))
+            upper.plot(
+                *_mean_series(samples.time_s / unit, busy[:, place]), label=name, **_line(place, width=1.3)
+            )
+            lower.plot(
+                *_peak_series(samples.time_s / unit, depth[:, column] / size), **_line(place, width=1.3)
+            )
+        upper.set(
+            title=f"Links with the deepest queues · {result.name}", ylabel="utilisation, %", ylim=(0, 104)
+        )
+        if ports is not None:
+            upper.set_title(f"Links · {result.name}")
+        lower.set(ylabel=f"waiting, {size_word}", xlabel=f"simulated time, {word}")
+        lower.set_ylim(bottom=0)
+        _same_time(upper, lower, samples.time_s / unit)
+        _legend_above(figure, upper, len(order), columns=2)
+        return figure
+
+
+def class_series(result: Result) -> Figure:
+    """What the sampled links carried and what waited at them, by traffic class; 7 is served first."""
+    samples = _samples(result)
+    rate, depth = samples.rate_bps().sum(axis=1), samples.depth_bytes.sum(axis=1).astype(float)
+    present = [c for c in range(depth.shape[1]) if samples.bytes_sent[-1, :, c].any() or depth[:, c].any()]
+    unit, word = _unit(float(samples.time_s[-1]), TIME_UNITS)
+    speed, speed_word = _unit(float(rate.sum(axis=1).max(initial=0)), RATE_UNITS)
+    size, size_word = _unit(float(depth.max(initial=0)), SIZE_UNITS)
+    with _new(2) as (figure, (upper, lower)):
+        below: Any = 0.0
+        for place, number in enumerate(reversed(present)):
+            time, value = _mean_series(samples.time_s / unit, rate[:, number] / speed)
+            colour = _line(place)["color"]
+            upper.fill_between(
+                time, below, below + value, color=colour, alpha=0.75, lw=0, label=f"class {number}", zorder=2
+            )
+            below = below + value
+            lower.plot(
+                *_peak_series(samples.time_s / unit, depth[:, number] / size), **_line(place, width=1.3)
+            )
+        links = "1 link" if len(samples.ports) == 1 else f"{len(samples.ports)} links together"
+        upper.set(title=f"Traffic classes, {links} · {result.name}", ylabel=f"sent, {speed_word}")
+        upper.set_ylim(bottom=0)
+        lower.set(ylabel=f"waiting, {size_word}", xlabel=f"simulated time, {word}")
+        lower.set_ylim(bottom=0)
+        _same_time(upper, lower, samples.time_s / unit)
+        _legend_above(figure, upper, len(present), columns=4)
+        return figure
+
+
+def link_use(results: Sequence[Result]) -> Figure:
+    """How busy every link was over the whole run, by tier: what uneven paths do to a fabric. Needs no samples."""
+    tiers = _tiers(results[0])
+    height = 0.9 + 0.26 * len(tiers) * max(1, len(results)) + 0.22 * len(tiers)
+    draw = np.random.default_rng(0)
+    with _new(1, height=max(2.2, height)) as (figure, (axes,)):
+        ticks: list[float] = []
+        level = 0.0
+        for tier in tiers:
+            first = level
+            for place, result in enumerate(results):
+                busy = 100.0 * result.ports.utilization(_duration_s(result))[_tiers(result).get(tier, [])]
+                if len(busy):
+                    shown = busy if len(busy) <= POINTS_MAX else draw.choice(busy, POINTS_MAX, replace=False)
+                    spread = level + draw.uniform(-0.28, 0.28, len(shown))
+                    colour = _line(place)["color"]
+                    axes.plot(
+                        shown, spread, ".", ms=4, mew=0, alpha=0.5, color=colour, rasterized=len(shown) > 200
+                    )
+                    mean = float(busy.mean())
+                    axes.plot([mean, mean], [level - 0.36, level + 0.36], color=colour, lw=2.4, zorder=5)
+                level -= 1.0
+            ticks.append((first + level + 1.0) / 2)
+            level -= 0.7
+        axes.set_yticks(ticks, list(tiers))
+        axes.set_ylim(level + 1.1, 0.6)
+        axes.grid(False, axis="y")
+        axes.set_xlim(0, 102)
+        axes.set(
+            title="Use of links over the run",
+            xlabel="share of the run spent sending, %  (bar: mean of the tier)",
+        )
+        if len(results) > 1:
+            for place, name in enumerate(names(results)):
+                axes.plot([], [], "o", ms=5, color=_line(place)["color"], label=name)
+            _legend_above(figure, axes, len(results), columns=3)
+        return figure
+
+
+# --- training -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Something of one layer, of one worker: when, and what. `kind`: "forward", "backward" or "communication"."""
+
+    layer: int
+    kind: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """What one worker did over some iterations of training."""
+
+    layers: Sequence[str]
+    intervals: Sequence[Interval]
+    iterations: Sequence[tuple[float, float]] = field(default=())
+    """Begin and end of each, in seconds."""
+
+    def exposed(self) -> list[tuple[float, float]]:
+        """When something was being sent while nothing was being computed: what overlap does not hide."""
+        computing = merged([(i.begin_s, i.end_s) for i in self.intervals if i.kind != "communication"])
+        sending = merged([(i.begin_s, i.end_s) for i in self.intervals if i.kind == "communication"])
+        return without(sending, computing)
+
+
+def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same time as intervals that neither touch nor overlap, in order."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        elif end > begin:
+            found.append((begin, end))
+    return found
+
+
+def without(
+    intervals: Sequence[tuple[float, float]], holes: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """What of `intervals` is in none of `holes`; both as `merged` makes them."""
+    found = []
+    for begin, end in intervals:
+        for low, high in holes:
+            if high <= begin or low >= end:
+                continue
+            if low > begin:
+                found.append((begin, low))
+            begin = max(begin, high)
+        if begin < end:
+            found.append((begin, end))
+    return found
+
+
+def iteration_timeline(what: Iterations, title: str = "Training iterations", shown: int = 3) -> Figure:
+    """A row per layer: computation, its communication, and below what of the communication nothing hides.
+
+    At most `shown` iterations, the first left out where there are more: it starts with all gradients at rest.
+    """
+    chosen = list(what.iterations)
+    chosen = chosen[1 : shown + 1] if len(chosen) > shown else chosen[:shown]
+    intervals = list(what.intervals)
+    if not intervals:
+        raise PictureError("there is nothing in this timeline")
+    begin = chosen[0][0] if chosen else min(i.begin_s for i in intervals)
+    end = chosen[-1][1] if chosen else max(i.end_s for i in intervals)
+    unit, word = _unit(end - begin, TIME_UNITS)
+    rows = len(what.layers)
+    height = 1.35 + 0.5 + min(6.5, max(1.2, 0.17 * rows))
+    with _new(1, height=height, width=8.2) as (figure, (axes,)):
+        # One collection of bars per kind: thousands of patches would take seconds and megabytes.
+        for kind, colour, thick, depth in (
+            ("communication", COMMUNICATION, 0.42, 2),
+            ("forward", FORWARD, 0.86, 3),
+            ("backward", BACKWARD, 0.86, 3),
+        ):
+            for row in range(rows):
+                spans = [
+                    ((i.begin_s - begin) / unit, (i.end_s - i.begin_s) / unit)
+                    for i in intervals
+                    if i.kind == kind and i.layer == row and i.end_s > begin and i.begin_s < end
+                ]
+                if spans:
+                    axes.broken_barh(spans, (row - thick / 2, thick), color=colour, lw=0, zorder=depth)
+        exposed = [(low, high) for low, high in what.exposed() if high > begin and low < end]
+        exposed = [(max(low, begin), min(high, end)) for low, high in exposed]
+        level, thick = rows + 0.06 * rows + 0.5, max(0.86, 0.05 * rows)
+        spans = [((low - begin) / unit, (high - low) / unit) for low, high in exposed]
+        axes.broken_barh(spans, (level - thick / 2, thick), color=EXPOSED, lw=0, zorder=3)
+        for low, high in chosen:
+            axes.axvline((low - begin) / unit, color=SOFT, lw=0.9, zorder=1)
+            hidden = sum(max(0.0, min(b, high) - max(a, low)) for a, b in exposed)
+            words = f"{(high - low) / unit:.3g} {word}, {100 * hidden / (high - low):.0f} % exposed"
+            place = ((low + high) / 2 - begin) / unit
+            axes.annotate(
+                words,
+                (place, 1.01),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                va="bottom",
+                fontsize=8.5,
+            )
+        axes.set_xlim(0, (end - begin) / unit)
+        axes.set_ylim(level + thick, -0.8)
+        step = max(1, -(-rows // 14))
+        ticks = list(range(0, rows, step))
+        axes.set_yticks([*ticks, level], [*(what.layers[row] for row in ticks), "exposed"], fontsize=8)
+        axes.grid(False, axis="y")
+        axes.set_xlabel(f"time since the first iteration shown, {word}")
+        axes.set_title(title, pad=38)
+        for kind, colour in (
+            ("forward", FORWARD),
+            ("backward", BACKWARD),
+            ("communication", COMMUNICATION),
+            ("exposed: nothing computes meanwhile", EXPOSED),
+        ):
+            axes.plot([], [], "s", ms=6, color=colour, label=kind)
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=4, handletextpad=0.1, columnspacing=1.2,
+            borderaxespad=1.5,
+        )  # fmt: skip
+        return figure
+
+
+# --- small things ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise PictureError("pictures need matplotlib: pip install 'dlcp[demo]'") from error
+    with mpl.rc_context(STYLE):
+        yield
+
+
+@contextmanager
+def _new(
+    panels: int, height: float | None = None, width: float = WIDTH_INCHES
+) -> Iterator[tuple[Figure, Sequence[Axes]]]:
+    """A figure with so many panels under each other, and the style to draw in."""
+    with _style():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        tall = height or HEIGHT_INCHES * (1.0 if panels == 1 else 0.72 * panels)
+        figure = Figure(figsize=(width, tall), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(panels, 1, squeeze=False)[:, 0]
+        yield figure, list(axes)
+
+
+def _undated(suffix: str) -> dict[str, Any] | None:
+    """Metadata without the time of drawing, so that the same picture is the same file."""
+    return {"Date": None} if suffix == ".svg" else {"Software": None} if suffix == ".png" else None
+
+
+def _line(place: int, width: float = 1.8) -> dict[str, Any]:
+    dash = DASHES[place // len(COLOURS) % len(DASHES)]
+    return {"color": COLOURS[place % len(COLOURS)], "ls": dash, "lw": width}
+
+
+def _values(result: Result, quantity: str) -> tuple[NDArray[np.float64], int]:
+    """The values of the flows that finished, in order, and how many flows there were that started."""
+    flows = result.flows
+    values = flows.slowdown if quantity == "slowdown" else flows.completion_s
+    return np.sort(values[np.isfinite(values)]), int(np.isfinite(flows.start_s).sum())
+
+
+def _thinned(count: int) -> NDArray[np.int64]:
+    """Which of `count` sorted values are drawn: all, or evenly many and every one of the last."""
+    if count <= POINTS_MAX:
+        return np.arange(count)
+    tail = np.arange(count - POINTS_MAX // 4, count)
+    return np.unique(np.concatenate([np.linspace(0, count - 1, POINTS_MAX).astype(np.int64), tail]))
+
+
+def _scale(axes: Axes, values: NDArray[np.float64]) -> None:
+    """Logarithmic where values span more than one power of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high > 12 * low:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 200 * low else (1,), numticks=9))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    elif high > low:
+        axes.set_xlim(max(0.0, low - 0.05 * (high - low)), high + 0.05 * (high - low))
+
+
+def _unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """The largest unit in which the value is not below one."""
+    return next((unit for unit in units if value >= unit[0]), units[-1])
+
+
+def _short_size(value: float) -> str:
+    unit, word = _unit(value, SIZE_UNITS)
+    return f"{value / unit:g} {word}"
+
+
+def _samples(result: Result) -> Any:
+    samples = result.samples
+    if samples is None or len(samples.time_s) < 2:
+        raise PictureError("this result has no time series; ask the scenario for samples")
+    return samples
+
+
+def _mean_series(time: NDArray[np.float64], value: NDArray[np.float64]) -> tuple[Any, Any]:
+    """Rates between times, thinned to their means, at the middle of what they are of."""
+    middle = (time[1:] + time[:-1]) / 2
+    group = -(-len(value) // POINTS_MAX)
+    if group <= 1:
+        return middle, value
+    whole = len(value) // group * group
+    return middle[:whole].reshape(-1, group).mean(axis=1), value[:whole].reshape(-1, group).mean(axis=1)
+
+
+def _peak_series(time: NDArray[np.float64], value: NDArray[np.float64]) -> tuple[Any, Any]:
+    """Depths, thinned to their peaks: a mean would hide what overflows a buffer."""
+    group = -(-len(value) // POINTS_MAX)
+    if group <= 1:
+        return time, value
+    whole = len(value) // group * group
+    return time[:whole].reshape(-1, group).mean(axis=1), value[:whole].reshape(-1, group).max(axis=1)
+
+
+def _same_time(upper: Axes, lower: Axes, time: NDArray[np.float64]) -> None:
+    for axes in (upper, lower):
+        axes.set_xlim(float(time[0]), float(time[-1]))
+    upper.tick_params(axis="x", labelbottom=False)
+
+
+def _legend(axes: Axes, count: int) -> None:
+    """Beside the curves, where they leave room; a single curve needs no name."""
+    if count > 1:
+        axes.legend(loc="best", handlelength=1.5)
+
+
+def _legend_above(figure: Figure, axes: Axes, count: int, columns: int) -> None:
+    if count:
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=min(columns, count),
+            handlelength=1.4,
+            columnspacing=1.2,
+        )
+
+
+def _duration_s(result: Result) -> float:
+    """Until the last flow was there; of a run without any, all of it."""
+    ends = result.flows.start_s + result.flows.completion_s
+    return float(np.nanmax(ends)) if np.isfinite(ends).any() else result.simulated_s
+
+
+def _tiers(result: Result) -> dict[str, list[int]]:
+    """Ports by the kinds of node that they join, "host → edge" first, as the path of a packet has them."""
+    found: dict[str, list[int]] = {}
+    ports = result.ports
+    kinds = [name.rsplit(" ", 1)[0] for name in ports.node_names]
+    for port in range(len(ports)):
+        tier = f"{kinds[int(ports.sender[port])]} → {kinds[int(ports.receiver[port])]}"
+        found.setdefault(tier, []).append(port)
+    order = {"host": 0, "edge": 1, "leaf": 1, "switch": 1, "aggregation": 2, "spine": 2, "core": 3}
+
+    def rank(tier: str) -> tuple[int, int]:
+        begin, end = (order.get(kind, 1) for kind in tier.split(" → "))
+        return (0, begin) if begin <= end else (1, -begin)
+
+    return {tier: found[tier] for tier in sorted(found, key=rank)}

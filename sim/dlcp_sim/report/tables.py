@@ -1,0 +1,159 @@
+"""Tables, and how they are written: as text for a terminal, as Markdown, as HTML, as CSV.
+
+Cells are text by the time they are in a table; CSV alone takes the numbers behind them, where there are any. The
+comparison of results is one such table: a row per result, completion times and what the network did, and each mean
+beside that of the first row.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlcp_sim.result import aligned, duration, rate
+
+if TYPE_CHECKING:
+    from dlcp_sim.result import Result
+
+
+@dataclass
+class Table:
+    """Rows of one kind: the first column names, the others say."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[list[str]] = field(default_factory=list)
+    numbers: list[list[object]] = field(default_factory=list)
+    """What `rows` stand for, for CSV; the same number of columns."""
+
+    def add(self, *cells: str | tuple[str, object]) -> None:
+        """A row of as many cells as there are columns: a text, or a text and the number that it stands for."""
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
+        self.rows.append([cell if isinstance(cell, str) else cell[0] for cell in cells])
+        self.numbers.append([cell if isinstance(cell, str) else cell[1] for cell in cells])
+
+    def text(self) -> str:
+        """For a terminal: the first column to the left, the others to the right."""
+        return "\n".join([self.title, *aligned([list(self.columns), *self.rows])])
+
+    def markdown(self) -> str:
+        """A Markdown table under its title."""
+        lines = [
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            for row in (list(self.columns), *self.rows)
+        ]
+        rule = "|" + "|".join(["---", *["---:"] * (len(self.columns) - 1)]) + "|"
+        return "\n".join([f"**{self.title}**", "", lines[0], rule, *lines[1:]])
+
+    def html(self) -> str:
+        """A <table>; its title is left to the page."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def csv(self) -> str:
+        """Numbers as they are, one line per row, after a line of column names."""
+        content = io.StringIO()
+        writer = csv.writer(content, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.numbers)
+        return content.getvalue()
+
+
+def names(results: Sequence[Result]) -> list[str]:
+    """What to call each result beside the others: by name, with the seed or a number where that is not enough."""
+    found = [result.name for result in results]
+    for more in (lambda i: f"seed {results[i].seed}", lambda i: f"#{i + 1}"):
+        if len(set(found)) == len(found):
+            break
+        found = [f"{name}, {more(i)}" if found.count(name) > 1 else name for i, name in enumerate(found)]
+    return found
+
+
+def comparison(results: Sequence[Result], title: str = "completion time") -> Table:
+    """Results beside each other; "beside first" is a mean completion time over the first row's."""
+    with_training = any(result.metadata.get("iteration_s") for result in results)
+    columns = [
+        *("", "flows", "mean", "p50", "p99", "max", "beside first", "slowdown", "p99 slowdown", "goodput"),
+        *("dropped", "trimmed", "marked", "lost", "sent again", "timeouts"),
+        *(["iteration"] if with_training else []),
+    ]
+    table = Table(title, columns)
+    first = results[0].figures()["completion_mean_s"] if results else np.nan
+    for name, result in zip(names(results), results, strict=True):
+        found = result.figures()
+        done = result.flows.finished
+        whole = int(found["finished"]) == int(found["flows"])
+        flows = f"{int(found['flows'])}" if whole else f"{int(found['finished'])} of {int(found['flows'])}"
+        beside = found["completion_mean_s"] / first
+        goodput = float(result.flows.goodput_bps[done].mean()) if done.any() else np.nan
+        cells: list[str | tuple[str, object]] = [
+            name + (" (partial)" if result.partial else ""),
+            (flows, int(found["finished"])),
+        ]
+        for key in ("completion_mean_s", "completion_p50_s", "completion_p99_s", "completion_max_s"):
+            cells.append((duration(found[key]), found[key]))
+        cells.append((_number(beside, 3), beside))
+        cells += [(_number(found[key], 2), found[key]) for key in ("slowdown_mean", "slowdown_p99")]
+        cells.append((rate(goodput), goodput))
+        for key in ("packets_dropped", "packets_trimmed", "packets_marked", "packets_lost"):
+            cells.append(_count(found[key]))
+        cells += [_count(found["retransmitted_packets"]), _count(found["timeouts"])]
+        if with_training:
+            iteration = found.get("iteration_mean_s", np.nan)
+            cells.append((duration(iteration), iteration))
+        table.add(*cells)
+    return table
+
+
+def run_costs(results: Sequence[Result]) -> Table:
+    """What the runs took of the machine that they ran on."""
+    table = Table(
+        "the runs themselves",
+        (
+            "",
+            "seed",
+            "simulated",
+            "wall",
+            "CPU",
+            "threads",
+            "hops",
+            "events",
+            "ns per hop",
+            "outside the loop",
+        ),
+    )
+    for name, result in zip(names(results), results, strict=True):
+        data = result.metadata
+        per_hop, outside = float(data.get("ns_per_hop", np.nan)), float(data.get("outside_ratio", np.nan))
+        table.add(
+            name,
+            (str(result.seed), result.seed),
+            (duration(result.simulated_s), result.simulated_s),
+            (duration(float(data["wall_s"])), data["wall_s"]),
+            (duration(float(data["cpu_s"])), data["cpu_s"]),
+            (str(data.get("threads", 1)), data.get("threads", 1)),
+            _count(float(data["hops"])),
+            _count(float(data["events"])),
+            (_number(per_hop, 1), per_hop),
+            (f"{100 * outside:.1f} %" if np.isfinite(outside) else "–", outside),
+        )
+    return table
+
+
+def _number(value: float, places: int) -> str:
+    return f"{value:.{places}f}" if np.isfinite(value) else "–"
+
+
+def _count(value: float) -> tuple[str, object]:
+    """A count with thin spaces between thousands: 941 320."""
+    return f"{int(value):,}".replace(",", " "), int(value)
