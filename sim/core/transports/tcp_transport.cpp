@@ -1,0 +1,338 @@
+// TCP between the simulator and its two state machines; see tcp_transport.hpp.
+#include "sim/core/transports/tcp_transport.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "sim/core/domain.hpp"
+#include "sim/core/simulation.hpp"
+
+namespace dlcp::sim {
+namespace {
+
+enum TcpType : std::uint32_t { syn = first_own, syn_ack = first_own + 1 };
+
+constexpr std::uint32_t ethernet_bytes = 38;          // preamble, header, checksum, gap
+constexpr std::uint32_t ip_tcp_bytes = 20 + 20 + 12;  // with the timestamp option
+constexpr std::uint32_t frame_bytes = ethernet_bytes + ip_tcp_bytes;
+constexpr std::uint32_t syn_bytes = ethernet_bytes + 20 + 20 + 20;
+constexpr std::int64_t syn_timeout_ps = 1'000'000'000'000;  // RFC 6298 §2.1
+constexpr std::uint32_t most_syn_doublings = 6;
+
+std::uint32_t ack_bytes(const TcpAck& ack) {
+    return frame_bytes + (ack.ranges == 0 ? 0 : 4 + 8 * ack.ranges);  // RFC 2018 §3, padded
+}
+
+void require(bool ok, const std::string& what) {
+    if (!ok) throw std::invalid_argument(what);
+}
+
+}  // namespace
+
+TcpSettings TcpSettings::take(Parameters& parameters, const TcpSettings& otherwise) {
+    TcpSettings s = otherwise;
+    TcpSenderSettings& sender = s.sender;
+    const auto flag = [&](const char* name, bool value) { return parameters.take(name, value ? 1 : 0) != 0; };
+    s.mtu_bytes = static_cast<std::uint32_t>(parameters.take_integer("mtu_bytes", s.mtu_bytes));
+    require(s.mtu_bytes >= 576 && s.mtu_bytes <= 65000,
+            "mtu_bytes " + std::to_string(s.mtu_bytes) + ": accepted are 576 to 65000");
+    sender.min_rto_ps = parameters.take_integer("min_rto_ps", sender.min_rto_ps);
+    require(sender.min_rto_ps > 0, "min_rto_ps " + std::to_string(sender.min_rto_ps) + ": accepted is above 0");
+    sender.max_rto_ps = std::max(parameters.take_integer("max_rto_ps", sender.max_rto_ps), sender.min_rto_ps);
+    const std::int64_t every = parameters.take_integer("ack_every", s.receiver.ack_every);
+    require(every >= 1 && every <= 1000, "ack_every " + std::to_string(every) + ": accepted are 1 to 1000");
+    s.receiver.ack_every = static_cast<std::uint32_t>(every);
+    // Linux's least, 40 ms, but never so long that the sender would give up before.
+    const std::int64_t delay_ps = std::min<std::int64_t>(40'000'000'000, sender.min_rto_ps / 2);
+    s.ack_delay_ps = parameters.take_integer("ack_delay_ps", delay_ps);
+    require(s.ack_delay_ps >= 0, "ack_delay_ps " + std::to_string(s.ack_delay_ps) + ": accepted is 0 or more");
+    if (s.ack_delay_ps == 0) s.receiver.ack_every = 1;
+    sender.max_ack_delay_ps = s.receiver.ack_every > 1 ? s.ack_delay_ps : 0;
+    sender.min_probe_ps = parameters.take_integer("min_probe_ps", sender.min_probe_ps);
+    sender.tail_probe = flag("tail_probe", sender.tail_probe);
+    sender.proportional = flag("proportional_reduction", sender.proportional);
+    sender.pacing = flag("pacing", sender.pacing);
+    TcpWindowSettings& window = sender.window;
+    window.initial_packets = parameters.take("initial_window_packets", window.initial_packets);
+    require(window.initial_packets >= 1, "initial_window_packets: accepted is 1 or more");
+    window.max_packets = parameters.take("max_window_packets", window.max_packets);
+    require(window.max_packets >= 2, "max_window_packets: accepted is 2 or more");
+    window.initial_packets = std::min(window.initial_packets, window.max_packets);
+    s.handshake = flag("handshake", s.handshake);
+    s.persistent = flag("persistent", s.persistent);
+    return s;
+}
+
+TcpTransport::TcpTransport(const TcpSettings& settings) : settings_(settings) {}
+
+std::uint32_t TcpTransport::payload_bytes() const { return settings_.mtu_bytes - ip_tcp_bytes; }
+std::uint32_t TcpTransport::header_bytes() const { return frame_bytes; }
+
+std::uint32_t TcpTransport::segments(std::uint64_t bytes) const {
+    return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (bytes + payload_bytes() - 1) / payload_bytes()));
+}
+
+std::uint32_t TcpTransport::payload_of(Domain& domain, std::uint32_t flow, std::uint32_t number) const {
+    const std::uint64_t before = std::uint64_t{number} * payload_bytes();
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(payload_bytes(), domain.flow(flow).bytes - before));
+}
+
+void TcpTransport::prepare(Simulation& simulation) {
+    FlowTransport::prepare(simulation);
+    simulation_ = &simulation;
+    const std::vector<Flow>& flows = simulation.flows();
+    senders_.resize(flows.size());
+    receivers_.resize(flows.size());
+    complete_.resize(flows.size());
+    connection_of_.resize(flows.size());
+    host_counters_.resize(simulation.fabric().hosts());
+    if (settings_.handshake) handshakes_.resize(flows.size());
+
+    std::vector<std::uint32_t> order(flows.size());
+    for (std::uint32_t i = 0; i < flows.size(); ++i) {
+        connection_of_[i] = order[i] = i;
+        require(flows[i].bytes / payload_bytes() < tcp_number_mask - 1,
+                "flow " + std::to_string(i) + ": " + std::to_string(flows[i].bytes) + " bytes are more than " +
+                    std::to_string(std::uint64_t{tcp_number_mask - 1} * payload_bytes()));
+    }
+    if (!settings_.persistent) return;
+    const auto pair_of = [&](std::uint32_t i) {
+        return std::uint64_t{flows[i].source} << 32 | flows[i].destination;
+    };
+    std::ranges::sort(order, {}, pair_of);
+    std::uint32_t count = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        if (i > 0 && pair_of(order[i]) != pair_of(order[i - 1])) ++count;
+        connection_of_[order[i]] = count;
+    }
+    connections_.resize(order.empty() ? 0 : count + 1);
+}
+
+// --- source ---
+
+void TcpTransport::start_flow(Domain& domain, std::uint32_t flow) {
+    if (settings_.handshake && !(settings_.persistent && connections_[connection_of_[flow]].known)) {
+        send_handshake(domain, flow);
+        return;
+    }
+    const Flow& f = domain.flow(flow);
+    open(domain, flow,
+         simulation_->base_rtt_ps(f.source, f.destination, settings_.mtu_bytes + ethernet_bytes, frame_bytes));
+}
+
+void TcpTransport::open(Domain& domain, std::uint32_t flow, std::int64_t rtt_ps) {
+    TcpPath path;
+    if (settings_.persistent && connections_[connection_of_[flow]].known) {
+        const Connection& connection = connections_[connection_of_[flow]];
+        path = connection.path;
+        path.window.skip(std::max<std::int64_t>(0, domain.now_ps() - connection.idle_since_ps));
+    } else {
+        path.window = TcpWindow(settings_.sender.window);
+        path.start_rtt(rtt_ps);
+    }
+    senders_[flow] =
+        std::make_unique<Sender>(Sender{TcpSender(settings_.sender, path, segments(domain.flow(flow).bytes))});
+    if (flow == traced_) record(domain.now_ps(), senders_[flow]->tcp);
+    ready(domain, flow);
+}
+
+void TcpTransport::send_handshake(Domain& domain, std::uint32_t flow) {
+    Handshake& handshake = handshakes_[flow];
+    handshake.sent_ps = domain.now_ps();
+    const std::uint32_t host = domain.flow(flow).source;
+    send_control(domain, host, make(domain, flow, false, syn, 0, syn_bytes));
+    domain.set_timer(domain.now_ps() + (syn_timeout_ps << std::min(handshake.attempts, most_syn_doublings)), host,
+                     flow * timers + handshake_timer);
+}
+
+std::uint32_t TcpTransport::make(Domain& domain, std::uint32_t flow, bool reverse, std::uint32_t type,
+                                 std::uint32_t number, std::uint32_t wire_bytes) {
+    const std::uint32_t slot = make_packet(domain, flow, reverse, type, number, wire_bytes);
+    Packet& packet = domain.packet(slot);
+    // Acknowledgements are not ECN-capable (RFC 3168 §6.1.4).
+    packet.ecn_capable = settings_.ecn && type == data_packet;
+    return slot;
+}
+
+std::uint32_t TcpTransport::next_data(Domain& domain, std::uint32_t flow) {
+    Sender* sender = senders_[flow].get();
+    if (sender == nullptr) return none;
+    const std::uint32_t number = sender->tcp.next_segment(domain.now_ps());
+    if (number != none) {
+        FlowResult& result = domain.result(flow);
+        ++(sender->tcp.retransmitted() ? result.retransmitted_packets : result.sent_packets);
+    }
+    arm(domain, flow);
+    if (number == none) return none;
+    const std::uint32_t slot =
+        make(domain, flow, false, data_packet, number, frame_bytes + payload_of(domain, flow, number));
+    domain.extra(slot).time_ps = domain.now_ps();
+    return slot;
+}
+
+void TcpTransport::handle_ack(Domain& domain, std::uint32_t flow, const TcpAck& ack) {
+    if (senders_[flow] == nullptr) return;
+    senders_[flow]->tcp.handle_ack(domain.now_ps(), ack);
+    after_sender(domain, flow);
+}
+
+void TcpTransport::after_sender(Domain& domain, std::uint32_t flow) {
+    TcpSender& tcp = senders_[flow]->tcp;
+    if (flow == traced_) record(domain.now_ps(), tcp);
+    domain.result(flow).timeouts = tcp.timeouts();
+    if (!tcp.done()) {
+        if (tcp.can_send()) ready(domain, flow);
+        arm(domain, flow);
+        return;
+    }
+    HostCounters& counters = host_counters_[domain.flow(flow).source];
+    counters.probes += tcp.probes();
+    counters.recoveries += tcp.recoveries();
+    counters.undone += tcp.undone();
+    counters.timeouts += tcp.timeouts();
+    if (settings_.persistent) connections_[connection_of_[flow]] = {true, tcp.path(), domain.now_ps()};
+    senders_[flow].reset();
+    domain.flow_acknowledged(flow);
+}
+
+// One timer is pending per flow as a rule: deadlines move back with every acknowledgement, and it follows when it fires.
+void TcpTransport::arm(Domain& domain, std::uint32_t flow) {
+    Sender& sender = *senders_[flow];
+    const std::int64_t deadline_ps = sender.tcp.deadline_ps();
+    if (deadline_ps < 0 || (sender.armed_ps >= 0 && sender.armed_ps <= deadline_ps)) return;
+    sender.armed_ps = std::max(deadline_ps, domain.now_ps());
+    domain.set_timer(sender.armed_ps, domain.flow(flow).source, flow * timers + sender_timer);
+}
+
+// --- destination ---
+
+void TcpTransport::handle_data(Domain& domain, std::uint32_t flow, std::uint32_t slot) {
+    const Packet packet = domain.packet(slot);
+    const std::int64_t sent_ps = domain.extra(slot).time_ps;
+    const std::uint32_t number = packet.number;
+    if (complete_[flow] != 0) {
+        TcpAck ack;
+        ack.next = segments(domain.flow(flow).bytes);
+        ack.echo_ps = sent_ps;
+        ack.marked = packet.congestion_marked;
+        ack.duplicate = true;
+        ack.ranges = 1;
+        ack.range[0] = {number, number + 1};
+        send_ack(domain, flow, ack);
+        return;
+    }
+    if (receivers_[flow] == nullptr) {
+        receivers_[flow] = std::make_unique<Receiver>(
+            Receiver{TcpReceiver(settings_.receiver, segments(domain.flow(flow).bytes))});
+    }
+    Receiver& receiver = *receivers_[flow];
+    TcpReceiver& tcp = receiver.tcp;
+    if (tcp.must_acknowledge_before(packet.congestion_marked)) send_ack(domain, flow, tcp.take_ack());
+    if (tcp.handle_segment(number, packet.congestion_marked, sent_ps)) {
+        domain.result(flow).delivered_bytes += payload_of(domain, flow, number);
+    }
+    if (tcp.must_acknowledge()) {
+        send_ack(domain, flow, tcp.take_ack());
+        receiver.due_ps = -1;
+        if (tcp.complete()) {
+            complete_[flow] = 1;
+            receivers_[flow].reset();
+            domain.flow_delivered(flow);
+        }
+    } else if (receiver.due_ps < 0) {
+        receiver.due_ps = domain.now_ps() + settings_.ack_delay_ps;
+        if (!receiver.armed) {
+            receiver.armed = true;
+            domain.set_timer(receiver.due_ps, domain.flow(flow).destination, flow * timers + ack_timer);
+        }
+    }
+}
+
+void TcpTransport::send_ack(Domain& domain, std::uint32_t flow, const TcpAck& ack) {
+    const std::uint32_t slot = make(domain, flow, true, ack_packet, 0, ack_bytes(ack));
+    write_ack(ack, domain.packet(slot), domain.extra(slot));
+    send_control(domain, domain.flow(flow).destination, slot);
+}
+
+// --- both ---
+
+void TcpTransport::handle_packet(Domain& domain, std::uint32_t, std::uint32_t slot) {
+    const std::uint32_t flow = domain.packet(slot).flow;
+    switch (domain.packet(slot).type) {
+        case data_packet: handle_data(domain, flow, slot); break;
+        case ack_packet: handle_ack(domain, flow, read_ack(domain.packet(slot), domain.extra(slot))); break;
+        case syn:
+            send_control(domain, domain.flow(flow).destination, make(domain, flow, true, syn_ack, 0, syn_bytes));
+            break;
+        case syn_ack: {
+            Handshake& handshake = handshakes_[flow];
+            if (handshake.sent_ps >= 0) {
+                const std::int64_t rtt_ps = domain.now_ps() - handshake.sent_ps;
+                handshake.sent_ps = -1;
+                open(domain, flow, rtt_ps);
+            }
+            break;
+        }
+        default: break;
+    }
+    domain.free_packet(slot);
+}
+
+void TcpTransport::handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer) {
+    const std::uint32_t flow = timer / timers;
+    switch (timer % timers) {
+        case sender_timer: {
+            Sender* sender = senders_[flow].get();
+            if (sender == nullptr || sender->armed_ps != domain.now_ps()) return;
+            sender->armed_ps = -1;
+            sender->tcp.handle_deadline(domain.now_ps());
+            after_sender(domain, flow);
+            break;
+        }
+        case ack_timer: {
+            Receiver* receiver = receivers_[flow].get();
+            if (receiver == nullptr) return;
+            receiver->armed = false;
+            if (receiver->due_ps < 0) return;
+            if (receiver->due_ps > domain.now_ps()) {
+                receiver->armed = true;
+                domain.set_timer(receiver->due_ps, host, timer);
+                return;
+            }
+            receiver->due_ps = -1;
+            send_ack(domain, flow, receiver->tcp.take_ack());
+            break;
+        }
+        case handshake_timer:
+            if (handshakes_[flow].sent_ps < 0) return;
+            ++handshakes_[flow].attempts;
+            ++host_counters_[host].handshake_timeouts;
+            send_handshake(domain, flow);
+            break;
+        default: break;
+    }
+}
+
+void TcpTransport::record(std::int64_t now_ps, const TcpSender& sender) {
+    trace_.push_back({now_ps, sender.window_packets(), sender.path().window.threshold(), sender.in_flight()});
+}
+
+std::map<std::string, double> TcpTransport::counters() const {
+    HostCounters sum;
+    for (const HostCounters& each : host_counters_) {
+        sum.probes += each.probes;
+        sum.recoveries += each.recoveries;
+        sum.undone += each.undone;
+        sum.timeouts += each.timeouts;
+        sum.handshake_timeouts += each.handshake_timeouts;
+    }
+    // Of flows that are acknowledged.
+    return {{"tail_probes", static_cast<double>(sum.probes)},
+            {"recoveries", static_cast<double>(sum.recoveries)},
+            {"recoveries_undone", static_cast<double>(sum.undone)},
+            {"timeouts", static_cast<double>(sum.timeouts)},
+            {"handshake_timeouts", static_cast<double>(sum.handshake_timeouts)}};
+}
+
+}  // namespace dlcp::sim
