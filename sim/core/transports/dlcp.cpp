@@ -1,10 +1,613 @@
-// Placeholder until the transport lands in this file: naming it says so.
-#include <stdexcept>
+#include "sim/core/transports/dlcp.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "collective/tag.hpp"
+#include "engine/bytes.hpp"
+#include "sim/core/simulation.hpp"
 #include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
+namespace {
 
-std::unique_ptr<Transport> make_dlcp(Parameters) { throw std::invalid_argument("transport \"dlcp\" is not built yet"); }
+// An acknowledgement's frames, as they usually are.
+constexpr std::uint32_t ack_frame_bytes = 52;
+
+// Pairs looked at to find the fabric's round trip: the longest of them counts.
+constexpr std::size_t most_measured_pairs = 1024;
+
+// Streams of random words (Domain::random).
+constexpr std::uint64_t importance_stream = 0x696d706f72740000ULL;
+
+[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
+
+// Memory split as a communicator splits it (native/bind/collective.cpp): evenly, or in parts that begin on cache lines.
+std::vector<ChunkMemory> even_parts(const ChunkMemory& whole, std::uint32_t chunks, DataType type) {
+    constexpr std::uint64_t part_alignment = 64;
+    std::vector<ChunkMemory> parts;
+    if (chunks == 0) return parts;
+    std::uint64_t part = (whole.bytes + chunks - 1) / chunks;
+    if (whole.bytes % (chunks * element_bytes(type)) != 0)
+        part = (part + part_alignment - 1) / part_alignment * part_alignment;
+    std::uint64_t at = 0;
+    for (std::uint32_t i = 0; i < chunks; ++i) {
+        const std::uint64_t bytes = std::min(part, whole.bytes - at);
+        parts.push_back({whole.data == nullptr ? nullptr : whole.data + at, bytes});
+        at += bytes;
+    }
+    return parts;
+}
+
+// A block's importance: `critical_ratio` of them critical, the others anything below.
+std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32_t block, double critical_ratio) {
+    const std::uint64_t word = domain.random(importance_stream ^ of, block);
+    if (static_cast<double>(word >> 11) * 0x1p-53 < critical_ratio) return wire::importance_critical;
+    return static_cast<std::uint8_t>((word & 0x7ff) * 255 >> 11);
+}
+
+}  // namespace
+
+struct DlcpTransport::Settings {
+    double target_delay_ps = -1;
+    double initial_window_bytes = -1;
+    double max_window_bytes = -1;
+    double initial_rtt_ps = -1;
+    double min_rto_ps = -1;
+    double max_ack_delay_ps = -1;
+    double eager_bytes = -1;
+    bool warm_sessions = true;
+};
+
+DlcpTransport::DlcpTransport(Parameters parameters) : settings_(std::make_unique<Settings>()) {
+    Settings& s = *settings_;
+    EndpointConfig& c = config_;
+    // Blocks of 4096 bytes, as collectives on jumbo frames have.
+    c.max_datagram_bytes =
+        static_cast<std::uint16_t>(parameters.take_integer("datagram_bytes", 4096 + wire::header_bytes));
+    // Spraying as UET and NDP do: packet by packet, over as many paths as there are entropies in use there.
+    c.paths = static_cast<std::uint16_t>(parameters.take_integer("paths", 64));
+    c.run_packets = static_cast<std::uint16_t>(parameters.take_integer("run_packets", 1));
+    const std::int64_t congestion = parameters.take_integer("congestion", 0);
+    if (congestion < 0 || congestion > 2)
+        refuse("congestion is " + std::to_string(congestion) + "; accepted: 0 window, 1 line_rate, 2 credit");
+    c.congestion = static_cast<CongestionAlgorithm>(congestion);
+    c.max_rto = nanoseconds(parameters.take_integer("max_rto_ps", 1'000'000'000'000) / 1000);
+    c.peer_timeout = nanoseconds(parameters.take_integer("peer_timeout_ps", 10'000'000'000'000) / 1000);
+    c.timer_granularity = nanoseconds(parameters.take_integer("timer_granularity_ps", 0) / 1000);
+    // Simulated hosts have the memory, and their applications have asked for all that comes.
+    c.receive_buffer = Bytes{std::uint64_t{1} << 40};
+    c.max_unexpected = Bytes{std::uint64_t{1} << 40};
+    c.max_unexpected_message = Bytes{UINT64_MAX};
+    c.max_messages_per_peer = 1u << 20;
+    c.max_peers = 65535;
+    c.announce_unexpected = true;
+    network_.lower_layer_bytes = static_cast<std::uint32_t>(parameters.take_integer("lower_layer_bytes", 66));
+    network_.trim_critical = parameters.take_integer("trim_critical", 0) != 0;
+    s.warm_sessions = parameters.take_integer("warm_sessions", 1) != 0;
+    s.target_delay_ps = parameters.take("target_delay_ps", -1);
+    s.initial_window_bytes = parameters.take("initial_window_bytes", -1);
+    s.max_window_bytes = parameters.take("max_window_bytes", -1);
+    s.initial_rtt_ps = parameters.take("initial_rtt_ps", -1);
+    s.min_rto_ps = parameters.take("min_rto_ps", -1);
+    s.max_ack_delay_ps = parameters.take("max_ack_delay_ps", -1);
+    s.eager_bytes = parameters.take("eager_bytes", -1);
+    parameters.done("dlcp");
+
+    EndpointConfig check = c;
+    check.line_rate = Rate{1};
+    if (const std::string problem = check.validate(); !problem.empty()) refuse(problem);
+    for (std::size_t i = 0; i < c.dscp.size(); ++i)
+        network_.class_of_dscp[c.dscp[i]] = static_cast<std::uint8_t>(i);
+}
+
+DlcpTransport::~DlcpTransport() = default;
+
+std::uint32_t DlcpTransport::payload_bytes() const {
+    return (config_.max_datagram_bytes - static_cast<std::uint32_t>(wire::header_bytes)) / 16 * 16;
+}
+std::uint32_t DlcpTransport::header_bytes() const {
+    return static_cast<std::uint32_t>(wire::header_bytes) + network_.lower_layer_bytes;
+}
+
+// --- before the run -------------------------------------------------------------------------------------------
+
+// Hosts that talk to each other, smaller number first, each pair once.
+std::vector<DlcpTransport::Pair> DlcpTransport::pairs(const Simulation& simulation) const {
+    std::vector<Pair> pairs;
+    for (const Flow& flow : const_cast<Simulation&>(simulation).flows())
+        pairs.emplace_back(std::minmax(flow.source, flow.destination));
+    for (const auto& collective : collectives_) {
+        const auto& members = collective->spec.members;
+        for (std::uint32_t rank = 0; rank < members.size(); ++rank)
+            for (const std::uint32_t other : collective->spec.schedules[rank]->peers())
+                pairs.emplace_back(std::minmax(members[rank], members[other]));
+    }
+    for (const GroupOf& group : groups_)
+        if (group.all_pairs)
+            for (const std::uint32_t a : group.members)
+                for (const std::uint32_t b : group.members)
+                    if (a < b) pairs.emplace_back(a, b);
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    return pairs;
+}
+
+// What a deployer would set for this fabric: its round trip, and what is under way in one.
+void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pairs) {
+    const std::uint32_t data = payload_bytes() + header_bytes();
+    const std::uint32_t ack = header_bytes() + ack_frame_bytes;
+    const std::size_t step = std::max<std::size_t>(1, pairs.size() / most_measured_pairs);
+    for (std::size_t i = 0; i < pairs.size(); i += step)
+        base_rtt_ps_ = std::max(base_rtt_ps_, simulation.base_rtt_ps(pairs[i].first, pairs[i].second, data, ack));
+    if (pairs.empty() && simulation.fabric().hosts() > 1)
+        base_rtt_ps_ = simulation.base_rtt_ps(0, simulation.fabric().hosts() - 1, data, ack);
+
+    const auto or_else = [](double given, double derived) { return given >= 0 ? given : derived; };
+    const auto in_ns = [](double ps) { return nanoseconds(std::max<std::int64_t>(1, std::llround(ps / 1000))); };
+    const double rtt = static_cast<double>(base_rtt_ps_);
+    const Settings& s = *settings_;
+    config_.initial_rtt = in_ns(or_else(s.initial_rtt_ps, rtt));
+    config_.target_delay = in_ns(or_else(s.target_delay_ps, 0.75 * rtt));
+    config_.min_rto = in_ns(or_else(s.min_rto_ps, 4 * rtt));
+    config_.max_ack_delay = in_ns(or_else(s.max_ack_delay_ps, rtt / 4));
+    config_.max_rto = std::max(config_.max_rto, config_.min_rto);
+    config_.peer_timeout = std::max(config_.peer_timeout, config_.min_rto);
+}
+
+DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
+    std::unique_ptr<Host>& place = hosts_[index];
+    if (place) return *place;
+    EndpointConfig config = config_;
+    config.rank = index;
+    config.line_rate = Rate{fabric_->link(index).rate_bps};
+    // What is under way in a round trip, and half as much again: an acknowledgement comes every quarter of a window, so
+    // with one product alone the link would idle between them.
+    const double product =
+        static_cast<double>(config.line_rate.value_bps) / 8e12 * static_cast<double>(base_rtt_ps_);
+    const double least = 4.0 * config.max_datagram_bytes;
+    const double window = std::max(1.5 * product, least);
+    config.max_window =
+        Bytes{static_cast<std::uint64_t>(settings_->max_window_bytes >= 0 ? settings_->max_window_bytes : window)};
+    config.initial_window = Bytes{static_cast<std::uint64_t>(settings_->initial_window_bytes >= 0
+                                                                 ? settings_->initial_window_bytes
+                                                                 : static_cast<double>(config.max_window.value))};
+    config.eager = Bytes{settings_->eager_bytes >= 0 ? static_cast<std::uint64_t>(settings_->eager_bytes)
+                                                     : std::max(config.eager.value, 2 * config.max_window.value)};
+    if (const std::string problem = config.validate(); !problem.empty()) refuse(problem);
+    place = std::make_unique<Host>(network_, config, mix64(seed_ ^ mix64(index + 1)),
+                                   bodies_[fabric_->region_of(index)], network_.origin);
+    return *place;
+}
+
+// The real handshake, ahead of simulated time: hellos as large as data, each as long under way as an empty path takes.
+void DlcpTransport::warm(std::uint32_t a, std::uint32_t b, Duration one_way, Time& clock) {
+    std::array<EngineHost*, 2> ends = {&host(a).engine, &host(b).engine};
+    if (!ends[0]->endpoint.find_peer(b)) ends[0]->endpoint.connect(clock, b, network_.addresses[b]);
+    std::array<std::vector<std::uint8_t>, 2> memory;
+    for (int round = 0; round < 8; ++round) {
+        bool any = false;
+        for (std::size_t from = 0; from < 2; ++from) {
+            alignas(64) std::uint8_t head[DLCP_HEAD_CAPACITY];
+            dlcp_packet packet{};
+            packet.head = head;
+            while (ends[from]->endpoint.poll_transmit(clock, {&packet, 1}) == 1) {
+                any = true;
+                clock = clock + one_way;
+                packet.address = &network_.addresses[ends[from]->host()];
+                ends[1 - from]->endpoint.handle_packets(clock, {&packet, 1});
+            }
+        }
+        if (!any) break;
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+        Endpoint& endpoint = ends[i]->endpoint;
+        const auto other = endpoint.find_peer(ends[1 - i]->host());
+        if (!other || !endpoint.established(*other))
+            throw std::logic_error("hosts " + std::to_string(a) + " and " + std::to_string(b) +
+                                   " found no session");
+        Event event;
+        while (endpoint.poll_event(event)) {}
+        ends[i]->advance(clock);
+    }
+}
+
+void DlcpTransport::prepare(Simulation& simulation) {
+    fabric_ = &simulation.fabric();
+    seed_ = mix64(simulation.seed());
+    const std::uint32_t hosts = fabric_->hosts();
+    if (hosts > config_.max_peers + 1)
+        refuse("a fabric of " + std::to_string(hosts) + " hosts; accepted with dlcp: up to " +
+               std::to_string(config_.max_peers + 1));
+    hosts_.resize(hosts);
+    network_.addresses.resize(hosts);
+    for (std::uint32_t h = 0; h < hosts; ++h) {
+        dlcp_address& address = network_.addresses[h];
+        std::memcpy(address.bytes, &h, sizeof h);
+        address.length = sizeof h;
+    }
+    bodies_.assign(fabric_->regions(), BodyPool(depot_));
+    const std::vector<Pair> talking = pairs(simulation);
+    derive(simulation, talking);
+    if (settings_->warm_sessions) {
+        const std::uint32_t data = payload_bytes() + header_bytes();
+        Time clock{0};
+        for (const auto& [a, b] : talking)
+            warm(a, b, nanoseconds(simulation.base_rtt_ps(a, b, data, data) / 2000), clock);
+        network_.origin = clock;
+        for (const auto& each : hosts_) {
+            if (!each) continue;
+            each->engine.advance(clock);
+            each->engine.endpoint.handle_timer(clock);
+        }
+    }
+    prepared_ = true;
+    for (std::uint32_t group = 0; group < groups_.size(); ++group)
+        for (std::uint32_t rank = 0; rank < groups_[group].members.size(); ++rank)
+            open_group(host(groups_[group].members[rank]), group, rank);
+}
+
+void DlcpTransport::add_group(const std::vector<std::uint32_t>& members) {
+    groups_[group_number(members)].all_pairs = true;
+}
+
+std::uint32_t DlcpTransport::group_number(const std::vector<std::uint32_t>& members) {
+    const auto [found, is_new] = group_of_.try_emplace(members, static_cast<std::uint32_t>(groups_.size()));
+    if (is_new) {
+        if (found->second >= FlowTag::group)
+            refuse("more than " + std::to_string(FlowTag::group) + " groups of hosts run collectives");
+        groups_.push_back({members, 0, false});
+    }
+    return found->second;
+}
+
+std::uint32_t DlcpTransport::add_collective(CollectiveSpec spec) {
+    const std::size_t ranks = spec.members.size();
+    if (ranks == 0) refuse("a collective has no members");
+    if (spec.schedules.size() != ranks || spec.inputs.size() != ranks || spec.outputs.size() != ranks)
+        refuse("a collective of " + std::to_string(ranks) + " members has " +
+               std::to_string(spec.schedules.size()) + " schedules, " + std::to_string(spec.inputs.size()) +
+               " inputs and " + std::to_string(spec.outputs.size()) + " outputs");
+    std::vector<std::uint32_t> sorted = spec.members;
+    std::sort(sorted.begin(), sorted.end());
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) refuse("a host is a member twice");
+    for (std::uint32_t rank = 0; rank < ranks; ++rank)
+        if (spec.schedules[rank]->world_size() != ranks || spec.schedules[rank]->rank() != rank)
+            refuse("schedule " + std::to_string(rank) + " is for another rank or number of ranks");
+    if (!spec.importance.empty() && spec.importance.size() != ranks)
+        refuse("importance has " + std::to_string(spec.importance.size()) + " entries; accepted: one per rank");
+    if (spec.traffic_class >= wire::control_class)
+        refuse("traffic_class is " + std::to_string(spec.traffic_class) + "; accepted: 0 to 6");
+    auto collective = std::make_unique<Collective>();
+    collective->group = group_number(spec.members);
+    collective->sequence = groups_[collective->group].collectives++;
+    collective->late = prepared_;
+    collective->outcomes.resize(ranks);
+    collective->spec = std::move(spec);
+    collectives_.push_back(std::move(collective));
+    return static_cast<std::uint32_t>(collectives_.size() - 1);
+}
+
+void DlcpTransport::start_collective_at(Simulation& simulation, std::uint32_t index, std::uint32_t rank,
+                                        std::int64_t at_ps) {
+    if (index >= collectives_.size() || rank >= collectives_[index]->spec.members.size())
+        refuse("there is no rank " + std::to_string(rank) + " of a collective " + std::to_string(index));
+    if (!prepared_) refuse("the simulation has not run yet: start the collective by a task");
+    const std::uint32_t at = collectives_[index]->spec.members[rank];
+    if (at >= fabric_->hosts()) refuse("host " + std::to_string(at) + " does not exist");
+    planned_.push_back({index, rank});
+    simulation.domain_of(at).set_timer(at_ps, at, static_cast<std::uint32_t>(planned_.size()));
+}
+
+const CollectiveOutcome& DlcpTransport::outcome(std::uint32_t index, std::uint32_t rank) const {
+    if (index >= collectives_.size() || rank >= collectives_[index]->outcomes.size())
+        refuse("there is no rank " + std::to_string(rank) + " of a collective " + std::to_string(index));
+    return collectives_[index]->outcomes[rank];
+}
+
+std::uint32_t DlcpTransport::ranks(std::uint32_t index) const {
+    if (index >= collectives_.size()) refuse("there is no collective " + std::to_string(index));
+    return static_cast<std::uint32_t>(collectives_[index]->outcomes.size());
+}
+
+const Endpoint* DlcpTransport::endpoint(std::uint32_t host) const {
+    return host < hosts_.size() && hosts_[host] ? &hosts_[host]->engine.endpoint : nullptr;
+}
+
+// --- packets and time -----------------------------------------------------------------------------------------
+
+void DlcpTransport::handle_packet(Domain& domain, std::uint32_t index, std::uint32_t slot) {
+    Host& h = host(index);
+    h.engine.handle_packet(domain, slot);
+    serve(domain, h);
+}
+
+std::uint32_t DlcpTransport::pull_packet(Domain& domain, std::uint32_t index) {
+    return hosts_[index] ? hosts_[index]->engine.pull(domain) : none;
+}
+
+void DlcpTransport::packet_gone(Domain& domain, std::uint32_t slot) {
+    depot_.give_back(body_of(domain.extra(slot)));
+}
+
+const std::uint8_t* DlcpTransport::header_of(Domain& domain, std::uint32_t slot) const {
+    return body_of(domain.extra(slot))->bytes();
+}
+
+void DlcpTransport::handle_timer(Domain& domain, std::uint32_t index, std::uint32_t timer) {
+    if (timer > 0) {
+        const Planned planned = planned_[timer - 1];
+        start_collective(domain, planned.index, planned.rank, none);
+        return;
+    }
+    Host& h = host(index);
+    if (h.engine.handle_timer(domain)) serve(domain, h);
+}
+
+// What has happened, until nothing has. What that starts at this host comes back here, and finds it under way.
+void DlcpTransport::serve(Domain& domain, Host& h) {
+    if (h.engine.serving) return;
+    h.engine.serving = true;
+    Event event;
+    CollectiveId id;
+    CollectiveResult result;
+    for (;;) {
+        if (h.engine.endpoint.poll_event(event)) {
+            if (event.kind == EventKind::peer_down) ++h.peers_lost;
+            if (event.kind == EventKind::path_down) ++h.paths_left;
+            if (FlowTag::is(event.tag))
+                flow_event(domain, h, event);
+            else if (h.engine.executor != nullptr)
+                h.engine.executor->handle_event(h.engine.now(), event);
+        } else if (h.engine.executor != nullptr && h.engine.executor->poll_over(id, result)) {
+            collective_over(domain, h, id, std::move(result));
+        } else {
+            break;
+        }
+    }
+    h.engine.serving = false;
+    h.engine.arm(domain);
+    domain.wake(h.engine.host());
+}
+
+// --- flows ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// A message's length has 32 bits; pieces are whole blocks.
+std::uint64_t most_message_bytes(std::uint32_t block_bytes) {
+    return UINT32_MAX / block_bytes * std::uint64_t{block_bytes};
+}
+
+}  // namespace
+
+std::uint32_t DlcpTransport::pieces(const Flow& flow) const {
+    const std::uint64_t most = most_message_bytes(payload_bytes());
+    return flow.bytes <= most ? 1 : static_cast<std::uint32_t>((flow.bytes + most - 1) / most);
+}
+
+PeerId DlcpTransport::peer(EngineHost& engine, std::uint32_t other) {
+    if (const auto known = engine.endpoint.find_peer(other)) return *known;
+    return engine.endpoint.connect(engine.now(), other, network_.addresses[other]).value;
+}
+
+void DlcpTransport::start_flow(Domain& domain, std::uint32_t index) {
+    const Flow& flow = domain.flow(index);
+    Host& h = host(flow.source);
+    const Time now = h.engine.time(domain);
+    SendCommand command;
+    command.peer = peer(h.engine, flow.destination);
+    command.traffic_class = flow.traffic_class;
+    const bool bounded = flow.loss_ratio > 0 && flow.critical_ratio < 1;
+    if (bounded) {
+        command.delivery = Delivery::bounded;
+        command.loss_ratio = flow.loss_ratio;
+        if (flow.patience_ps >= 0) command.patience = nanoseconds(flow.patience_ps / 1000);
+    }
+    const std::uint32_t count = pieces(flow);
+    if (count > 1) h.outgoing[index].left = count;
+    const std::uint64_t most = most_message_bytes(payload_bytes());
+    std::vector<std::uint8_t> importance;
+    for (std::uint32_t piece = 0; piece < count; ++piece) {
+        command.tag = FlowTag::of(index, piece);
+        command.message_bytes = static_cast<std::uint32_t>(std::min(most, flow.bytes - piece * most));
+        if (bounded) {
+            importance.resize(
+                wire::block_count(command.message_bytes, h.engine.endpoint.block_bytes(command.peer)));
+            for (std::uint32_t block = 0; block < importance.size(); ++block)
+                importance[block] =
+                    draw_importance(domain, std::uint64_t{piece} << 32 | index, block, flow.critical_ratio);
+            command.importance = importance;
+        }
+        if (!h.engine.endpoint.send(now, command)) ++h.messages_refused;
+    }
+    serve(domain, h);
+}
+
+void DlcpTransport::flow_event(Domain& domain, Host& h, const Event& event) {
+    const std::uint32_t index = FlowTag::flow(event.tag);
+    const Flow& flow = domain.flow(index);
+    Endpoint& endpoint = h.engine.endpoint;
+    // The last of several messages, or the only one; sums what was abandoned.
+    const auto last = [&](std::unordered_map<std::uint32_t, Host::Pieces>& flows, std::uint64_t& abandoned_bytes) {
+        const std::uint32_t count = pieces(flow);
+        if (count == 1) return true;
+        Host::Pieces& pieces = flows.try_emplace(index, Host::Pieces{count, 0}).first->second;
+        pieces.abandoned_bytes += abandoned_bytes;
+        if (--pieces.left > 0) return false;
+        abandoned_bytes = pieces.abandoned_bytes;
+        flows.erase(index);
+        return true;
+    };
+    switch (event.kind) {
+        case EventKind::message_unexpected: {
+            // Its receiver has always been waiting for it.
+            ReceiveCommand command;
+            command.peer = event.peer;
+            command.tag = event.tag;
+            command.capacity_bytes = UINT32_MAX;
+            if (!endpoint.receive(h.engine.now(), command)) ++h.messages_refused;
+            break;
+        }
+        case EventKind::receive_finished: {
+            const auto outcome = endpoint.outcome(event.message);
+            std::uint64_t abandoned_bytes = outcome.value.abandoned_bytes;
+            endpoint.release(event.message);
+            if (last(h.incoming, abandoned_bytes)) domain.flow_delivered(index, abandoned_bytes);
+            break;
+        }
+        case EventKind::send_finished: {
+            const auto outcome = endpoint.outcome(event.message);
+            FlowResult& result = domain.result(index);
+            result.sent_packets += outcome.value.blocks;
+            if (outcome.value.block_bytes != 0)
+                result.retransmitted_packets +=
+                    (outcome.value.retransmitted_bytes + outcome.value.block_bytes - 1) /
+                    outcome.value.block_bytes;
+            endpoint.release(event.message);
+            std::uint64_t abandoned_bytes = 0;
+            if (last(h.outgoing, abandoned_bytes)) domain.flow_acknowledged(index);
+            break;
+        }
+        case EventKind::send_failed:
+        case EventKind::receive_failed: endpoint.release(event.message); break;  // counted by the engine
+        default: break;
+    }
+}
+
+// --- collectives ----------------------------------------------------------------------------------------------
+
+void DlcpTransport::open_group(Host& h, std::uint32_t group, std::uint32_t own) {
+    if (std::find(h.groups.begin(), h.groups.end(), group) != h.groups.end()) return;
+    if (h.engine.executor == nullptr) h.engine.executor = std::make_unique<CollectiveExecutor>(h.engine.endpoint);
+    h.engine.executor->open_group(h.engine.now(), group, groups_[group].members, own);
+    h.groups.push_back(group);
+}
+
+void DlcpTransport::start_collective(Domain& domain, std::uint32_t index, std::uint32_t rank, std::uint32_t task) {
+    if (index >= collectives_.size() || rank >= collectives_[index]->spec.members.size())
+        throw std::logic_error("task " + std::to_string(task) + " is rank " + std::to_string(rank) +
+                               " of collective " + std::to_string(index) + ", which does not exist");
+    Collective& collective = *collectives_[index];
+    const CollectiveSpec& spec = collective.spec;
+    Host& h = host(spec.members[rank]);
+    const Time now = h.engine.time(domain);
+    const Schedule& schedule = *spec.schedules[rank];
+    open_group(h, collective.group, rank);
+    if (collective.late || !settings_->warm_sessions)
+        for (const std::uint32_t other : schedule.peers()) peer(h.engine, spec.members[other]);
+
+    const std::vector<ChunkMemory> inputs =
+        even_parts(spec.inputs[rank], schedule.chunks(Space::input), spec.type);
+    const std::vector<ChunkMemory> outputs =
+        even_parts(spec.outputs[rank], schedule.chunks(Space::output), spec.type);
+    CollectiveCommand command;
+    command.group = collective.group;
+    command.schedule = spec.schedules[rank];
+    command.sequence = collective.sequence;
+    command.input = inputs;
+    command.output = outputs;
+    command.type = spec.type;
+    command.op = spec.op;
+    command.average_over = spec.average_over;
+    command.traffic_class = spec.traffic_class;
+
+    LossRules loss;
+    std::vector<std::vector<std::uint8_t>> drawn;
+    std::vector<std::span<const std::uint8_t>> importance;
+    const bool given = !spec.importance.empty();
+    if (spec.loss_ratio > 0 || spec.deadline > Duration{0}) {
+        loss.loss_ratio = spec.loss_ratio;
+        loss.patience = spec.patience;
+        loss.deadline = spec.deadline;
+        loss.rescale = spec.rescale;
+        importance.resize(spec.members.size());
+        if (given) {
+            for (std::size_t other = 0; other < spec.importance[rank].size() && other < importance.size(); ++other)
+                importance[other] = spec.importance[rank][other];
+        } else if (spec.critical_ratio < 1) {
+            drawn.resize(spec.members.size());
+            for (const Schedule::Step& step : schedule.steps()) {
+                if (step.kind != ScheduleOp::Kind::send || !step.lossy) continue;
+                const Chunk chunk = step.operands[0].chunk;
+                if (chunk.space == Space::scratch) continue;
+                const std::uint64_t bytes = (chunk.space == Space::input ? inputs : outputs)[chunk.index].bytes;
+                if (bytes == 0) continue;
+                const auto to = h.engine.endpoint.find_peer(spec.members[step.peer]);
+                auto& blocks = drawn[step.peer];
+                blocks.resize(
+                    wire::block_count(static_cast<std::uint32_t>(bytes), h.engine.endpoint.block_bytes(*to)));
+                const std::uint64_t of =
+                    std::uint64_t{1} << 63 | std::uint64_t{index} << 24 | rank << 12 | step.peer;
+                for (std::uint32_t block = 0; block < blocks.size(); ++block)
+                    blocks[block] = draw_importance(domain, of, block, spec.critical_ratio);
+                importance[step.peer] = blocks;
+            }
+        }
+        loss.importance = importance;
+        command.loss = &loss;
+    }
+    collective.outcomes[rank].started_ps = domain.now_ps();
+    const CollectiveId id = h.engine.executor->start(now, command);
+    h.active.push_back({id, index, rank, task});
+    serve(domain, h);
+}
+
+void DlcpTransport::collective_over(Domain& domain, Host& h, CollectiveId id, CollectiveResult result) {
+    const auto found =
+        std::find_if(h.active.begin(), h.active.end(), [&](const Active& each) { return each.id == id; });
+    const Active active = *found;
+    h.active.erase(found);
+    CollectiveOutcome& outcome = collectives_[active.index]->outcomes[active.rank];
+    outcome.finished_ps = domain.now_ps();
+    const bool failed = result.error != CollectiveError::none;
+    outcome.result = std::move(result);
+    // One that failed finishes nothing: what depends on it never starts, and the error says why.
+    if (!failed && active.task != none) domain.task_finished(active.task);
+}
+
+// --- after the run --------------------------------------------------------------------------------------------
+
+std::map<std::string, double> DlcpTransport::counters() const {
+    std::map<std::string, double> sums;
+    for (const auto& each : hosts_) {
+        if (!each) continue;
+        const Counters& c = each->engine.endpoint.counters();
+        const auto add = [&sums](const char* name, std::uint64_t value) {
+            sums[name] += static_cast<double>(value);
+        };
+        add("engines", 1);
+        add("data_packets_sent", c.data_packets_sent);
+        add("control_packets_sent", c.control_packets_sent);
+        add("repair_packets_sent", c.repair_packets_sent);
+        add("acked_packets", c.acked_packets);
+        add("lost_packets", c.lost_packets);
+        add("spurious_losses", c.spurious_losses);
+        add("probes_sent", c.probes_sent);
+        add("data_packets_received", c.data_packets_received);
+        add("duplicate_blocks", c.duplicate_blocks);
+        add("late_blocks", c.late_blocks);
+        add("ce_packets_received", c.ce_packets_received);
+        add("trimmed_packets_received", c.trimmed_packets_received);
+        add("held_packets", c.held_packets);
+        add("messages_sent", c.messages_sent);
+        add("messages_received", c.messages_received);
+        add("messages_failed", c.messages_failed);
+        add("abandoned_bytes", c.abandoned_bytes);
+        add("stale_session", c.stale_session);
+        add("inconsistent", c.inconsistent);
+        add("peers_lost", each->peers_lost);
+        add("paths_left", each->paths_left);
+        add("messages_refused", each->messages_refused);
+    }
+    return sums;
+}
+
+std::unique_ptr<Transport> make_dlcp(Parameters parameters) {
+    return std::make_unique<DlcpTransport>(std::move(parameters));
+}
 
 }  // namespace dlcp::sim

@@ -92,7 +92,8 @@ private:
     };
     // What the transport keeps of a host beside its engine.
     struct Host {
-        Host(const EngineNetwork& network, const EndpointConfig& config, std::uint64_t seed, BodyPool& bodies, Time now)
+        Host(const EngineNetwork& network, const EndpointConfig& config, std::uint64_t seed, BodyPool& bodies,
+             Time now)
             : engine(network, config, seed, bodies, now) {}
         EngineHost engine;
         std::vector<std::uint32_t> groups;  // that are open
@@ -118,9 +119,11 @@ private:
     struct GroupOf {
         std::vector<std::uint32_t> members;
         std::uint32_t collectives = 0;
+        bool all_pairs = false;  // sessions between all members from the start
     };
 
     Host& host(std::uint32_t index);
+    std::uint32_t group_number(const std::vector<std::uint32_t>& members);
     void derive(Simulation& simulation, const std::vector<Pair>& pairs);
     std::vector<Pair> pairs(const Simulation& simulation) const;
     void warm(std::uint32_t a, std::uint32_t b, Duration one_way, Time& clock);
@@ -139,7 +142,7 @@ private:
     bool prepared_ = false;
     const Fabric* fabric_ = nullptr;
     BodyDepot depot_;
-    std::vector<BodyPool> bodies_;  // by pod
+    std::vector<BodyPool> bodies_;  // by region of the fabric: one thread at a time
     std::vector<std::unique_ptr<Host>> hosts_;
     std::vector<std::unique_ptr<Collective>> collectives_;
     std::vector<GroupOf> groups_;

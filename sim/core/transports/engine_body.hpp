@@ -3,7 +3,7 @@
 //
 // A body goes where its packet goes (PacketExtra::engine), also to another thread, and is given back where the packet
 // ends. All are the depot's, which frees them with the transport;
-// pools only remember which are free, one per pod, so that a thread takes no lock but when its pool runs dry or over.
+// pools only remember which are free, one per region, so that a thread takes no lock but when its pool runs dry or over.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 namespace dlcp::sim {
 
 struct EngineBody {
-    EngineBody* next;         // in a pool
-    std::uint16_t capacity;   // of bytes()
-    std::uint16_t length;     // bytes used
-    std::uint8_t tos;         // as the engine wrote it: DSCP and ECN
-    bool is_virtual;          // PacketExtra::engine.virtual_bytes of payload stand behind the bytes
+    EngineBody* next;        // in a pool
+    std::uint16_t capacity;  // of bytes()
+    std::uint16_t length;    // bytes used
+    std::uint8_t tos;        // as the engine wrote it: DSCP and ECN
+    bool is_virtual;         // PacketExtra::engine.virtual_bytes of payload stand behind the bytes
     std::uint8_t unused[2];
 
     std::uint8_t* bytes() { return reinterpret_cast<std::uint8_t*>(this + 1); }
