@@ -85,19 +85,30 @@ inline void Domain::prefetch(std::uint32_t event) const {
 }
 
 // Of one moment: by kind, then by a hash of moment and link, so that no link always comes first.
+inline std::uint32_t Domain::tie_of(std::uint32_t event, std::int64_t at_ps) const {
+    const std::uint32_t i = event & index_mask, kind = event >> 30;
+    std::uint32_t id = i;
+    if (kind == arrival) {
+        id = packets_[i].port;
+    } else if (kind != service) {
+        const TimerNode& t = timers_[i];
+        if (kind == control) return static_cast<std::uint32_t>(t.what) << 26 | (t.a & 0x3ffffff);
+        id = t.a ^ static_cast<std::uint32_t>(t.what) << 29;
+    }
+    const auto moment = static_cast<std::uint32_t>(at_ps) * 0x9e3779b1U;
+    std::uint32_t h = (id ^ moment) * 0x85ebca6bU;
+    h = (h ^ h >> 15) * 0xc2b2ae35U;
+    return kind << 30 | h >> 2;
+}
+
+// When even that is equal: by what the events are.
 bool Domain::before(std::uint32_t a, std::uint32_t b) const {
-    const std::uint32_t kind = a >> 30;
-    if (kind != b >> 30) return kind < b >> 30;
-    const std::uint32_t i = a & index_mask, j = b & index_mask;
-    const auto draw = [this, a](std::uint32_t id) {
-        return mix64(static_cast<std::uint64_t>(time_of(a)) * 0x9e3779b97f4a7c15ULL + id);
-    };
-    if (kind == service) return draw(i) < draw(j);
-    if (kind == arrival) return draw(packets_[i].port) < draw(packets_[j].port);
+    const std::uint32_t kind = a >> 30, i = a & index_mask, j = b & index_mask;
+    if (kind == service) return i < j;
+    if (kind == arrival) return packets_[i].port < packets_[j].port;
     const TimerNode &x = timers_[i], &y = timers_[j];
     if (x.what != y.what) return x.what < y.what;
-    if (x.a != y.a) return kind == control ? x.a < y.a : draw(x.a) < draw(y.a);
-    return x.b < y.b;
+    return x.a != y.a ? x.a < y.a : x.b < y.b;
 }
 
 // --- the loop -------------------------------------------------------------------------------------------------

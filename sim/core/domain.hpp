@@ -144,6 +144,7 @@ private:
 
     // For the event queue.
     std::int64_t time_of(std::uint32_t event) const;
+    std::uint32_t tie_of(std::uint32_t event, std::int64_t at_ps) const;
     bool before(std::uint32_t a, std::uint32_t b) const;
     void prefetch(std::uint32_t event) const;
 

@@ -29,10 +29,14 @@ public:
         buckets_[bucket_of(key)].push_back({key, value});
         ++size_;
     }
-    // Not when empty.
-    std::int64_t top_key() {
-        settle();
-        return last_;
+    // Not when empty. Leaves everything where it is: keys between the last one popped and this one may still come.
+    std::int64_t least() const {
+        if (!buckets_[0].empty()) return last_;
+        std::size_t i = 1;
+        while (buckets_[i].empty()) ++i;
+        std::int64_t least = buckets_[i][0].key;
+        for (const Entry& entry : buckets_[i]) least = std::min(least, entry.key);
+        return least;
     }
     Entry pop() {
         settle();
@@ -51,9 +55,7 @@ private:
         if (!buckets_[0].empty()) return;
         std::size_t i = 1;
         while (buckets_[i].empty()) ++i;
-        std::int64_t least = buckets_[i][0].key;
-        for (const Entry& entry : buckets_[i]) least = std::min(least, entry.key);
-        last_ = least;
+        last_ = least();
         for (const Entry& entry : buckets_[i]) buckets_[bucket_of(entry.key)].push_back(entry);
         buckets_[i].clear();
     }
@@ -63,7 +65,8 @@ private:
     std::size_t size_ = 0;
 };
 
-// `Clock` offers time_of(code), before(a, b) for two codes of one moment, and prefetch(code).
+// `Clock` offers time_of(code); tie_of(code, at_ps), 32 bits that order events of one moment; before(a, b), which decides
+// when these are equal too; and prefetch(code).
 template <class Clock>
 class EventQueue {
 public:
@@ -98,8 +101,8 @@ public:
             taken_ = 0;
             if (size_ == 0 || !open_next(clock, limit_ps)) return false;
         }
-        if (ready_[taken_].at_ps >= limit_ps) return false;
-        at_ps = ready_[taken_].at_ps;
+        at_ps = time_at(taken_);
+        if (at_ps >= limit_ps) return false;
         code = ready_[taken_].code;
         ++taken_;
         --size_;
@@ -108,7 +111,7 @@ public:
 
     // No event comes earlier than this; INT64_MAX if there is none.
     std::int64_t next_ps() {
-        if (taken_ < ready_.size()) return ready_[taken_].at_ps;
+        if (taken_ < ready_.size()) return time_at(taken_);
         if (size_ == 0) return INT64_MAX;
         const std::int64_t bucket = next_bucket();
         return bucket == INT64_MAX ? far_least_ : bucket << width_;
@@ -122,10 +125,19 @@ private:
         std::uint32_t count;
         std::uint32_t codes[chunk_codes];
     };
+    // An event of the open bucket. `key`: time within the bucket, then tie_of, so that one comparison does for both.
     struct Ready {
-        std::int64_t at_ps;
+        std::int64_t key;
         std::uint32_t code;
     };
+
+    std::int64_t time_at(std::size_t i) const { return (ready_[i].key >> 32) + (current_ << width_); }
+    Ready ready(Clock& clock, std::int64_t at_ps, std::uint32_t code) const {
+        return {(at_ps - (current_ << width_)) * (std::int64_t{1} << 32) + clock.tie_of(code, at_ps), code};
+    }
+    static bool later(Clock& clock, const Ready& a, const Ready& b) {
+        return a.key > b.key || (a.key == b.key && clock.before(b.code, a.code));
+    }
 
     void file(std::int64_t bucket, std::uint32_t code) {
         const std::size_t i = static_cast<std::size_t>(bucket) & (heads_.size() - 1);
@@ -151,16 +163,14 @@ private:
 
     // Into the bucket that is open.
     void insert(Clock& clock, std::int64_t at_ps, std::uint32_t code) {
+        const Ready entry = ready(clock, at_ps, code);
         std::size_t i = ready_.size();
-        ready_.push_back({at_ps, code});
-        while (i > taken_ && later(clock, ready_[i - 1], at_ps, code)) {
+        ready_.push_back(entry);
+        while (i > taken_ && later(clock, ready_[i - 1], entry)) {
             ready_[i] = ready_[i - 1];
             --i;
         }
-        ready_[i] = {at_ps, code};
-    }
-    static bool later(Clock& clock, const Ready& a, std::int64_t at_ps, std::uint32_t code) {
-        return a.at_ps > at_ps || (a.at_ps == at_ps && clock.before(code, a.code));
+        ready_[i] = entry;
     }
 
     // The first bucket after the open one that holds something; INT64_MAX: the wheel is empty.
@@ -187,10 +197,10 @@ private:
         while (!far_.empty() && (far_least_ >> width_) - current_ <
                                     static_cast<std::int64_t>(std::max<std::size_t>(heads_.size(), 1))) {
             const RadixHeap::Entry entry = far_.pop();
-            far_least_ = far_.empty() ? INT64_MAX : far_.top_key();
+            far_least_ = far_.empty() ? INT64_MAX : far_.least();
             const std::int64_t b = entry.key >> width_;
             if (b == current_)
-                ready_.push_back({entry.key, entry.value});
+                ready_.push_back(ready(clock, entry.key, entry.value));
             else
                 file(b, entry.value);
         }
@@ -211,20 +221,22 @@ private:
         }
         heads_[i] = nothing;
         occupied_[i / 64] &= ~(std::uint64_t{1} << (i % 64));
-        for (std::size_t k = from; k < ready_.size(); ++k) ready_[k].at_ps = clock.time_of(ready_[k].code);
+        for (std::size_t k = from; k < ready_.size(); ++k) {
+            const std::uint32_t code = ready_[k].code;
+            ready_[k] = ready(clock, clock.time_of(code), code);
+        }
         return sort_ready(clock);
     }
     bool sort_ready(Clock& clock) {
-        if (ready_.size() > 32) {
-            std::sort(ready_.begin(), ready_.end(), [&clock](const Ready& a, const Ready& b) {
-                return a.at_ps < b.at_ps || (a.at_ps == b.at_ps && clock.before(a.code, b.code));
-            });
+        if (ready_.size() > 24) {
+            std::sort(ready_.begin(), ready_.end(),
+                      [&clock](const Ready& a, const Ready& b) { return later(clock, b, a); });
             return true;
         }
         for (std::size_t i = 1; i < ready_.size(); ++i) {
             const Ready entry = ready_[i];
             std::size_t j = i;
-            while (j > 0 && later(clock, ready_[j - 1], entry.at_ps, entry.code)) {
+            while (j > 0 && later(clock, ready_[j - 1], entry)) {
                 ready_[j] = ready_[j - 1];
                 --j;
             }
