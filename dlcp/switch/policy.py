@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -292,7 +293,7 @@ class Policy:
         lines = [f"{k} = {_toml(v)}" for k, v in _changed(self, skip={"classes", "ports", "path_groups"})]
         if self.path_groups:
             lines += ["", "[path_groups]"]
-            lines += [f"{_toml(name)} = {_toml(list(members))}" for name, members in self.path_groups.items()]
+            lines += [f"{_toml_key(name)} = {_toml(list(members))}" for name, members in self.path_groups.items()]
         for traffic_class in self.classes:
             lines += ["", "[[class]]", *_class_lines(traffic_class)]
         for port in self.ports:
@@ -304,13 +305,6 @@ class Policy:
     def save(self, path: Path | str) -> None:
         """Writes `to_toml()` to a file."""
         Path(path).write_text(self.to_toml(), encoding="utf-8")
-
-
-def with_all_classes(policy: Policy, thresholds: TrafficClass, numbers: Iterable[int] = range(8)) -> Policy:
-    """`policy` with the thresholds of one class in each of `numbers` that it does not name."""
-    named = {c.number for c in policy.classes}
-    more = tuple(replace(thresholds, number=number) for number in numbers if number not in named)
-    return replace(policy, classes=tuple(sorted((*policy.classes, *more), key=lambda c: c.number)))
 
 
 # ---- reading ----
@@ -390,6 +384,10 @@ def _changed(thing: Any, skip: Collection[str] = ()) -> Iterator[tuple[str, Any]
         value = getattr(thing, f.name)
         if f.name not in skip and value is not None and value != f.default:
             yield f.name, value
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
 
 
 def _toml(value: object) -> str:

@@ -11,7 +11,7 @@ import dataclasses
 from tests.support import vectors
 from tests.support import wire_twin as twin
 from tests.support.vectors import Record
-from tests.vectors import schedules
+from tests.vectors import schedules, switch
 
 U16, U32, U64 = 2**16 - 1, 2**32 - 1, 2**64 - 1
 
@@ -556,12 +556,33 @@ def schedule_records() -> str:
     )
 
 
+# --- switch_*.txt -----------------------------------------------------------------------------------------
+
+
+def switch_policies() -> str:
+    return vectors.dump(
+        "Switch policies: buffers, DSCP values, thresholds per class and level.",
+        switch.policies(),
+    )
+
+
+def switch_decisions() -> str:
+    return vectors.dump("What becomes of a packet at an output queue.", switch.decisions())
+
+
+def switch_paths() -> str:
+    return vectors.dump("Which of equal paths a packet takes.", switch.paths())
+
+
 FILES = {
     "headers.txt": headers,
     "frames.txt": frames,
     "protected.txt": protected,
     "codes.txt": codes,
     "schedules.txt": schedule_records,
+    "switch_policies.txt": switch_policies,
+    "switch_decisions.txt": switch_decisions,
+    "switch_paths.txt": switch_paths,
 }
 
 

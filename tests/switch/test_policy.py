@@ -1,0 +1,246 @@
+"""The policy object: TOML in and out, and mistakes named with their field, value and accepted range."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlcp.errors import DlcpError
+from dlcp.switch import Policy, PolicyError, Port, Thresholds, TrafficClass
+from tests.support import vectors
+from tests.vectors import switch as golden
+
+TEXT = """\
+name = "training"
+path_choice = "random"
+port_bytes = 200000
+
+[path_groups]
+up = ["Ethernet0", "Ethernet4"]
+
+[[class]]
+number = 3
+name = "front layers"
+dscp = [24, 26]
+critical = {mark_from_bytes = 60000, drop_above_bytes = 180000}
+droppable = {drop_above_bytes = 30000}
+
+[[class]]
+number = 7
+dscp = [56]
+
+[[port]]
+name = "Ethernet0"
+rate_bps = 100000000000
+
+[[port]]
+name = "Ethernet4"
+rate_bps = 400000000000
+
+[[port.class]]
+number = 3
+critical = {mark_from_bytes = 240000}
+"""
+
+
+def test_toml_is_read() -> None:
+    policy = Policy.from_toml(TEXT)
+    assert policy.port_bytes == 200_000
+    assert policy.class_of_dscp() == {24: 3, 26: 3, 56: 7}
+    assert policy.traffic_class(3).critical.mark_full == 60_000
+    assert (
+        policy.traffic_class(3).level(0)
+        == policy.traffic_class(3).level(7)
+        == Thresholds(drop_above_bytes=30_000)
+    )
+    assert policy.traffic_class(3).level(8) == Thresholds(60_000, drop_above_bytes=180_000)
+    assert policy.traffic_class(3, "Ethernet0").critical.mark_from_bytes == 60_000
+    assert policy.traffic_class(3, "Ethernet4").critical.mark_from_bytes == 240_000
+    assert policy.traffic_class(5) == TrafficClass(5)
+    assert policy.path_groups == {"up": ("Ethernet0", "Ethernet4")}
+    assert policy.to_toml() == TEXT
+
+
+@pytest.mark.parametrize("policy", golden.POLICIES, ids=lambda policy: policy.name)
+def test_golden_policy_survives_toml(policy: Policy, tmp_path: Path) -> None:
+    policy.save(tmp_path / "policy.toml")
+    assert Policy.load(tmp_path / "policy.toml") == policy
+
+
+limits = st.none() | st.integers(0, 2**32 - 2)
+
+
+@st.composite
+def thresholds(draw: st.DrawFn) -> Thresholds:
+    drop = draw(limits)
+    most = 2**32 - 2 if drop is None else drop
+    mark_from = draw(st.none() | st.integers(0, most))
+    mark_full = None if mark_from is None else draw(st.none() | st.integers(mark_from, 2**32 - 2))
+    return Thresholds(
+        mark_from, mark_full, draw(st.floats(0, 1)), draw(st.none() | st.integers(0, most)), drop
+    )
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    dscp = draw(st.permutations(range(64)))
+    numbers = draw(st.lists(st.integers(0, 7), unique=True))
+    classes = tuple(
+        TrafficClass(
+            number, draw(st.text()), tuple(dscp[8 * i : 8 * i + draw(st.integers(0, 8))]), draw(thresholds())
+        )
+        for i, number in enumerate(numbers)
+    )
+    names = draw(st.lists(st.text(min_size=1), unique=True, max_size=3))
+    ports = tuple(Port(name, draw(st.integers(1, 10**13))) for name in names)
+    groups = {"a group": tuple(names)} if names else {}
+    return Policy(
+        draw(st.text()), classes, ports=ports, path_groups=groups, port_bytes=draw(st.none() | st.just(9))
+    )
+
+
+@given(policies())
+def test_any_policy_survives_toml(policy: Policy) -> None:
+    assert Policy.from_toml(policy.to_toml()) == policy
+
+
+def with_line(line: str) -> Callable[[], object]:
+    return lambda: Policy.from_toml(line)
+
+
+def with_class(**values: object) -> Callable[[], object]:
+    return lambda: Policy(classes=(TrafficClass(**({"number": 0} | values)),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (with_line("colour = 3"), "colour is unknown; accepted: class, name, path_choice"),
+        (with_line("port_bytes ="), "not TOML"),
+        (with_line("port_bytes = 0"), "port_bytes is 0; accepted: an integer from 1 to 4294967294"),
+        (with_line("port_bytes = 1.5"), "port_bytes is 1.5; accepted: an integer"),
+        (with_line("port_bytes = true"), "port_bytes is True; accepted: an integer"),
+        (
+            with_line("port_bytes = 9\nshared_bytes = 9"),
+            "shared_bytes is 9; accepted: none, when port_bytes is set",
+        ),
+        (
+            with_line("shared_alpha_log2 = -11"),
+            "shared_alpha_log2 is -11; accepted: an integer from -10 to 10",
+        ),
+        (with_line('path_choice = "ecmp"'), "path_choice is 'ecmp'; accepted: flow_hash, path_id, random"),
+        (with_line("trimmed_bytes = 19"), "trimmed_bytes is 19; accepted: an integer from 20 to 65535"),
+        (with_line("trimmed_class = 8"), "trimmed_class is 8; accepted: an integer from 0 to 7"),
+        (
+            with_line("pause_above_bytes = 5\nresume_below_bytes = 6"),
+            "resume_below_bytes is 6; accepted: .* 0 to 5",
+        ),
+        (with_line("name = 3"), "name is 3; accepted: a text"),
+        (with_line("class = 3"), "class is 3; accepted: tables"),
+        (with_line("class = [3]"), r"class\[0\] is 3; accepted: a table"),
+        (with_line("[[class]]\nname = 'x'"), r"class\[0\].number is missing"),
+        (
+            with_line("[[class]]\nnumber = 0\ndepth = 3"),
+            r"class\[0\].depth is unknown; accepted: critical, droppable",
+        ),
+        (with_line("[[class]]\nnumber = 0\ncritical = 3"), r"class\[0\].critical is 3; accepted: a table"),
+        (with_line("[[class]]\nnumber = 0\ncritical = {x = 1}"), r"class\[0\].critical.x is unknown"),
+        (with_line("[[class]]\nnumber = 0\ndscp = 3"), r"class\[0\].dscp is 3; accepted: a list"),
+        (
+            with_line("[[class]]\nnumber = 0\ndscp = ['AF11']"),
+            r"class\[0\].dscp is 'AF11'; accepted: an integer",
+        ),
+        (with_line("[[port]]\nname = 'x'"), r"port\[0\].rate_bps is missing"),
+        (
+            with_line("[[port]]\nname = 'x'\nrate_bps = 0"),
+            r"port\[0\].rate_bps is 0; accepted: an integer from 1",
+        ),
+        (with_line("[path_groups]\nup = 3"), "path_groups.up is 3; accepted: a list of names"),
+        (with_line("[path_groups]\nup = []"), r"path_groups.up is \[\]; accepted: at least one port"),
+        (with_class(number=8), r"class\[0\].number is 8; accepted: an integer from 0 to 7"),
+        (with_class(dscp=(64,)), r"class\[0\].dscp is 64; accepted: an integer from 0 to 63"),
+        (with_class(dscp=(5, 5)), r"class\[0\].dscp is 5; accepted: a value that no other class has"),
+        (
+            with_class(critical=Thresholds(mark_full_bytes=5)),
+            "critical.mark_full_bytes is 5; accepted: none, unless",
+        ),
+        (
+            with_class(critical=Thresholds(6, 5)),
+            "critical.mark_full_bytes is 5; accepted: at least mark_from_bytes, 6",
+        ),
+        (with_class(critical=Thresholds(6, mark_ratio=1.5)), "critical.mark_ratio is 1.5; accepted: 0 to 1"),
+        (
+            with_class(critical=Thresholds(6, mark_ratio=float("nan"))),
+            "critical.mark_ratio is nan; accepted: 0 to 1",
+        ),
+        (
+            with_class(critical=Thresholds(6, drop_above_bytes=5)),
+            "critical.mark_from_bytes is 6; accepted: at most drop_above_bytes, 5",
+        ),
+        (
+            with_class(droppable=(Thresholds(trim_above_bytes=6, drop_above_bytes=5),)),
+            r"droppable\[0\].trim_above_bytes is 6; accepted: at most drop_above_bytes, 5",
+        ),
+        (with_class(droppable=(Thresholds(), Thresholds())), "droppable is 2; accepted: 1 or 8 sets"),
+        (
+            with_class(droppable=tuple(Thresholds(drop_above_bytes=80 - i) for i in range(8))),
+            r"droppable\[1\].drop_above_bytes is 79; accepted: at least that of droppable\[0\], 80",
+        ),
+        (
+            lambda: Policy(classes=(TrafficClass(1, dscp=(9,)), TrafficClass(2, dscp=(9,)))),
+            r"class\[1\].dscp is 9; accepted: a value that no other class has; class 1 has it",
+        ),
+        (
+            lambda: Policy(classes=(TrafficClass(1), TrafficClass(1))),
+            r"class\[1\].number is 1; accepted: a number",
+        ),
+        (
+            lambda: Policy(ports=(Port("a", 1), Port("a", 1))),
+            r"port\[1\].name is 'a'; accepted: a name that no other",
+        ),
+        (
+            lambda: Policy(ports=(Port("a", 1, (TrafficClass(1),)),)),
+            r"port\[0\].class.number is 1; accepted: a class of the policy: \[\]",
+        ),
+        (
+            lambda: Policy(ports=(Port("a", 1),), path_groups={"up": ("b",)}),
+            r"path_groups.up is 'b'; accepted: a port of the policy: \['a'\]",
+        ),
+    ],
+)
+def test_mistake_is_named(make: Callable[[], object], complaint: str) -> None:
+    with pytest.raises(PolicyError, match=complaint) as error:
+        make()
+    assert isinstance(error.value, DlcpError | ValueError)
+
+
+def test_file_is_named_in_its_errors(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text("port_bytes = 0\n", encoding="utf-8")
+    with pytest.raises(PolicyError, match=r"policy.toml: port_bytes is 0"):
+        Policy.load(file)
+    file.write_bytes(b"name = '\xff'\n")
+    with pytest.raises(PolicyError, match=r"policy.toml: not UTF-8"):
+        Policy.load(file)
+
+
+def test_replaced_field_is_checked() -> None:
+    with pytest.raises(PolicyError, match="trimmed_class is 9"):
+        dataclasses.replace(Policy(), trimmed_class=9)
+
+
+def test_golden_decisions_meet_every_fate_under_every_kind_of_buffer() -> None:
+    records = vectors.load("switch_decisions.txt")
+    fates = {(record["policy"], record["expect"]) for record in records}
+    assert {fate for _, fate in fates} == {"keep", "mark", "trim", "drop"}
+    assert {
+        ("selective drop", "drop"),
+        ("shared, alpha 1/4", "drop"),
+        ("trimming", "trim"),
+        ("ramp", "mark"),
+    } <= fates
