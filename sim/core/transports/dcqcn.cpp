@@ -1,17 +1,13 @@
-// DCQCN (Zhu et al., SIGCOMM 2015) on a fabric that loses nothing: switches
-// mark, receivers turn marks into congestion notification packets, senders pace
-// each flow by a rate that is cut on these and recovers in stages; go-back-N
+// DCQCN (Zhu et al., SIGCOMM 2015) on a fabric that loses nothing: switches mark, receivers turn marks into congestion
+// notification packets, senders pace each flow by a rate that is cut on these and recovers in stages; go-back-N
 // repairs.
 //
-// The rate's timers are not events: the stages that have passed are caught up
-// with when the rate is next needed, which is when the flow's next packet may
-// leave. Losses should not happen (priority flow control); where links lose
-// packets all the same, the receiver names the packet it expects and the sender
-// goes back to it (RoCEv2).
+// The rate's timers are not events: the stages that have passed are caught up with when the rate is next needed, which
+// is when the flow's next packet may leave. Losses should not happen (priority flow control); where links lose packets
+// all the same, the receiver names the packet it expects and the sender goes back to it (RoCEv2).
 //
-// Paths: one per flow, or sprayed; then packets overtake each other, so that
-// the receiver keeps what comes early (direct data placement with adaptive
-// routing) and gaps say nothing about loss: the timeout finds it.
+// Paths: one per flow, or sprayed; then packets overtake each other, so that the receiver keeps what comes early
+// (direct data placement with adaptive routing) and gaps say nothing about loss: the timeout finds it.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -30,465 +26,410 @@ constexpr std::uint32_t control_bytes = 64;
 constexpr std::uint32_t congestion_notification = first_own;
 
 struct Settings {
-  std::uint32_t payload_bytes;
-  std::uint32_t header_bytes;
-  double gain;                  // g
-  std::int64_t notification_ps; // least time between notifications of a flow
-  std::int64_t alpha_timer_ps;  // K's period: alpha decays once in it without a
-                                // notification
-  std::int64_t increase_timer_ps;     // T
-  double increase_bytes;              // B
-  std::uint32_t fast_recovery_stages; // F
-  double additive_increase_bps;       // R_AI
-  double hyper_increase_bps;          // R_HAI
-  double min_rate_bps;
-  std::uint32_t ack_packets;
-  std::int64_t rto_ps;
-  bool spray;
+    std::uint32_t payload_bytes;
+    std::uint32_t header_bytes;
+    double gain;                         // g
+    std::int64_t notification_ps;        // least time between notifications of a flow
+    std::int64_t alpha_timer_ps;         // K's period: alpha decays once in it without a notification
+    std::int64_t increase_timer_ps;      // T
+    double increase_bytes;               // B
+    std::uint32_t fast_recovery_stages;  // F
+    double additive_increase_bps;        // R_AI
+    double hyper_increase_bps;           // R_HAI
+    double min_rate_bps;
+    std::uint32_t ack_packets;
+    std::int64_t rto_ps;
+    bool spray;
+    bool clamp_target;
 };
 
 struct Sender {
-  double rate_bps = 0;   // R_C
-  double target_bps = 0; // R_T
-  double line_bps = 0;
-  double alpha = 1;
-  double bytes = 0;                // since the byte counter's last stage
-  std::int64_t stage_start_ps = 0; // of the timer's running period
-  std::int64_t alpha_start_ps = 0;
-  std::int64_t next_ps = 0; // the next packet may leave
-  std::int64_t progress_ps = 0;
-  std::uint32_t timer_stages = 0;
-  std::uint32_t byte_stages = 0;
-  std::uint32_t packets = 0;
-  std::uint32_t last_payload = 0;
-  std::uint32_t next_number = 0;
-  std::uint32_t highest = 0; // numbers below have been sent before
-  std::uint32_t cumulative = 0;
-  std::uint16_t path = 0;
-  std::uint8_t backoff = 0;
-  bool cut = false; // a notification has come: before the first one, a flow has
-                    // line rate and no timers
-  bool pace_timer_set = false;
-  bool rto_timer_set = false;
+    double rate_bps = 0;    // R_C
+    double target_bps = 0;  // R_T
+    double line_bps = 0;
+    double alpha = 1;
+    double bytes = 0;                 // since the byte counter's last stage
+    std::int64_t stage_start_ps = 0;  // of the timer's running period
+    std::int64_t alpha_start_ps = 0;
+    std::int64_t next_ps = 0;  // the next packet may leave
+    std::int64_t progress_ps = 0;
+    std::uint32_t timer_stages = 0;
+    std::uint32_t byte_stages = 0;
+    std::uint32_t packets = 0;
+    std::uint32_t last_payload = 0;
+    std::uint32_t next_number = 0;
+    std::uint32_t highest = 0;  // numbers below have been sent before
+    std::uint32_t cumulative = 0;
+    std::uint16_t path = 0;
+    std::uint8_t backoff = 0;
+    bool was_cut = false;  // a notification has come: before the first one, a flow has line rate and no timers
+    bool pace_timer_set = false;
+    bool rto_timer_set = false;
 };
 
 struct Receiver {
-  std::uint32_t packets = 0;
-  std::uint32_t received = 0;
-  std::uint32_t expected = 0;
-  std::uint32_t unacknowledged = 0;
-  std::int64_t notified_ps = -1;
-  bool gap_reported = false;
-  std::vector<std::uint64_t> bits; // with spraying: what has come
+    std::uint32_t packets = 0;
+    std::uint32_t received = 0;
+    std::uint32_t expected = 0;
+    std::uint32_t unacknowledged = 0;
+    std::int64_t notified_ps = -1;
+    bool gap_reported = false;
+    std::vector<std::uint64_t> bits;  // with spraying: what has come
 };
 
 class Dcqcn final : public FlowTransport {
 public:
-  explicit Dcqcn(Parameters parameters);
+    explicit Dcqcn(Parameters parameters);
 
-  void prepare(Simulation &simulation) override;
-  void start_flow(Domain &domain, std::uint32_t flow) override;
-  void handle_packet(Domain &domain, std::uint32_t host,
-                     std::uint32_t slot) override;
-  void handle_timer(Domain &domain, std::uint32_t host,
-                    std::uint32_t timer) override;
-  std::uint32_t payload_bytes() const override {
-    return settings_.payload_bytes;
-  }
-  std::uint32_t header_bytes() const override { return settings_.header_bytes; }
-  std::map<std::string, double> counters() const override;
+    void prepare(Simulation& simulation) override;
+    void start_flow(Domain& domain, std::uint32_t flow) override;
+    void handle_packet(Domain& domain, std::uint32_t host, std::uint32_t slot) override;
+    void handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer) override;
+    std::uint32_t payload_bytes() const override { return settings_.payload_bytes; }
+    std::uint32_t header_bytes() const override { return settings_.header_bytes; }
+    std::map<std::string, double> counters() const override;
 
 protected:
-  std::uint32_t next_data(Domain &domain, std::uint32_t flow) override;
+    std::uint32_t next_data(Domain& domain, std::uint32_t flow) override;
 
 private:
-  struct alignas(64) HostCounters {
-    std::uint64_t notifications = 0;
-    std::uint64_t nacks = 0;
-    std::uint64_t out_of_order = 0;
-    std::uint64_t acks = 0;
-  };
-  enum Timer : std::uint32_t {
-    pace = 0,
-    retransmit = 1
-  }; // timer number: flow * 2 + this
+    struct alignas(64) HostCounters {
+        std::uint64_t notifications = 0;
+        std::uint64_t nacks = 0;
+        std::uint64_t out_of_order = 0;
+        std::uint64_t acks = 0;
+    };
+    enum Timer : std::uint32_t { pace = 0, retransmit = 1 };  // timer number: flow * 2 + this
 
-  std::uint32_t packets_of(std::uint64_t bytes) const {
-    return static_cast<std::uint32_t>(std::max<std::uint64_t>(
-        (bytes + settings_.payload_bytes - 1) / settings_.payload_bytes, 1));
-  }
-  void receive_data(Domain &domain, std::uint32_t host, std::uint32_t slot);
-  void answer(Domain &domain, std::uint32_t host, std::uint32_t flow,
-              std::uint32_t type, std::uint32_t number);
-  void receive_ack(Domain &domain, const Packet &packet);
-  void catch_up(Sender &s, std::int64_t now_ps) const;
-  void raise(Sender &s) const;
-  void cut(Sender &s, std::int64_t now_ps) const;
+    std::uint32_t packets_of(std::uint64_t bytes) const {
+        return static_cast<std::uint32_t>(
+            std::max<std::uint64_t>((bytes + settings_.payload_bytes - 1) / settings_.payload_bytes, 1));
+    }
+    void receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot);
+    void answer(Domain& domain, std::uint32_t host, std::uint32_t flow, std::uint32_t type, std::uint32_t number);
+    void receive_ack(Domain& domain, const Packet& packet);
+    void catch_up(Sender& s, std::int64_t now_ps) const;
+    void raise(Sender& s) const;
+    void cut(Sender& s, std::int64_t now_ps) const;
 
-  Settings settings_;
-  std::vector<std::unique_ptr<Sender>>
-      senders_; // per flow; touched at its source only
-  std::vector<std::unique_ptr<Receiver>>
-      receivers_; // per flow; touched at its destination only
-  std::vector<HostCounters> counters_;
+    Settings settings_;
+    std::vector<std::unique_ptr<Sender>> senders_;      // per flow; touched at its source only
+    std::vector<std::unique_ptr<Receiver>> receivers_;  // per flow; touched at its destination only
+    std::vector<HostCounters> counters_;
 };
 
-[[noreturn]] void refuse(const char *name, double value, const char *accepted) {
-  throw std::invalid_argument(std::string("dcqcn: ") + name + " is " +
-                              std::to_string(value) +
-                              "; accepted: " + accepted);
+[[noreturn]] void refuse(const char* name, double value, const char* accepted) {
+    throw std::invalid_argument(std::string("dcqcn: ") + name + " is " + std::to_string(value) +
+                                "; accepted: " + accepted);
 }
 
 Dcqcn::Dcqcn(Parameters parameters) {
-  Settings &s = settings_;
-  s.payload_bytes = static_cast<std::uint32_t>(
-      parameters.take_integer("payload_bytes", 4096));
-  s.header_bytes =
-      static_cast<std::uint32_t>(parameters.take_integer("header_bytes", 64));
-  s.gain = parameters.take("gain", 1.0 / 256);
-  s.notification_ps = parameters.take_integer("notification_ps", 50'000'000);
-  s.alpha_timer_ps = parameters.take_integer("alpha_timer_ps", 55'000'000);
-  s.increase_timer_ps =
-      parameters.take_integer("increase_timer_ps", 55'000'000);
-  s.increase_bytes = parameters.take("increase_bytes", 10e6);
-  s.fast_recovery_stages = static_cast<std::uint32_t>(
-      parameters.take_integer("fast_recovery_stages", 5));
-  s.additive_increase_bps = parameters.take("additive_increase_bps", 40e6);
-  s.hyper_increase_bps = parameters.take("hyper_increase_bps", 400e6);
-  s.min_rate_bps = parameters.take("min_rate_bps", 100e6);
-  const std::int64_t ack_bytes = parameters.take_integer("ack_bytes", 65536);
-  s.rto_ps = parameters.take_integer("rto_ps", 1'000'000'000);
-  s.spray = parameters.take("spray", 0) != 0;
-  parameters.done("dcqcn");
-  if (s.payload_bytes < 1 || s.payload_bytes > 60000)
-    refuse("payload_bytes", s.payload_bytes, "1 to 60000");
-  if (s.header_bytes < 24 || s.header_bytes > 1000)
-    refuse("header_bytes", s.header_bytes, "24 to 1000");
-  if (s.gain <= 0 || s.gain > 1)
-    refuse("gain", s.gain, "above 0, up to 1");
-  if (s.notification_ps < 0)
-    refuse("notification_ps", static_cast<double>(s.notification_ps),
-           "0 and more");
-  if (s.alpha_timer_ps < 1)
-    refuse("alpha_timer_ps", static_cast<double>(s.alpha_timer_ps),
-           "1 and more");
-  if (s.increase_timer_ps < 1)
-    refuse("increase_timer_ps", static_cast<double>(s.increase_timer_ps),
-           "1 and more");
-  if (s.increase_bytes < 1)
-    refuse("increase_bytes", s.increase_bytes, "1 and more");
-  if (s.additive_increase_bps < 0)
-    refuse("additive_increase_bps", s.additive_increase_bps, "0 and more");
-  if (s.hyper_increase_bps < 0)
-    refuse("hyper_increase_bps", s.hyper_increase_bps, "0 and more");
-  if (s.min_rate_bps <= 0)
-    refuse("min_rate_bps", s.min_rate_bps, "more than 0");
-  if (ack_bytes < 0)
-    refuse("ack_bytes", static_cast<double>(ack_bytes),
-           "0 (each packet) and more");
-  if (s.rto_ps < 1)
-    refuse("rto_ps", static_cast<double>(s.rto_ps), "1 and more");
-  s.ack_packets = static_cast<std::uint32_t>(
-      std::max<std::int64_t>(ack_bytes / s.payload_bytes, 1));
+    Settings& s = settings_;
+    s.payload_bytes = static_cast<std::uint32_t>(parameters.take_integer("payload_bytes", 4096));
+    s.header_bytes = static_cast<std::uint32_t>(parameters.take_integer("header_bytes", 64));
+    s.gain = parameters.take("gain", 1.0 / 256);
+    s.notification_ps = parameters.take_integer("notification_ps", 50'000'000);
+    s.alpha_timer_ps = parameters.take_integer("alpha_timer_ps", 55'000'000);
+    s.increase_timer_ps = parameters.take_integer("increase_timer_ps", 55'000'000);
+    s.increase_bytes = parameters.take("increase_bytes", 10e6);
+    s.fast_recovery_stages = static_cast<std::uint32_t>(parameters.take_integer("fast_recovery_stages", 5));
+    s.additive_increase_bps = parameters.take("additive_increase_bps", 40e6);
+    s.hyper_increase_bps = parameters.take("hyper_increase_bps", 400e6);
+    s.min_rate_bps = parameters.take("min_rate_bps", 100e6);
+    const std::int64_t ack_bytes = parameters.take_integer("ack_bytes", 65536);
+    s.rto_ps = parameters.take_integer("rto_ps", 16'777'216'000);
+    s.spray = parameters.take("spray", 0) != 0;
+    s.clamp_target = parameters.take("clamp_target", 0) != 0;
+    parameters.done("dcqcn");
+    if (s.payload_bytes < 1 || s.payload_bytes > 60000) refuse("payload_bytes", s.payload_bytes, "1 to 60000");
+    if (s.header_bytes < 24 || s.header_bytes > 1000) refuse("header_bytes", s.header_bytes, "24 to 1000");
+    if (s.gain <= 0 || s.gain > 1) refuse("gain", s.gain, "above 0, up to 1");
+    if (s.notification_ps < 0) refuse("notification_ps", static_cast<double>(s.notification_ps), "0 and more");
+    if (s.alpha_timer_ps < 1) refuse("alpha_timer_ps", static_cast<double>(s.alpha_timer_ps), "1 and more");
+    if (s.increase_timer_ps < 1)
+        refuse("increase_timer_ps", static_cast<double>(s.increase_timer_ps), "1 and more");
+    if (s.increase_bytes < 1) refuse("increase_bytes", s.increase_bytes, "1 and more");
+    if (s.additive_increase_bps < 0) refuse("additive_increase_bps", s.additive_increase_bps, "0 and more");
+    if (s.hyper_increase_bps < 0) refuse("hyper_increase_bps", s.hyper_increase_bps, "0 and more");
+    if (s.min_rate_bps <= 0) refuse("min_rate_bps", s.min_rate_bps, "more than 0");
+    if (ack_bytes < 0) refuse("ack_bytes", static_cast<double>(ack_bytes), "0 (each packet) and more");
+    if (s.rto_ps < 1) refuse("rto_ps", static_cast<double>(s.rto_ps), "1 and more");
+    s.ack_packets = static_cast<std::uint32_t>(std::max<std::int64_t>(ack_bytes / s.payload_bytes, 1));
 }
 
-void Dcqcn::prepare(Simulation &simulation) {
-  FlowTransport::prepare(simulation);
-  const std::vector<Flow> &flows = simulation.flows();
-  if (flows.size() >= none / 2)
-    refuse("the number of flows", static_cast<double>(flows.size()),
-           "less than 2^31");
-  for (const Flow &flow : flows)
-    if (packets_of(flow.bytes) >= 1u << 28)
-      refuse("a flow's size in packets",
-             static_cast<double>(flow.bytes) / settings_.payload_bytes,
-             "less than 2^28");
-  senders_.resize(flows.size());
-  receivers_.resize(flows.size());
-  counters_.resize(simulation.fabric().hosts());
+void Dcqcn::prepare(Simulation& simulation) {
+    FlowTransport::prepare(simulation);
+    const std::vector<Flow>& flows = simulation.flows();
+    if (flows.size() >= none / 2)
+        refuse("the number of flows", static_cast<double>(flows.size()), "less than 2^31");
+    for (const Flow& flow : flows)
+        if (packets_of(flow.bytes) >= 1u << 28)
+            refuse("a flow's size in packets", static_cast<double>(flow.bytes) / settings_.payload_bytes,
+                   "less than 2^28");
+    senders_.resize(flows.size());
+    receivers_.resize(flows.size());
+    counters_.resize(simulation.fabric().hosts());
 }
 
 // --- Sending ---
 
-void Dcqcn::start_flow(Domain &domain, std::uint32_t index) {
-  const Flow &flow = domain.flow(index);
-  senders_[index] = std::make_unique<Sender>();
-  Sender &s = *senders_[index];
-  s.packets = packets_of(flow.bytes);
-  s.last_payload = static_cast<std::uint32_t>(
-      flow.bytes - std::uint64_t{s.packets - 1} * settings_.payload_bytes);
-  s.line_bps = static_cast<double>(domain.host_rate_bps(flow.source));
-  s.rate_bps = s.target_bps = s.line_bps;
-  s.progress_ps = domain.now_ps();
-  s.path = static_cast<std::uint16_t>(domain.random(index, 0));
-  ready(domain, index);
-}
-
-std::uint32_t Dcqcn::next_data(Domain &domain, std::uint32_t flow) {
-  Sender *sender = senders_[flow].get();
-  if (sender == nullptr || sender->next_number == sender->packets)
-    return none;
-  Sender &s = *sender;
-  const std::int64_t now = domain.now_ps();
-  const std::uint32_t source = domain.flow(flow).source;
-  if (now < s.next_ps) {
-    if (!s.pace_timer_set) {
-      s.pace_timer_set = true;
-      domain.set_timer(s.next_ps, source, flow * 2 + pace);
-    }
-    return none;
-  }
-  catch_up(s, now);
-  const std::uint32_t number = s.next_number++;
-  const std::uint32_t payload =
-      number + 1 == s.packets ? s.last_payload : settings_.payload_bytes;
-  const std::uint32_t slot =
-      make_packet(domain, flow, false, data_packet, number,
-                  payload + settings_.header_bytes);
-  Packet &packet = domain.packet(slot);
-  packet.path = settings_.spray ? static_cast<std::uint16_t>(domain.random(
-                                      flow, std::uint64_t{number} + 1))
-                                : s.path;
-
-  FlowResult &result = domain.result(flow);
-  if (number < s.highest) {
-    ++result.retransmitted_packets;
-  } else {
-    ++result.sent_packets;
-    s.highest = number + 1;
-  }
-  if (s.cut && s.rate_bps < s.line_bps) {
-    // Waiting for the card's turn does not slow the flow down, by up to a
-    // packet.
-    const std::int64_t interval =
-        static_cast<std::int64_t>(packet.wire_bytes * 8e12 / s.rate_bps);
-    s.next_ps = std::max(s.next_ps, now - interval) + interval;
-    s.bytes += packet.wire_bytes;
-    if (s.bytes >= settings_.increase_bytes) {
-      s.bytes -= settings_.increase_bytes;
-      ++s.byte_stages;
-      raise(s);
-    }
-  }
-  if (!s.rto_timer_set) {
-    s.rto_timer_set = true;
-    s.progress_ps = now;
-    domain.set_timer(now + (settings_.rto_ps << s.backoff), source,
-                     flow * 2 + retransmit);
-  }
-  return slot;
-}
-
-void Dcqcn::handle_timer(Domain &domain, std::uint32_t host,
-                         std::uint32_t timer) {
-  const std::uint32_t flow = timer / 2;
-  Sender *sender = senders_[flow].get();
-  if (sender == nullptr)
-    return;
-  Sender &s = *sender;
-  if (timer % 2 == pace) {
-    s.pace_timer_set = false;
-    ready(domain, flow);
-    return;
-  }
-  s.rto_timer_set = false;
-  if (s.cumulative == s.highest)
-    return; // nothing under way: armed with the next packet
-  const std::int64_t deadline = s.progress_ps + (settings_.rto_ps << s.backoff);
-  if (domain.now_ps() >= deadline) {
-    ++domain.result(flow).timeouts;
-    s.next_number = s.cumulative;
+void Dcqcn::start_flow(Domain& domain, std::uint32_t index) {
+    const Flow& flow = domain.flow(index);
+    senders_[index] = std::make_unique<Sender>();
+    Sender& s = *senders_[index];
+    s.packets = packets_of(flow.bytes);
+    s.last_payload =
+        static_cast<std::uint32_t>(flow.bytes - std::uint64_t{s.packets - 1} * settings_.payload_bytes);
+    s.line_bps = static_cast<double>(domain.host_rate_bps(flow.source));
+    s.rate_bps = s.target_bps = s.line_bps;
     s.progress_ps = domain.now_ps();
-    if (s.backoff < 6)
-      ++s.backoff;
-    ready(domain, flow);
-  }
-  s.rto_timer_set = true;
-  domain.set_timer(s.progress_ps + (settings_.rto_ps << s.backoff), host,
-                   timer);
+    s.path = static_cast<std::uint16_t>(domain.random(index, 0));
+    ready(domain, index);
+}
+
+std::uint32_t Dcqcn::next_data(Domain& domain, std::uint32_t flow) {
+    Sender* sender = senders_[flow].get();
+    if (sender == nullptr || sender->next_number == sender->packets) return none;
+    Sender& s = *sender;
+    const std::int64_t now = domain.now_ps();
+    const std::uint32_t source = domain.flow(flow).source;
+    if (now < s.next_ps) {
+        if (!s.pace_timer_set) {
+            s.pace_timer_set = true;
+            domain.set_timer(s.next_ps, source, flow * 2 + pace);
+        }
+        return none;
+    }
+    catch_up(s, now);
+    const std::uint32_t number = s.next_number++;
+    const std::uint32_t payload = number + 1 == s.packets ? s.last_payload : settings_.payload_bytes;
+    const std::uint32_t slot =
+        make_packet(domain, flow, false, data_packet, number, payload + settings_.header_bytes);
+    Packet& packet = domain.packet(slot);
+    packet.path =
+        settings_.spray ? static_cast<std::uint16_t>(domain.random(flow, std::uint64_t{number} + 1)) : s.path;
+
+    FlowResult& result = domain.result(flow);
+    if (number < s.highest) {
+        ++result.retransmitted_packets;
+    } else {
+        ++result.sent_packets;
+        s.highest = number + 1;
+    }
+    if (s.was_cut && s.rate_bps < s.line_bps) {
+        // Waiting for the card's turn does not slow the flow down, by up to a packet.
+        const std::int64_t interval = static_cast<std::int64_t>(packet.wire_bytes * 8e12 / s.rate_bps);
+        s.next_ps = std::max(s.next_ps, now - interval) + interval;
+        s.bytes += packet.wire_bytes;
+        if (s.bytes >= settings_.increase_bytes) {
+            s.bytes -= settings_.increase_bytes;
+            ++s.byte_stages;
+            raise(s);
+        }
+    }
+    if (!s.rto_timer_set) {
+        s.rto_timer_set = true;
+        s.progress_ps = now;
+        domain.set_timer(now + (settings_.rto_ps << s.backoff), source, flow * 2 + retransmit);
+    }
+    return slot;
+}
+
+void Dcqcn::handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer) {
+    const std::uint32_t flow = timer / 2;
+    Sender* sender = senders_[flow].get();
+    if (sender == nullptr) return;
+    Sender& s = *sender;
+    if (timer % 2 == pace) {
+        s.pace_timer_set = false;
+        ready(domain, flow);
+        return;
+    }
+    s.rto_timer_set = false;
+    if (s.cumulative == s.highest) return;  // nothing under way: armed with the next packet
+    const std::int64_t deadline = s.progress_ps + (settings_.rto_ps << s.backoff);
+    if (domain.now_ps() >= deadline) {
+        ++domain.result(flow).timeouts;
+        s.next_number = s.cumulative;
+        s.progress_ps = domain.now_ps();
+        if (s.backoff < 6) ++s.backoff;
+        ready(domain, flow);
+    }
+    s.rto_timer_set = true;
+    domain.set_timer(s.progress_ps + (settings_.rto_ps << s.backoff), host, timer);
 }
 
 // --- Receiving ---
 
-void Dcqcn::handle_packet(Domain &domain, std::uint32_t host,
-                          std::uint32_t slot) {
-  const Packet packet = domain.packet(slot);
-  if (packet.type == data_packet) {
-    receive_data(domain, host, slot);
-  } else if (Sender *s = senders_[packet.flow].get(); s != nullptr) {
-    if (packet.type == congestion_notification)
-      cut(*s, domain.now_ps());
-    else
-      receive_ack(domain, packet);
-  }
-  domain.free_packet(slot);
-}
-
-void Dcqcn::receive_data(Domain &domain, std::uint32_t host,
-                         std::uint32_t slot) {
-  const Packet packet = domain.packet(slot);
-  const std::uint32_t flow = packet.flow;
-  std::unique_ptr<Receiver> &receiver = receivers_[flow];
-  FlowResult &result = domain.result(flow);
-  if (receiver == nullptr) {
-    const std::uint32_t packets = packets_of(domain.flow(flow).bytes);
-    if (result.delivered_ps >= 0) { // a copy of what has come
-      answer(domain, host, flow, ack_packet, packets);
-      return;
+void Dcqcn::handle_packet(Domain& domain, std::uint32_t host, std::uint32_t slot) {
+    const Packet packet = domain.packet(slot);
+    if (packet.type == data_packet) {
+        receive_data(domain, host, slot);
+    } else if (Sender* s = senders_[packet.flow].get(); s != nullptr) {
+        if (packet.type == congestion_notification)
+            cut(*s, domain.now_ps());
+        else
+            receive_ack(domain, packet);
     }
-    receiver = std::make_unique<Receiver>();
-    receiver->packets = packets;
-    if (settings_.spray)
-      receiver->bits.resize((packets + 63) / 64);
-  }
-  Receiver &r = *receiver;
-  if (packet.congestion_marked &&
-      (r.notified_ps < 0 ||
-       domain.now_ps() - r.notified_ps >= settings_.notification_ps)) {
-    r.notified_ps = domain.now_ps();
-    ++counters_[host].notifications;
-    answer(domain, host, flow, congestion_notification, 0);
-  }
+    domain.free_packet(slot);
+}
 
-  if (packet.trimmed)
-    return; // a switch not meant for this transport; the gap shows as a loss
-  const std::uint32_t number = packet.number;
-  bool taken = false;
-  if (settings_.spray) {
-    std::uint64_t &bits = r.bits[number / 64];
-    const std::uint64_t bit = std::uint64_t{1} << (number % 64);
-    taken = (bits & bit) == 0;
-    bits |= bit;
-    while (r.expected < r.packets &&
-           (r.bits[r.expected / 64] >> (r.expected % 64) & 1) != 0)
-      ++r.expected;
-  } else if (number == r.expected) {
-    taken = true;
-    ++r.expected;
-    r.gap_reported = false;
-  }
-  if (taken) {
-    ++r.received;
-    ++r.unacknowledged;
-    result.delivered_bytes += packet.wire_bytes - settings_.header_bytes;
-  } else if (number > r.expected) {
-    ++counters_[host].out_of_order;
-    if (!r.gap_reported) { // once per gap, as RoCE's negative acknowledgement
-      r.gap_reported = true;
-      ++counters_[host].nacks;
-      answer(domain, host, flow, nack_packet, r.expected);
+void Dcqcn::receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot) {
+    const Packet packet = domain.packet(slot);
+    const std::uint32_t flow = packet.flow;
+    std::unique_ptr<Receiver>& receiver = receivers_[flow];
+    FlowResult& result = domain.result(flow);
+    if (receiver == nullptr) {
+        const std::uint32_t packets = packets_of(domain.flow(flow).bytes);
+        if (result.delivered_ps >= 0) {  // a copy of what has come
+            answer(domain, host, flow, ack_packet, packets);
+            return;
+        }
+        receiver = std::make_unique<Receiver>();
+        receiver->packets = packets;
+        if (settings_.spray) receiver->bits.resize((packets + 63) / 64);
     }
-    return;
-  }
-  const bool all = r.received == r.packets;
-  if (all || !taken || r.unacknowledged >= settings_.ack_packets) {
-    r.unacknowledged = 0;
-    answer(domain, host, flow, ack_packet, r.expected);
-  }
-  if (all) {
-    domain.flow_delivered(flow);
-    receiver.reset();
-  }
+    Receiver& r = *receiver;
+    if (packet.congestion_marked &&
+        (r.notified_ps < 0 || domain.now_ps() - r.notified_ps >= settings_.notification_ps)) {
+        r.notified_ps = domain.now_ps();
+        ++counters_[host].notifications;
+        answer(domain, host, flow, congestion_notification, 0);
+    }
+
+    if (packet.trimmed) return;  // a switch not meant for this transport; the gap shows as a loss
+    const std::uint32_t number = packet.number;
+    bool taken = false;
+    if (settings_.spray) {
+        std::uint64_t& bits = r.bits[number / 64];
+        const std::uint64_t bit = std::uint64_t{1} << (number % 64);
+        taken = (bits & bit) == 0;
+        bits |= bit;
+        while (r.expected < r.packets && (r.bits[r.expected / 64] >> (r.expected % 64) & 1) != 0) ++r.expected;
+    } else if (number == r.expected) {
+        taken = true;
+        ++r.expected;
+        r.gap_reported = false;
+    }
+    if (taken) {
+        ++r.received;
+        ++r.unacknowledged;
+        result.delivered_bytes += packet.wire_bytes - settings_.header_bytes;
+    } else if (number > r.expected) {
+        ++counters_[host].out_of_order;
+        if (!r.gap_reported) {  // once per gap, as RoCE's negative acknowledgement
+            r.gap_reported = true;
+            ++counters_[host].nacks;
+            answer(domain, host, flow, nack_packet, r.expected);
+        }
+        return;
+    }
+    const bool all = r.received == r.packets;
+    if (all || !taken || r.unacknowledged >= settings_.ack_packets) {
+        r.unacknowledged = 0;
+        answer(domain, host, flow, ack_packet, r.expected);
+    }
+    if (all) {
+        domain.flow_delivered(flow);
+        receiver.reset();
+    }
 }
 
-void Dcqcn::answer(Domain &domain, std::uint32_t host, std::uint32_t flow,
-                   std::uint32_t type, std::uint32_t number) {
-  const std::uint32_t slot =
-      make_packet(domain, flow, true, type, number, control_bytes);
-  Packet &packet = domain.packet(slot);
-  packet.traffic_class = control_class;
-  packet.path = static_cast<std::uint16_t>(domain.random(flow, 0));
-  counters_[host].acks += type == ack_packet;
-  send_control(domain, host, slot);
+void Dcqcn::answer(Domain& domain, std::uint32_t host, std::uint32_t flow, std::uint32_t type,
+                   std::uint32_t number) {
+    const std::uint32_t slot = make_packet(domain, flow, true, type, number, control_bytes);
+    Packet& packet = domain.packet(slot);
+    packet.traffic_class = control_class;
+    packet.path = static_cast<std::uint16_t>(domain.random(flow, 0));
+    counters_[host].acks += type == ack_packet;
+    send_control(domain, host, slot);
 }
 
-void Dcqcn::receive_ack(Domain &domain, const Packet &packet) {
-  Sender &s = *senders_[packet.flow];
-  if (packet.number > s.cumulative) {
-    s.cumulative = packet.number;
-    s.progress_ps = domain.now_ps();
-    s.backoff = 0;
-    s.next_number = std::max(s.next_number, s.cumulative);
-  }
-  if (s.cumulative == s.packets) {
-    domain.flow_acknowledged(packet.flow);
-    senders_[packet.flow].reset();
-    return;
-  }
-  if (packet.type == nack_packet && packet.number == s.cumulative) {
-    s.next_number = s.cumulative;
-    ready(domain, packet.flow);
-  }
+void Dcqcn::receive_ack(Domain& domain, const Packet& packet) {
+    Sender& s = *senders_[packet.flow];
+    if (packet.number > s.cumulative) {
+        s.cumulative = packet.number;
+        s.progress_ps = domain.now_ps();
+        s.backoff = 0;
+        s.next_number = std::max(s.next_number, s.cumulative);
+    }
+    if (s.cumulative == s.packets) {
+        domain.flow_acknowledged(packet.flow);
+        senders_[packet.flow].reset();
+        return;
+    }
+    if (packet.type == nack_packet && packet.number == s.cumulative) {
+        s.next_number = s.cumulative;
+        ready(domain, packet.flow);
+    }
 }
 
 // --- Rate: sections 3.3 and 5 of the paper, figure 7 ---
 
 // What the timers have done since the rate was last looked at.
-void Dcqcn::catch_up(Sender &s, std::int64_t now_ps) const {
-  if (!s.cut)
-    return;
-  const std::int64_t quiet =
-      (now_ps - s.alpha_start_ps) / settings_.alpha_timer_ps;
-  if (quiet > 0) {
-    s.alpha *= std::pow(1 - settings_.gain, static_cast<double>(quiet));
-    s.alpha_start_ps += quiet * settings_.alpha_timer_ps;
-  }
-  while (now_ps - s.stage_start_ps >= settings_.increase_timer_ps) {
-    if (s.rate_bps >= s.line_bps) { // nothing left to raise
-      s.stage_start_ps =
-          now_ps - (now_ps - s.stage_start_ps) % settings_.increase_timer_ps;
-      break;
+void Dcqcn::catch_up(Sender& s, std::int64_t now_ps) const {
+    if (!s.was_cut) return;
+    const std::int64_t quiet = (now_ps - s.alpha_start_ps) / settings_.alpha_timer_ps;
+    if (quiet > 0) {
+        s.alpha *= std::pow(1 - settings_.gain, static_cast<double>(quiet));
+        s.alpha_start_ps += quiet * settings_.alpha_timer_ps;
     }
-    s.stage_start_ps += settings_.increase_timer_ps;
-    ++s.timer_stages;
-    raise(s);
-  }
+    while (now_ps - s.stage_start_ps >= settings_.increase_timer_ps) {
+        if (s.rate_bps >= s.line_bps) {  // nothing left to raise
+            s.stage_start_ps = now_ps - (now_ps - s.stage_start_ps) % settings_.increase_timer_ps;
+            break;
+        }
+        s.stage_start_ps += settings_.increase_timer_ps;
+        ++s.timer_stages;
+        raise(s);
+    }
 }
 
 // A stage is over, of the timer or of the byte counter.
-void Dcqcn::raise(Sender &s) const {
-  const std::uint32_t most = std::max(s.timer_stages, s.byte_stages),
-                      least = std::min(s.timer_stages, s.byte_stages);
-  const std::uint32_t fast = settings_.fast_recovery_stages;
-  if (least > fast)
-    s.target_bps += settings_.hyper_increase_bps * (least - fast);
-  else if (most > fast)
-    s.target_bps += settings_.additive_increase_bps;
-  s.target_bps = std::min(s.target_bps, s.line_bps);
-  s.rate_bps = (s.target_bps + s.rate_bps) / 2;
-  if (s.rate_bps > 0.9999 * s.line_bps)
-    s.rate_bps = s.line_bps; // halving the distance would never end
+void Dcqcn::raise(Sender& s) const {
+    const std::uint32_t most = std::max(s.timer_stages, s.byte_stages),
+                        least = std::min(s.timer_stages, s.byte_stages);
+    const std::uint32_t fast = settings_.fast_recovery_stages;
+    if (least > fast)
+        s.target_bps += settings_.hyper_increase_bps * (least - fast);
+    else if (most > fast)
+        s.target_bps += settings_.additive_increase_bps;
+    s.target_bps = std::min(s.target_bps, s.line_bps);
+    s.rate_bps = (s.target_bps + s.rate_bps) / 2;
+    if (s.rate_bps > 0.9999 * s.line_bps) s.rate_bps = s.line_bps;  // halving the distance would never end
 }
 
-void Dcqcn::cut(Sender &s, std::int64_t now_ps) const {
-  catch_up(s, now_ps);
-  s.cut = true;
-  s.target_bps = s.rate_bps;
-  s.rate_bps = std::max(s.rate_bps * (1 - s.alpha / 2), settings_.min_rate_bps);
-  s.alpha = (1 - settings_.gain) * s.alpha + settings_.gain;
-  s.timer_stages = s.byte_stages = 0;
-  s.bytes = 0;
-  s.stage_start_ps = s.alpha_start_ps = now_ps;
+void Dcqcn::cut(Sender& s, std::int64_t now_ps) const {
+    catch_up(s, now_ps);
+    // The paper's target follows each cut, so that a long queue takes it down with the rate. Cards by default let it follow
+    // only once a stage has passed in between (clamp_tgt_rate in the drivers of those the paper was written for).
+    if (settings_.clamp_target || s.timer_stages + s.byte_stages > 0 || !s.was_cut) s.target_bps = s.rate_bps;
+    s.was_cut = true;
+    s.rate_bps = std::max(s.rate_bps * (1 - s.alpha / 2), settings_.min_rate_bps);
+    s.alpha = (1 - settings_.gain) * s.alpha + settings_.gain;
+    s.timer_stages = s.byte_stages = 0;
+    s.bytes = 0;
+    s.stage_start_ps = s.alpha_start_ps = now_ps;
 }
 
 std::map<std::string, double> Dcqcn::counters() const {
-  HostCounters sum;
-  for (const HostCounters &c : counters_) {
-    sum.notifications += c.notifications;
-    sum.nacks += c.nacks;
-    sum.out_of_order += c.out_of_order;
-    sum.acks += c.acks;
-  }
-  return {{"acks", static_cast<double>(sum.acks)},
-          {"congestion_notifications", static_cast<double>(sum.notifications)},
-          {"nacks", static_cast<double>(sum.nacks)},
-          {"out_of_order", static_cast<double>(sum.out_of_order)}};
+    HostCounters sum;
+    for (const HostCounters& c : counters_) {
+        sum.notifications += c.notifications;
+        sum.nacks += c.nacks;
+        sum.out_of_order += c.out_of_order;
+        sum.acks += c.acks;
+    }
+    return {{"acks", static_cast<double>(sum.acks)},
+            {"congestion_notifications", static_cast<double>(sum.notifications)},
+            {"nacks", static_cast<double>(sum.nacks)},
+            {"out_of_order", static_cast<double>(sum.out_of_order)}};
 }
 
-} // namespace
+}  // namespace
 
 std::unique_ptr<Transport> make_dcqcn(Parameters parameters) {
-  return std::make_unique<Dcqcn>(std::move(parameters));
+    return std::make_unique<Dcqcn>(std::move(parameters));
 }
 
-} // namespace dlcp::sim
+}  // namespace dlcp::sim
