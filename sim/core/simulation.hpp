@@ -75,6 +75,8 @@ public:
     Transport& transport() { return *transport_; }
     std::uint64_t seed() const { return settings_.seed; }
     std::vector<Flow>& flows() { return flows_; }
+    const std::vector<Flow>& flows() const { return flows_; }
+    const TaskGraph& tasks() const { return tasks_; }
     const std::vector<FlowResult>& results() const { return results_; }
     std::vector<FlowResult>& results() { return results_; }
     const PortCounters& counters(std::uint32_t port, std::uint32_t traffic_class) const {
