@@ -118,10 +118,10 @@ public:
             domain.set_timer(sender.deadline_ps, host, flow);
             return;
         }
-        // Section 4.3: slow start again, up to half of what the window was; all that is not acknowledged may be lost.
+        // Section 4.3: slow start again, up to half of what the window was; all that is not acknowledged may be lost. If
+        // what was sent again is lost, too, the half stays what it was (RFC 5681, 3.1).
         ++domain.result(flow).timeouts;
-        ++sender.timeouts_in_row;
-        sender.slow_start_until = std::max(sender.window / 2, 2.0);
+        if (++sender.timeouts_in_row == 1) sender.slow_start_until = std::max(sender.window / 2, 2.0);
         sender.window = 1;
         sender.next = sender.base;
         sender.under_way = 0;
@@ -292,7 +292,10 @@ private:
         while (sender.base < sender.packets && has(acknowledged_, sender.words, sender.base)) ++sender.base;
         sender.next = std::max(sender.next, sender.base);
         sender.timeouts_in_row = 0;
-        sender.probing = false;
+        if (sender.probing) {  // the network has room again: slow start all the way
+            sender.probing = false;
+            sender.slow_start_until = sender.window_max;
+        }
         if (sender.acknowledged == sender.packets) {
             sender.deadline_ps = no_deadline;
             domain.flow_acknowledged(packet.flow);
