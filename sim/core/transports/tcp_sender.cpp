@@ -121,7 +121,8 @@ std::uint32_t TcpSender::first_unsacked(std::uint32_t number) {
     return number;
 }
 
-void TcpSender::deliver(std::int64_t now_ps, std::uint32_t number) {
+// `echo_ps`: the timestamp that was echoed for it, if one was.
+void TcpSender::deliver(std::int64_t now_ps, std::uint32_t number, std::int64_t echo_ps) {
     Segment& segment = at(number);
     ++delivered_;
     --(segment.lost ? lost_ : in_flight_);
@@ -131,7 +132,7 @@ void TcpSender::deliver(std::int64_t now_ps, std::uint32_t number) {
         if (first_rtt_ps_ < 0) first_rtt_ps_ = rtt_ps;
         last_rtt_ps_ = rtt_ps;
         if (number + 1 < forward_before_) path_.reordering = true;  // RFC 8985 §6.2 step 3
-    } else if (rtt_ps < path_.min_rtt_ps) {
+    } else if (rtt_ps < path_.min_rtt_ps || echo_ps < segment.sent_ps) {
         rack_forward_ = std::max(rack_forward_, number + 1);
         return;  // of an earlier transmission, that is (step 2)
     }
@@ -153,14 +154,14 @@ void TcpSender::handle_ack(std::int64_t now_ps, const TcpAck& ack) {
         if (at(una_).sacked) {
             --sacked_;
         } else {
-            deliver(now_ps, una_);
+            deliver(now_ps, una_, ack.echo_ps);
         }
     }
     for (std::uint32_t i = ack.duplicate ? 1 : 0; i < ack.ranges; ++i) {
         const std::uint32_t end = std::min(ack.range[i].end, nxt_);
         for (std::uint32_t s = first_unsacked(std::max(ack.range[i].begin, una_)); s < end;
              s = first_unsacked(s)) {
-            deliver(now_ps, s);
+            deliver(now_ps, s, INT64_MAX);
             at(s).sacked = 1;
             at(s).skip = (s + 1) & tcp_number_mask;
             ++sacked_;
@@ -198,10 +199,11 @@ void TcpSender::handle_ack(std::int64_t now_ps, const TcpAck& ack) {
     if (state_ == State::recovery) {
         reduce(delivered_, !advanced || losses > 0);
     } else if (delivered_ > 0 && (state_ == State::loss || una_ > cwr_end_)) {
-        // Only a window that was used may grow (RFC 9002 §7.8, and Linux): in slow start, when half of it was.
+        // Only a window that was used may grow (compare RFC 7661 §4): in slow start when half of it was, as in Linux;
+        // later when four fifths were, since the network card here pulls, and takes no whole window in advance.
         const std::uint32_t flight = std::max(round_flight_, last_round_flight_);
         const double window = path_.window.packets();
-        if (path_.window.slow_start() ? window < 2.0 * flight : std::floor(window) <= flight) {
+        if (path_.window.slow_start() ? window < 2.0 * flight : window < 1.25 * flight + 2) {
             path_.window.grow(delivered_, now_ps, path_.srtt_ps);
         }
     }
@@ -430,6 +432,7 @@ void TcpSender::time_out(std::int64_t now_ps) {
     lost_beyond_ = false;
     backoff_ = std::min(backoff_ + 1, most_backoff);
     rto_base_ps_ = now_ps;
+    pace_ps_ = 0;
 }
 
 }  // namespace dlcp::sim

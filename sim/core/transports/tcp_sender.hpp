@@ -122,7 +122,7 @@ private:
     std::uint32_t first_unsacked(std::uint32_t number);
     bool current(const Transmission& sent);
     void transmit(std::int64_t now_ps, std::uint32_t number, bool again);
-    void deliver(std::int64_t now_ps, std::uint32_t number);
+    void deliver(std::int64_t now_ps, std::uint32_t number, std::int64_t echo_ps);
     void take_rtt(std::int64_t rtt_ps);
     void handle_probe_ack(const TcpAck& ack);
     std::int64_t reorder_window_ps() const;
