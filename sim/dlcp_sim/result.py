@@ -30,17 +30,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Of a saved result; another number is refused."""
 
-COUNTERS = (
-    "packets_sent",
-    "bytes_sent",
-    "packets_dropped",
-    "packets_marked",
-    "packets_trimmed",
-    "packets_lost",
-    "packets_in",
-    "max_depth_bytes",
-)
-
 
 @dataclass(frozen=True)
 class Flows:
@@ -118,6 +107,8 @@ class Ports:
     """By faults, on the link."""
     packets_in: Counts
     max_depth_bytes: Counts
+    pauses: Counts
+    """How often the other end paused this class, where there is priority flow control."""
 
     def __len__(self) -> int:
         """How many ports."""
@@ -146,15 +137,16 @@ class Samples:
 
     def rate_bps(self) -> Numbers:
         """[times - 1, ports, 8]: what was sent between one time and the next."""
-        step = np.diff(self.time_s)[:, None, None]
-        rates: Numbers = np.diff(self.bytes_sent.astype(np.int64), axis=0) * 8.0 / step
-        return rates
+        sent = self.bytes_sent.astype(np.float64)
+        step_s: Numbers = (self.time_s[1:] - self.time_s[:-1])[:, None, None]
+        return (sent[1:] - sent[:-1]) * 8.0 / step_s
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """When each task of the workload started and finished, at its own host; NaN: it did not."""
+    """When each task of the workload could start, started and finished, at its own host; NaN: it did not."""
 
+    ready_s: Numbers
     start_s: Numbers
     finish_s: Numbers
 
@@ -213,7 +205,7 @@ class Result:
         columns = self._table("task.")
         if not columns:
             return None
-        return Tasks(_seconds(columns["started_ps"]), _seconds(columns["finished_ps"]))
+        return Tasks(*(_seconds(columns[name]) for name in ("ready_ps", "started_ps", "finished_ps")))
 
     @property
     def partial(self) -> bool:
@@ -388,5 +380,6 @@ class Result:
 
 def _seconds(times_ps: Array, since_ps: Array | int = 0) -> Numbers:
     """Picoseconds as seconds; what is negative did not happen."""
-    seconds: Numbers = np.where(times_ps < 0, np.nan, (times_ps - since_ps) / PS_PER_S)
+    seconds: Numbers = (np.asarray(times_ps) - since_ps).astype(np.float64) / PS_PER_S
+    seconds[times_ps < 0] = np.nan
     return seconds

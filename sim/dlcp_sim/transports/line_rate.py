@@ -23,6 +23,7 @@ class LineRate(Transport):
 
     payload_bytes: int = setting(4096, minimum=1, maximum=65_000, help="payload of a full packet")
     header_bytes: int = setting(64, minimum=1, maximum=1000, help="on the wire beside the payload")
+    ecn_capable: bool = setting(True, help="packets are critical: switches mark them rather than drop them")
 
     def policy(self, fabric: Fabric) -> Policy:
         """Queues without bounds: what is sent arrives."""

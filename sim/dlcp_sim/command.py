@@ -1,0 +1,376 @@
+"""The words of `dlcp sim`: run one scenario, compare transports on it, vary its settings, make a page of results.
+
+Exit status: 0 done; 1 some points of a sweep failed; 2 bad input; 130 after Ctrl-C, with what was found until then
+printed and saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from dlcp.arguments import Parser
+from dlcp.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from dlcp_sim.result import Result
+    from dlcp_sim.sweeps import Report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Returns the exit status."""
+    options = _parser().parse_args(arguments)
+    status: int = options.action(options)
+    return status
+
+
+# --- run ------------------------------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> int:
+    """`dlcp sim run`."""
+    result, stopped = _simulated(_tables(options), options)
+    print(result.summary())
+    if options.output is not None:
+        _save(result, options.output, "result")
+    return 130 if stopped else 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """`dlcp sim compare`."""
+    from dlcp_sim.report.tables import comparison
+    from dlcp_sim.toml import scenario_from, with_setting
+
+    tables = _tables(options)
+    kinds = list(dict.fromkeys(options.transport))
+    each = {kind: with_setting(tables, "transport.kind", kind) for kind in kinds}
+    for changed in each.values():  # all of them are sound before the first one runs
+        scenario_from(changed, options.file.parent)
+    results, stopped = [], False
+    for kind, changed in each.items():
+        result, stopped = _simulated(changed, options, prefix=f"{kind}: ")
+        results.append(result)
+        if options.output is not None:
+            _save(result, options.output, kind)
+        if stopped:
+            break
+    print(comparison(results).text())
+    return 130 if stopped else 0
+
+
+def _tables(options: argparse.Namespace) -> Mapping[str, Any]:
+    """The scenario's tables, with what the command line changes."""
+    from dlcp_sim.toml import read_file, with_setting
+
+    tables = read_file(options.file)
+    for name, value in options.set:
+        tables = with_setting(tables, name, value)
+    for name in ("seed", "threads"):
+        if (value := getattr(options, name, None)) is not None:
+            tables = with_setting(tables, name, value)
+    return tables
+
+
+def _simulated(
+    tables: Mapping[str, Any], options: argparse.Namespace, prefix: str = ""
+) -> tuple[Result, bool]:
+    """The result of a scenario, and whether Ctrl-C ended it early."""
+    from dlcp_sim.progress import terminal_line
+    from dlcp_sim.run import Interrupted
+    from dlcp_sim.toml import scenario_from
+
+    scenario = scenario_from(tables, options.file.parent)
+    line = terminal_line(options.progress, prefix)
+    try:
+        return scenario.run(line), False
+    except Interrupted as stop:
+        return stop.result, True
+    finally:
+        if line is not None:
+            line.clear()
+
+
+def _save(result: Result, folder: Path, name: str) -> None:
+    """The result and its scenario as files in `folder`, and a line that says so."""
+    from dlcp_sim.toml import to_text
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = result.save(folder / f"{name}.npz")
+        path.with_suffix(".toml").write_text(to_text(result.scenario), encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(f"--output {folder}: {error.strerror or error}") from None
+    print(f"saved: {path}, {path.with_suffix('.toml').name}")
+
+
+# --- sweep ----------------------------------------------------------------------------------------------------
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    """`dlcp sim sweep`."""
+    from dlcp_sim.store import Store
+    from dlcp_sim.sweeps import sweep
+
+    vary: dict[str, list[Any]] = {}
+    for name, values in options.vary:
+        if name in vary:
+            raise ArgumentError(f"--vary {name} is given twice")
+        vary[name] = values
+    shown = _SweepLine(options.progress)
+    with Store(options.store) as store:
+        report = sweep(
+            _tables(options),
+            vary,
+            store,
+            jobs=options.jobs,
+            ray=options.ray,
+            folder=options.file.parent,
+            progress=shown,
+        )
+        shown.clear()
+        for line in _sweep_lines(report, store):
+            print(line)
+    if report.interrupted:
+        print("stopped; the same command goes on")
+        return 130
+    return 1 if report.failures else 0
+
+
+class _SweepLine:
+    """How far a sweep is, on a line that is written over."""
+
+    def __init__(self, wanted: bool | None) -> None:
+        self._shown = sys.stderr.isatty() if wanted is None else wanted
+
+    def __call__(self, report: Report) -> None:
+        if self._shown:
+            failed = f", {len(report.failures)} failed" if report.failures else ""
+            text = f"{report.skipped + report.done} of {report.points} points{failed}"
+            print(f"\r{text:<60}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
+
+
+def _sweep_lines(report: Report, store: Any) -> list[str]:
+    """What a sweep did, and what its store holds: a line per combination, seeds together."""
+    before = f", {report.skipped} were done before" if report.skipped else ""
+    lines = [
+        f"{report.points} points: {report.done} run{before}, {len(report.failures)} failed; in {store.path}"
+    ]
+    for point, error in report.failures[:10]:
+        lines.append(f"failed: {point}: {error.splitlines()[-1]}")
+    if len(report.failures) > 10:
+        lines.append(f"and {len(report.failures) - 10} more, with their reasons in the table points")
+    return [*lines, "", *store_table(store)]
+
+
+def store_table(store: Any) -> list[str]:
+    """The points of a store as lines of text: a line per combination of what was varied, the mean over seeds."""
+    from dlcp_sim.units import aligned, duration
+
+    columns, body = store.table()
+    rows = [dict(zip(columns, row, strict=True)) for row in body]
+    if not rows:
+        return ["no point is done"]
+    varied = [name for name in columns[: columns.index("flows")] if name != "seed"]
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(str(row[name]) for name in varied), []).append(row)
+    figures = ("completion_mean_s", "completion_p50_s", "completion_p99_s", "completion_max_s")
+    lines = [
+        ["scenario" if not varied else ", ".join(varied), "runs", "finished", "mean", "p50", "p99", "max"]
+    ]
+    for group, members in groups.items():
+        finished = sum(row["finished"] for row in members) / max(1, sum(row["flows"] for row in members))
+        lines.append(
+            [
+                ", ".join(group) or "as it is",
+                str(len(members)),
+                f"{100 * finished:.4g} %",
+                *(duration(_mean(row[name] for row in members)) for name in figures),
+            ]
+        )
+    return list(aligned(lines))
+
+
+def _mean(values: Any) -> float:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else math.nan
+
+
+# --- report ---------------------------------------------------------------------------------------------------
+
+
+def _report(options: argparse.Namespace) -> int:
+    """`dlcp sim report`."""
+    results: list[Result] = []
+    for path in options.source:
+        results += _results(path, options)
+    if not results:
+        raise ArgumentError(f"{', '.join(map(str, options.source))}: no result; run a scenario first")
+    if options.output is not None:
+        from dlcp_sim.report.page import write_report
+
+        try:
+            write_report(results, options.output)
+        except OSError as error:
+            raise ArgumentError(f"--output {options.output}: {error.strerror or error}") from None
+        except ImportError as error:
+            raise ArgumentError(f"the page has pictures ({error}); pip install 'dlcp[sim]'") from None
+        print(f"report: {options.output}")
+        return 0
+    if len(results) == 1:
+        print(results[0].summary())
+    else:
+        from dlcp_sim.report.tables import comparison
+
+        print(comparison(results).text())
+    return 0
+
+
+def _results(path: Path, options: argparse.Namespace) -> list[Result]:
+    """What a file or a folder holds: one result, or a store of many; of a folder, all its results."""
+    from dlcp_sim.result import Result
+    from dlcp_sim.store import Store
+
+    if path.is_dir():
+        return [Result.load(file) for file in sorted(path.glob("*.npz"))]
+    if not path.is_file():
+        raise ArgumentError(f"{path}: No such file or directory")
+    with path.open("rb") as file:
+        is_store = file.read(16) == b"SQLite format 3\0"
+    if not is_store:
+        if options.csv or options.parquet:
+            raise ArgumentError(f"{path}: --csv and --parquet are for the store of a sweep")
+        return [Result.load(path)]
+    with Store(path, create=False) as store:
+        try:
+            if options.csv:
+                store.write_csv(options.csv)
+            if options.parquet:
+                store.write_parquet(options.parquet)
+        except OSError as error:
+            raise ArgumentError(f"{error.filename}: {error.strerror or error}") from None
+        return list(store.results())
+
+
+# --- words ----------------------------------------------------------------------------------------------------
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="dlcp sim",
+        description="The packet-level simulator. A scenario is a TOML file; docs/simulator.md says what it may hold.",
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION", parser_class=Parser)
+    run = actions.add_parser("run", help="simulate a scenario and say how it went")
+    compare = actions.add_parser("compare", help="the same load over several transports")
+    sweep = actions.add_parser(
+        "sweep", help="simulate a scenario with settings varied, on all cores or on a Ray cluster; goes on"
+    )
+    report = actions.add_parser("report", help="a page, a table or a Parquet file of results")
+    for action, function in ((run, _run), (compare, _compare), (sweep, _sweep), (report, _report)):
+        action.set_defaults(action=function)
+    for action in (run, compare, sweep):
+        action.add_argument("file", type=Path, metavar="FILE.toml", help="the scenario")
+        action.add_argument(
+            "--set",
+            type=_setting,
+            action="append",
+            default=[],
+            metavar="SETTING=VALUE",
+            help="change a setting: transport.window_packets=30, faults.0.ratio=0.01; may be repeated",
+        )
+        action.add_argument(
+            "--threads", type=_integer(1, 1024), metavar="N", help="of each run; changes no result"
+        )
+        action.add_argument(
+            "--progress",
+            action=argparse.BooleanOptionalAction,
+            default=None,
+            help="show how far it is; default: on a terminal",
+        )
+    for action in (run, compare):
+        action.add_argument(
+            "--seed", type=_integer(0, 2**63 - 1), metavar="N", help="another seed than the file's"
+        )
+        action.add_argument("--output", type=Path, metavar="DIR", help="save results and scenarios there")
+    compare.add_argument(
+        "--transport",
+        type=_words,
+        required=True,
+        metavar="KIND,KIND",
+        help="the first one is what others are compared with; the file's own keeps its settings, others have defaults",
+    )
+    sweep.add_argument(
+        "--vary",
+        type=_vary,
+        action="append",
+        required=True,
+        metavar="SETTING=VALUES",
+        help="seed=1..20, transport.min_rto_s=1e-3,1e-2, transport.kind=ndp,dctcp; may be repeated: all combinations",
+    )
+    sweep.add_argument(
+        "--store", type=Path, required=True, metavar="FILE.sqlite", help="where results are kept"
+    )
+    sweep.add_argument(
+        "--jobs", type=_integer(1, 1024), metavar="N", help="runs at a time; default: as many as cores"
+    )
+    sweep.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run on this Ray cluster: host:port, ray://host:port, auto; local starts one",
+    )
+    report.add_argument(
+        "source", type=Path, nargs="+", metavar="STORE|RESULT", help="stores, results, or folders of results"
+    )
+    report.add_argument(
+        "--output", type=Path, metavar="FILE.html", help="one page with pictures; else a table is printed"
+    )
+    report.add_argument("--csv", type=Path, metavar="FILE", help="a store's points, a row each")
+    report.add_argument("--parquet", type=Path, metavar="FILE", help="the same as Parquet (needs pyarrow)")
+    return parser
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    from dlcp_sim.toml import read_value
+
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip() or not value.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: SETTING=VALUE")
+    return name.strip(), read_value(value)
+
+
+def _vary(text: str) -> tuple[str, list[Any]]:
+    from dlcp_sim.sweeps import read_vary
+
+    try:
+        return read_vary(text)
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _words(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not accepted; accepted: names of transports, with commas"
+        )
+    return words
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {low} to {high}")
+        return int(text)
+
+    return read

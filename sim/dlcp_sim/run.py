@@ -1,0 +1,246 @@
+"""Runs a scenario: builds the native simulation, drives it in slices, and collects what it found.
+
+The native loop runs without Python's lock for a slice at a time, so that Ctrl-C, progress and other threads get their
+turn. What is built and collected in Python is arrays, never a loop over flows or ports: nearly all of a run's time is
+the native loop's, and every result says how much was not.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dlcp import __version__
+from dlcp.errors import ArgumentError
+from dlcp_sim import _core, faults, switches
+from dlcp_sim.progress import Line, Moment, Progress
+from dlcp_sim.result import Result
+from dlcp_sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from dlcp_sim.scenario import Scenario
+    from dlcp_sim.workloads.load import Load
+
+SLICE_S = 0.15
+"""Real time between looks at signals and progress: a person notices no delay, the loop loses nothing."""
+RECENT = 0.3
+"""Weight of the last slice in the shown speed."""
+
+
+class InvariantError(AssertionError):
+    """The simulator contradicts itself: bytes that do not add up, a flow faster than it can be. A fault of ours."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run. `result` is what was found until then, with `partial` set."""
+
+    def __init__(self, result: Result) -> None:
+        """`result`: what was found until then."""
+        super().__init__("the run was interrupted; what it found until then is in `result`")
+        self.result = result
+
+
+@contextmanager
+def _interrupt() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; a second one is raised as ever. Outside the main thread: never set."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def handle(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def run(scenario: Scenario, progress: Progress | Literal[True] | None = None) -> Result:
+    """What `Scenario.run` says."""
+    begin = time.perf_counter()
+    line = Line() if progress is True else None
+    load = scenario.workload.build(scenario.fabric, scenario.seed)
+    simulation, fabric = _built(scenario, load)
+    built = time.perf_counter()
+    with _interrupt() as stop:
+        try:
+            loop_s, over = _driven(scenario, simulation, load, line or progress, stop)  # type: ignore[arg-type]
+        finally:
+            if line is not None:
+                line.clear()
+        result = _collected(scenario, simulation, fabric, load, partial=not over)
+    wall_s = time.perf_counter() - begin
+    hops = int(result.metadata["hops"])
+    result.metadata.update(  # type: ignore[attr-defined]
+        wall_s=wall_s,
+        loop_s=loop_s,
+        set_up_s=built - begin,
+        outside_ratio=max(0.0, 1 - loop_s / wall_s),
+        ns_per_hop=1e9 * result.metadata["cpu_s"] / hops if hops else 0.0,
+    )
+    if stop.is_set():
+        raise Interrupted(result)
+    return result
+
+
+def _built(scenario: Scenario, load: Load) -> tuple[_core.Simulation, _core.Fabric]:
+    """The native simulation, and a native fabric for looking things up."""
+    transport, fabric = scenario.transport, scenario.fabric.build()
+    try:
+        simulation = _core.Simulation(
+            fabric,
+            switches.to_core(scenario.policy),
+            transport.name,
+            transport.parameters(),
+            seed=scenario.seed,
+            threads=scenario.threads,
+            discipline=transport.discipline,
+            check_invariants=scenario.check_invariants,
+        )
+        load.apply(simulation)
+        if scenario.faults:
+            simulation.add_faults(faults.events(scenario.faults, scenario.fabric, fabric))
+        if scenario.sample is not None:
+            interval_ps = max(1, round(scenario.sample.interval_s * PS_PER_S))
+            simulation.sample(scenario.ports(scenario.sample.ports, fabric), interval_ps)
+        if scenario.trace is not None:
+            simulation.trace(scenario.ports(scenario.trace.ports, fabric), scenario.trace.limit)
+    except ValueError as error:
+        raise _as_argument_error(error) from None
+    return simulation, fabric
+
+
+def _driven(
+    scenario: Scenario,
+    simulation: _core.Simulation,
+    load: Load,
+    progress: Progress | None,
+    stop: threading.Event,
+) -> tuple[float, bool]:
+    """Runs until it is over, `until_s` or Ctrl-C. Returns seconds in the native loop, and whether it got to its end."""
+    until_ps = -1 if scenario.until_s is None else round(scenario.until_s * PS_PER_S)
+    watch = _Watch(scenario, load) if progress is not None else None
+    loop_s = 0.0
+    while True:
+        before = time.perf_counter()
+        try:
+            over = simulation.run(until_ps, SLICE_S)
+        except ValueError as error:  # what can be seen only now: a task graph that has a cycle
+            raise _as_argument_error(error) from None
+        except RuntimeError as error:
+            raise InvariantError(f"{error} (seed {scenario.seed}, {scenario.threads} threads)") from None
+        loop_s += time.perf_counter() - before
+        if over or (until_ps >= 0 and simulation.now_ps >= until_ps):
+            return loop_s, True
+        if stop.is_set():
+            return loop_s, False
+        if progress is not None and watch is not None:
+            progress(watch.moment(simulation))
+
+
+class _Watch:
+    """Makes moments of where a simulation is."""
+
+    def __init__(self, scenario: Scenario, load: Load) -> None:
+        self._until_s = scenario.until_s
+        self._flows = len(load.flows)
+        self._begin = self._last = time.perf_counter()
+        self._events = 0
+        self._speed = 0.0
+
+    def moment(self, simulation: _core.Simulation) -> Moment:
+        """Now."""
+        now, events, finished = time.perf_counter(), simulation.events, simulation.flows_finished
+        simulated_s = simulation.now_ps / PS_PER_S
+        speed = (events - self._events) / max(1e-9, now - self._last)
+        self._speed = speed if self._speed == 0 else RECENT * speed + (1 - RECENT) * self._speed
+        self._last, self._events = now, events
+        share = finished / self._flows if self._flows else 0.0
+        if self._until_s is not None:
+            share = max(share, simulated_s / self._until_s)
+        return Moment(
+            simulated_s, finished, self._flows, events, now - self._begin, self._speed, min(1.0, share)
+        )
+
+
+def _as_argument_error(error: ValueError) -> ArgumentError:
+    return error if isinstance(error, ArgumentError) else ArgumentError(str(error))
+
+
+# --- what was found -------------------------------------------------------------------------------------------
+
+
+def _collected(
+    scenario: Scenario, simulation: _core.Simulation, fabric: _core.Fabric, load: Load, *, partial: bool
+) -> Result:
+    """The result, less what only the end of the run knows."""
+    columns = load.flows.columns()
+    arrays: dict[str, Any] = {
+        f"flow.{name}": columns[name] for name in ("source", "destination", "bytes", "label")
+    }
+    found = simulation.flow_results()
+    arrays |= {f"flow.{name}": column for name, column in found.items() if name != "started_ps"}
+    arrays["flow.start_ps"] = found["started_ps"]
+    arrays["flow.bound_ps"] = simulation.flow_bounds()
+    arrays |= {f"port.{name}": column for name, column in simulation.port_counters().items()}
+    links = fabric.columns()
+    for name, column in (("sender", "source"), ("receiver", "target"), ("rate_bps",) * 2, ("delay_ps",) * 2):
+        arrays[f"port.{name}"] = links[column]
+    iteration_s: list[float] = []
+    if len(load.tasks):
+        times = simulation.task_times()
+        arrays |= {f"task.{name}": column for name, column in times.items()}
+        iteration_s = load.iteration_s(times["finished_ps"])
+    if scenario.sample is not None:
+        arrays |= {f"sample.{name}": column for name, column in simulation.samples().items()}
+    if scenario.trace is not None:
+        arrays |= {f"trace.{name}": column for name, column in simulation.trace_records().items()}
+    arrays |= load.arrays()
+    metadata = {
+        "title": _title(scenario),
+        "scenario": scenario.as_dict(),
+        "seed": scenario.seed,
+        "threads": scenario.threads,
+        "versions": _versions(),
+        "partial": partial,
+        "simulated_s": simulation.now_ps / PS_PER_S,
+        "events": int(simulation.events),
+        "hops": int(simulation.hops),
+        "cpu_s": float(simulation.cpu_s),
+        "transport_counters": simulation.transport_counters(),
+        "iteration_s": iteration_s,
+        "hosts": fabric.hosts,
+        "switches": fabric.switches,
+        "node_names": list(scenario.fabric._own_names())
+        or [fabric.name(n) for n in range(fabric.hosts + fabric.switches)],
+        "packets_unroutable": int(simulation.packets_unroutable),
+        **load.metadata(),
+    }
+    return Result(metadata, arrays)
+
+
+def _title(scenario: Scenario) -> str:
+    """A scenario in a line."""
+    tables = scenario.as_dict()
+    kinds = [tables[part]["kind"] for part in ("workload", "fabric", "transport")]
+    name = f"{scenario.name}: " if scenario.name else ""
+    hosts = f"{scenario.fabric.hosts} hosts ({kinds[1]})"
+    return f"{name}{kinds[0]} on {hosts} over {kinds[2]}, seed {scenario.seed}"
+
+
+def _versions() -> dict[str, str]:
+    """What the result was made with."""
+    return {"dlcp": __version__, "python": platform.python_version(), "numpy": np.__version__}

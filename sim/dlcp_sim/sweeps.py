@@ -1,0 +1,296 @@
+"""Many runs of one scenario with some settings varied: on all cores, or on a Ray cluster; resumable.
+
+A point is a scenario with one value of each varied setting. All points are checked before the first one runs. Each is
+known by a hash of its whole scenario (store.py), so that a sweep that is started again runs only what is missing, also
+after its list of values has changed. A point that fails, or whose process dies, is recorded as failed and costs the
+others nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from dlcp.errors import ArgumentError
+from dlcp_sim.result import Result
+from dlcp_sim.store import Store, key_of
+from dlcp_sim.toml import scenario_from, with_setting
+from dlcp_sim.worker import RESULT, SCENARIO, read_frame, write_frame
+
+if TYPE_CHECKING:
+    from dlcp_sim.scenario import Scenario
+
+MAX_POINTS = 1_000_000
+MAX_JOBS = 1024
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep."""
+
+    varied: Mapping[str, Any]
+    """Setting → value, as `--set` says it: "transport.window_packets" → 30."""
+    tables: Mapping[str, Any]
+    """The whole scenario."""
+    key: str
+
+    def __str__(self) -> str:
+        """Its settings in a line."""
+        return ", ".join(f"{name}={value}" for name, value in self.varied.items()) or "the scenario"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a point: its result as a block, or what went wrong."""
+
+    point: Point
+    result: bytes | None
+    error: str
+    seconds: float
+
+
+@dataclass
+class Report:
+    """What a sweep did."""
+
+    points: int
+    skipped: int
+    """Done before."""
+    done: int = 0
+    failures: list[tuple[Point, str]] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def missing(self) -> int:
+        """Points that have no result."""
+        return self.points - self.skipped - self.done
+
+
+Progress = Callable[[Report], None]
+Runner = Callable[[Sequence[Point]], Iterator[Outcome]]
+
+
+def points_of(
+    scenario: Scenario | Mapping[str, Any], vary: Mapping[str, Sequence[Any]], folder: Path | None = None
+) -> list[Point]:
+    """Every combination of the varied values, the last setting changing fastest; ArgumentError for one that cannot be.
+
+    `scenario`: an object, or the tables of a file in `folder`. `threads` may be varied too, but gives equal points.
+    """
+    tables = scenario if isinstance(scenario, Mapping) else scenario.as_dict()
+    count = 1
+    for name, values in vary.items():
+        count *= len(values)
+        if not values:
+            raise ArgumentError(f"{name} is varied over no value; give at least one")
+    if count > MAX_POINTS:
+        raise ArgumentError(f"the sweep has {count} points; accepted: up to {MAX_POINTS}")
+    points: dict[str, Point] = {}
+    for values in itertools.product(*vary.values()):
+        varied = dict(zip(vary, values, strict=True))
+        changed = tables
+        for name, value in varied.items():
+            changed = with_setting(changed, name, value)
+        try:
+            complete = scenario_from(changed, folder).as_dict()
+        except ArgumentError as error:
+            where = ", ".join(f"{name}={value}" for name, value in varied.items())
+            raise ArgumentError(f"{where}: {error}" if where else str(error)) from None
+        key = key_of(complete)
+        points.setdefault(key, Point(varied, complete, key))
+    return list(points.values())
+
+
+def sweep(
+    scenario: Scenario | Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    store: Store | Path | str,
+    *,
+    jobs: int | None = None,
+    ray: str | None = None,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Runs what is missing in `store`, and keeps every result there as soon as it is in.
+
+    `jobs`: processes at a time, default one per core that this process may use, shared out by the scenario's threads.
+    `ray`: address of a cluster, "local" to start one here. `progress`: called after every point. Ctrl-C ends it with
+    what is there; a Report says so, and starting again goes on.
+    """
+    points = points_of(scenario, vary, folder)
+    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
+        raise ArgumentError(f"jobs is {jobs!r}; accepted: 1 to {MAX_JOBS}")
+    if not isinstance(store, Store):
+        with Store(store) as opened:
+            return _run(points, opened, jobs, ray, progress)
+    return _run(points, store, jobs, ray, progress)
+
+
+def _run(
+    points: Sequence[Point], store: Store, jobs: int | None, ray: str | None, progress: Progress | None
+) -> Report:
+    done = store.done()
+    missing = [point for point in points if point.key not in done]
+    report = Report(points=len(points), skipped=len(points) - len(missing))
+    if not missing:
+        return report
+    outcomes: Iterator[Outcome]
+    if ray is not None:
+        from dlcp_sim.ray_runner import run_on_ray
+
+        outcomes = run_on_ray(missing, ray, jobs)
+    else:
+        outcomes = run_in_processes(missing, jobs or _jobs(missing))
+    try:
+        for outcome in outcomes:
+            _keep(outcome, store, report)
+            if progress is not None:
+                progress(report)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    finally:
+        outcomes.close()  # type: ignore[attr-defined]  # generators, whose processes end with them
+    return report
+
+
+def _keep(outcome: Outcome, store: Store, report: Report) -> None:
+    point, error = outcome.point, outcome.error
+    if outcome.result is not None:
+        store.add(point.key, point.varied, Result.from_bytes(outcome.result), outcome.seconds)
+        report.done += 1
+    else:
+        store.add_failure(point.key, point.varied, point.tables, error, outcome.seconds)
+        report.failures.append((point, error))
+
+
+def _jobs(points: Sequence[Point]) -> int:
+    threads = max(int(point.tables.get("threads", 1)) for point in points)
+    return max(1, len(os.sched_getaffinity(0)) // threads)
+
+
+# ---- processes ----
+
+
+@dataclass
+class _Worker:
+    """A process, and what it works at."""
+
+    process: subprocess.Popen[bytes]
+    point: Point
+    since: float
+
+    @property
+    def answers(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def give(self, point: Point) -> None:
+        """Sends it a point. If it is dead, its answer will be none."""
+        self.point, self.since = point, time.monotonic()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            write_frame(self.process.stdin, SCENARIO, json.dumps(dict(point.tables)).encode())
+
+    def end(self) -> int:
+        """Ends it, at once. Returns its status, negative for a signal."""
+        assert self.process.stdin is not None
+        self.process.kill()
+        for stream in (self.process.stdin, self.answers):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        return self.process.wait()
+
+
+def run_in_processes(points: Sequence[Point], jobs: int) -> Iterator[Outcome]:
+    """Runs points in `jobs` processes of this host; yields what became of each as it ends. Closing it ends all."""
+    waiting = list(reversed(points))
+    workers: list[_Worker] = []
+    with selectors.DefaultSelector() as selector:
+
+        def start() -> None:
+            command = [sys.executable, "-m", "dlcp_sim.worker"]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            worker = _Worker(process, waiting[-1], 0.0)
+            workers.append(worker)
+            selector.register(worker.answers, selectors.EVENT_READ, worker)
+            worker.give(waiting.pop())
+
+        try:
+            while len(workers) < jobs and waiting:
+                start()
+            while workers:
+                for ready, _ in selector.select():
+                    worker: _Worker = ready.data
+                    frame = read_frame(worker.answers)
+                    seconds = time.monotonic() - worker.since
+                    point = worker.point
+                    if frame is None or not waiting:
+                        selector.unregister(worker.answers)
+                        workers.remove(worker)
+                        status = worker.end() if frame is not None else _ended(worker)
+                        if waiting:
+                            start()
+                    else:
+                        worker.give(waiting.pop())
+                    if frame is None:
+                        yield Outcome(point, None, _died(status), seconds)
+                    elif frame[0] == RESULT:
+                        yield Outcome(point, frame[1], "", seconds)
+                    else:
+                        yield Outcome(point, None, frame[1].decode(), seconds)
+        finally:
+            for worker in workers:
+                worker.end()
+
+
+def _ended(worker: _Worker) -> int:
+    """The status of a worker that has closed its answers: how it died, if it did so by itself."""
+    try:
+        status = worker.process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        status = 0
+    worker.end()
+    return status
+
+
+def _died(status: int) -> str:
+    if status < 0:
+        hint = "; is there enough memory?" if status == -9 else ""
+        return f"its process was ended by signal {-status}{hint}"
+    return f"its process ended with status {status} and no answer"
+
+
+# ---- words ----
+
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
+
+
+def read_vary(text: str) -> tuple[str, list[Any]]:
+    """A varied setting as the command line says it.
+
+    `seed=1..20`, `x=0..100..25` (first, last, step), `transport.kind=ndp,dctcp`, `transport.min_rto_s=1e-3,1e-2`.
+    """
+    from dlcp_sim.toml import read_value
+
+    name, separator, words = text.partition("=")
+    if not separator or not name.strip() or not words.strip():
+        raise ArgumentError(
+            f"{text!r} is not accepted; accepted: SETTING=VALUE,VALUE,… or SETTING=FIRST..LAST"
+        )
+    if found := _RANGE.fullmatch(words.strip()):
+        first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+        if step < 1 or last < first or (last - first) // step >= MAX_POINTS:
+            raise ArgumentError(f"{text!r} is not accepted; accepted: a range upwards, such as seed=1..20")
+        return name.strip(), list(range(first, last + 1, step))
+    return name.strip(), [read_value(word) for word in words.split(",")]

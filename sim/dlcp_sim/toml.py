@@ -1,0 +1,385 @@
+"""Scenarios as tables: read from TOML, written as TOML, and changed one setting at a time.
+
+A table says what it is by `kind`, and then the arguments of what Python calls it; so everything that Python can say, a
+file can say, in the same names and units. What is not known is an error that names what is near. Tables made from a
+scenario hold every setting, also those that have their default, and no path to another file, so that they stand alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from dlcp.errors import ArgumentError
+from dlcp.switch.policy import Policy
+from dlcp_sim import fabrics, faults, switches, workloads
+from dlcp_sim.scenario import Sample, Scenario, Trace
+from dlcp_sim.transports import TRANSPORTS, transport_named
+from dlcp_sim.workloads.load import Workload
+
+Tables = Mapping[str, Any]
+
+FABRICS: dict[str, Callable[..., fabrics.Fabric]] = {
+    "fat_tree": fabrics.FatTree,
+    "leaf_spine": fabrics.LeafSpine,
+    "star": fabrics.Star,
+    "three_tier": fabrics.ThreeTier,
+    "dumbbell": fabrics.Dumbbell,
+    "two_sites": fabrics.TwoSites,
+    "graph_file": fabrics.GraphFile,
+}
+SWITCHES: dict[str, Any] = {"unbounded": switches.unbounded, **switches.BY_NAME}
+FAULTS: dict[str, Callable[..., faults.Fault]] = {**faults.KINDS, "switch_down": faults.SwitchDown}
+
+_KEYS = tuple(field.name for field in dataclasses.fields(Scenario))
+
+
+# --- tables to scenario ---------------------------------------------------------------------------------------
+
+
+def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
+    """The scenario that tables describe; files that they name are looked for in `folder`. Raises ArgumentError."""
+    _check_keys("the scenario", tables, _KEYS)
+    for key in ("fabric", "transport", "workload"):
+        if key not in tables:
+            raise ArgumentError(f"the scenario has no [{key}]; it needs fabric, transport and workload")
+    values = {
+        key: tables[key]
+        for key in ("name", "seed", "threads", "until_s", "check_invariants")
+        if key in tables
+    }
+    fabric = _fabric_from(_table("fabric", tables["fabric"]), folder)
+    values |= {
+        "fabric": fabric,
+        "transport": _transport_from(_table("transport", tables["transport"])),
+        "workload": _workload_from("workload", tables["workload"], folder),
+    }
+    if "switch" in tables:
+        values["switch"] = _policy_from(_table("switch", tables["switch"]), fabric, folder)
+    found = tables.get("faults", [])
+    if not isinstance(found, list | tuple):
+        _refuse("faults", found, "tables, each under [[faults]]")
+    values["faults"] = tuple(
+        _construct(FAULTS, _table(f"faults[{i}]", fault), f"faults[{i}]", folder)
+        for i, fault in enumerate(found)
+    )
+    for key, kind in (("sample", Sample), ("trace", Trace)):
+        if key in tables:
+            values[key] = _called(kind, _table(key, tables[key]), key, folder)
+    return Scenario(**values)
+
+
+def _fabric_from(table: Tables, folder: Path | None) -> fabrics.Fabric:
+    if table.get("kind") == "graph":
+        return fabrics.graph_from_table({key: value for key, value in table.items() if key != "kind"})
+    fabric: fabrics.Fabric = _construct(
+        FABRICS | {"graph": fabrics.graph_from_table}, table, "fabric", folder
+    )
+    return fabric
+
+
+def _transport_from(table: Tables) -> Any:
+    values = dict(table)
+    kind = values.pop("kind", None)
+    if not isinstance(kind, str):
+        _refuse("transport.kind", kind, ", ".join(TRANSPORTS))
+    return transport_named(kind, values)
+
+
+def _policy_from(table: Tables, fabric: fabrics.Fabric, folder: Path | None) -> Policy:
+    """`kind` names one that is made for the fabric, `path` a policy's own file; else the table is a policy."""
+    if "kind" in table:
+        maker = SWITCHES.get(table["kind"]) if isinstance(table["kind"], str) else None
+        given = {"fabric": fabric} if maker and "fabric" in inspect.signature(maker).parameters else {}
+        policy: Policy = _construct(SWITCHES, table, "switch", folder, **given)
+        return policy
+    if "path" in table:
+        loaded: Policy = _called(Policy.load, table, "switch", folder)
+        return loaded
+    return Policy.from_table(table)
+
+
+def _workload_from(where: str, table: object, folder: Path | None) -> Workload:
+    """The workload of a table; of several, `[[workload]]`, all of them together."""
+    if isinstance(table, list | tuple):
+        return workloads.together(
+            *(_workload_from(f"{where}[{i}]", one, folder) for i, one in enumerate(table))
+        )
+    workload: Workload = _construct(workload_kinds(), _table(where, table), where, folder)
+    return workload
+
+
+def workload_kinds() -> dict[str, type[Workload]]:
+    """All workloads by kind: those of dlcp_sim.workloads, and whatever else has been derived from Workload."""
+    found: dict[str, type[Workload]] = {}
+    classes: list[type[Workload]] = list(Workload.__subclasses__())
+    for one in classes:
+        classes += one.__subclasses__()
+        if one.kind and not inspect.isabstract(one):
+            found[one.kind] = one
+    return found
+
+
+# --- any table to what it describes ---
+
+
+def _construct(
+    makers: Mapping[str, Callable[..., Any]], table: Tables, where: str, folder: Path | None, **given: Any
+) -> Any:
+    """What the maker named by `kind` makes of the other keys, and of what is `given`."""
+    values = dict(table)
+    kind = values.pop("kind", None)
+    if not isinstance(kind, str) or kind not in makers:
+        if kind is None:
+            raise ArgumentError(f"{where} has no kind; accepted: {', '.join(makers)}")
+        raise ArgumentError(
+            f"{where}.kind is {kind!r}; {_near(str(kind), makers)}accepted: {', '.join(makers)}"
+        )
+    return _called(makers[kind], values, f"{where} ({kind})", folder, **given)
+
+
+def _called(maker: Callable[..., Any], table: Tables, where: str, folder: Path | None, **given: Any) -> Any:
+    """`maker` called with the keys of a table as its arguments."""
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(maker).parameters.items()
+        if name not in given
+    }
+    _check_keys(where, table, parameters)
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in table:
+            raise ArgumentError(f"{where} needs {name}")
+    values = {name: _argument(f"{where}.{name}", name, value, folder) for name, value in table.items()}
+    try:
+        return maker(**values, **given)
+    except ArgumentError as error:
+        raise ArgumentError(f"{where}: {error}") from None
+    except (TypeError, ValueError, OSError) as error:
+        # The makers check what they are given; this is for what one of them forgot.
+        raise ArgumentError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def _argument(where: str, name: str, value: Any, folder: Path | None) -> Any:
+    """A value of a table as Python would be given it."""
+    if name == "path" or name.endswith("_path"):
+        return _file(where, value, folder)
+    if isinstance(value, Mapping) and "kind" in value:
+        return _workload_from(where, value, folder)
+    if isinstance(value, list):
+        return tuple(_argument(f"{where}[{i}]", "", item, folder) for i, item in enumerate(value))
+    return value
+
+
+def _file(where: str, value: object, folder: Path | None) -> Path:
+    """A file that a table names, looked for in `folder`."""
+    if not isinstance(value, str | Path):
+        _refuse(where, value, "the name of a file")
+    path = (folder or Path()) / value
+    if not path.exists():
+        raise ArgumentError(f"{where}: there is no file {path}")
+    return path
+
+
+def _table(where: str, value: object) -> Tables:
+    if not isinstance(value, Mapping):
+        _refuse(where, value, "a table")
+    return value
+
+
+def _check_keys(where: str, table: Tables, known: Iterable[str]) -> None:
+    known = list(known)
+    for key in table:
+        if key not in known:
+            accepted = ", ".join(known) or "nothing else"
+            raise ArgumentError(
+                f"{where} has no setting {key!r}; {_near(str(key), known)}accepted: {accepted}"
+            )
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+def _refuse(name: str, value: object, accepted: str) -> NoReturn:
+    raise ArgumentError(f"{name} is {value!r}; accepted: {accepted}")
+
+
+# --- scenario to tables ---------------------------------------------------------------------------------------
+
+
+def tables_of(scenario: Scenario) -> dict[str, Any]:
+    """A scenario as tables that hold every setting, in plain data: text, numbers, true and false, lists, tables."""
+    tables: dict[str, Any] = {"name": scenario.name} if scenario.name else {}
+    tables |= {
+        "seed": scenario.seed,
+        "threads": scenario.threads,
+        "check_invariants": scenario.check_invariants,
+    }
+    if scenario.until_s is not None:
+        tables["until_s"] = scenario.until_s
+    tables["fabric"] = described(scenario.fabric)
+    tables["transport"] = scenario.transport.as_dict()
+    if scenario.switch is not None:
+        tables["switch"] = tomllib.loads(scenario.switch.to_toml())
+    tables["workload"] = described(scenario.workload)
+    if scenario.faults:
+        tables["faults"] = [fault.as_dict() for fault in scenario.faults]
+    for key in ("sample", "trace"):
+        if (value := getattr(scenario, key)) is not None:
+            tables[key] = {name: plain(item) for name, item in vars(value).items()}
+    return tables
+
+
+def described(thing: Any) -> dict[str, Any]:
+    """A fabric or a workload as the table that makes it; what is None is left out."""
+    if isinstance(thing, fabrics.Graph):
+        names = [*thing.host_names, *thing.switch_names]
+        cables = [
+            {"from": names[c.a], "to": names[c.b], "rate_bps": c.rate_bps, "delay_s": c.delay_s}
+            for c in thing.cables
+        ]
+        graph = {
+            "hosts": list(thing.host_names),
+            "switches": list(thing.switch_names),
+            "pods": list(thing.pods),
+        }
+        return {"kind": "graph", **graph, "cable": cables}
+    if isinstance(thing, Workload):
+        return thing.as_dict()
+    kinds = {maker: kind for kind, maker in FABRICS.items()}
+    kind = kinds.get(type(thing))
+    if kind is None or not dataclasses.is_dataclass(thing):
+        raise ArgumentError(f"{thing!r} has no form as a table: it is made in Python")
+    values = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing) if field.init}
+    return {"kind": kind} | {name: plain(value) for name, value in values.items() if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """A setting as plain data."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case np.generic():
+            return value.item()
+        case np.ndarray():
+            return value.tolist()
+        case Path():
+            return str(value.resolve())
+        case Mapping():
+            return {str(name): plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+    return described(value)
+
+
+# --- text -----------------------------------------------------------------------------------------------------
+
+
+def read_file(path: Path | str) -> dict[str, Any]:
+    """The tables in a TOML file."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentError(f"{path}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ArgumentError(f"{path}: {error}") from None
+
+
+def read_value(text: str) -> Any:
+    """A value as the command line says it: as TOML has it, or else the text itself."""
+    text = text.strip()
+    try:
+        tables = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    # A line break in it would be TOML of its own.
+    return tables["value"] if list(tables) == ["value"] else text
+
+
+def with_setting(tables: Tables, name: str, value: Any) -> dict[str, Any]:
+    """`tables` with one setting changed, by its dotted name; `faults.0.ratio` for one of several tables.
+
+    Another `kind` takes the other settings of its table away: they were the former kind's.
+    """
+    words = name.split(".")
+    if not all(words):
+        _refuse("setting", name, "a dotted name, such as transport.window_packets")
+    return _with(dict(tables), words, value, name)
+
+
+def _with(tables: dict[str, Any], words: list[str], value: Any, name: str) -> dict[str, Any]:
+    word, rest = words[0], words[1:]
+    if not rest:
+        if word == "kind" and tables.get("kind") != value:
+            tables = {}
+        return tables | {word: value}
+    inner = tables.get(word, {})
+    if isinstance(inner, list | tuple):
+        if (
+            not rest[0].isdecimal()
+            or int(rest[0]) >= len(inner)
+            or not isinstance(inner[int(rest[0])], Mapping)
+        ):
+            _refuse(
+                "setting",
+                name,
+                f"{word}.0 to {word}.{len(inner) - 1} and a name" if inner else f"nothing in {word}",
+            )
+        items = list(inner)
+        items[int(rest[0])] = _with(dict(items[int(rest[0])]), rest[1:] or [""], value, name)
+        return tables | {word: items}
+    if not isinstance(inner, Mapping):
+        _refuse("setting", name, f"{word} is no table")
+    return tables | {word: _with(dict(inner), rest, value, name)}
+
+
+def to_text(tables: Tables) -> str:
+    """Tables as TOML."""
+    return "\n".join(_lines(tables, "")).strip("\n") + "\n"
+
+
+def _lines(tables: Tables, prefix: str) -> Iterator[str]:
+    """Values first, then tables, as TOML needs it."""
+    inner = {k: v for k, v in tables.items() if isinstance(v, Mapping) or _is_tables(v)}
+    for key, value in tables.items():
+        if key not in inner:
+            yield f"{_key(key)} = {_value(value)}"
+    for key, value in inner.items():
+        name = f"{prefix}{_key(key)}"
+        for table in [value] if isinstance(value, Mapping) else value:
+            yield ""
+            yield f"[{name}]" if isinstance(value, Mapping) else f"[[{name}]]"
+            yield from _lines(table, f"{name}.")
+
+
+def _is_tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _key(key: str) -> str:
+    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
+    return key if bare else _value(key)
+
+
+def _value(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str():
+            escaped = (f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 or ord(c) == 127 else c for c in value)
+            return f'"{"".join(escaped)}"'
+        case list() | tuple():
+            return f"[{', '.join(map(_value, value))}]"
+        case Mapping():
+            return f"{{{', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())}}}"
+    raise ArgumentError(f"{value!r} has no form in TOML")
