@@ -25,7 +25,7 @@ NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 SYSTEM_NEEDED := g++ cmake ninja-build libssl-dev doctest-dev python3-venv python3-dev
 SYSTEM_USEFUL := libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy libbpf-dev
 
-CPP_SOURCES := $(shell find native -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
+CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 PYTHON_FOLDERS := $(wildcard dlcp sim bench tests)
 
@@ -73,7 +73,7 @@ $(PY):
 $(VENV)/.packages: pyproject.toml constraints.txt | build/.system $(PY)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt scikit-build-core nanobind
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt \
-	    $$($(PY) .ci/requirements.py dependencies test lint demo)
+	    $$($(PY) .ci/requirements.py dependencies test lint demo sim ray)
 	@touch $@
 
 $(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt $(CPP_SOURCES)
@@ -125,9 +125,9 @@ lint-format:
 	    $(CLANG_FORMAT) --dry-run --Werror $$file 2>/dev/null || { echo "not as clang-format writes it: $$file"; bad=1; }; \
 	done; exit $$bad
 
-# Reads the commands of the build of the Python module, which compiles all of native/.
+# Reads the commands of the build of the Python modules, which compiles all of native/ and sim/.
 lint-tidy:
-	$(RUN_CLANG_TIDY) -quiet -clang-tidy-binary $(CLANG_TIDY) -p build/python -j $(JOBS) '$(CURDIR)/native/.*\.cpp$$' \
+	$(RUN_CLANG_TIDY) -quiet -clang-tidy-binary $(CLANG_TIDY) -p build/python -j $(JOBS) '$(CURDIR)/(native|sim)/.*\.cpp$$' \
 	    2>/dev/null | grep -v -e ' -header-filter=' -e '^$$' ; exit $${PIPESTATUS[0]}
 
 format: setup

@@ -55,10 +55,22 @@ def _ping(words: list[str]) -> int:
     return main(words, prog="dlcp ping")
 
 
-def _study(words: list[str]) -> int:
-    from dlcp.study import main
+def _sim(words: list[str]) -> int:
+    from dlcp_sim.command import main
 
     return main(words)
+
+
+def _study(words: list[str]) -> int:
+    """Studies of training are dlcp.study's, those of whole networks the simulator's; neither knows the other."""
+    from dlcp_sim import studies
+
+    simulated = studies.studies()
+    if words and words[0] in simulated:
+        return studies.main(words)
+    from dlcp.study import main
+
+    return main(words, others={study.name: study.summary for study in simulated.values()})
 
 
 def _train(words: list[str]) -> int:
@@ -93,7 +105,8 @@ def _version(words: list[str]) -> int:
 COMMANDS = {
     "doctor": _Command("look at this host and at the ways between ranks; say what to mend", _doctor),
     "ping": _Command("move data between two hosts and say how it went", _ping),
-    "study": _Command("how much loss a training bears, and what a drop does to a tensor", _study),
+    "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", _sim),
+    "study": _Command("what loss does to training, and how transports do on simulated networks", _study),
     "train": _Command("train a model on real data over a lossy network, beside Gloo", _train),
     "version": _Command("versions of dlcp, its wire format and what it runs on", _version),
 }

@@ -113,6 +113,7 @@ LAZY_PYTHON_ARROWS = {
     "dlcp.cli": {"dlcp._native", "dlcp.transport", "dlcp.doctor", "dlcp.study", "dlcp.train", "dlcp_sim"},
     "dlcp.study": {"dlcp.study.figure", "dlcp.study.mse_figure"},
     "dlcp.doctor": {"torch"},
+    "dlcp_sim": {"matplotlib", "pyarrow", "ray", "torch"},
     "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},
 }

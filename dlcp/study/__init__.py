@@ -8,13 +8,16 @@ are held to them by tests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 __all__ = ["main"]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command, by its words without the program's name; None: the program's own. Returns the exit status."""
+def main(arguments: Sequence[str] | None = None, others: Mapping[str, str] | None = None) -> int:
+    """The command, by its words without the program's name; None: the program's own. Returns the exit status.
+
+    `others`: studies that somebody else makes, name and summary, to be listed with ours.
+    """
     from dlcp.study.command import run
 
-    return run(arguments)
+    return run(arguments, others or {})

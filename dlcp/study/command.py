@@ -9,7 +9,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from dlcp.study.training import Result, Run
 
 
-def run(arguments: Sequence[str] | None) -> int:
-    """Does what the words say. Returns the exit status."""
-    parser = _parser()
+def run(arguments: Sequence[str] | None, others: Mapping[str, str]) -> int:
+    """Does what the words say. Returns the exit status. `others`: studies made elsewhere, to be listed."""
+    parser = _parser(others)
     options = parser.parse_args(arguments)
     if options.out.exists() and not options.out.is_dir():
         parser.error(f"--out {options.out} is a file; give a folder")
@@ -143,9 +143,11 @@ def _progress(words: str) -> None:
 # --- words ----------------------------------------------------------------------------------------------------
 
 
-def _parser() -> Parser:
+def _parser(others: Mapping[str, str]) -> Parser:
     parser = Parser(
-        prog="dlcp study", description="Studies of what loss does, on this machine and without a network."
+        prog="dlcp study",
+        description="Studies on this machine and without a network: what loss does to training, and how transports do "
+        "on simulated networks.",
     )
     studies = parser.add_subparsers(required=True, metavar="STUDY", parser_class=Parser)
     tolerance = studies.add_parser(
@@ -190,6 +192,8 @@ def _parser() -> Parser:
         help="of the tensor; in pieces, so memory does not grow with it; default: 50000000",
     )
     mse.add_argument("--ranks", type=_integer(2, 64), default=8, metavar="N", help="2 to 64; default: 8")
+    for name, summary in others.items():
+        studies.add_parser(name, help=summary)  # for the list; who makes them reads their words
     for study in (tolerance, mse):
         study.add_argument(
             "--out",
