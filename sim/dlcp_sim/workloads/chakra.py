@@ -1,0 +1,475 @@
+"""Chakra execution traces (MLCommons) as a workload: what each rank of a real or planned job computed and sent.
+
+A trace is a file per rank: a graph of nodes, each with what it waits for. Computations take the time that the trace
+says, one after the other on a rank if `serial`; sends and receives are paired by ranks and tag, collectives by process
+group and order, and run as graphs of messages (collectives.py) of a chosen algorithm. Both forms are read: the protobuf
+stream (`.et`: each message behind its length, the first is metadata) and the JSON that Chakra's tools print of it. The
+few fields that matter are decoded here, so nothing needs to be installed; memory and metadata nodes only pass on order.
+Field numbers: mlcommons/chakra, schema/protobuf/et_def.proto.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dlcp.errors import ArgumentError
+from dlcp_sim.units import PS_PER_S
+from dlcp_sim.workloads.collectives import Delivery, lay, template
+from dlcp_sim.workloads.load import NONE, Load, When, Workload, host_numbers
+
+if TYPE_CHECKING:
+    from dlcp_sim.fabrics import Fabric
+
+
+class NodeType(IntEnum):
+    """What a node is."""
+
+    INVALID_NODE = 0
+    METADATA_NODE = 1
+    MEM_LOAD_NODE = 2
+    MEM_STORE_NODE = 3
+    COMP_NODE = 4
+    COMM_SEND_NODE = 5
+    COMM_RECV_NODE = 6
+    COMM_COLL_NODE = 7
+
+
+COLLECTIVES: Mapping[int, tuple[str, str]] = {
+    0: ("all_reduce", "ring"),
+    1: ("reduce", "tree"),
+    2: ("all_gather", "ring"),
+    3: ("gather", "direct"),
+    4: ("scatter", "direct"),
+    5: ("broadcast", "tree"),
+    6: ("all_to_all", "pairwise"),
+    7: ("reduce_scatter", "ring"),
+    8: ("reduce_scatter", "ring"),  # of blocks
+    9: ("all_reduce", "tree"),  # a barrier: of nothing
+}
+"""Collectives by Chakra's comm_type, each with the algorithm that runs it unless a workload says another."""
+BARRIER = 9
+COMM_TYPES = {
+    name: number
+    for number, name in enumerate(
+        (
+            "ALL_REDUCE",
+            "REDUCE",
+            "ALL_GATHER",
+            "GATHER",
+            "SCATTER",
+            "BROADCAST",
+            "ALL_TO_ALL",
+            "REDUCE_SCATTER",
+            "REDUCE_SCATTER_BLOCK",
+            "BARRIER",
+        )
+    )
+}
+
+
+class TraceError(ArgumentError):
+    """A trace that cannot be read, or whose ranks contradict each other."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a rank's trace."""
+
+    id: int
+    name: str = ""
+    type: int = NodeType.INVALID_NODE
+    after: tuple[int, ...] = ()
+    """Control and data dependencies."""
+    duration_us: int = 0
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def attribute(self, name: str, otherwise: int = 0) -> int:
+        """A whole number of the attributes."""
+        value = self.attributes.get(name, otherwise)
+        if isinstance(value, str) and value in COMM_TYPES:
+            return COMM_TYPES[value]
+        return int(value)
+
+
+# --- protobuf: the little of its wire format that is in these files --------------------------------------------
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends."""
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise TraceError(f"byte {at}: a number without an end; accepted: Chakra's protobuf stream")
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """Every field of a message: its number, wire type and value."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
+        value: Any
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+        elif kind in (_FIXED64, _FIXED32, _BYTES):
+            if kind == _BYTES:
+                size, at = _varint(data, at)
+            else:
+                size = 8 if kind == _FIXED64 else 4
+            value, at = data[at : at + size], at + size
+            if at > len(data):
+                raise TraceError(
+                    f"field {number} ends behind its message; accepted: Chakra's protobuf stream"
+                )
+        else:
+            raise TraceError(f"field {number} has wire type {kind}; accepted: 0, 1, 2, 5")
+        yield number, kind, value
+
+
+def _signed(value: int, bits: int = 64) -> int:
+    return value - (1 << bits) if value >= 1 << (bits - 1) else value
+
+
+def _zigzag(value: int) -> int:
+    return (value >> 1) ^ -(value & 1)
+
+
+def _attribute(data: bytes) -> tuple[str, Any]:
+    """The name and value of an AttributeProto; lists are left out."""
+    name: str = ""
+    found: Any = None
+    for number, _, value in _fields(data):
+        match number:
+            case 1:
+                name = value.decode()
+            case 3:
+                found = struct.unpack("<d", value)[0]
+            case 5:
+                found = struct.unpack("<f", value)[0]
+            case 7 | 9:
+                found = _signed(value)
+            case 11 | 13:
+                found = value
+            case 15 | 17:
+                found = _zigzag(value)
+            case 19:
+                found = struct.unpack("<I", value)[0]
+            case 21:
+                found = struct.unpack("<Q", value)[0]
+            case 23:
+                found = struct.unpack("<i", value)[0]
+            case 25:
+                found = struct.unpack("<q", value)[0]
+            case 27:
+                found = bool(value)
+            case 29:
+                found = value.decode()
+    return name, found
+
+
+def _numbers(kind: int, value: Any) -> Iterator[int]:
+    """A repeated number, packed or not."""
+    if kind == _VARINT:
+        yield value
+        return
+    at = 0
+    while at < len(value):
+        number, at = _varint(value, at)
+        yield number
+
+
+def _node(data: bytes) -> Node:
+    identity = kind_of = duration = 0
+    name = ""
+    after: list[int] = []
+    attributes: dict[str, Any] = {}
+    for number, kind, value in _fields(data):
+        match number:
+            case 1:
+                identity = value
+            case 2:
+                name = value.decode()
+            case 3:
+                kind_of = value
+            case 4 | 5:
+                after.extend(_numbers(kind, value))
+            case 7:
+                duration = value
+            case 10:
+                key, found = _attribute(value)
+                attributes[key] = found
+    return Node(identity, name, kind_of, tuple(dict.fromkeys(after)), duration, attributes)
+
+
+def read_protobuf(data: bytes) -> list[Node]:
+    """The nodes of a `.et` file. Raises TraceError."""
+    nodes, at, first = [], 0, True
+    while at < len(data):
+        size, at = _varint(data, at)
+        if at + size > len(data):
+            raise TraceError(
+                f"byte {at}: a message of {size} bytes, {len(data) - at} are left; accepted: whole ones"
+            )
+        if not first:  # the first is GlobalMetadata
+            nodes.append(_node(data[at : at + size]))
+        at, first = at + size, False
+    return nodes
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------
+
+
+def read_json(text: str) -> list[Node]:
+    """The nodes of a trace as JSON: an array, an object with "nodes", or objects one after the other."""
+    decoder, at, found = json.JSONDecoder(), 0, []
+    text = text.strip()
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            found.append(value)
+            while at < len(text) and text[at].isspace():
+                at += 1
+    except json.JSONDecodeError as error:
+        raise TraceError(f"{error}; accepted: JSON") from error
+    flat: list[Any] = []
+    for value in found:
+        if isinstance(value, list):
+            flat.extend(value)
+        else:
+            flat.extend(value.get("nodes", value.get("node", [value])))
+    return [_json_node(value) for value in flat if "id" in value]
+
+
+def _json_node(value: Mapping[str, Any]) -> Node:
+    def get(name: str, otherwise: Any) -> Any:
+        head, *words = name.split("_")
+        return value.get(name, value.get(head + "".join(word.title() for word in words), otherwise))
+
+    kind = get("type", 0)
+    attributes = {}
+    for attribute in get("attr", []):
+        values = [one for key, one in attribute.items() if key.endswith(("_val", "Val"))]
+        number = values[0] if values else None
+        if isinstance(number, str) and number.lstrip("-").isdigit():
+            number = int(number)  # 64-bit numbers are text in protobuf's JSON
+        attributes[attribute["name"]] = number
+    after = [int(one) for name in ("ctrl_deps", "data_deps") for one in get(name, [])]
+    return Node(
+        int(value["id"]),
+        str(get("name", "")),
+        int(NodeType[kind]) if isinstance(kind, str) and kind in NodeType.__members__ else int(kind),
+        tuple(dict.fromkeys(after)),
+        int(get("duration_micros", 0)),
+        attributes,
+    )
+
+
+def read_trace(path: Path) -> list[Node]:
+    """The nodes of one rank's file, in either form. Raises TraceError that names the file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from error
+    try:
+        nodes = read_json(data.decode()) if path.suffix == ".json" else read_protobuf(data)
+    except (TraceError, ValueError, KeyError, struct.error) as error:
+        raise TraceError(f"{path}: {error}") from error
+    if len({node.id for node in nodes}) != len(nodes):
+        raise TraceError(f"{path}: two nodes have the same id")
+    return nodes
+
+
+# --- the workload ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChakraTrace(Workload):
+    """A job from its traces: rank i's is PREFIX.i.et or PREFIX.i.json."""
+
+    kind: ClassVar[str] = "chakra"
+    prefix: str = ""
+    ranks: int | None = None
+    """None: as many as there are files."""
+    hosts: tuple[int, ...] | None = None
+    """Of the ranks; None: the fabric's first ones."""
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    """Of collectives, by name, where not as COLLECTIVES has it."""
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Ranks of process groups (attribute pg_name); one that is not named is all ranks."""
+    pipeline_bytes: int | None = None
+    serial: bool = True
+    """A rank computes one thing at a time."""
+    traffic_class: int = 0
+
+    def traces(self) -> list[list[Node]]:
+        """All ranks' nodes."""
+        return [read_trace(path) for path in self._paths()]
+
+    def _paths(self) -> list[Path]:
+        paths: list[Path] = []
+        while self.ranks is None or len(paths) < self.ranks:
+            choices = [Path(f"{self.prefix}.{len(paths)}{suffix}") for suffix in (".et", ".json")]
+            found = next((path for path in choices if path.exists()), None)
+            if found is None:
+                break
+            paths.append(found)
+        if not paths or (self.ranks is not None and len(paths) < self.ranks):
+            raise TraceError(
+                f"{self.prefix}.{len(paths)}.et is not there; accepted: a file per rank, from 0 on"
+            )
+        return paths
+
+    def add_to(self, load: Load, fabric: Fabric, seed: int) -> None:
+        """Nodes as tasks; each has one that begins it and one that ends it."""
+        _Import(self, load, fabric, self.traces()).run()
+
+
+class _Import:
+    """Traces on their way into a load."""
+
+    def __init__(self, workload: ChakraTrace, load: Load, fabric: Fabric, traces: list[list[Node]]) -> None:
+        self.workload, self.load, self.traces = workload, load, traces
+        wanted = len(traces) if workload.hosts is None else workload.hosts
+        self.hosts = host_numbers(fabric, wanted, "hosts")
+        if len(self.hosts) != len(traces):
+            raise TraceError(f"hosts are {len(self.hosts)}; accepted: {len(traces)}, one per rank")
+        self.begin: list[dict[int, int]] = [{} for _ in traces]
+        self.end: list[dict[int, int]] = [{} for _ in traces]
+        self.sends: list[set[int]] = [set() for _ in traces]
+
+    def run(self) -> None:
+        """All nodes, then what they wait for."""
+        channels = np.full(len(self.traces), NONE)
+        if self.workload.serial:
+            channels = self.load.channels.append(credit_bytes=np.zeros(len(self.traces), np.int64))
+        for rank, nodes in enumerate(self.traces):
+            for node in nodes:
+                if node.type in (NodeType.COMM_SEND_NODE, NodeType.COMM_COLL_NODE):
+                    continue
+                computes = node.type == NodeType.COMP_NODE
+                task = self.load.add_computations(
+                    int(self.hosts[rank]),
+                    node.duration_us * (PS_PER_S // 10**6) if computes else 0,
+                    channel=channels[rank] if computes else NONE,
+                )
+                self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
+        self._messages()
+        self._collectives()
+        self._edges()
+
+    def _messages(self) -> None:
+        label = self.load.label("send")
+        waiting: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
+        for rank, nodes in enumerate(self.traces):
+            for node in nodes:
+                if node.type == NodeType.COMM_RECV_NODE:
+                    source = node.attribute("comm_src")
+                    waiting[source, rank, node.attribute("comm_tag")].append((rank, node.id))
+        for rank, nodes in enumerate(self.traces):
+            for node in nodes:
+                if node.type != NodeType.COMM_SEND_NODE:
+                    continue
+                peer = node.attribute("comm_dst")
+                if not 0 <= peer < len(self.traces) or peer == rank:
+                    raise TraceError(
+                        f"rank {rank}, node {node.id}: comm_dst is {peer}; accepted: another rank"
+                    )
+                task = self.load.add_flow_tasks(
+                    int(self.hosts[rank]),
+                    int(self.hosts[peer]),
+                    node.attribute("comm_size"),
+                    label=label,
+                    traffic_class=self.workload.traffic_class,
+                )
+                self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
+                self.sends[rank].add(node.id)
+                receives = waiting[rank, peer, node.attribute("comm_tag")]
+                if not receives:
+                    raise TraceError(
+                        f"rank {rank}, node {node.id}: rank {peer} does not receive what it sends"
+                    )
+                receiver, number = receives.pop(0)
+                self.load.add_edges(task, self.begin[receiver][number])
+        for (source, rank, _), left in waiting.items():
+            if left:
+                raise TraceError(
+                    f"rank {rank}, node {left[0][1]}: rank {source} does not send what it receives"
+                )
+
+    def _collectives(self) -> None:
+        """The i-th of a process group on one rank is the i-th of it on the others."""
+        order: dict[str, dict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
+        for rank, nodes in enumerate(self.traces):
+            for node in nodes:
+                if node.type == NodeType.COMM_COLL_NODE:
+                    order[str(node.attributes.get("pg_name") or "")][rank].append(node)
+        for group, by_rank in order.items():
+            members = list(self.workload.groups.get(group, range(len(self.traces))))
+            counts = {rank: len(by_rank.get(rank, [])) for rank in members}
+            if set(by_rank) - set(members) or len(set(counts.values())) != 1:
+                raise TraceError(
+                    f"process group {group!r}: ranks have {counts} collectives; accepted: as many each"
+                )
+            for number in range(counts[members[0]]):
+                self._collective(members, [by_rank[rank][number] for rank in members])
+
+    def _collective(self, members: list[int], nodes: list[Node]) -> None:
+        kinds = {(node.attribute("comm_type"), node.attribute("comm_size")) for node in nodes}
+        if len(kinds) != 1:
+            raise TraceError(f"node {nodes[0].id}: ranks disagree about type and size: {sorted(kinds)}")
+        kind, nbytes = next(iter(kinds))
+        if kind not in COLLECTIVES:
+            raise TraceError(f"node {nodes[0].id}: comm_type is {kind}; accepted: 0 to {max(COLLECTIVES)}")
+        collective, algorithm = COLLECTIVES[kind]
+        algorithm = self.workload.algorithms.get(collective, algorithm)
+        hosts = self.hosts[members]
+        gates = self.load.add_computations(hosts, 0)
+        if len(members) > 1:
+            done = lay(
+                self.load,
+                template(collective, algorithm, len(members), nodes[0].attribute("comm_root")),
+                hosts,
+                1 if kind == BARRIER else nbytes,
+                gates=gates[None, :],
+                pipeline_bytes=self.workload.pipeline_bytes,
+                delivery=Delivery(
+                    traffic_class=self.workload.traffic_class, label=self.load.label(collective)
+                ),
+            )[0]
+        else:
+            done = gates
+        for place, (rank, node) in enumerate(zip(members, nodes, strict=True)):
+            self.begin[rank][node.id], self.end[rank][node.id] = int(gates[place]), int(done[place])
+
+    def _edges(self) -> None:
+        for rank, nodes in enumerate(self.traces):
+            before, after, when = [], [], []
+            for node in nodes:
+                for dependency in node.after:
+                    if dependency not in self.end[rank]:
+                        raise TraceError(
+                            f"rank {rank}, node {node.id}: waits for node {dependency}, which is not there"
+                        )
+                    before.append(self.end[rank][dependency])
+                    after.append(self.begin[rank][node.id])
+                    sent = dependency in self.sends[rank]
+                    when.append(When.ACKNOWLEDGED if sent else When.FINISHED)
+            self.load.add_edges(
+                np.array(before, np.int64), np.array(after, np.int64), np.array(when, np.int64)
+            )

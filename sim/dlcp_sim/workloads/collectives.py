@@ -1,0 +1,518 @@
+"""Collectives as graphs of messages, for any transport: from the schedules that the shipping backend runs.
+
+A schedule (dlcp.transport.schedule) says what each rank sends, receives and adds. Here every message becomes a flow
+that starts when the messages whose values it carries have been delivered, and a collective is over at a rank when all
+that makes up its result is. Adding costs no time. With `pipeline_bytes` messages are cut into pieces that go on one by
+one, as NCCL's slices and dlcp's packets do; without it a message is passed on as a whole.
+
+A graph of one algorithm and world size is made once (`template`) and laid down for any number of tensors at a time.
+Hierarchical all-reduce and the hub (parameter server), which are no schedules of the backend, are built here from the
+same parts. Over dlcp a collective can also be handed whole to the executor that ships (`executor=True`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dlcp.errors import ArgumentError
+from dlcp.transport.schedule import ROOTED, Combine, Receive, Send, Space, build
+from dlcp.transport.schedule.layout import layout
+from dlcp_sim.workloads.load import (
+    NONE,
+    Array,
+    Collective,
+    Kind,
+    Load,
+    Rows,
+    When,
+    Workload,
+    host_numbers,
+    picoseconds,
+)
+
+if TYPE_CHECKING:
+    from dlcp_sim.fabrics import Fabric
+
+JOIN_ABOVE = 4
+"""A value that waits for more messages than this gets a task of its own, so that edges do not multiply."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A collective's messages and what they wait for. Nodes: messages first, then joins (tasks that take no time)."""
+
+    world_size: int
+    source: Array
+    """Of each message its sender's rank."""
+    destination: Array
+    part: Array
+    """Which part of the tensor it carries."""
+    lossy: Array
+    parts: int
+    join_rank: Array
+    before: Array
+    """Edges between nodes: always by delivery."""
+    after: Array
+    done_before: Array
+    """Edges to the end of the collective at a rank …"""
+    done_rank: Array
+    done_when: Array
+    """… When."""
+
+    @property
+    def messages(self) -> int:
+        """How many."""
+        return len(self.source)
+
+
+@lru_cache(maxsize=64)
+def template(collective: str, algorithm: str, world_size: int, root: int = 0) -> Template:
+    """The graph of a schedule of dlcp.transport.schedule. Raises ArgumentError for what that does not know."""
+    number: dict[tuple[int, int, int], int] = {}  # messages by sender, receiver, index
+    part: dict[int, int] = {}
+    lossy: list[int] = []
+    joins: list[int] = []  # ranks
+    before: list[int] = []
+    after: list[int] = []
+    done: list[tuple[int, int, int]] = []
+    waits_of_join: list[tuple[int, ...]] = []
+
+    def message(source: int, destination: int, index: int) -> int:
+        return number.setdefault((source, destination, index), len(number))
+
+    def joined(rank: int, waits: tuple[int, ...]) -> tuple[int, ...]:
+        """The same in fewer nodes."""
+        if len(waits) <= JOIN_ABOVE:
+            return waits
+        joins.append(rank)
+        waits_of_join.append(waits)
+        return (-len(joins),)
+
+    for rank in range(world_size):
+        schedule = build(collective, algorithm, world_size, rank, root)
+        given = layout(collective, world_size, rank, root, schedule.output_chunks)
+        part_of: dict[tuple[int, int], int] = {}
+        for space, roles in ((Space.INPUT, given.inputs), (Space.OUTPUT, given.outputs)):
+            part_of |= {(int(space), index): role.part for index, role in enumerate(roles)}
+        for index, like in enumerate(schedule.scratch):
+            part_of[int(Space.SCRATCH), index] = part_of[int(like[0]), like[1]]
+        holds: dict[Any, tuple[int, ...]] = {}  # what a chunk's value waits for; absent: nothing
+        sent: list[int] = []
+        for operation in schedule.operations:
+            if type(operation) is Send:
+                node = message(rank, operation.peer, operation.message)
+                sent.append(node)
+                part[node] = part_of[int(operation.source[0]), operation.source[1]]
+                if operation.lossy:
+                    lossy.append(node)
+                waits = holds[operation.source] = joined(rank, holds.get(operation.source, ()))
+                before.extend(waits)
+                after.extend([node] * len(waits))
+            elif type(operation) is Receive:
+                waits = (message(operation.peer, rank, operation.message),)
+                if operation.operand is not None:
+                    waits = tuple(dict.fromkeys((*holds.get(operation.operand, ()), *waits)))
+                holds[operation.target] = waits
+            elif type(operation) is Combine:
+                found = (wait for operand in operation.operands for wait in holds.get(operand, ()))
+                holds[operation.target] = joined(rank, tuple(dict.fromkeys(found)))
+        results = {w for index in range(schedule.output_chunks) for w in holds.get((Space.OUTPUT, index), ())}
+        if results:
+            done.extend((wait, rank, int(When.FINISHED)) for wait in sorted(results))
+        else:  # nothing comes here: over when what it sent is there
+            done.extend((wait, rank, int(When.ACKNOWLEDGED)) for wait in sent)
+
+    messages = len(number)
+    for join, waits in enumerate(waits_of_join):
+        before.extend(waits)
+        after.extend([-join - 1] * len(waits))
+    ends = np.array(list(number), np.int64).reshape(-1, 3)
+    order = np.array([part[node] for node in range(messages)], np.int64)
+    is_lossy = np.zeros(messages, bool)
+    is_lossy[lossy] = True
+
+    def nodes(values: Sequence[int]) -> Array:
+        array = np.array(values, np.int64)
+        return np.where(array < 0, messages - array - 1, array)
+
+    return Template(
+        world_size=world_size,
+        source=ends[:, 0],
+        destination=ends[:, 1],
+        part=order,
+        lossy=is_lossy,
+        parts=_parts(
+            collective, world_size, build(collective, algorithm, world_size, root, root).output_chunks
+        ),
+        join_rank=np.array(joins, np.int64),
+        before=nodes(before),
+        after=nodes(after),
+        done_before=nodes([node for node, _, _ in done]),
+        done_rank=np.array([rank for _, rank, _ in done], np.int64),
+        done_when=np.array([when for _, _, when in done], np.int64),
+    )
+
+
+def _parts(collective: str, world_size: int, output_chunks: int) -> int:
+    """How many parts the tensor of a collective is cut into."""
+    if collective == "all_reduce":
+        return output_chunks
+    if collective in ("broadcast", "reduce"):
+        return 1
+    return world_size * world_size if collective == "all_to_all" else world_size
+
+
+def split(total: ArrayLike, count: int) -> Array:
+    """`total` in so many parts that differ by one at most; a new last axis."""
+    total = np.asarray(total, np.int64)[..., None]
+    ends = (np.arange(1, count + 1) * total) // count
+    parts: Array = np.diff(ends, axis=-1, prepend=0)
+    return parts
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How messages of a collective travel."""
+
+    traffic_class: ArrayLike = 0
+    """A number, or one per tensor."""
+    label: ArrayLike = 0
+    loss_ratio: ArrayLike = 0.0
+    """Of messages that may lose, a number or one per tensor; the others are reliable."""
+    critical_ratio: float = 1.0
+    patience_ps: int = -1
+    everything_lossy: bool = False
+    """Whether all messages are bounded, as the papers' rings are; else those that the schedule says."""
+
+
+def lay(
+    load: Load,
+    graph: Template,
+    hosts: Array,
+    total_bytes: ArrayLike,
+    *,
+    gates: Rows | None = None,
+    pipeline_bytes: int | None = None,
+    delivery: Delivery | None = None,
+) -> Rows:
+    """Collectives, one per tensor, rank i on hosts[i]; per tensor and rank the task that ends it there.
+
+    `gates`: per tensor and rank a task that the rank waits for before it takes part. `pipeline_bytes`: the most of a
+    piece.
+    """
+    delivery = delivery or Delivery()
+    totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
+    if len(hosts) != graph.world_size:
+        raise ArgumentError(f"hosts are {len(hosts)}; accepted: {graph.world_size}")
+    largest = -(-totals // graph.parts)
+    pieces = np.ones_like(totals)
+    if pipeline_bytes is not None:
+        if pipeline_bytes < 1:
+            raise ArgumentError(f"pipeline_bytes is {pipeline_bytes}; accepted: 1 or more")
+        pieces = np.maximum(1, -(-largest // pipeline_bytes))
+    done = load.add_computations(np.broadcast_to(hosts, (len(totals), graph.world_size)), 0)
+    for count in np.unique(pieces):
+        chosen = np.flatnonzero(pieces == count)
+        _lay_pieces(load, graph, hosts, totals[chosen], int(count), chosen, done[chosen], gates, delivery)
+    return done
+
+
+def _lay_pieces(
+    load: Load,
+    graph: Template,
+    hosts: Array,
+    totals: Array,
+    count: int,
+    chosen: Array,
+    done: Rows,
+    gates: Rows | None,
+    delivery: Delivery,
+) -> None:
+    """Those tensors whose messages are cut into `count` pieces. Shapes: tensor, piece, node."""
+
+    def of_tensor(value: ArrayLike) -> Array:
+        array = np.asarray(value)
+        return (array if array.ndim == 0 else array[chosen])[..., None, None]
+
+    part_bytes = split(totals, graph.parts)  # tensor, part
+    piece_bytes = split(part_bytes, count).transpose(0, 2, 1)  # tensor, piece, part
+    lossy = np.full(graph.messages, True) if delivery.everything_lossy else graph.lossy
+    flows = load.add_flow_tasks(
+        np.broadcast_to(hosts[graph.source], (len(totals), count, graph.messages)),
+        hosts[graph.destination],
+        piece_bytes[:, :, graph.part],
+        traffic_class=of_tensor(delivery.traffic_class),
+        label=of_tensor(delivery.label),
+        loss_ratio=np.where(lossy, of_tensor(delivery.loss_ratio), 0),
+        critical_ratio=np.where(lossy, delivery.critical_ratio, 1),
+        patience_ps=np.where(lossy, delivery.patience_ps, -1),
+    )
+    joins = load.add_computations(
+        np.broadcast_to(hosts[graph.join_rank], (len(totals), count, len(graph.join_rank))), 0
+    )
+    nodes = np.concatenate([flows, joins], axis=2)
+    load.add_edges(nodes[:, :, graph.before], nodes[:, :, graph.after])
+    load.add_edges(nodes[:, :, graph.done_before], done[:, None, graph.done_rank], graph.done_when)
+    if gates is not None:
+        gate = gates[chosen]
+        load.add_edges(gate[:, None, graph.source], flows)
+        load.add_edges(gate, done)
+
+
+def hierarchical(
+    load: Load,
+    groups: Array,
+    total_bytes: ArrayLike,
+    *,
+    gates: Rows | None = None,
+    pipeline_bytes: int | None = None,
+    delivery: Delivery | None = None,
+    inside: str = "ring",
+    between: str = "ring",
+) -> Rows:
+    """All-reduce in three steps: reduce-scatter in each group, all-reduce between groups, all-gather in each group.
+
+    `groups`: hosts by group and place in it. A rank begins a step when it is through with the one before. The result is
+    per tensor, group and place; so are `gates`.
+    """
+    totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
+    count, size = groups.shape
+    shards = split(totals, size)  # tensor, place
+    options: dict[str, Any] = {"pipeline_bytes": pipeline_bytes, "delivery": delivery}
+    scatter = template("reduce_scatter", inside, size)
+    across = template("all_reduce", between, count)
+    gather = template("all_gather", inside, size)
+    done = np.stack(
+        [
+            lay(load, scatter, groups[g], totals, gates=None if gates is None else gates[:, g], **options)
+            for g in range(count)
+        ],
+        axis=1,
+    )
+    crossed = np.stack(
+        [
+            lay(load, across, groups[:, place], shards[:, place], gates=done[:, :, place], **options)
+            for place in range(size)
+        ],
+        axis=2,
+    )
+    return np.stack(
+        [lay(load, gather, groups[g], totals, gates=crossed[:, g], **options) for g in range(count)], axis=1
+    )
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Channels (tasks.hpp) in which a hub's messages wait for their turn."""
+
+    push: Array
+    """Per worker."""
+    pull: Array
+    """Per server and worker."""
+    priority: Array
+    """Per tensor; the lowest first."""
+
+    @classmethod
+    def make(cls, load: Load, workers: int, servers: int, credit_bytes: int, priority: Array) -> Turns:
+        """Channels of one credit each: a worker's connections to all servers share one, a server has one per worker."""
+        push = load.channels.append(credit_bytes=np.full(workers, credit_bytes))
+        pull = load.channels.append(credit_bytes=np.full((servers, workers), credit_bytes))
+        return cls(push, pull, priority)
+
+
+def hub(
+    load: Load,
+    workers: Array,
+    servers: Array,
+    total_bytes: ArrayLike,
+    server_of: ArrayLike,
+    *,
+    gates: Rows | None = None,
+    turns: Turns | None = None,
+    delivery: Delivery | None = None,
+) -> tuple[Rows, Rows]:
+    """Push and pull: tensors go to their servers, which add and send the sum back. By tensor and worker: pushes, ends.
+
+    `server_of`: per tensor an index into `servers`. A server sends a tensor back as soon as the last worker's has come.
+    Where worker and server are one host, nothing travels. What is pushed may lose, what is pulled is reliable.
+    """
+    delivery = delivery or Delivery()
+    totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
+    server = np.broadcast_to(np.asarray(server_of, np.int64), totals.shape)
+    shape = (len(totals), len(workers))
+    at = np.broadcast_to(servers[server][:, None], shape)
+    worker = np.broadcast_to(workers[None, :], shape)
+    size = np.broadcast_to(totals[:, None], shape)
+    remote = at != worker
+    added = load.add_computations(servers[server], 0)
+    done = load.add_computations(worker, 0)
+
+    def of_tensor(value: ArrayLike) -> Array:
+        array = np.asarray(value)
+        spread: Array = np.broadcast_to(array if array.ndim == 0 else array[:, None], shape)[remote]
+        return spread
+
+    def turn(channel: Array) -> dict[str, ArrayLike]:
+        return {
+            "channel": np.broadcast_to(channel, shape)[remote],
+            "priority": of_tensor(turns.priority) if turns else 0,
+            "channel_bytes": size[remote],
+        }
+
+    pushes = np.zeros(shape, np.int64)
+    pushes[remote] = load.add_flow_tasks(
+        worker[remote],
+        at[remote],
+        size[remote],
+        traffic_class=of_tensor(delivery.traffic_class),
+        label=of_tensor(delivery.label),
+        loss_ratio=of_tensor(delivery.loss_ratio),
+        critical_ratio=delivery.critical_ratio,
+        patience_ps=delivery.patience_ps,
+        **(turn(turns.push[None, :]) if turns else {}),
+    )
+    pushes[~remote] = load.add_computations(worker[~remote], 0)
+    pulls = np.zeros(shape, np.int64)
+    pulls[remote] = load.add_flow_tasks(
+        at[remote],
+        worker[remote],
+        size[remote],
+        traffic_class=of_tensor(delivery.traffic_class),
+        label=of_tensor(delivery.label),
+        **(turn(turns.pull[server]) if turns else {}),
+    )
+    pulls[~remote] = load.add_computations(worker[~remote], 0)
+    if gates is not None:
+        load.add_edges(gates, pushes)
+        load.add_edges(gates, done)
+    load.add_edges(pushes, np.broadcast_to(added[:, None], shape))
+    load.add_edges(np.broadcast_to(added[:, None], shape), pulls)
+    load.add_edges(pulls, done)
+    return pushes, done
+
+
+def balanced(total_bytes: ArrayLike, servers: int) -> Array:
+    """A server for each tensor: the largest first, each to the server with the least."""
+    totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
+    given = np.zeros(servers, np.int64)
+    chosen = np.zeros(len(totals), np.int64)
+    for index in np.argsort(-totals, kind="stable"):
+        chosen[index] = int(np.argmin(given))
+        given[chosen[index]] += totals[index]
+    return chosen
+
+
+# --- as workloads --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRun(Workload):
+    """One collective, or several one after the other, of all hosts or some.
+
+    `algorithm`: one of dlcp.transport.schedule's, "hierarchical" (with `group_size`) or "hub" (with `servers`).
+    """
+
+    kind: ClassVar[str] = "collective"
+    collective: str = "all_reduce"
+    algorithm: str = "ring"
+    bytes: int = 10_000_000
+    """Of the whole tensor at a rank."""
+    hosts: tuple[int, ...] | int | None = None
+    """Rank i is on the i-th of these."""
+    times: int = 1
+    pipeline_bytes: int | None = None
+    executor: bool = False
+    """Handed whole to the executor that ships; dlcp only."""
+    group_size: int = 0
+    """Hierarchical: hosts in a row form groups of so many."""
+    servers: tuple[int, ...] | int = 1
+    """Hub: which hosts, or how many of the fabric's last ones. Each takes an equal share of the tensor."""
+    root: int = 0
+    traffic_class: int = 0
+    loss_ratio: float = 0.0
+    critical_ratio: float = 1.0
+    start_s: float = 0.0
+
+    def add_to(self, load: Load, fabric: Fabric, seed: int) -> None:
+        """All its messages, or what the executor needs."""
+        if self.times < 1 or self.bytes < 0:
+            raise ArgumentError(
+                f"times is {self.times}, bytes is {self.bytes}; accepted: 1 or more, 0 or more"
+            )
+        servers = np.empty(0, np.int64)
+        if self.algorithm == "hub":
+            wanted = self.servers
+            if isinstance(wanted, int):
+                wanted = tuple(range(fabric.hosts - wanted, fabric.hosts))
+            servers = host_numbers(fabric, wanted, "servers")
+        hosts = host_numbers(fabric, self.hosts)
+        if self.hosts is None:
+            hosts = hosts[~np.isin(hosts, servers)]
+        gates = None
+        if self.start_s:
+            gates = load.add_computations(hosts, picoseconds(self.start_s, "start_s"))[None, :]
+        for _ in range(self.times):
+            gates = self._add_one(load, hosts, servers, gates)
+
+    def _add_one(self, load: Load, hosts: Array, servers: Array, gates: Rows | None) -> Rows:
+        delivery = Delivery(
+            traffic_class=self.traffic_class,
+            label=load.label(f"{self.collective} {self.algorithm}"),
+            loss_ratio=self.loss_ratio,
+            critical_ratio=self.critical_ratio,
+        )
+        if self.executor:
+            one = Collective(
+                collective=self.collective,
+                algorithm=self.algorithm,
+                hosts=tuple(int(host) for host in hosts),
+                bytes=self.bytes,
+                traffic_class=self.traffic_class,
+                loss_ratio=self.loss_ratio,
+                critical_ratio=self.critical_ratio,
+                root=self.root,
+            )
+            return hand_over(load, [one], gates)
+        if self.algorithm == "hub":
+            shares = split(self.bytes, len(servers))
+            spread = None if gates is None else np.repeat(gates, len(servers), axis=0)
+            _, done = hub(
+                load, hosts, servers, shares, np.arange(len(servers)), gates=spread, delivery=delivery
+            )
+            whole = load.add_computations(hosts, 0)[None, :]
+            load.add_edges(done, np.broadcast_to(whole, done.shape))
+            return whole
+        options: dict[str, Any] = {"pipeline_bytes": self.pipeline_bytes, "delivery": delivery}
+        if self.algorithm == "hierarchical":
+            if self.collective != "all_reduce" or self.group_size < 1 or len(hosts) % self.group_size:
+                raise ArgumentError(
+                    f"group_size is {self.group_size}; accepted: a divisor of {len(hosts)}, for all_reduce"
+                )
+            groups = hosts.reshape(-1, self.group_size)
+            shaped = None if gates is None else gates.reshape(1, *groups.shape)
+            return hierarchical(load, groups, self.bytes, gates=shaped, **options).reshape(1, -1)
+        if self.collective in ROOTED and not 0 <= self.root < len(hosts):
+            raise ArgumentError(f"root is {self.root}; accepted: 0 to {len(hosts) - 1}")
+        graph = template(self.collective, self.algorithm, len(hosts), self.root)
+        return lay(load, graph, hosts, self.bytes, gates=gates, **options)
+
+
+def hand_over(load: Load, collectives: Sequence[Collective], gates: Rows | None) -> Rows:
+    """Collectives of the same hosts for the transport's executor; per collective and rank the task that is its part."""
+    first = len(load.collectives)
+    load.collectives.extend(collectives)
+    number = first + np.arange(len(collectives))
+    hosts = np.array([one.hosts for one in collectives], np.int64)
+    ranks = np.arange(hosts.shape[1])
+    tasks = load.tasks.append(
+        kind=Kind.COLLECTIVE, host=hosts, value=(number[:, None] << 32) | ranks[None, :], channel=NONE
+    )
+    if gates is not None:
+        load.add_edges(gates, tasks)
+    return tasks
