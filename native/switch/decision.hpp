@@ -1,7 +1,7 @@
 // What a switch does with one packet at one output queue: keep, mark, trim or drop; and which of equal paths it takes.
 //
-// Pure functions of headers, depths and a random word; P4 makes the same decision, golden vectors hold the two together.
-// Inline: a simulator asks at every hop.
+// Pure functions of headers, depths and a random word; P4 makes the same decision, golden vectors hold the two
+// together. Inline: a simulator asks at every hop.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ inline bool fits(const Policy& policy, const Depths& depths, std::uint32_t bytes
     return std::uint64_t{depths.port_bytes} + bytes <= policy.port_bytes;
 }
 
-// Marks between mark_from and mark_full rise in so many equal steps, each with the ratio of its middle: what a match-action
-// table holds as ranges, since P4 does not divide.
+// Marks between mark_from and mark_full rise in so many equal steps, each with the ratio of its middle: what a
+// match-action table holds as ranges, since P4 does not divide.
 inline constexpr std::uint32_t mark_steps = 16;
 
 // Of 65536, for a depth in between.
@@ -71,7 +71,8 @@ inline std::uint32_t pick(std::uint32_t word, std::uint32_t paths) {
     return static_cast<std::uint32_t>(std::uint64_t{word} * paths >> 32);
 }
 
-// Spreads bits (the finaliser of MurmurHash3 by A. Appleby, public domain): hash of flow or path id with the switch's salt.
+// Spreads bits (the finaliser of MurmurHash3 by A. Appleby, public domain): hash of flow or path id with the switch's
+// salt.
 inline std::uint32_t mix(std::uint32_t value, std::uint32_t salt) {
     std::uint32_t h = value ^ salt * 0x9e3779b9U;
     h ^= h >> 16;

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -269,8 +270,26 @@ def events(faults: Iterable[Fault], fabric: Fabric, core: _core.Fabric | None = 
     # What ends goes before what begins, so that of two faults of one link, one after the other, the second holds.
     order = {"up": 0, "down": 1, "reroute": 3}
     found.sort(key=lambda event: (event[0], order.get(event[2], 2)))
-    # All reroutes of one moment are one.
-    return [e for i, e in enumerate(found) if not (e[2] == "reroute" and i and found[i - 1] == e)]
+    return list(_once(found))
+
+
+def _once(found: list[Event]) -> Iterator[Event]:
+    """Without what changes nothing: a link that several faults cut is up when the last is over; reroutes of one moment."""
+    cuts: Counter[int] = Counter()
+    before: Event | None = None
+    for event in found:
+        _, port, kind, *_ = event
+        if kind == "down":
+            cuts[port] += 1
+            changes = cuts[port] == 1
+        elif kind == "up":
+            cuts[port] -= 1
+            changes = cuts[port] == 0
+        else:
+            changes = kind != "reroute" or event != before
+        if changes:
+            yield event
+            before = event
 
 
 KINDS: dict[str, type[Fault]] = {

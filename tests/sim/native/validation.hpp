@@ -1,5 +1,5 @@
-// What the validation tests have in common: a transport that does nothing but send, runs with their checks on, statistics
-// with their errors. Not for transports: theirs are tested by their own behaviour.
+// What the validation tests have in common: a transport that does nothing but send, runs with their checks on,
+// statistics with their errors. Not for transports: theirs are tested by their own behaviour.
 #pragma once
 
 #include <cmath>
@@ -56,8 +56,8 @@ private:
     std::vector<std::uint8_t> sent_;
 };
 
-// Many hosts on one switch, all sending to host 0 over one slow link; their own links are so fast, and they so many, that
-// packets reach its queue as they were sent.
+// Many hosts on one switch, all sending to host 0 over one slow link; their own links are so fast, and they so many,
+// that packets reach its queue as they were sent.
 struct Bottleneck {
     static constexpr std::uint32_t senders = 200;
     static constexpr std::uint64_t rate_bps = 10 * gbps;

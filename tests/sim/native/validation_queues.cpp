@@ -1,5 +1,5 @@
-// Validation 4 and 5: one queue under random traffic, against queueing theory. Every seed is fixed; what is drawn is compared
-// within four standard errors of its own (one seed in 16,000 would fail by chance), and each packet's time exactly.
+// Validation 4 and 5: one queue under random traffic, against queueing theory. Every seed is fixed; what is drawn is
+// compared within four standard errors of its own (one seed in 16,000 would fail by chance), each packet's time exactly.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -43,9 +43,9 @@ std::vector<std::uint32_t> all_flows(const Bottleneck& run) {
     return flows;
 }
 
-// The share of packets that M/D/1 with `waiting` places loses (and one in service), from the Markov chain of what a departing
-// packet leaves behind (Gross and Harris, Fundamentals of Queueing Theory, 5.1.8): a_j, the chance of j arrivals in a
-// service, gives the chain's steady state pi, and P(block) = 1 - 1 / (pi_0 + rho).
+// The share of packets that M/D/1 with `waiting` places loses (and one in service), from the Markov chain of what a
+// departing packet leaves behind (Gross and Harris, Fundamentals of Queueing Theory, 5.1.8): a_j, the chance of j
+// arrivals in a service, gives the chain's steady state pi, and P(block) = 1 - 1 / (pi_0 + rho).
 double loss_of_md1k(double rho, std::size_t waiting) {
     const std::size_t places = waiting + 1;
     std::vector<double> a(places + 1);
@@ -230,7 +230,8 @@ TEST_CASE("validation 5: the most important droppable packets get through first"
         policy.classes[0].level[level].drop_above_bytes = (level + 1) * 20 * packet_bytes;
     Bottleneck run{policy};
     Draw draw(5);
-    // 1.6 times what fits, evenly over 255 importances: 62.5 % is delivered. Level i has 12.5 % (7: 12.2 %), so 7 to 3 fit.
+    // 1.6 times what fits, evenly over 255 importances: 62.5 % is delivered. Level i has 12.5 % (7: 12.2 %), so 7 to 3
+    // fit.
     for (const std::int64_t start_ps : poisson(draw, 1.6, 100'000)) run.add(start_ps, packet_bytes, 0, false);
     REQUIRE(run.simulation->run(-1, -1));
     std::vector<double> sent(8, 0), delivered(8, 0);
