@@ -133,31 +133,37 @@ nb::ndarray<nb::numpy, std::int64_t> flow_bounds(const Simulation& self) {
     return array(std::move(bounds));
 }
 
+// Per port and class: get(port, class).
 template <class Get>
 nb::ndarray<nb::numpy, std::uint64_t> port_column(const Simulation& self, Get get) {
     const std::uint32_t ports = self.fabric().ports();
     std::vector<std::uint64_t> values;
     values.reserve(std::size_t{ports} * switching::traffic_classes);
     for (std::uint32_t p = 0; p < ports; ++p)
-        for (std::uint32_t c = 0; c < switching::traffic_classes; ++c) values.push_back(get(self.counters(p, c)));
+        for (std::uint32_t c = 0; c < switching::traffic_classes; ++c) values.push_back(get(p, c));
     return array(std::move(values), {ports, switching::traffic_classes});
 }
 
 nb::dict port_counters(const Simulation& self) {
+    const auto packets = [&self](auto member) {
+        return port_column(self,
+                           [&](std::uint32_t p, std::uint32_t c) { return self.packet_counters(p, c).*member; });
+    };
+    const auto events = [&self](auto member) {
+        return port_column(self,
+                           [&](std::uint32_t p, std::uint32_t c) { return self.event_counters(p, c).*member; });
+    };
     nb::dict d;
-    d["packets_in"] = port_column(self, [](const PortCounters& c) { return c.packets_in; });
-    d["packets_sent"] = port_column(self, [](const PortCounters& c) { return c.packets_sent; });
-    d["bytes_sent"] = port_column(self, [](const PortCounters& c) { return c.bytes_sent; });
-    d["packets_dropped"] =
-        port_column(self, [](const PortCounters& c) -> std::uint64_t { return c.packets_dropped; });
-    d["packets_marked"] =
-        port_column(self, [](const PortCounters& c) -> std::uint64_t { return c.packets_marked; });
-    d["packets_trimmed"] =
-        port_column(self, [](const PortCounters& c) -> std::uint64_t { return c.packets_trimmed; });
-    d["packets_lost"] = port_column(self, [](const PortCounters& c) -> std::uint64_t { return c.packets_lost; });
+    d["packets_in"] = packets(&PacketCounters::packets_in);
+    d["packets_sent"] = packets(&PacketCounters::packets_sent);
+    d["bytes_sent"] = packets(&PacketCounters::bytes_sent);
+    d["packets_dropped"] = events(&EventCounters::packets_dropped);
+    d["packets_marked"] = events(&EventCounters::packets_marked);
+    d["packets_trimmed"] = events(&EventCounters::packets_trimmed);
+    d["packets_lost"] = events(&EventCounters::packets_lost);
+    d["pauses"] = events(&EventCounters::pauses);
     d["max_depth_bytes"] =
-        port_column(self, [](const PortCounters& c) -> std::uint64_t { return c.max_depth_bytes; });
-    d["pauses"] = port_column(self, [](const PortCounters& c) -> std::uint64_t { return c.pauses; });
+        port_column(self, [&self](std::uint32_t p, std::uint32_t c) { return self.max_depth_bytes(p, c); });
     return d;
 }
 

@@ -27,7 +27,8 @@ void Domain::prepare() {
     results_ = s.results_.data();
     ports_ = s.ports_.data();
     queues_ = s.queues_.data();
-    counters_ = s.counters_.data();
+    packet_counters_ = s.packet_counters_.data();
+    event_counters_ = s.event_counters_.data();
     rank_queues_ = s.rank_queues_.data();
     shared_used_bytes_ = s.shared_used_bytes_.data();
     ingress_bytes_ = s.ingress_bytes_.data();
@@ -79,7 +80,11 @@ inline void Domain::prefetch(std::uint32_t event) const {
     const std::uint32_t i = event & index_mask;
     switch (event >> 30) {
         case arrival: __builtin_prefetch(&packets_[i]); break;
-        case service: __builtin_prefetch(&ports_[i]); break;
+        case service:
+            __builtin_prefetch(&ports_[i]);
+            __builtin_prefetch(&queues_[i]);
+            __builtin_prefetch(queues_[i].bytes);
+            break;
         default: __builtin_prefetch(&timers_[i]); break;
     }
 }
@@ -92,13 +97,13 @@ inline std::uint32_t Domain::tie_of(std::uint32_t event, std::int64_t at_ps) con
         id = packets_[i].port;
     } else if (kind != service) {
         const TimerNode& t = timers_[i];
-        if (kind == control) return static_cast<std::uint32_t>(t.what) << 26 | (t.a & 0x3ffffff);
+        if (kind == control) return static_cast<std::uint32_t>(t.what) << 17 | (t.a & 0x1ffff);
         id = t.a ^ static_cast<std::uint32_t>(t.what) << 29;
     }
-    const auto moment = static_cast<std::uint32_t>(at_ps) * 0x9e3779b1U;
+    const std::uint32_t moment = static_cast<std::uint32_t>(at_ps) * 0x9e3779b1U;
     std::uint32_t h = (id ^ moment) * 0x85ebca6bU;
     h = (h ^ h >> 15) * 0xc2b2ae35U;
-    return kind << 30 | h >> 2;
+    return kind << 20 | h >> 12;
 }
 
 // When even that is equal: by what the events are.
@@ -282,7 +287,7 @@ inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
     Port& port = ports_[port_index];
     Packet& p = packets_[slot];
     std::uint32_t c = p.traffic_class;
-    ++counters_[port_index * switching::traffic_classes + c].packets_in;
+    ++packets_of(port_index, c).packets_in;
     // Free, and so nothing waits: no depth, no decision to make.
     if (port.busy_until_ps <= now_ps_ && !port.service_pending && port.waiting_classes == 0 &&
         !(port.paused_classes >> c & 1)) {
@@ -317,17 +322,17 @@ inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
         case switching::Action::keep: break;
         case switching::Action::mark:
             p.congestion_marked = 1;
-            ++counters_[port_index * switching::traffic_classes + c].packets_marked;
+            ++events_of(port_index, c).packets_marked;
             if (port.traced) record(PacketEvent::marked, port_index, slot);
             break;
         case switching::Action::trim: {
-            ++counters_[port_index * switching::traffic_classes + c].packets_trimmed;
+            ++events_of(port_index, c).packets_trimmed;
             p.wire_bytes = std::min(p.wire_bytes, policy_->trimmed_bytes);
             p.traffic_class = policy_->trimmed_class;
             p.trimmable = 0;
             p.trimmed = 1;
             c = p.traffic_class;
-            ++counters_[port_index * switching::traffic_classes + c].packets_in;
+            ++packets_of(port_index, c).packets_in;
             if (port.traced) record(PacketEvent::trimmed, port_index, slot);
             headers.traffic_class = static_cast<std::uint8_t>(c);
             headers.trimmable = false;
@@ -345,7 +350,7 @@ inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
 }
 
 void Domain::drop(std::uint32_t port_index, std::uint32_t slot, std::uint32_t c) {
-    ++counters_[port_index * switching::traffic_classes + c].packets_dropped;
+    ++events_of(port_index, c).packets_dropped;
     if (ports_[port_index].traced) record(PacketEvent::dropped, port_index, slot);
     transport_->packet_gone(*this, slot);
     free_packet(slot);
@@ -366,8 +371,7 @@ inline void Domain::wait(std::uint32_t port_index, std::uint32_t slot) {
     q.bytes[c] += bytes;
     port.waiting_bytes += bytes;
     port.waiting_classes = static_cast<std::uint8_t>(port.waiting_classes | 1u << c);
-    PortCounters& counters = counters_[port_index * switching::traffic_classes + c];
-    counters.max_depth_bytes = std::max(counters.max_depth_bytes, q.bytes[c]);
+    q.max_bytes[c] = std::max(q.max_bytes[c], q.bytes[c]);
     if (port.traced) record(PacketEvent::queued, port_index, slot);
     if (!port.is_host) {
         if (policy_->shared_bytes != 0) shared_used_bytes_[port.shared] += bytes;
@@ -384,8 +388,8 @@ void Domain::wait_by_rank(std::uint32_t port_index, std::uint32_t slot) {
     if (out != none) drop(port_index, out, packets_[out].traffic_class);
     port.waiting_bytes = queue.bytes();
     port.waiting_classes = queue.empty() ? 0 : 1;
-    PortCounters& counters = counters_[port_index * switching::traffic_classes + packets_[slot].traffic_class];
-    counters.max_depth_bytes = std::max(counters.max_depth_bytes, port.waiting_bytes);
+    std::uint32_t& max_bytes = queues_[port_index].max_bytes[0];
+    max_bytes = std::max(max_bytes, port.waiting_bytes);
     if (!queue.empty() && !port.service_pending) serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
 }
 
@@ -437,7 +441,7 @@ inline void Domain::serve(std::uint32_t port_index) {
         slot = transport_->pull_packet(*this, port_index);
         if (slot == none) return;
         const std::uint32_t c = packets_[slot].traffic_class;
-        ++counters_[port_index * switching::traffic_classes + c].packets_in;
+        ++packets_of(port_index, c).packets_in;
         if (port.paused_classes >> c & 1) {
             // Waits in the card, and holds up what comes after it there.
             port.service_pending = true;
@@ -457,7 +461,7 @@ inline void Domain::transmit(std::uint32_t port_index, std::uint32_t slot) {
     Port& port = ports_[port_index];
     Packet& p = packets_[slot];
     const std::uint32_t c = p.traffic_class;
-    PortCounters& counters = counters_[port_index * switching::traffic_classes + c];
+    PacketCounters& counters = packets_of(port_index, c);
     ++counters.packets_sent;
     counters.bytes_sent += p.wire_bytes;
     port.busy_until_ps = now_ps_ + port.transmit_ps(p.wire_bytes);
@@ -465,7 +469,7 @@ inline void Domain::transmit(std::uint32_t port_index, std::uint32_t slot) {
     if (port.traced) record(PacketEvent::sent, port_index, slot);
     if (port.fault != none) {
         if (lost(port, port_index)) {
-            ++counters.packets_lost;
+            ++events_of(port_index, c).packets_lost;
             if (port.traced) record(PacketEvent::lost, port_index, slot);
             transport_->packet_gone(*this, slot);
             free_packet(slot);
@@ -530,7 +534,7 @@ void Domain::handle_pause(std::uint32_t port_index, std::uint32_t c, bool pause)
     Port& port = ports_[port_index];
     if (pause) {
         port.paused_classes = static_cast<std::uint8_t>(port.paused_classes | 1u << c);
-        ++counters_[port_index * switching::traffic_classes + c].pauses;
+        ++events_of(port_index, c).pauses;
         return;
     }
     port.paused_classes = static_cast<std::uint8_t>(port.paused_classes & ~(1u << c));
@@ -594,7 +598,7 @@ void Domain::take_samples() {
         sample.port = p;
         for (std::uint32_t c = 0; c < switching::traffic_classes; ++c) {
             sample.depth_bytes[c] = queues_[p].bytes[c];
-            sample.bytes_sent[c] = counters_[p * switching::traffic_classes + c].bytes_sent;
+            sample.bytes_sent[c] = packets_of(p, c).bytes_sent;
         }
         if (rank_queues_ != nullptr) sample.depth_bytes[0] = ports_[p].waiting_bytes;
         records.samples.push_back(sample);

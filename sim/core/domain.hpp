@@ -158,6 +158,12 @@ private:
     void complete();
     void pull_woken();
 
+    PacketCounters& packets_of(std::uint32_t port, std::uint32_t traffic_class) {
+        return packet_counters_[std::size_t{port} * switching::traffic_classes + traffic_class];
+    }
+    EventCounters& events_of(std::uint32_t port, std::uint32_t traffic_class) {
+        return event_counters_[std::size_t{port} * switching::traffic_classes + traffic_class];
+    }
     void arrive(std::uint32_t slot);
     void forward(std::uint32_t node, std::uint32_t slot);
     std::uint32_t choose(std::uint32_t node, std::uint32_t slot, const Ways& ways);
@@ -182,7 +188,8 @@ private:
     FlowResult* results_ = nullptr;
     Port* ports_ = nullptr;
     PortQueues* queues_ = nullptr;
-    PortCounters* counters_ = nullptr;
+    PacketCounters* packet_counters_ = nullptr;  // per port and class
+    EventCounters* event_counters_ = nullptr;
     RankQueue* rank_queues_ = nullptr;             // with Discipline::least_rank
     std::uint32_t* shared_used_bytes_ = nullptr;   // per switch
     std::uint32_t* ingress_bytes_ = nullptr;       // per port and class: what came by it and waits here; with PFC

@@ -65,7 +65,7 @@ private:
     std::size_t size_ = 0;
 };
 
-// `Clock` offers time_of(code); tie_of(code, at_ps), 32 bits that order events of one moment; before(a, b), which decides
+// `Clock` offers time_of(code); tie_of(code, at_ps), 22 bits that order events of one moment; before(a, b), which decides
 // when these are equal too; and prefetch(code).
 template <class Clock>
 class EventQueue {
@@ -120,20 +120,24 @@ public:
 private:
     static constexpr std::uint32_t nothing = UINT32_MAX;
     static constexpr std::uint32_t chunk_codes = 6;
+    static constexpr unsigned tie_bits = 22;
+    static constexpr unsigned digit_bits = 11;
+    static constexpr std::uint64_t digit_mask = (1u << digit_bits) - 1;
     struct Chunk {
         std::uint32_t next;
         std::uint32_t count;
         std::uint32_t codes[chunk_codes];
     };
     // An event of the open bucket. `key`: time within the bucket, then tie_of, so that one comparison does for both.
+    // Synchronous senders put thousands of events at one moment, so there is a sort by digits for these.
     struct Ready {
         std::int64_t key;
         std::uint32_t code;
     };
 
-    std::int64_t time_at(std::size_t i) const { return (ready_[i].key >> 32) + (current_ << width_); }
+    std::int64_t time_at(std::size_t i) const { return (ready_[i].key >> tie_bits) + (current_ << width_); }
     Ready ready(Clock& clock, std::int64_t at_ps, std::uint32_t code) const {
-        return {(at_ps - (current_ << width_)) * (std::int64_t{1} << 32) + clock.tie_of(code, at_ps), code};
+        return {(at_ps - (current_ << width_)) * (std::int64_t{1} << tie_bits) + clock.tie_of(code, at_ps), code};
     }
     static bool later(Clock& clock, const Ready& a, const Ready& b) {
         return a.key > b.key || (a.key == b.key && clock.before(b.code, a.code));
@@ -228,11 +232,8 @@ private:
         return sort_ready(clock);
     }
     bool sort_ready(Clock& clock) {
-        if (ready_.size() > 24) {
-            std::sort(ready_.begin(), ready_.end(),
-                      [&clock](const Ready& a, const Ready& b) { return later(clock, b, a); });
-            return true;
-        }
+        if (ready_.size() > 128) sort_by_digits();
+        // What is left of a sort by digits are events of equal keys.
         for (std::size_t i = 1; i < ready_.size(); ++i) {
             const Ready entry = ready_[i];
             std::size_t j = i;
@@ -244,6 +245,25 @@ private:
         }
         return true;
     }
+    // By keys alone, which are not negative in a bucket that has just been opened.
+    void sort_by_digits() {
+        std::uint64_t differ = 0;
+        for (const Ready& entry : ready_) differ |= static_cast<std::uint64_t>(entry.key ^ ready_[0].key);
+        spare_.resize(ready_.size());
+        for (unsigned shift = 0; differ >> shift != 0; shift += digit_bits) {
+            if ((differ >> shift & digit_mask) == 0) continue;
+            std::uint32_t places[digit_mask + 1] = {};
+            for (const Ready& entry : ready_) ++places[entry.key >> shift & digit_mask];
+            std::uint32_t sum = 0;
+            for (std::uint32_t& place : places) {
+                const std::uint32_t count = place;
+                place = sum;
+                sum += count;
+            }
+            for (const Ready& entry : ready_) spare_[places[entry.key >> shift & digit_mask]++] = entry;
+            ready_.swap(spare_);
+        }
+    }
 
     unsigned width_;
     unsigned buckets_log2_;
@@ -254,6 +274,7 @@ private:
     std::uint32_t free_ = nothing;
     std::size_t filed_ = 0;
     std::vector<Ready> ready_;
+    std::vector<Ready> spare_;
     std::size_t taken_ = 0;
     RadixHeap far_;
     std::int64_t far_least_ = INT64_MAX;

@@ -36,10 +36,11 @@ struct alignas(64) Port {
 };
 static_assert(sizeof(Port) == 64);
 
-struct PortQueues {
+struct alignas(64) PortQueues {
     std::uint32_t head[switching::traffic_classes];
     std::uint32_t tail[switching::traffic_classes];
     std::uint32_t bytes[switching::traffic_classes] = {};
+    std::uint32_t max_bytes[switching::traffic_classes] = {};
 
     PortQueues() {
         for (std::uint32_t& h : head) h = none;
@@ -47,17 +48,21 @@ struct PortQueues {
     }
 };
 
-// Of one port and class, since the start. in = sent + dropped + what waits; lost are among those sent.
-struct PortCounters {
-    std::uint64_t packets_in = 0;
-    std::uint64_t packets_sent = 0;
+// Of one port and class, since the start. in = sent + dropped + trimmed + what waits; lost are among those sent.
+//
+// What every packet touches is apart from the rest: four classes to a cache line.
+struct PacketCounters {
     std::uint64_t bytes_sent = 0;
+    std::uint32_t packets_sent = 0;
+    std::uint32_t packets_in = 0;
+};
+
+struct EventCounters {
     std::uint32_t packets_dropped = 0;  // by the switch: no room, or a threshold
     std::uint32_t packets_marked = 0;
     std::uint32_t packets_trimmed = 0;
     std::uint32_t packets_lost = 0;  // by a fault of the link
-    std::uint32_t max_depth_bytes = 0;
-    std::uint32_t pauses = 0;  // times that the other end paused this class
+    std::uint32_t pauses = 0;        // times that the other end paused this class
 };
 
 }  // namespace dlcp::sim

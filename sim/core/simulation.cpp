@@ -68,7 +68,8 @@ Simulation::Simulation(Fabric fabric, const switching::Policy& policy, std::uniq
     ports_.resize(ports);
     queues_.resize(ports);
     node_of_port_.resize(ports);
-    counters_.reset(std::size_t{ports} * switching::traffic_classes);
+    packet_counters_.reset(std::size_t{ports} * switching::traffic_classes);
+    event_counters_.reset(std::size_t{ports} * switching::traffic_classes);
     if (settings_.discipline == Discipline::least_rank) rank_queues_.resize(ports);
     shared_used_bytes_.assign(fabric_.switches(), 0);
     if (policy_.pause_above_bytes != switching::never) {
@@ -387,9 +388,10 @@ std::string Simulation::broken_invariant() const {
         const Domain& domain = *domains_[domain_of_node_[fabric_.link(p).from]];
         std::uint64_t waiting_bytes = 0;
         for (std::uint32_t c = 0; c < switching::traffic_classes; ++c) {
-            const PortCounters& k = counters(p, c);
+            const PacketCounters& k = packet_counters(p, c);
+            const EventCounters& e = event_counters(p, c);
             sent += k.packets_sent;
-            lost += k.packets_lost;
+            lost += e.packets_lost;
             if (!rank_queues_.empty()) continue;
             std::uint64_t waiting = 0, bytes = 0;
             for (std::uint32_t slot = queues_[p].head[c]; slot != none; slot = domain.packets_[slot].next) {
@@ -400,10 +402,10 @@ std::string Simulation::broken_invariant() const {
             const std::string where = " at port " + std::to_string(p) + " (" + fabric_.name(fabric_.link(p).from) +
                                       " to " + fabric_.name(fabric_.link(p).to) + "), class " + std::to_string(c);
             if (bytes != queues_[p].bytes[c]) return "queue bytes are wrong" + where;
-            if (k.packets_in != k.packets_sent + k.packets_dropped + k.packets_trimmed + waiting)
+            if (k.packets_in != k.packets_sent + e.packets_dropped + e.packets_trimmed + waiting)
                 return "packets in are not packets out" + where + ": in " + std::to_string(k.packets_in) +
                        ", sent " + std::to_string(k.packets_sent) + ", dropped " +
-                       std::to_string(k.packets_dropped) + ", trimmed " + std::to_string(k.packets_trimmed) +
+                       std::to_string(e.packets_dropped) + ", trimmed " + std::to_string(e.packets_trimmed) +
                        ", waiting " + std::to_string(waiting);
         }
         if (rank_queues_.empty() && waiting_bytes != ports_[p].waiting_bytes)

@@ -79,8 +79,15 @@ public:
     const TaskGraph& tasks() const { return tasks_; }
     const std::vector<FlowResult>& results() const { return results_; }
     std::vector<FlowResult>& results() { return results_; }
-    const PortCounters& counters(std::uint32_t port, std::uint32_t traffic_class) const {
-        return counters_.data()[std::size_t{port} * switching::traffic_classes + traffic_class];
+    const PacketCounters& packet_counters(std::uint32_t port, std::uint32_t traffic_class) const {
+        return packet_counters_.data()[std::size_t{port} * switching::traffic_classes + traffic_class];
+    }
+    const EventCounters& event_counters(std::uint32_t port, std::uint32_t traffic_class) const {
+        return event_counters_.data()[std::size_t{port} * switching::traffic_classes + traffic_class];
+    }
+    // The most that has waited in a class's queue; with queues by rank all of it counts as class 0.
+    std::uint32_t max_depth_bytes(std::uint32_t port, std::uint32_t traffic_class) const {
+        return queues_[port].max_bytes[traffic_class];
     }
     std::uint32_t domains() const { return static_cast<std::uint32_t>(domains_.size()); }
     Domain& domain(std::uint32_t index) { return *domains_[index]; }
@@ -130,7 +137,8 @@ private:
     // Per port, unless it says otherwise; each element is touched by the domain that its node is in.
     std::vector<Port> ports_;
     std::vector<PortQueues> queues_;
-    LazyZeros<PortCounters> counters_;  // per port and class
+    LazyZeros<PacketCounters> packet_counters_;  // per port and class
+    LazyZeros<EventCounters> event_counters_;
     std::vector<RankQueue> rank_queues_;
     std::vector<std::uint32_t> shared_used_bytes_;  // per switch
     std::vector<std::uint32_t> ingress_bytes_;      // per port and class
