@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pfabric(Transport):
+class PFabric(Transport):
     """Flows start at line rate with a window of one bandwidth-delay product; losses are noticed by a small timeout.
 
     Every packet's rank is what its flow has left; ports send the least and drop the most. After some timeouts in a row
