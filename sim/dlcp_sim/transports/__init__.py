@@ -12,8 +12,10 @@ from typing import Any
 from dlcp.errors import ArgumentError
 from dlcp_sim.transports.base import Transport, setting
 from dlcp_sim.transports.line_rate import LineRate
+from dlcp_sim.transports.ndp import Ndp
+from dlcp_sim.transports.pfabric import PFabric
 
-TRANSPORTS: dict[str, type[Transport]] = {transport.name: transport for transport in (LineRate,)}
+TRANSPORTS: dict[str, type[Transport]] = {transport.name: transport for transport in (LineRate, PFabric, Ndp)}
 
 
 def transport_named(name: str, settings: Mapping[str, Any] | None = None) -> Transport:
@@ -32,4 +34,12 @@ def transport_named(name: str, settings: Mapping[str, Any] | None = None) -> Tra
     return kind(**(settings or {}))
 
 
-__all__ = ["TRANSPORTS", "LineRate", "Transport", "setting", "transport_named"]
+__all__ = [
+    "TRANSPORTS",
+    "LineRate",
+    "Ndp",
+    "PFabric",
+    "Transport",
+    "setting",
+    "transport_named",
+]
