@@ -131,7 +131,7 @@ void Endpoint::Impl::establish(Time now, Peer& peer, std::uint16_t datagram_byte
 // The peer's address is a private channel: it bounds what is in flight, and nothing paces.
 void Endpoint::Impl::use_channel(Peer& peer) {
     peer.congestion = make_channel_control(config_.channel_buffer);
-    peer.pacer.set(Rate{0}, Bytes{0}, Duration{0});
+    peer.pacer.set(Time{0}, Rate{0}, Bytes{0}, Duration{0});
     peer.credit = config_.channel_buffer;
 }
 

@@ -2,7 +2,7 @@
 //
 // `due` is when everything released so far would have been sent at the pacing rate. A packet may leave while `due`
 // lies less than one allowance ahead of now, so bursts of one allowance stay whole (segmentation offload needs them)
-// and the long-run rate is exact.
+// and the long-run rate is exact. What is due is bytes: at another rate it takes another time.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,13 @@ namespace dlcp {
 class Pacer {
 public:
     void reset() { due_ = Time{INT64_MIN / 2}; }
-    void set(Rate rate, Bytes burst, Duration granularity) {
+    void set(Time now, Rate rate, Bytes burst, Duration granularity) {
+        if (rate != rate_ && due_ > now && rate.value_bps != 0) {
+            __extension__ using u128 = unsigned __int128;
+            const auto ahead = static_cast<std::uint64_t>((due_ - now).value);
+            due_ = now + nanoseconds(static_cast<std::int64_t>(
+                             std::min<u128>(u128{ahead} * rate_.value_bps / rate.value_bps, seconds(3600).value)));
+        }
         rate_ = rate;
         allowance_ = time_to_send(burst, rate) + granularity;
     }

@@ -33,31 +33,39 @@ void drift(std::uint32_t& share, bool event, std::uint32_t one) {
 
 }  // namespace
 
-void PathSet::reset(std::uint16_t paths) { paths_.assign(paths, Path{}); }
+void PathSet::reset(std::uint16_t paths) {
+    paths_.assign(paths, Path{});
+    weights_.assign(paths, full_weight);
+    turns_.assign(paths, 0);
+    downs_ = 0;
+    news_ = 0;
+}
 
 PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
-    if (paths_.size() == 1) return {0, false};
-    std::int32_t total = 0;
-    std::uint16_t best = 0;
-    bool found = false;
-    for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(paths_.size()); ++i) {
-        Path& path = paths_[i];
-        if (!path.up) {
-            if (now < path.trial_at) continue;
+    const std::size_t count = paths_.size();
+    if (count == 1) return {0, false};
+    if (downs_ > 0) {
+        for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(count); ++i) {
+            Path& path = paths_[i];
+            if (path.up || now < path.trial_at) continue;
             path.trial_interval =
                 path.acked_in_a_row > 0 ? round_trip : std::min(path.trial_interval * 2, longest_trial_interval);
             path.trial_at = now + std::max(path.trial_interval, round_trip);
             return {i, true};
         }
-        path.turn += path.weight;
-        total += path.weight;
-        if (!found || path.turn > paths_[best].turn) {
-            best = i;
-            found = true;
-        }
     }
-    paths_[best].turn -= total;
-    return {best, false};
+    // Loops that the compiler makes vectors of: this is done for every packet.
+    std::int32_t total = 0;
+    std::int32_t greatest = no_turn;
+    for (std::size_t i = 0; i < count; ++i) {
+        turns_[i] += weights_[i];
+        total += weights_[i];
+        greatest = std::max(greatest, turns_[i]);
+    }
+    std::size_t best = 0;
+    while (turns_[best] != greatest) ++best;
+    turns_[best] -= total;
+    return {static_cast<std::uint16_t>(best), false};
 }
 
 std::uint16_t PathSet::any_up(std::uint64_t chance) const {
@@ -72,6 +80,7 @@ void PathSet::on_acked(std::uint16_t index, bool ce) {
     ++path.acked_in_a_row;
     path.lost_in_a_row = 0;
     if (!path.up) path.trial_at = Time{0};  // it lives: on with the next trial
+    news_ += !path.up && path.acked_in_a_row >= revival_run ? most_news : 1;
     path.ce += ce;
     drift(path.loss, false, one);
     drift(path.marks, ce, one);
@@ -83,6 +92,7 @@ void PathSet::on_lost(std::uint16_t index) {
     ++path.lost_in_a_row;
     path.acked_in_a_row = 0;
     drift(path.loss, true, one);
+    news_ += path.lost_in_a_row >= dead_run ? most_news : 1;
 }
 
 void PathSet::on_rtt(std::uint16_t index, Duration rtt) {
@@ -90,13 +100,21 @@ void PathSet::on_rtt(std::uint16_t index, Duration rtt) {
     smoothed = smoothed == Duration{0} ? rtt : (smoothed * 7 + rtt) / 8;
 }
 
-std::uint32_t PathSet::ups() const {
-    return static_cast<std::uint32_t>(std::count_if(paths_.begin(), paths_.end(), [](auto& p) { return p.up; }));
+std::uint32_t PathSet::ups() const { return static_cast<std::uint32_t>(paths_.size()) - downs_; }
+
+void PathSet::bring_up(std::uint16_t index) {
+    paths_[index].up = true;
+    --downs_;
+    weights_[index] = full_weight;
+    turns_[index] = 0;
 }
 
 void PathSet::take_down(std::uint16_t index, Time now, Duration round_trip, std::vector<Change>& changes) {
     Path& path = paths_[index];
     path.up = false;
+    ++downs_;
+    weights_[index] = 0;
+    turns_[index] = no_turn;
     path.acked_in_a_row = 0;
     path.trial_interval = round_trip;
     path.trial_at = now + round_trip;
@@ -104,6 +122,7 @@ void PathSet::take_down(std::uint16_t index, Time now, Duration round_trip, std:
 }
 
 void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes) {
+    news_ = 0;
     if (paths_.size() == 1) return;
     // Medians of the paths that are up: what is normal on this network. A fixed array: at most 64 paths.
     std::array<std::uint32_t, 64> losses{};
@@ -132,9 +151,8 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
             if (path.up) {
                 take_down(i, now, round_trip, changes);
             } else {
-                path.up = true;
+                bring_up(i);
                 path.loss = path.lost_in_a_row = 0;
-                path.turn = 0;
                 changes.push_back({i, true});
             }
         }
@@ -144,9 +162,8 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
         Path& path = paths_[i];
         if (!path.up) {
             if (path.acked_in_a_row < revival_run) continue;
-            path.up = true;
+            bring_up(i);
             path.loss = normal_loss;
-            path.turn = 0;
             changes.push_back({i, true});
         }
         const std::uint32_t excess = path.loss > normal_loss ? path.loss - normal_loss : 0;
@@ -160,7 +177,7 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
         weight -= weight * path.marks / (2 * one);
         if (normal_delay > Duration{0} && path.rtt > normal_delay)
             weight = weight * normal_delay.value / path.rtt.value;
-        path.weight = static_cast<std::int32_t>(std::max<std::int64_t>(weight, full_weight / 64));
+        weights_[i] = static_cast<std::int32_t>(std::max<std::int64_t>(weight, full_weight / 64));
     }
 }
 

@@ -41,7 +41,10 @@ public:
     void on_acked(std::uint16_t path, bool ce);
     void on_lost(std::uint16_t path);
     void on_rtt(std::uint16_t path, Duration rtt);
-    // Judges the paths anew; call once per acknowledgement. Changes are appended to `changes`.
+    // Has enough been heard since they were judged to judge them anew? As many packets as there are paths, or a path died
+    // or lives again. Their shares remember 64 packets each, so oftener shows nothing new.
+    bool due() const { return news_ >= paths_.size(); }
+    // Judges the paths anew. Changes are appended to `changes`.
     void update(Time now, Duration round_trip, std::vector<Change>& changes);
 
     std::size_t statistics(std::span<PathStatistics> out) const;
@@ -57,19 +60,25 @@ private:
         std::uint32_t lost_in_a_row = 0;
         std::uint32_t acked_in_a_row = 0;
         Duration rtt{0};
-        std::int32_t weight = full_weight;
-        std::int32_t turn = 0;
         bool up = true;
         Time trial_at{0};  // down: when to try it again
         Duration trial_interval{0};
     };
     static constexpr std::int32_t full_weight = 1024;
     static constexpr std::uint32_t one = 1u << 20;
+    static constexpr std::uint32_t most_news = 64;  // paths at most
 
     void take_down(std::uint16_t index, Time now, Duration round_trip, std::vector<Change>& changes);
+    void bring_up(std::uint16_t index);
     std::uint32_t ups() const;
 
     std::vector<Path> paths_;
+    // What every choice goes over, apart and dense. Of a path that is down: weight 0 and a turn that is never the greatest.
+    std::vector<std::int32_t> weights_;
+    std::vector<std::int32_t> turns_;
+    static constexpr std::int32_t no_turn = INT32_MIN / 2;
+    std::uint32_t downs_ = 0;
+    std::uint32_t news_ = 0;  // packets acknowledged or lost since the last judgement
 };
 
 }  // namespace dlcp

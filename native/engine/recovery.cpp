@@ -135,7 +135,7 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     }
     sample.rtt = peer.rtt.smoothed();
     report(peer, sample);
-    if (progress) judge_paths(now, peer);
+    if (peer.paths.due()) judge_paths(now, peer);
     refresh(peer);
     update_liveness(now, peer);
 }
@@ -166,8 +166,9 @@ void Endpoint::Impl::judge_paths(Time now, Peer& peer) {
 // Tells congestion control, and paces by its answer.
 void Endpoint::Impl::report(Peer& peer, const AckSample& sample) {
     peer.congestion->on_ack(sample);
-    // A burst is one run, or what the timer's granularity makes of the rate.
-    peer.pacer.set(peer.congestion->pacing_rate(peer.rtt.smoothed()),
+    // A burst is one run, or what the timer's granularity makes of the rate. By the round trip as it is: while a long queue
+    // goes, the smoothed one lags, and who is paced by it measures so seldom that it goes on lagging.
+    peer.pacer.set(sample.now, peer.congestion->pacing_rate(std::min(peer.rtt.smoothed(), peer.rtt.latest())),
                    Bytes{std::uint64_t{peer.datagram_bytes} * config_.run_packets * 2}, config_.timer_granularity);
 }
 

@@ -13,6 +13,7 @@ public:
 
     void sample(Duration rtt) {
         rtt = std::max(rtt, nanoseconds(1));
+        latest_ = rtt;
         if (!measured_) {
             measured_ = true;
             smoothed_ = rtt;
@@ -26,6 +27,7 @@ public:
         smoothed_ = (smoothed_ * 7 + rtt) / 8;
     }
     Duration smoothed() const { return smoothed_; }
+    Duration latest() const { return measured_ ? latest_ : smoothed_; }
     Duration min() const { return measured_ ? min_ : smoothed_; }
     // How long to wait for an answer before it counts as overdue. `floor` keeps timer granularity out of it.
     Duration timeout(Duration floor) const { return std::max(smoothed_ + deviation_ * 4, floor); }
@@ -34,6 +36,7 @@ private:
     Duration smoothed_;
     Duration deviation_;
     Duration min_{0};
+    Duration latest_{0};
     bool measured_ = false;
 };
 

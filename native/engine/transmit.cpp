@@ -211,10 +211,13 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     counters_.data_packets_sent += n;
     counters_.header_bytes_sent += overhead * n;
 
-    // An acknowledgement is asked for four times a window, and when nothing more follows for now.
+    // An acknowledgement is asked for four times a window, and when nothing more follows for now: of data, or because
+    // the window or the pace ends and nothing in flight has asked yet. If something has, its answer sets the next
+    // packets free; to ask with each of those would make an answer a packet for as long as the window is full.
     const bool queued =
         std::any_of(peer.queues.begin(), peer.queues.end(), [](const SendQueue& q) { return !q.empty(); });
-    const bool more = queued && bytes + peer.datagram_bytes <= allowed;
+    const bool more =
+        queued && (bytes + peer.datagram_bytes <= allowed || peer.unrequested_bytes < peer.in_flight.value);
     const bool request = !more || peer.unrequested_bytes * 4 >= window;
     if (request) peer.unrequested_bytes = 0;
     for (std::size_t i = 0; i < n; ++i) {

@@ -346,7 +346,7 @@ TEST_CASE("bounded: a group that fails while messages are losing ends all, and l
             for (std::uint32_t to = 0; to < 4; ++to)
                 if (from != to) ranks.set_loss(from, to, 0.2);
         for (const std::size_t plan : plans) ranks.start(plan);
-        ranks.world.run_until(ranks.world.now() + microseconds(700));
+        ranks.world.run_until(ranks.world.now() + microseconds(500));
         CHECK(!ranks.world.all_over());
         if (killed)
             ranks.world.stop(2);
