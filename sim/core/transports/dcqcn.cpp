@@ -401,8 +401,8 @@ void Dcqcn::raise(Sender& s) const {
 
 void Dcqcn::cut(Sender& s, std::int64_t now_ps) const {
     catch_up(s, now_ps);
-    // The paper's target follows each cut, so that a long queue takes it down with the rate. Cards by default let it follow
-    // only once a stage has passed in between (clamp_tgt_rate in the drivers of those the paper was written for).
+    // The paper's target follows each cut, so that a long queue takes it down with the rate. Cards by default let it
+    // follow only once a stage has passed in between (clamp_tgt_rate in the drivers of those the paper was written for).
     if (settings_.clamp_target || s.timer_stages + s.byte_stages > 0 || !s.was_cut) s.target_bps = s.rate_bps;
     s.was_cut = true;
     s.rate_bps = std::max(s.rate_bps * (1 - s.alpha / 2), settings_.min_rate_bps);

@@ -107,7 +107,7 @@ struct Run {
         std::uint64_t total = 0;
         for (std::uint32_t p = 0; p < simulation->fabric().ports(); ++p)
             for (std::uint32_t c = 0; c < switching::traffic_classes; ++c)
-                total += simulation->counters(p, c).*member;
+                total += simulation->event_counters(p, c).*member;
         return total;
     }
     double counter(const std::string& name) const { return simulation->transport().counters().at(name); }
@@ -131,7 +131,7 @@ TEST_CASE("uet: an unloaded flow is exact to the picosecond: the window covers t
     CHECK(run.took_ps(near) == (5 + 1) * packet_ps + 2 * delay_ps);
     CHECK(run.took_ps(small) == 6 * 8 * 10 * 1064 + 6 * delay_ps);
     CHECK(run.simulation->results()[small].acknowledged_ps == run.took_ps(small) + 6 * (header_ps + delay_ps));
-    CHECK(run.count(&PortCounters::packets_marked) == 0);
+    CHECK(run.count(&EventCounters::packets_marked) == 0);
     // One acknowledgement for four packets, not for each.
     CHECK(run.counter("acks") == doctest::Approx(489 / 4 + 1 + 2 + 1).epsilon(0.02));
 }
@@ -144,7 +144,7 @@ TEST_CASE("uet: a permutation over a fat-tree ends near the bound, without timeo
     CHECK(run.last_ps() >= bound);
     CHECK(static_cast<double>(run.last_ps()) < 1.25 * static_cast<double>(bound));
     CHECK(run.sum(&FlowResult::timeouts) == 0);
-    CHECK(run.count(&PortCounters::packets_dropped) == 0);
+    CHECK(run.count(&EventCounters::packets_dropped) == 0);
 }
 
 TEST_CASE("uet: incast is repaired by negative acknowledgements alone, and the last link never idles long") {
@@ -152,10 +152,10 @@ TEST_CASE("uet: incast is repaired by negative acknowledgements alone, and the l
     for (std::uint32_t h = 1; h < 16; ++h) run.add(h, 0, 500'000);
     run.run();
     CHECK(run.sum(&FlowResult::timeouts) == 0);
-    CHECK(run.count(&PortCounters::packets_dropped) == 0);
-    CHECK(run.count(&PortCounters::packets_trimmed) > 0);
-    CHECK(run.sum(&FlowResult::retransmitted_packets) == run.count(&PortCounters::packets_trimmed));
-    CHECK(run.counter("nacks") == static_cast<double>(run.count(&PortCounters::packets_trimmed)));
+    CHECK(run.count(&EventCounters::packets_dropped) == 0);
+    CHECK(run.count(&EventCounters::packets_trimmed) > 0);
+    CHECK(run.sum(&FlowResult::retransmitted_packets) == run.count(&EventCounters::packets_trimmed));
+    CHECK(run.counter("nacks") == static_cast<double>(run.count(&EventCounters::packets_trimmed)));
     CHECK(run.counter("duplicates") == 0);
     CHECK(run.counter("quick_adapts") > 0);
     // 15 · 500 kB on one link (simulators.md: within 1 % for flows of 2 MB; here the start weighs more).
@@ -245,8 +245,8 @@ TEST_CASE("uet: a dead path is left: what it took is found by later packets, ent
     for (std::uint32_t h = 0; h < 3; ++h) run.add(h, 4 + h, 8'000'000);
     run.run();
     // A quarter of 5,862 packets would be lost without entropies; that a path is tried now and then costs some.
-    CHECK(run.count(&PortCounters::packets_lost) > 0);
-    CHECK(run.count(&PortCounters::packets_lost) < 5862 / 20);
+    CHECK(run.count(&EventCounters::packets_lost) > 0);
+    CHECK(run.count(&EventCounters::packets_lost) < 5862 / 20);
     CHECK(run.sum(&FlowResult::timeouts) <= 6);
     CHECK(static_cast<double>(run.last_ps()) < 1.5 * (1954 * static_cast<double>(packet_ps)));
 }
@@ -260,7 +260,7 @@ TEST_CASE("uet: random loss is found by later packets; only the last ones wait f
     run.simulation->add_fault(gray);
     run.add(0, 12, 8'000'000);
     run.run();
-    const std::uint64_t lost = run.count(&PortCounters::packets_lost);
+    const std::uint64_t lost = run.count(&EventCounters::packets_lost);
     CHECK(lost > 20);
     CHECK(run.sum(&FlowResult::retransmitted_packets) >= lost);
     CHECK(run.sum(&FlowResult::retransmitted_packets) <= lost + lost / 10 + 1);
@@ -271,9 +271,9 @@ TEST_CASE("uet: where switches drop instead of trimming, incast still ends, clos
     Run run(fat_tree(4), {.trim = false});
     for (std::uint32_t h = 1; h < 16; ++h) run.add(h, 0, 500'000);
     run.run();
-    CHECK(run.count(&PortCounters::packets_trimmed) == 0);
-    CHECK(run.count(&PortCounters::packets_dropped) > 0);
-    CHECK(run.sum(&FlowResult::retransmitted_packets) >= run.count(&PortCounters::packets_dropped));
+    CHECK(run.count(&EventCounters::packets_trimmed) == 0);
+    CHECK(run.count(&EventCounters::packets_dropped) > 0);
+    CHECK(run.sum(&FlowResult::retransmitted_packets) >= run.count(&EventCounters::packets_dropped));
     const double ideal = 15 * (122 * static_cast<double>(packet_ps) + 288 * 80 + header_ps);
     CHECK(static_cast<double>(run.last_ps()) < 1.5 * ideal);
 }
@@ -289,8 +289,8 @@ TEST_CASE("uet: two threads give one thread's result") {
         gray.value = 0.05;
         run.simulation->add_fault(gray);
         run.run();
-        CHECK(run.count(&PortCounters::packets_lost) > 0);
-        CHECK(run.count(&PortCounters::packets_trimmed) > 0);
+        CHECK(run.count(&EventCounters::packets_lost) > 0);
+        CHECK(run.count(&EventCounters::packets_trimmed) > 0);
         std::vector<std::int64_t> values;
         for (const FlowResult& r : run.simulation->results()) {
             values.push_back(r.delivered_ps);
