@@ -1,0 +1,84 @@
+"""NDP as a scenario has it: settings, the switch policy that comes with it, and what it does to a fabric.
+
+Closed forms and mechanisms are tested in C++ (native/ndp.cpp).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlcp.errors import ArgumentError
+from dlcp_sim.fabrics import FatTree
+from dlcp_sim.scenario import Scenario
+from dlcp_sim.transports.ndp import Ndp
+from dlcp_sim.workloads.flows import Incast, Permutation
+
+FABRIC = FatTree(8, rate_bps=100e9, delay_s=1e-6)
+PACKET_S = 8 * 4160 / 100e9
+PAYLOAD_BYTES = 4096
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "accepted"),
+    [
+        ("paths", 48, "powers of two"),
+        ("payload_bytes", 0, "from 1"),
+        ("window_packets", -1, "from 0"),
+        ("window_packets", 1.5, "whole"),
+        ("rto_s", 0.0, "from 1e-06"),
+        ("queue_packets", 0, "from 1"),
+    ],
+)
+def test_settings_out_of_range_are_refused_with_their_value(
+    setting: str, value: float, accepted: str
+) -> None:
+    with pytest.raises(ArgumentError, match=f"{setting} is {value}.*{accepted}"):
+        Ndp(**{setting: value})
+
+
+def test_the_queue_is_the_switches_and_the_rest_the_hosts() -> None:
+    transport = Ndp(queue_packets=35, rto_s=2e-3)
+    assert "queue_packets" not in transport.parameters()
+    assert transport.parameters()["rto_ps"] == 2e9
+    data, control = (transport.policy(FABRIC).traffic_class(number) for number in (0, 7))
+    assert data.level(0).trim_above_bytes == 34 * 4160
+    assert control.level(0).trim_above_bytes is None
+
+
+def test_incast_is_as_fast_as_the_link_and_only_trims() -> None:
+    """simulators.md, section 5, validation 2: N·n·s + (L − 1)·s + L·d."""
+    result = Scenario(
+        fabric=FABRIC,
+        transport=Ndp(window_packets=50, queue_packets=35),
+        workload=Incast(senders=32, bytes=489 * PAYLOAD_BYTES),
+    ).run()
+    bound_s = (32 * 489 + 5) * PACKET_S + 6e-6
+    assert bound_s <= result.flows.completion_s.max() <= 1.005 * bound_s
+    assert result.flows.timeouts.sum() == 0
+    assert result.ports.packets_dropped.sum() == 0
+    assert result.ports.packets_trimmed.sum() == result.flows.retransmitted_packets.sum() > 0
+
+
+def test_a_permutation_is_near_its_bound_also_with_small_queues() -> None:
+    means = {}
+    for packets in (8, 35):
+        transport = Ndp(window_packets=50, queue_packets=packets)
+        result = Scenario(fabric=FABRIC, transport=transport, workload=Permutation(bytes=1_000_000)).run()
+        means[packets] = float(np.mean(result.flows.slowdown))
+        assert result.flows.timeouts.sum() == 0
+    assert means[35] < 1.25
+    assert means[8] < 1.1 * means[35]
+
+
+def test_threads_change_nothing() -> None:
+    def run(threads: int) -> bytes:
+        result = Scenario(
+            fabric=FatTree(4),
+            transport=Ndp(),
+            workload=Incast(senders=15, bytes=100_000),
+            threads=threads,
+        ).run()
+        return result.flows.completion_s.tobytes() + result.ports.bytes_sent.tobytes()
+
+    assert run(1) == run(2)
