@@ -274,7 +274,7 @@ def events(faults: Iterable[Fault], fabric: Fabric, core: _core.Fabric | None = 
 
 
 def _once(found: list[Event]) -> Iterator[Event]:
-    """Without what changes nothing: a link that several faults cut is up when the last is over; reroutes of one moment."""
+    """Without what changes nothing: a link that several faults cut is up when the last is over."""
     cuts: Counter[int] = Counter()
     before: Event | None = None
     for event in found:

@@ -1,5 +1,5 @@
 // Validation 4 and 5: one queue under random traffic, against queueing theory. Every seed is fixed; what is drawn is
-// compared within four standard errors of its own (one seed in 16,000 would fail by chance), each packet's time exactly.
+// compared within four standard errors of its own (one seed in 16,000 would fail by chance), every time exactly.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -75,9 +75,8 @@ TEST_CASE(
         for (const std::int64_t start_ps : poisson(draw, rho, packets)) run.add(start_ps, packet_bytes);
         REQUIRE(run.simulation->run(-1, -1));
 
-        // First come, first served, never idle while something waits (Lindley 1952). Two packets that come at the same
-        // picosecond are served in either order.
-        std::vector<std::uint32_t> order = all_flows(run);
+        // First come, first served, never idle while something waits (Lindley 1952).
+        const std::vector<std::uint32_t> order = all_flows(run);
         std::int64_t free_ps = 0;
         std::size_t different = 0;
         for (const std::uint32_t f : order) {
