@@ -197,15 +197,15 @@ void Simulation::prepare() {
 }
 
 // Deliveries, acknowledgements and tasks: when all are done the run is over.
-std::uint64_t Simulation::target() const { return 2 * flows_.size() + tasks_.tasks(); }
+std::uint64_t Simulation::target() const { return open_ ? UINT64_MAX : 2 * flows_.size() + tasks_.tasks(); }
 
 bool Simulation::run(std::int64_t until_ps, double wall_s) {
     if (!prepared_) prepare();
-    if (over_) return true;
+    if (over_ && !open_) return true;
     if (end_ps_ == 0) return over_ = true;
     over_ = domains_.size() == 1 ? run_alone(until_ps, wall_s) : run_threads(until_ps, wall_s);
     for (const auto& domain : domains_) now_ps_ = std::max(now_ps_, domain->now_ps());
-    if (!over_ && until_ps >= 0) now_ps_ = std::max(now_ps_, until_ps);
+    if ((!over_ || open_) && until_ps >= 0) now_ps_ = std::max(now_ps_, until_ps);
     if (settings_.check_invariants)
         if (const std::string broken = broken_invariant(); !broken.empty()) throw std::logic_error(broken);
     return over_;

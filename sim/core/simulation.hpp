@@ -65,6 +65,9 @@ public:
     void sample(const std::vector<std::uint32_t>& ports, std::int64_t interval_ps);
     void trace(const std::vector<std::uint32_t>& ports, std::uint64_t limit);
 
+    // Before the first run: the transport will be given more between runs (co-simulation), so that nothing is ever all
+    // there is to do. A run ends at its time or when nothing is left to happen, and another may follow.
+    void keep_open() { open_ = true; }
     // Runs until nothing is left to happen, until `until_ps` (negative: no limit) or for about `wall_s` of real time
     // (negative: no limit). True: over. Throws std::logic_error when an invariant is broken.
     bool run(std::int64_t until_ps, double wall_s);
@@ -153,6 +156,7 @@ private:
     unsigned wheel_width_log2_ = 8;
     bool prepared_ = false;
     bool over_ = false;
+    bool open_ = false;
     double cpu_s_ = 0;
 };
 
