@@ -147,6 +147,7 @@ private:
     std::uint32_t tie_of(std::uint32_t event, std::int64_t at_ps) const;
     bool before(std::uint32_t a, std::uint32_t b) const;
     void prefetch(std::uint32_t event) const;
+    void foresee(std::uint32_t event, std::int64_t at_ps);
 
     std::uint32_t grow();
     void schedule(std::int64_t at_ps, Control what, std::uint32_t a, std::uint32_t b);
@@ -166,7 +167,7 @@ private:
     }
     void arrive(std::uint32_t slot);
     void forward(std::uint32_t node, std::uint32_t slot);
-    std::uint32_t choose(std::uint32_t node, std::uint32_t slot, const Ways& ways);
+    std::uint32_t choose(std::uint32_t node, std::uint32_t slot, const Ways& ways, std::int64_t at_ps);
     void enqueue(std::uint32_t port, std::uint32_t slot);
     void wait(std::uint32_t port, std::uint32_t slot);
     void wait_by_rank(std::uint32_t port, std::uint32_t slot);
@@ -201,6 +202,7 @@ private:
     const switching::Policy* policy_ = nullptr;
     std::uint32_t hosts_ = 0;
     const RouteTable* table_ = nullptr;  // of the present version; nullptr: arithmetic
+    bool foresees_routes_ = false;       // a packet's way depends on nothing that may change before it is there
 
     std::int64_t now_ps_ = 0;
     std::int64_t end_ps_ = INT64_MAX;

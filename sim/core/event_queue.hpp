@@ -66,7 +66,8 @@ private:
 };
 
 // `Clock` offers time_of(code); tie_of(code, at_ps), 22 bits that order events of one moment; before(a, b), which decides
-// when these are equal too; and prefetch(code).
+// when these are equal too; prefetch(code), called for all of a bucket before anything else is asked about it; and
+// foresee(code, at_ps), called for all once their times are known.
 template <class Clock>
 class EventQueue {
 public:
@@ -227,7 +228,9 @@ private:
         occupied_[i / 64] &= ~(std::uint64_t{1} << (i % 64));
         for (std::size_t k = from; k < ready_.size(); ++k) {
             const std::uint32_t code = ready_[k].code;
-            ready_[k] = ready(clock, clock.time_of(code), code);
+            const std::int64_t at_ps = clock.time_of(code);
+            ready_[k] = ready(clock, at_ps, code);
+            clock.foresee(code, at_ps);
         }
         return sort_ready(clock);
     }
