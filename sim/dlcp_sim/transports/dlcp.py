@@ -1,0 +1,213 @@
+"""dlcp: the engine that ships, on every host, with virtual payload; and collectives by the executor that ships.
+
+    index = add_collective(simulation, collective="all_reduce", algorithm="ring", members=[0, 1, 2, 3], nbytes=25_000_000)
+
+hands a whole collective to the simulated hosts' executors, before the first run. It starts at a rank with the task
+whose kind is `collective`, on host `members[rank]`, with the value `(index << 32) | rank`; that task is finished when
+the rank's part is over. `_core.collective_results(simulation, index)` has, by rank, when that was, what was sent again and
+what was abandoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dlcp.errors import ArgumentError
+from dlcp.transport.schedule import Combine, RankSchedule, Receive, Send, build
+from dlcp_sim.transports.base import Transport, setting
+from dlcp_sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from dlcp.switch.policy import Policy
+    from dlcp_sim import _core
+    from dlcp_sim.fabrics import Fabric
+
+HEADER_BYTES = 64
+"""Of dlcp's own header (native/engine/wire.hpp)."""
+ELEMENT_BYTES = 4
+"""Collectives are of float32."""
+_PART_ALIGNMENT_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Dlcp(Transport):
+    """The shipping protocol engine, packet by packet, tuned to the fabric as a deployer would.
+
+    What is None follows from the fabric's longest unloaded round trip T between hosts that talk, and from each host's
+    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are under way.
+    """
+
+    name = "dlcp"
+
+    datagram_bytes: int = setting(
+        4096 + HEADER_BYTES,
+        minimum=576,
+        maximum=9152,
+        help="UDP payload of a full packet: header and a block",
+    )
+    lower_layer_bytes: int = setting(
+        66, minimum=0, maximum=1000, help="on the wire below UDP's payload: Ethernet 38, IPv4 20, UDP 8"
+    )
+    paths: int = setting(64, minimum=1, maximum=64, help="path ids that packets are sprayed over")
+    run_packets: int = setting(1, minimum=1, maximum=1024, help="packets of one path in a row")
+    congestion: str = setting(
+        "window",
+        choices={"window": 0, "line_rate": 1, "credit": 2},
+        help="window on marks and delay, the papers' line rate, or credit from the receiver",
+    )
+    target_delay_s: float | None = setting(None, minimum=1e-9, maximum=10, help="queueing delay aimed at")
+    initial_window_bytes: int | None = setting(None, minimum=576, help="under way before anything is heard")
+    max_window_bytes: int | None = setting(None, minimum=576, help="under way at most, per pair of hosts")
+    initial_rtt_s: float | None = setting(
+        None, minimum=1e-9, maximum=10, help="round trip until it is measured"
+    )
+    min_rto_s: float | None = setting(None, minimum=1e-9, maximum=10, help="least timeout; None: 4 T")
+    max_rto_s: float = setting(1.0, minimum=1e-9, maximum=3600, help="to which timeouts double")
+    max_ack_delay_s: float | None = setting(None, minimum=0, maximum=1, help="None: T / 4")
+    peer_timeout_s: float = setting(
+        10.0, minimum=1e-6, maximum=86_400, help="silence after which a peer is dead"
+    )
+    timer_granularity_s: float = setting(0.0, minimum=0, maximum=1, help="of the hosts' timers")
+    eager_bytes: int | None = setting(None, minimum=576, help="of a message before any of it is acknowledged")
+    warm_sessions: bool = setting(
+        True, help="sessions are there at time zero, by the real handshake; otherwise made when first needed"
+    )
+    trim: bool = setting(
+        False, help="switches cut the payload off what they would drop (of the default policy)"
+    )
+    trim_critical: bool = setting(False, help="switches that trim may trim critical packets too")
+
+    def parameters(self) -> dict[str, float]:
+        """What the native transport is given; `trim` is the switches'."""
+        values = super().parameters()
+        del values["trim"]
+        return values
+
+    @property
+    def packet_bytes(self) -> int:
+        """A full packet on the wire."""
+        return self.datagram_bytes + self.lower_layer_bytes
+
+    @property
+    def block_bytes(self) -> int:
+        """Payload of a full packet, in multiples of 16."""
+        return (self.datagram_bytes - HEADER_BYTES) // 16 * 16
+
+    def policy(self, fabric: Fabric) -> Policy:
+        """Droppable packets go before critical ones are marked, the least important first."""
+        from dlcp_sim import switches
+
+        return switches.dlcp(fabric, packet_bytes=self.packet_bytes, trim=self.trim)
+
+
+def add_collective(
+    simulation: _core.Simulation,
+    *,
+    collective: str,
+    algorithm: str,
+    members: Sequence[int],
+    nbytes: int,
+    traffic_class: int = 0,
+    root: int = 0,
+    loss_ratio: float = 0.0,
+    critical_ratio: float = 1.0,
+    patience_s: float | None = None,
+) -> int:
+    """The number of a collective that the hosts' executors will run on virtual memory.
+
+    `nbytes`: of the tensor; of all parts together where ranks hold parts. Whole float32 elements, rounded up. For the
+    bounded collectives, `loss_ratio` of each lossy message's bytes may be abandoned; `critical_ratio` of its blocks are
+    not among them, the others' importance is drawn. Raises ArgumentError for what the schedules refuse.
+    """
+    from dlcp_sim import _core
+
+    if nbytes < 0:
+        raise ArgumentError(f"nbytes is {nbytes}; accepted: 0 or more")
+    size = len(members)
+    plans = [build(collective, algorithm, size, rank, root) for rank in range(size)]
+    inputs, outputs = [], []
+    for rank, plan in enumerate(plans):
+        into, out = memory_bytes(collective, plan, size, rank, nbytes)
+        inputs.append((0, into))
+        outputs.append((0, out))
+    return _core.add_collective(
+        simulation,
+        list(members),
+        [compiled(collective, algorithm, size, rank, root) for rank in range(size)],
+        inputs,
+        outputs,
+        traffic_class=traffic_class,
+        loss_ratio=loss_ratio,
+        critical_ratio=critical_ratio,
+        patience_ps=-1 if patience_s is None else round(patience_s * PS_PER_S),
+    )
+
+
+def part_bytes(nbytes: int, parts: int) -> list[int]:
+    """How the core, as a communicator, cuts memory into so many parts: evenly, or on cache lines."""
+    if parts == 0:
+        return []
+    part = -(-nbytes // parts)
+    if nbytes % (parts * ELEMENT_BYTES):
+        part = -(-part // _PART_ALIGNMENT_BYTES) * _PART_ALIGNMENT_BYTES
+    return [max(0, min(part, nbytes - i * part)) for i in range(parts)]
+
+
+def memory_bytes(
+    collective: str, plan: RankSchedule, world_size: int, rank: int, nbytes: int
+) -> tuple[int, int]:
+    """Bytes of input and output that `rank` brings to a collective of `nbytes`."""
+    nbytes = -(-nbytes // ELEMENT_BYTES) * ELEMENT_BYTES
+    if collective == "all_to_all":
+        part = -(-nbytes // (world_size * ELEMENT_BYTES)) * ELEMENT_BYTES
+        return part * plan.input_chunks, part * plan.output_chunks
+    # A chunk that stands alone where others have one per rank is this rank's part.
+    of_parts = collective in (
+        "reduce_scatter",
+        "bounded_reduce_scatter",
+        "all_gather",
+        "gather",
+        "scatter",
+    )
+    own = part_bytes(nbytes, world_size)[rank] if of_parts else nbytes
+
+    def total(chunks: int, is_part: bool) -> int:
+        if chunks == 0:
+            return 0
+        return own if is_part else nbytes
+
+    match collective:
+        case "all_gather" | "gather":
+            return total(plan.input_chunks, True), total(plan.output_chunks, False)
+        case "reduce_scatter" | "bounded_reduce_scatter" | "scatter":
+            return total(plan.input_chunks, False), total(plan.output_chunks, True)
+        case _:
+            return total(plan.input_chunks, False), total(plan.output_chunks, False)
+
+
+@lru_cache(maxsize=8192)
+def compiled(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> _core.Schedule:
+    """What a rank does, as the core runs it; the same object for the same arguments while it is cached."""
+    from dlcp_sim import _core
+
+    plan = build(collective, algorithm, world_size, rank, root)
+    operations: list[tuple[int, bool, int, int, tuple[int, int], list[tuple[int, int]], bool]] = []
+    for operation in plan.operations:
+        match operation:
+            case Send(peer, message, source, lossy):
+                operations.append((0, False, peer, message, _pair(source), [_pair(source)], lossy))
+            case Receive(peer, message, target, operand, final, lossy):
+                combined = [] if operand is None else [_pair(operand)]
+                operations.append((1, final, peer, message, _pair(target), combined, lossy))
+            case Combine(target, operands, final):
+                operations.append((2, final, 0, 0, _pair(target), [_pair(each) for each in operands], False))
+    scratch = [_pair(chunk) for chunk in plan.scratch]
+    return _core.Schedule(world_size, rank, plan.input_chunks, plan.output_chunks, scratch, operations)
+
+
+def _pair(chunk: tuple[int, int]) -> tuple[int, int]:
+    space, index = chunk
+    return int(space), index
