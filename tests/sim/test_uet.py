@@ -5,6 +5,8 @@ Mechanisms are tested in C++ (native/uet.cpp).
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dlcp.errors import ArgumentError
@@ -30,9 +32,7 @@ PACKET_S = 8 * 4160 / 100e9
         ("recycle", 1, "true or false"),
     ],
 )
-def test_settings_out_of_range_are_refused_with_their_value(
-    setting: str, value: float, accepted: str
-) -> None:
+def test_settings_out_of_range_are_refused_with_their_value(setting: str, value: Any, accepted: str) -> None:
     with pytest.raises(ArgumentError, match=f"{setting} is {value}.*{accepted}"):
         Uet(**{setting: value})
 
