@@ -74,7 +74,10 @@ def write_report(
 
 
 def _page(
-    results: Sequence[Result], title: str, timelines: Mapping[str, pictures.Iterations], tables: Sequence[Table]
+    results: Sequence[Result],
+    title: str,
+    timelines: Mapping[str, pictures.Iterations],
+    tables: Sequence[Table],
 ) -> Iterator[str]:
     title = title or str(results[0].metadata.get("title") or results[0].name)
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -87,11 +90,13 @@ def _page(
     yield f'<p class="soft">{count} of the packet-level simulator, {escape(words)}</p>'
     for name, result in zip(names(results), results, strict=True):
         if result.partial:
-            yield f'<p class="warning">{escape(name)} was stopped before it was over: its figures are of what it reached.</p>'
+            words = f"{name} was stopped before it was over: its figures are of what it reached."
+            yield f'<p class="warning">{escape(words)}</p>'
     yield "<h2>Completion times</h2>"
     yield f'<div class="scroll">{comparison(results).html()}</div>'
-    yield '<p class="soft">Slowdown: completion time over a lower bound that no transport can beat. “beside first”: mean '
-    yield "completion time over that of the first row. dropped, trimmed, marked: packets, by switches; lost: by faults.</p>"
+    yield '<p class="soft">Slowdown: completion time over a lower bound that no transport can beat. “beside first”: '
+    yield "mean completion time over that of the first row. Packets are dropped, trimmed and marked by switches, "
+    yield "lost by faults.</p>"
     for table in tables:
         yield f'<h2>{escape(table.title)}</h2><div class="scroll">{table.html()}</div>'
     yield from _pictures(results, timelines)
@@ -101,8 +106,8 @@ def _page(
     for name, result in zip(names(results), results, strict=True):
         scenario = json.dumps(_plain(result.scenario), indent=2, ensure_ascii=False)
         yield f"<details{' open' if len(results) == 1 else ''}><summary>{escape(name)}, seed {result.seed}"
-        if version := result.metadata.get("version"):
-            yield f", dlcp {escape(str(version))}"
+        for part, version in (result.metadata.get("versions") or {}).items():
+            yield f", {escape(part)} {escape(str(version))}"
         yield f"</summary><pre>{escape(scenario)}</pre></details>"
     yield "</main></body></html>"
 
@@ -113,11 +118,19 @@ def _pictures(results: Sequence[Result], timelines: Mapping[str, pictures.Iterat
     if any(result.flows.finished.any() for result in results):
         for quantity in ("completion", "slowdown"):
             drawn.append(
-                ("Dots: half of the flows, and 99 of 100.", False, _later(pictures.completion_distribution, results, quantity))
+                (
+                    "Dots: half of the flows, and 99 of 100.",
+                    False,
+                    _later(pictures.completion_distribution, results, quantity),
+                )
             )
         if len({int(size) for size in results[0].flows.bytes[:100_000]}) >= 10:
-            drawn.append(("Flows in ten groups of equal number.", False, _later(pictures.slowdown_by_size, results)))
-    same_fabric = len({result.metadata["node_names"] == results[0].metadata["node_names"] for result in results}) == 1
+            drawn.append(
+                ("Flows in ten groups of equal number.", False, _later(pictures.slowdown_by_size, results))
+            )
+    same_fabric = (
+        len({result.metadata["node_names"] == results[0].metadata["node_names"] for result in results}) == 1
+    )
     if len(results[0].ports):
         for group in [results] if same_fabric else [[result] for result in results]:
             caption = "A point per link." if same_fabric else f"{group[0].name}: a point per link."
@@ -127,21 +140,30 @@ def _pictures(results: Sequence[Result], timelines: Mapping[str, pictures.Iterat
             caption = "Waiting: bytes in the queues of a link, the packet being sent not counted."
             drawn.append((caption, False, _later(pictures.link_series, result)))
             drawn.append((caption, False, _later(pictures.class_series, result)))
-    for name, timeline in timelines.items():
-        caption = "One worker. A bar of communication runs from the gradient's being ready to its being there."
+    from dlcp_sim.workloads.training import training_report
+
+    found = dict(timelines)
+    for name, result in zip(names(results), results, strict=True):
+        for number, job in enumerate(result.metadata.get("jobs") or []):
+            timeline = pictures.iterations_of(training_report(result, number))
+            if timeline.iterations:
+                found.setdefault(f"{name}: {job.get('name', f'job {number}')}, its first worker", timeline)
+    for name, timeline in found.items():
+        caption = "Iterations from the end of a backward pass to the end of the next. Thin bars: gradients under way."
         drawn.append((caption, True, _later(pictures.iteration_timeline, timeline, name)))
     if not drawn:
         return
     yield "<h2>Pictures</h2>"
     try:
-        with pictures._style():
+        with pictures.style():
             pass
     except pictures.PictureError as error:
         yield f'<p class="warning">{escape(str(error))}</p>'
         return
     yield '<div class="pictures">'
     for caption, wide, draw in drawn:
-        yield f'<figure{" class=wide" if wide else ""}>{pictures.as_svg(draw())}<figcaption>{escape(caption)}</figcaption></figure>'
+        yield f"<figure{' class=wide' if wide else ''}>{pictures.as_svg(draw())}"
+        yield f"<figcaption>{escape(caption)}</figcaption></figure>"
     yield "</div>"
 
 

@@ -3,12 +3,13 @@
 Each function returns a matplotlib figure sized for one column of a page, so that it is read on a phone too; `save`
 writes one, `as_svg` makes it an <svg> element whose inks follow the page's light or dark scheme. Colours go by a
 result's place among those compared, and stay the same from picture to picture. Needs matplotlib (`pip install
-dlcp[demo]`), loaded here alone and when something is drawn; draws without a display.
+dlcp[sim]`), loaded here alone and when something is drawn; draws without a display.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlcp_sim.result import Result
+    from dlcp_sim.workloads.training import TrainingReport
 
 INK, SOFT, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff"
 # Each is read on white and on near-black; the first is what the others are compared with.
@@ -34,7 +36,7 @@ COLOURS = ("#1c7ed6", "#e8590c", "#7950f2", "#0c9a8c", "#d6336c", "#66a80f", "#f
 DASHES = ("-", "--", ":", "-.")
 # What a worker does, in the iteration timeline.
 FORWARD, BACKWARD, COMMUNICATION, EXPOSED = "#1c7ed6", "#7048e8", "#f08c00", "#e03131"
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "text.color": INK,
@@ -87,7 +89,7 @@ def save(figure: Figure, path: Path | str) -> Path:
     """Writes a picture; the kind of file is that of the path's ending: .png, .svg, .pdf. Returns the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _style():
+    with style():
         figure.savefig(path, dpi=150, facecolor=PAPER, metadata=_undated(path.suffix))
     return path
 
@@ -95,7 +97,7 @@ def save(figure: Figure, path: Path | str) -> Path:
 def as_svg(figure: Figure) -> str:
     """The picture as an <svg> element of a page that defines --ink, --soft, --line and --card."""
     text = io.StringIO()
-    with _style():
+    with style():
         figure.savefig(text, format="svg", facecolor="none", metadata=_undated(".svg"))
     svg = "<svg" + text.getvalue().partition("<svg")[2]
     for colour, name in ((INK, "ink"), (SOFT, "soft"), (FAINT, "line"), ("#b8c2cc", "line"), (PAPER, "card")):
@@ -337,6 +339,33 @@ def without(
     return found
 
 
+def iterations_of(report: TrainingReport, worker: int = 0) -> Iterations:
+    """What one worker of a job did. Gradients that travel together are shown at each of their layers."""
+    intervals: list[Interval] = []
+    for kind, start, end in (
+        ("forward", report.forward_start_s, report.forward_end_s),
+        ("backward", report.backward_start_s, report.backward_end_s),
+    ):
+        low, high = start[:, worker].ravel(), end[:, worker].ravel()
+        layer = np.tile(np.arange(start.shape[2]), start.shape[0])
+        known = np.isfinite(low) & np.isfinite(high)
+        rows = zip(layer[known], low[known], high[known], strict=True)
+        intervals += [Interval(int(row), kind, float(begin), float(over)) for row, begin, over in rows]
+    for number in range(report.communication_start_s.shape[0]):
+        for unit, (first, last) in enumerate(report.units):
+            begin = float(report.communication_start_s[number, worker, unit])
+            over = float(report.communication_end_s[number, worker, unit])
+            if np.isfinite(begin) and np.isfinite(over):
+                intervals += [Interval(row, "communication", begin, over) for row in range(first, last + 1)]
+    ends = report.backward_end_s[:, worker, 0]
+    pairs = itertools.pairwise(ends)
+    return Iterations(
+        report.layers,
+        intervals,
+        [(float(begin), float(over)) for begin, over in pairs if np.isfinite(begin) and np.isfinite(over)],
+    )
+
+
 def iteration_timeline(what: Iterations, title: str = "Training iterations", shown: int = 3) -> Figure:
     """A row per layer: computation, its communication, and below what of the communication nothing hides.
 
@@ -411,11 +440,12 @@ def iteration_timeline(what: Iterations, title: str = "Training iterations", sho
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
+    """matplotlib, drawing as all pictures here. Raises PictureError if it is not installed."""
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise PictureError("pictures need matplotlib: pip install 'dlcp[demo]'") from error
+        raise PictureError("pictures need matplotlib: pip install 'dlcp[sim]'") from error
     with mpl.rc_context(STYLE):
         yield
 
@@ -425,7 +455,7 @@ def _new(
     panels: int, height: float | None = None, width: float = WIDTH_INCHES
 ) -> Iterator[tuple[Figure, Sequence[Axes]]]:
     """A figure with so many panels under each other, and the style to draw in."""
-    with _style():
+    with style():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlcp_sim.result import aligned, duration, rate
+from dlcp_sim.units import aligned, duration, rate
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result
@@ -72,10 +72,11 @@ class Table:
 def names(results: Sequence[Result]) -> list[str]:
     """What to call each result beside the others: by name, with the seed or a number where that is not enough."""
     found = [result.name for result in results]
-    for more in (lambda i: f"seed {results[i].seed}", lambda i: f"#{i + 1}"):
+    for more in ([f"seed {result.seed}" for result in results], [f"#{i + 1}" for i in range(len(results))]):
         if len(set(found)) == len(found):
             break
-        found = [f"{name}, {more(i)}" if found.count(name) > 1 else name for i, name in enumerate(found)]
+        pairs = zip(found, more, strict=True)
+        found = [f"{name}, {word}" if found.count(name) > 1 else name for name, word in pairs]
     return found
 
 
