@@ -12,13 +12,14 @@ from typing import Any
 from dlcp.errors import ArgumentError
 from dlcp_sim.transports.base import Transport, setting
 from dlcp_sim.transports.dcqcn import Dcqcn
+from dlcp_sim.transports.dlcp import Dlcp
 from dlcp_sim.transports.line_rate import LineRate
 from dlcp_sim.transports.ndp import Ndp
 from dlcp_sim.transports.pfabric import PFabric
 from dlcp_sim.transports.uet import Uet
 
 TRANSPORTS: dict[str, type[Transport]] = {
-    transport.name: transport for transport in (LineRate, PFabric, Ndp, Dcqcn, Uet)
+    transport.name: transport for transport in (LineRate, PFabric, Ndp, Dcqcn, Uet, Dlcp)
 }
 
 
@@ -41,6 +42,7 @@ def transport_named(name: str, settings: Mapping[str, Any] | None = None) -> Tra
 __all__ = [
     "TRANSPORTS",
     "Dcqcn",
+    "Dlcp",
     "LineRate",
     "Ndp",
     "PFabric",

@@ -1,11 +1,11 @@
 """dlcp: the engine that ships, on every host, with virtual payload; and collectives by the executor that ships.
 
-    index = add_collective(simulation, collective="all_reduce", algorithm="ring", members=[0, 1, 2, 3], nbytes=25_000_000)
+    index = add_collective(simulation, collective="all_reduce", algorithm="ring", members=[0, 1, 2], nbytes=25_000_000)
 
 hands a whole collective to the simulated hosts' executors, before the first run. It starts at a rank with the task
 whose kind is `collective`, on host `members[rank]`, with the value `(index << 32) | rank`; that task is finished when
-the rank's part is over. `_core.collective_results(simulation, index)` has, by rank, when that was, what was sent again and
-what was abandoned.
+the rank's part is over. `_core.collective_results(simulation, index)` has, by rank, when that was, what was sent again
+and what was abandoned.
 """
 
 from __future__ import annotations
