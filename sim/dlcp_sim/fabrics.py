@@ -8,7 +8,6 @@ file calls them. Every link has two directions, each with a queue of its own at 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tomllib
 from abc import ABC, abstractmethod
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlcp.errors import ArgumentError
 
@@ -72,8 +71,6 @@ class Hop:
 class Fabric(ABC):
     """What all fabrics have in common."""
 
-    kind: ClassVar[str] = ""
-    """In a scenario's file."""
     rate_bps: float
     """Of host links. Policies and transports are tuned to it."""
     link_rates: Mapping[str, float]
@@ -110,11 +107,6 @@ class Fabric(ABC):
         return {
             key: value for key, value in self.__dict__.items() if key != "core"
         }  # what is built stays here
-
-    def as_dict(self) -> dict[str, Any]:
-        """Kind and fields, of which `fabric_from_table` makes the same fabric; what has its default is left out."""
-        values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
-        return {"kind": self.kind} | {f.name: v for f, v in values if v not in (None, f.default) and v != {}}
 
     def node(self, name: str) -> int:
         """The number of a node; FabricError if there is none of that name."""
@@ -212,7 +204,6 @@ class ThreeTier(Fabric):
     spine. Without aggregations one edge switch: a star.
     """
 
-    kind = "three_tier"
     pods: int = 1
     edges: int = 1
     """Per pod."""
@@ -435,7 +426,6 @@ class _Graph(Fabric):
 class Dumbbell(_Graph):
     """`left` hosts on "switch 0", `right` hosts on "switch 1", and one cable between them: the bottleneck."""
 
-    kind = "dumbbell"
     left: int
     right: int
     rate_bps: float = 100e9
@@ -481,7 +471,6 @@ class TwoSites(_Graph):
     the long ones have `uplink_rate_bps`.
     """
 
-    kind = "two_sites"
     leaves: int
     spines: int
     hosts_per_leaf: int
@@ -546,7 +535,6 @@ class TwoSites(_Graph):
 class Graph(_Graph):
     """Any graph: hosts with one cable each, switches, cables between their numbers (hosts first, then switches)."""
 
-    kind = "graph"
     host_names: Sequence[str]
     switch_names: Sequence[str]
     cables: Sequence[Cable]
@@ -582,16 +570,6 @@ class Graph(_Graph):
             slowest = min(c.rate_bps for c in self.cables if min(c.a, c.b) < self.hosts)
             object.__setattr__(self, "rate_bps", slowest)
         object.__setattr__(self, "_numbers", {name: number for number, name in enumerate(names)})
-
-    def as_dict(self) -> dict[str, Any]:
-        """The tables that `graph_from_table` reads."""
-        names = [*self.host_names, *self.switch_names]
-        cables = [
-            {"from": names[c.a], "to": names[c.b], "rate_bps": c.rate_bps, "delay_s": c.delay_s}
-            for c in self.cables
-        ]
-        table = {"kind": self.kind, "hosts": list(self.host_names), "switches": list(self.switch_names)}
-        return table | {"pods": list(self.pods), "cable": cables, "link_rates": dict(self.link_rates)}
 
     @property
     def hosts(self) -> int:
@@ -699,29 +677,6 @@ def _names(table: Mapping[str, Any], kind: str, word: str) -> tuple[str, ...]:
     _refuse(kind, value, "how many, or a list of names")
 
 
-def fabric_from_table(table: Mapping[str, Any]) -> Fabric:
-    """A fabric as a scenario's file tells it: `kind`, and the arguments of the function of that name."""
-    kinds: dict[str, Any] = {
-        "fat_tree": FatTree,
-        "leaf_spine": LeafSpine,
-        "star": Star,
-        "three_tier": ThreeTier,
-        "dumbbell": Dumbbell,
-        "two_sites": TwoSites,
-        "graph_file": GraphFile,
-        "graph": lambda **values: graph_from_table(values),
-    }
-    values = dict(table)
-    kind = values.pop("kind", None)
-    if kind not in kinds:
-        _refuse("fabric.kind", kind, ", ".join(kinds))
-    try:
-        fabric: Fabric = kinds[kind](**values)
-    except TypeError as error:
-        raise FabricError(f"fabric of kind {kind}: {error}") from None
-    return fabric
-
-
 __all__ = [
     "Cable",
     "Dumbbell",
@@ -735,7 +690,6 @@ __all__ = [
     "Star",
     "ThreeTier",
     "TwoSites",
-    "fabric_from_table",
     "graph_from_table",
     "ports_of",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -296,24 +296,6 @@ KINDS: dict[str, type[Fault]] = {
     k.kind: k for k in (LinkDown, Flapping, RandomLoss, BurstLoss, SlowLink, ExtraDelay)
 }
 
-
-def fault_from_table(table: Mapping[str, Any]) -> Fault:
-    """A fault as a scenario's file tells it: `kind`, `link`, `at_s`, `until_s` and the kind's own fields."""
-    values = dict(table)
-    kind = values.pop("kind", None)
-    if kind == "switch_down":
-        return SwitchDown(values.pop("switch", ""), **values)
-    if kind not in KINDS:
-        _refuse("fault.kind", kind, ", ".join([*KINDS, "switch_down"]))
-    known = [f.name for f in dataclasses.fields(KINDS[kind])]
-    for key in values:
-        if key not in known:
-            raise FaultError(f"a fault of kind {kind} has no {key}; accepted: {', '.join(known)}")
-    if "link" not in values:
-        raise FaultError(f"a fault of kind {kind} needs a link")
-    return KINDS[kind](**values)
-
-
 __all__ = [
     "BurstLoss",
     "ExtraDelay",
@@ -325,5 +307,4 @@ __all__ = [
     "SlowLink",
     "SwitchDown",
     "events",
-    "fault_from_table",
 ]
