@@ -47,6 +47,30 @@ if TYPE_CHECKING:
     from dlcp_sim.store import Store as Store
     from dlcp_sim.sweeps import sweep as sweep
     from dlcp_sim.transports import LineRate as LineRate
+    from dlcp_sim.transports import Ndp as Ndp
+    from dlcp_sim.transports import PFabric as PFabric
+    from dlcp_sim.workloads import AllToAll as AllToAll
+    from dlcp_sim.workloads import ChakraTrace as ChakraTrace
+    from dlcp_sim.workloads import CollectiveRun as CollectiveRun
+    from dlcp_sim.workloads import CrossTraffic as CrossTraffic
+    from dlcp_sim.workloads import Flows as Flows
+    from dlcp_sim.workloads import Incast as Incast
+    from dlcp_sim.workloads import Load as Load
+    from dlcp_sim.workloads import Permutation as Permutation
+    from dlcp_sim.workloads import Poisson as Poisson
+    from dlcp_sim.workloads import SizeDistribution as SizeDistribution
+    from dlcp_sim.workloads import Together as Together
+    from dlcp_sim.workloads import TrainingJob as TrainingJob
+    from dlcp_sim.workloads import TrainingReport as TrainingReport
+    from dlcp_sim.workloads import Workload as Workload
+    from dlcp_sim.workloads import all_to_all as all_to_all
+    from dlcp_sim.workloads import collective as collective
+    from dlcp_sim.workloads import cross_traffic as cross_traffic
+    from dlcp_sim.workloads import incast as incast
+    from dlcp_sim.workloads import permutation as permutation
+    from dlcp_sim.workloads import poisson as poisson
+    from dlcp_sim.workloads import together as together
+    from dlcp_sim.workloads import training_report as training_report
 
 # Where each name lives.
 _HOMES = {
@@ -58,7 +82,10 @@ _HOMES = {
     "scenario": "Sample Scenario Trace",
     "store": "Store",
     "sweeps": "sweep",
-    "transports": "LineRate",
+    "transports": "LineRate Ndp PFabric",
+    "workloads": "AllToAll ChakraTrace CollectiveRun CrossTraffic Flows Incast Load Permutation Poisson "
+    "SizeDistribution Together TrainingJob TrainingReport Workload all_to_all collective cross_traffic incast "
+    "permutation poisson together training_report",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = [*_HOME_OF, "switches"]

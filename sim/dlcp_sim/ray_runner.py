@@ -25,9 +25,9 @@ class ClusterError(DlcpError):
 
 
 def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -> Iterator[Outcome]:
-    """Runs points on the cluster at `address`, `jobs` at a time; "local": a cluster of this host's cores, for this once.
+    """Runs points on the cluster at `address`, `jobs` at a time; "local": a cluster of this host's cores.
 
-    Yields what became of each as it ends. A task whose process dies, or whose node is lost, has an outcome with an error.
+    Yields what became of each as it ends. A task whose process dies or whose node is lost has an outcome with an error.
     """
     try:
         import ray

@@ -72,12 +72,15 @@ def run(scenario: Scenario, progress: Progress | Literal[True] | None = None) ->
     """What `Scenario.run` says."""
     begin = time.perf_counter()
     line = Line() if progress is True else None
-    load = scenario.workload.build(scenario.fabric, scenario.seed)
+    try:
+        load = scenario.workload.build(scenario.fabric, scenario.seed)
+    except ArgumentError as error:
+        raise ArgumentError(f"workload: {error}") from None
     simulation, fabric = _built(scenario, load)
     built = time.perf_counter()
     with _interrupt() as stop:
         try:
-            loop_s, over = _driven(scenario, simulation, load, line or progress, stop)  # type: ignore[arg-type]
+            loop_s, over = _driven(scenario, simulation, fabric, load, line or progress, stop)  # type: ignore[arg-type]
         finally:
             if line is not None:
                 line.clear()
@@ -126,13 +129,14 @@ def _built(scenario: Scenario, load: Load) -> tuple[_core.Simulation, _core.Fabr
 def _driven(
     scenario: Scenario,
     simulation: _core.Simulation,
+    fabric: _core.Fabric,
     load: Load,
     progress: Progress | None,
     stop: threading.Event,
 ) -> tuple[float, bool]:
     """Runs until it is over, `until_s` or Ctrl-C. Returns seconds in the native loop, and whether it got to its end."""
     until_ps = -1 if scenario.until_s is None else round(scenario.until_s * PS_PER_S)
-    watch = _Watch(scenario, load) if progress is not None else None
+    watch = _Watch(scenario, load, fabric) if progress is not None else None
     loop_s = 0.0
     while True:
         before = time.perf_counter()
@@ -152,11 +156,17 @@ def _driven(
 
 
 class _Watch:
-    """Makes moments of where a simulation is."""
+    """Makes moments of where a simulation is.
 
-    def __init__(self, scenario: Scenario, load: Load) -> None:
+    How much of it is over is told by the bytes that have reached hosts, as flows often end all at once. Headers and
+    answers count as well, so it is some percent ahead.
+    """
+
+    def __init__(self, scenario: Scenario, load: Load, fabric: _core.Fabric) -> None:
         self._until_s = scenario.until_s
         self._flows = len(load.flows)
+        self._bytes = float(load.flows["bytes"].sum())
+        self._to_hosts = fabric.columns()["target"] < fabric.hosts
         self._begin = self._last = time.perf_counter()
         self._events = 0
         self._speed = 0.0
@@ -168,7 +178,8 @@ class _Watch:
         speed = (events - self._events) / max(1e-9, now - self._last)
         self._speed = speed if self._speed == 0 else RECENT * speed + (1 - RECENT) * self._speed
         self._last, self._events = now, events
-        share = finished / self._flows if self._flows else 0.0
+        arrived = float(simulation.port_counters()["bytes_sent"][self._to_hosts].sum())
+        share = min(0.99, arrived / self._bytes) if self._bytes else 0.0
         if self._until_s is not None:
             share = max(share, simulated_s / self._until_s)
         return Moment(
