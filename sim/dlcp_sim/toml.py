@@ -13,11 +13,11 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from dlcp.errors import ArgumentError
+from dlcp.errors import ArgumentError, DlcpError
 from dlcp.switch.policy import Policy
 from dlcp_sim import fabrics, faults, switches, workloads
 from dlcp_sim.scenario import Sample, Scenario, Trace
@@ -25,6 +25,7 @@ from dlcp_sim.transports import TRANSPORTS, transport_named
 from dlcp_sim.workloads.load import Workload
 
 Tables = Mapping[str, Any]
+Made = TypeVar("Made")
 
 FABRICS: dict[str, Callable[..., fabrics.Fabric]] = {
     "fat_tree": fabrics.FatTree,
@@ -78,10 +79,10 @@ def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
 
 def _fabric_from(table: Tables, folder: Path | None) -> fabrics.Fabric:
     if table.get("kind") == "graph":
-        return fabrics.graph_from_table({key: value for key, value in table.items() if key != "kind"})
-    fabric: fabrics.Fabric = _construct(
-        FABRICS | {"graph": fabrics.graph_from_table}, table, "fabric", folder
-    )
+        values = {key: value for key, value in table.items() if key != "kind"}
+        return _made("fabric (graph)", lambda: fabrics.graph_from_table(values))
+    known = FABRICS | {"graph": fabrics.graph_from_table}
+    fabric: fabrics.Fabric = _construct(known, table, "fabric", folder)
     return fabric
 
 
@@ -103,7 +104,7 @@ def _policy_from(table: Tables, fabric: fabrics.Fabric, folder: Path | None) -> 
     if "path" in table:
         loaded: Policy = _called(Policy.load, table, "switch", folder)
         return loaded
-    return Policy.from_table(table)
+    return _made("switch", lambda: Policy.from_table(table))
 
 
 def _workload_from(where: str, table: object, folder: Path | None) -> Workload:
@@ -157,9 +158,14 @@ def _called(maker: Callable[..., Any], table: Tables, where: str, folder: Path |
         if parameter.default is parameter.empty and name not in table:
             raise ArgumentError(f"{where} needs {name}")
     values = {name: _argument(f"{where}.{name}", name, value, folder) for name, value in table.items()}
+    return _made(where, lambda: maker(**values, **given))
+
+
+def _made(where: str, maker: Callable[[], Made]) -> Made:
+    """What `maker` makes; its complaints as ArgumentError, and with the place in front."""
     try:
-        return maker(**values, **given)
-    except ArgumentError as error:
+        return maker()
+    except DlcpError as error:
         raise ArgumentError(f"{where}: {error}") from None
     except (TypeError, ValueError, OSError) as error:
         # The makers check what they are given; this is for what one of them forgot.
