@@ -21,12 +21,14 @@ CONTROL_CLASS = 7
 DATA_CLASSES = range(7)
 
 BUFFER_BYTES_PER_BPS = 16e6 / (32 * 100e9)
-"""16 MB for 32 ports of 100 Gb/s (Broadcom Tomahawk, 2014): 500 kB per such port. Newer ones have about as much."""
+"""16 MB for 32 ports of 100 Gb/s (Broadcom Tomahawk): 500 kB per such port."""
+BUFFER_BYTES = 128_000
+"""Slower ports have had no less: 9 MB for 64 of 10 Gb/s (Trident+), 4 MB for 48 of 1 Gb/s (Triumph)."""
 
 
 def port_buffer_bytes(fabric: Fabric) -> int:
     """A port's even share of a commodity switch's buffer."""
-    return round(BUFFER_BYTES_PER_BPS * fabric.rate_bps)
+    return max(round(BUFFER_BYTES_PER_BPS * fabric.rate_bps), BUFFER_BYTES)
 
 
 def _everywhere(thresholds: Thresholds) -> tuple[TrafficClass, ...]:
@@ -44,13 +46,14 @@ def drop_tail(fabric: Fabric, *, port_bytes: int | None = None, path_choice: str
     return Policy("drop_tail", path_choice=path_choice, port_bytes=port_bytes or port_buffer_bytes(fabric))
 
 
-def dctcp_mark_bytes(fabric: Fabric, packet_bytes: int) -> int:
+def dctcp_mark_bytes(fabric: Fabric, packet_bytes: int, port_bytes: int) -> int:
     """DCTCP's K: more than C · RTT / 7 (RFC 8257, 4.1), and room for what hosts send back to back.
 
     The authors took 20 packets at 1 Gb/s and 65 at 10 Gb/s, to let bursts of 30 to 40 packets pass that segmentation
-    offload makes (Alizadeh et al., SIGCOMM 2010, 3.4). Simulated hosts make none; 20 packets are enough.
+    offload makes (Alizadeh et al., SIGCOMM 2010, 3.4). Simulated hosts make none; 20 packets are enough. Where a
+    buffer is too small for that, as at the ends of a long link, half of it.
     """
-    return max(fabric.bandwidth_delay_bytes(packet_bytes) // 7, 20 * packet_bytes)
+    return min(max(fabric.bandwidth_delay_bytes(packet_bytes) // 7, 20 * packet_bytes), port_bytes // 2)
 
 
 def dctcp(
@@ -62,9 +65,9 @@ def dctcp(
     path_choice: str = "flow_hash",
 ) -> Policy:
     """Marks all packets that find more than K waiting (a step on the depth now, no average)."""
-    mark = dctcp_mark_bytes(fabric, packet_bytes) if mark_above_bytes is None else mark_above_bytes
-    classes = _everywhere(Thresholds(mark_from_bytes=mark))
-    return Policy("dctcp", classes, path_choice, port_bytes=port_bytes or port_buffer_bytes(fabric))
+    buffer = port_bytes or port_buffer_bytes(fabric)
+    mark = dctcp_mark_bytes(fabric, packet_bytes, buffer) if mark_above_bytes is None else mark_above_bytes
+    return Policy("dctcp", _everywhere(Thresholds(mark_from_bytes=mark)), path_choice, port_bytes=buffer)
 
 
 def pfabric(
@@ -147,10 +150,10 @@ def dlcp(
     equal steps; critical ones are marked above `mark_above_bytes`, DCTCP's K. Unless said otherwise, droppable packets
     leave from half of K on, and all of them above K. An eighth of the buffer is left to control.
     """
-    mark = dctcp_mark_bytes(fabric, packet_bytes) if mark_above_bytes is None else mark_above_bytes
+    buffer = port_bytes or port_buffer_bytes(fabric)
+    mark = dctcp_mark_bytes(fabric, packet_bytes, buffer) if mark_above_bytes is None else mark_above_bytes
     full = mark if drop_full_bytes is None else drop_full_bytes
     start = min(mark // 2, full) if drop_from_bytes is None else drop_from_bytes
-    buffer = port_buffer_bytes(fabric) if port_bytes is None else port_bytes
     data = Thresholds(min(mark, buffer * 7 // 8), drop_above_bytes=buffer * 7 // 8)
     step = (full - start) / (DROPPABLE_LEVELS - 1)
     fate = "trim_above_bytes" if trim else "drop_above_bytes"
