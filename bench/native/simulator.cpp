@@ -34,8 +34,7 @@ double resident_bytes() {
 sim::Clos fat_tree(std::uint32_t k) {
     constexpr std::uint64_t rate_bps = 100'000'000'000;
     constexpr std::int64_t delay_ps = 1'000'000;
-    return {k,        k / 2,    k / 2,    k / 2,    k * k / 4, rate_bps,
-            rate_bps, rate_bps, delay_ps, delay_ps, delay_ps};
+    return {k, k / 2, k / 2, k / 2, k * k / 4, rate_bps, rate_bps, rate_bps, delay_ps, delay_ps, delay_ps};
 }
 
 switching::Policy trimming(std::uint32_t queue_packets, std::uint32_t wire_bytes) {

@@ -246,7 +246,7 @@ def class_series(result: Result) -> Figure:
 def link_use(results: Sequence[Result]) -> Figure:
     """How busy every link was over the whole run, by tier: what uneven paths do to a fabric. Needs no samples."""
     tiers = _tiers(results[0])
-    height = 0.9 + 0.26 * len(tiers) * max(1, len(results)) + 0.22 * len(tiers)
+    height = 0.9 + 0.17 * len(tiers) * max(1, len(results)) + 0.22 * len(tiers)
     draw = np.random.default_rng(0)
     with _new(1, height=max(2.2, height)) as (figure, (axes,)):
         ticks: list[float] = []
