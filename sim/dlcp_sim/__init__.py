@@ -46,9 +46,15 @@ if TYPE_CHECKING:
     from dlcp_sim.scenario import Trace as Trace
     from dlcp_sim.store import Store as Store
     from dlcp_sim.sweeps import sweep as sweep
+    from dlcp_sim.transports import Dcqcn as Dcqcn
+    from dlcp_sim.transports import Dctcp as Dctcp
+    from dlcp_sim.transports import Dlcp as Dlcp
     from dlcp_sim.transports import LineRate as LineRate
     from dlcp_sim.transports import Ndp as Ndp
     from dlcp_sim.transports import PFabric as PFabric
+    from dlcp_sim.transports import Tcp as Tcp
+    from dlcp_sim.transports import Transport as Transport
+    from dlcp_sim.transports import Uet as Uet
     from dlcp_sim.workloads import AllToAll as AllToAll
     from dlcp_sim.workloads import ChakraTrace as ChakraTrace
     from dlcp_sim.workloads import CollectiveRun as CollectiveRun
@@ -82,7 +88,7 @@ _HOMES = {
     "scenario": "Sample Scenario Trace",
     "store": "Store",
     "sweeps": "sweep",
-    "transports": "LineRate Ndp PFabric",
+    "transports": "Dcqcn Dctcp Dlcp LineRate Ndp PFabric Tcp Transport Uet",
     "workloads": "AllToAll ChakraTrace CollectiveRun CrossTraffic Flows Incast Load Permutation Poisson "
     "SizeDistribution Together TrainingJob TrainingReport Workload all_to_all collective cross_traffic incast "
     "permutation poisson together training_report",

@@ -16,10 +16,11 @@ from dlcp_sim.transports.dlcp import Dlcp
 from dlcp_sim.transports.line_rate import LineRate
 from dlcp_sim.transports.ndp import Ndp
 from dlcp_sim.transports.pfabric import PFabric
+from dlcp_sim.transports.tcp import Dctcp, Tcp
 from dlcp_sim.transports.uet import Uet
 
 TRANSPORTS: dict[str, type[Transport]] = {
-    transport.name: transport for transport in (LineRate, PFabric, Ndp, Dcqcn, Uet, Dlcp)
+    kind.name: kind for kind in (Dlcp, Tcp, Dctcp, PFabric, Ndp, Dcqcn, Uet, LineRate)
 }
 
 
@@ -42,10 +43,12 @@ def transport_named(name: str, settings: Mapping[str, Any] | None = None) -> Tra
 __all__ = [
     "TRANSPORTS",
     "Dcqcn",
+    "Dctcp",
     "Dlcp",
     "LineRate",
     "Ndp",
     "PFabric",
+    "Tcp",
     "Transport",
     "Uet",
     "setting",
