@@ -39,6 +39,8 @@ from dlcp_sim.workloads.load import (
 if TYPE_CHECKING:
     from dlcp_sim.fabrics import Fabric
 
+PIPELINE_DEPTH = 4
+"""Pieces of one tensor under way from one rank to another; more wait, so that pieces arrive one by one."""
 JOIN_ABOVE = 4
 """A value that waits for more messages than this gets a task of its own, so that edges do not multiply."""
 
@@ -133,7 +135,8 @@ def template(collective: str, algorithm: str, world_size: int, root: int = 0) ->
         before.extend(waits)
         after.extend([-join - 1] * len(waits))
     ends = np.array(list(number), np.int64).reshape(-1, 3)
-    order = np.array([part[node] for node in range(messages)], np.int64)
+    # Of an all-to-all every pair of ranks has a part of its own; for its size only the receiver counts.
+    order = np.array([part[node] for node in range(messages)], np.int64) % world_size
     is_lossy = np.zeros(messages, bool)
     is_lossy[lossy] = True
 
@@ -163,9 +166,7 @@ def _parts(collective: str, world_size: int, output_chunks: int) -> int:
     """How many parts the tensor of a collective is cut into."""
     if collective == "all_reduce":
         return output_chunks
-    if collective in ("broadcast", "reduce"):
-        return 1
-    return world_size * world_size if collective == "all_to_all" else world_size
+    return 1 if collective in ("broadcast", "reduce") else world_size
 
 
 def split(total: ArrayLike, count: int) -> Array:
@@ -243,6 +244,18 @@ def _lay_pieces(
     part_bytes = split(totals, graph.parts)  # tensor, part
     piece_bytes = split(part_bytes, count).transpose(0, 2, 1)  # tensor, piece, part
     lossy = np.full(graph.messages, True) if delivery.everything_lossy else graph.lossy
+    turn: dict[str, ArrayLike] = {}
+    if count > 1:
+        # One channel per tensor and pair of ranks; what is ready first leaves first, of a message its first piece.
+        pairs, pair = np.unique(graph.source * graph.world_size + graph.destination, return_inverse=True)
+        credit = PIPELINE_DEPTH * piece_bytes.max(axis=(1, 2))
+        channels = load.channels.append(
+            credit_bytes=np.broadcast_to(credit[:, None], (len(totals), len(pairs)))
+        )
+        turn = {
+            "channel": channels[:, None, pair],
+            "channel_bytes": piece_bytes[:, :, graph.part],
+        }
     flows = load.add_flow_tasks(
         np.broadcast_to(hosts[graph.source], (len(totals), count, graph.messages)),
         hosts[graph.destination],
@@ -252,6 +265,7 @@ def _lay_pieces(
         loss_ratio=np.where(lossy, of_tensor(delivery.loss_ratio), 0),
         critical_ratio=np.where(lossy, delivery.critical_ratio, 1),
         patience_ps=np.where(lossy, delivery.patience_ps, -1),
+        **turn,
     )
     joins = load.add_computations(
         np.broadcast_to(hosts[graph.join_rank], (len(totals), count, len(graph.join_rank))), 0
