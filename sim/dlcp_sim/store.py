@@ -45,7 +45,7 @@ CREATE TABLE points (
 );
 CREATE TABLE figures (
     key TEXT NOT NULL REFERENCES points ON DELETE CASCADE, name TEXT NOT NULL, value REAL, PRIMARY KEY (key, name)
-) WITHOUT ROWID;
+);
 CREATE TABLE arrays (
     key TEXT NOT NULL REFERENCES points ON DELETE CASCADE, name TEXT NOT NULL, dtype TEXT NOT NULL,
     shape TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (key, name)
@@ -190,7 +190,9 @@ class Store:
         """Columns and rows of all points that are done: what was varied, then every figure."""
         rows = [row for row in self.rows() if row.state == "done"]
         figures: dict[str, dict[str, float | None]] = {row.key: {} for row in rows}
-        for key, name, value in self._connection.execute("SELECT key, name, value FROM figures"):
+        for key, name, value in self._connection.execute(
+            "SELECT key, name, value FROM figures ORDER BY rowid"
+        ):
             if key in figures:
                 figures[key][name] = value
         varied = list(dict.fromkeys(name for row in rows for name in row.varied))
