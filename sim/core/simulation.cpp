@@ -205,7 +205,11 @@ bool Simulation::run(std::int64_t until_ps, double wall_s) {
     if (end_ps_ == 0) return over_ = true;
     over_ = domains_.size() == 1 ? run_alone(until_ps, wall_s) : run_threads(until_ps, wall_s);
     for (const auto& domain : domains_) now_ps_ = std::max(now_ps_, domain->now_ps());
-    if ((!over_ || open_) && until_ps >= 0) now_ps_ = std::max(now_ps_, until_ps);
+    // Stopped by `wall_s` it is not yet there.
+    const bool reached = until_ps >= 0 && std::all_of(domains_.begin(), domains_.end(), [&](const auto& domain) {
+                             return domain->next_ps() >= until_ps;
+                         });
+    if ((!over_ || open_) && reached) now_ps_ = std::max(now_ps_, until_ps);
     if (settings_.check_invariants)
         if (const std::string broken = broken_invariant(); !broken.empty()) throw std::logic_error(broken);
     return over_;
