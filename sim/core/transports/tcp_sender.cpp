@@ -89,6 +89,7 @@ void TcpSender::transmit(std::int64_t now_ps, std::uint32_t number, bool again) 
         }
         segment.retransmitted = 1;
         if (state_ != State::open && first_resent_ps_ < 0) first_resent_ps_ = now_ps;
+        resent_end_ = std::max(resent_end_, number + 1);
     }
     Segment& segment = at(number);
     segment.sent_ps = now_ps;
@@ -298,11 +299,16 @@ void TcpSender::enter_recovery() {
     if (una_ > cwr_end_ || cwr_end_ == 0) path_.window.lose();
     state_ = State::recovery;
     high_ = nxt_;
-    first_resent_ps_ = -1;
+    start_stamp();
     recovery_delivered_ = recovery_sent_ = 0;
     recovery_window_ = in_flight_ + 1;  // the first retransmission leaves at once
     probe_end_ = none;
     probe_due_ = lost_beyond_ = false;
+}
+
+// What was sent again before and is not acknowledged yet proves nothing of this recovery: its time stands on.
+void TcpSender::start_stamp() {
+    if (una_ >= resent_end_) first_resent_ps_ = -1;
 }
 
 void TcpSender::leave_recovery() {
@@ -392,6 +398,7 @@ std::int64_t TcpSender::deadline_ps() const {
 
 void TcpSender::handle_deadline(std::int64_t now_ps) {
     if (done()) return;
+    if (now_ps >= pace_ps_) paced_ = false;  // the network card will ask when it is free
     if (reorder_deadline_ps_ >= 0 && now_ps >= reorder_deadline_ps_) {
         const std::uint32_t losses = detect_losses(now_ps);
         if (losses > 0 && state_ == State::open) enter_recovery();
@@ -428,7 +435,7 @@ void TcpSender::time_out(std::int64_t now_ps) {
     path_.window.time_out(in_flight_ + 1.0, again);
     state_ = State::loss;
     high_ = nxt_;
-    first_resent_ps_ = -1;
+    start_stamp();
     lost_beyond_ = false;
     backoff_ = std::min(backoff_ + 1, most_backoff);
     rto_base_ps_ = now_ps;

@@ -129,6 +129,7 @@ private:
     void mark_lost(std::uint32_t number);
     std::uint32_t detect_losses(std::int64_t now_ps);
     void enter_recovery();
+    void start_stamp();
     void leave_recovery();
     void undo();
     void reduce(std::uint32_t delivered, bool conservative);
@@ -191,6 +192,7 @@ private:
     std::uint64_t recovery_delivered_ = 0;
     std::uint64_t recovery_sent_ = 0;
     std::int64_t first_resent_ps_ = -1;  // in this recovery
+    std::uint32_t resent_end_ = 0;       // one past the highest segment sent again
     TcpWindow before_;
 
     std::int64_t pace_ps_ = 0;  // no segment before

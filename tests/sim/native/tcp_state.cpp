@@ -300,6 +300,22 @@ TEST_CASE("tcp: any loss of segments and acknowledgements ends well") {
     }
 }
 
+TEST_CASE("tcp: without reordering nothing is undone, however many losses") {
+    for (unsigned seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        std::mt19937 random(seed);
+        std::bernoulli_distribution lost(0.03);
+        Path path = quick_path(TcpCongestion::cubic);
+        path.segments = 3000;
+        path.lose = [&](std::uint64_t, std::uint32_t, std::int64_t) { return lost(random); };
+        path.lose_ack = [&](std::uint64_t) { return lost(random); };
+        const TcpSender sender = path.run();
+        CHECK(sender.recoveries() > 5);
+        CHECK(sender.undone() == 0);
+        CHECK_FALSE(sender.path().reordering);
+    }
+}
+
 TEST_CASE("rack: slight reordering of single segments causes no retransmission") {
     Path path = quick_path();
     path.segments = 2000;
