@@ -193,6 +193,10 @@ void bind_cosimulation(nb::module_& m) {
     m.def("collective_results", &collective_results, nb::arg("simulation"), nb::arg("index"));
     m.def("collective_abandoned", &collective_abandoned, nb::arg("simulation"), nb::arg("index"), nb::arg("rank"));
     m.def(
+        "forget_collective",
+        [](Simulation& simulation, std::uint32_t index) { transport_of(simulation).forget_collective(index); },
+        nb::arg("simulation"), nb::arg("index"));
+    m.def(
         "collective_block_bytes", [](Simulation& simulation) { return transport_of(simulation).payload_bytes(); },
         nb::arg("simulation"));
 }

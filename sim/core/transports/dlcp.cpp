@@ -313,6 +313,13 @@ std::uint32_t DlcpTransport::ranks(std::uint32_t index) const {
     return static_cast<std::uint32_t>(collectives_[index]->outcomes.size());
 }
 
+void DlcpTransport::forget_collective(std::uint32_t index) {
+    for (std::uint32_t rank = 0; rank < ranks(index); ++rank)
+        if (outcome(index, rank).finished_ps < 0) refuse("collective " + std::to_string(index) + " is not over");
+    collectives_[index]->spec = {};
+    collectives_[index]->outcomes.clear();
+}
+
 const Endpoint* DlcpTransport::endpoint(std::uint32_t host) const {
     return host < hosts_.size() && hosts_[host] ? &hosts_[host]->engine.endpoint : nullptr;
 }

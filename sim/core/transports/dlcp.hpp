@@ -63,6 +63,8 @@ public:
     std::uint32_t collectives() const { return static_cast<std::uint32_t>(collectives_.size()); }
     const CollectiveOutcome& outcome(std::uint32_t index, std::uint32_t rank) const;
     std::uint32_t ranks(std::uint32_t index) const;
+    // Of one that is over at all ranks nothing is kept any more.
+    void forget_collective(std::uint32_t index);
     // What a datagram carries: blocks are as long.
     std::uint16_t block_bytes() const { return static_cast<std::uint16_t>(payload_bytes()); }
     // nullptr: no engine there yet.

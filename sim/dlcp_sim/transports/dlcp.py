@@ -162,7 +162,7 @@ def memory_bytes(
     """Bytes of input and output that `rank` brings to a collective of `nbytes`."""
     nbytes = -(-nbytes // ELEMENT_BYTES) * ELEMENT_BYTES
     if collective == "all_to_all":
-        part = -(-nbytes // (world_size * ELEMENT_BYTES)) * ELEMENT_BYTES
+        part = -(-nbytes // (world_size * world_size * ELEMENT_BYTES)) * ELEMENT_BYTES
         return part * plan.input_chunks, part * plan.output_chunks
     # A chunk that stands alone where others have one per rank is this rank's part.
     of_parts = collective in (
