@@ -367,6 +367,7 @@ class _Import:
                     int(self.hosts[rank]),
                     node.duration_us * (PS_PER_S // 10**6) if computes else 0,
                     channel=channels[rank] if computes else NONE,
+                    channel_bytes=1,
                 )
                 self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
         self._messages()
