@@ -45,6 +45,13 @@ void Domain::prepare() {
     target_ = s.domains_.size() == 1 ? s.target() : UINT64_MAX;
     foresees_routes_ = s.faults_.empty() && policy_->path_choice != switching::PathChoice::round_robin &&
                        policy_->path_choice != switching::PathChoice::adaptive;
+    alone_ = s.domains_.size() == 1;
+    for (std::size_t c = 0; c < switching::traffic_classes; ++c)
+        for (std::size_t l = 0; l < switching::levels; ++l) {
+            const switching::Thresholds& at = policy_->classes[c].level[l];
+            quiet_bytes_[c][l] = std::min({at.mark_from_bytes, at.trim_above_bytes, at.drop_above_bytes});
+        }
+    quiet_port_bytes_ = policy_->shared_bytes != 0 ? 0 : policy_->port_bytes;
     turns_.assign(s.fabric_.switches(), 0);
 
     for (std::uint32_t f = 0; f < s.flows_.size(); ++f)
@@ -144,8 +151,9 @@ bool Domain::before(std::uint32_t a, std::uint32_t b) const {
 bool Domain::run(std::int64_t limit_ps, std::uint64_t most) {
     std::int64_t at_ps = 0;
     std::uint32_t event = 0;
+    limit_ps_ = std::min(limit_ps, end_ps_);
     for (std::uint64_t n = 0; n < most; ++n) {
-        if (!queue_.pop(*this, std::min(limit_ps, end_ps_), at_ps, event)) return true;
+        if (!queue_.pop(*this, limit_ps_, at_ps, event)) return true;
         now_ps_ = at_ps;
         ++events_;
         const std::uint32_t i = event & index_mask;
@@ -215,7 +223,9 @@ void Domain::start_flow(std::uint32_t flow) {
 void Domain::complete() {
     ++completed_;
     last_completed_ps_ = now_ps_;
-    if (completed_ == target_) end_ps_ = now_ps_ + grace_ps_;
+    if (completed_ != target_) return;
+    end_ps_ = now_ps_ + grace_ps_;
+    limit_ps_ = std::min(limit_ps_, end_ps_);
 }
 
 void Domain::flow_delivered(std::uint32_t flow, std::uint64_t abandoned_bytes) {
@@ -269,26 +279,28 @@ inline void Domain::arrive(std::uint32_t slot) {
 }
 
 inline void Domain::forward(std::uint32_t node, std::uint32_t slot) {
-    if (packets_[slot].next != none) {
-        enqueue(packets_[slot].next, slot);
-        return;
+    std::uint32_t port = packets_[slot].next;
+    if (port == none) {
+        const Ways ways = routes_->ways(table_, node, packets_[slot].destination);
+        if (ways.count == 0) {
+            ++unroutable_;
+            transport_->packet_gone(*this, slot);
+            free_packet(slot);
+            return;
+        }
+        port = ways.count == 1 ? ways[0] : choose(node, slot, ways, now_ps_);
     }
-    const Ways ways = routes_->ways(table_, node, packets_[slot].destination);
-    if (ways.count == 0) {
-        ++unroutable_;
-        transport_->packet_gone(*this, slot);
-        free_packet(slot);
-        return;
-    }
-    enqueue(ways.count == 1 ? ways[0] : choose(node, slot, ways, now_ps_), slot);
+    enqueue(port, slot);
 }
 
 std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways& ways, std::int64_t at_ps) {
     const Packet& p = packets_[slot];
     // What the headers say of a packet, for a word that depends on nothing else.
     const auto word = [&]() {
-        return random(std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type,
-                      static_cast<std::uint64_t>(at_ps) << 16 ^ node ^ std::uint64_t{p.reverse} << 63);
+        const std::uint64_t what = std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type;
+        const std::uint64_t where =
+            static_cast<std::uint64_t>(at_ps) << 16 ^ node ^ std::uint64_t{p.reverse} << 63;
+        return mix64(seed_ + what * 0x9e3779b97f4a7c15ULL ^ where * 0xd1342543de82ef95ULL);
     };
     switch (policy_->path_choice) {
         case switching::PathChoice::flow_hash:
@@ -313,7 +325,7 @@ std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways&
 inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
     Port& port = ports_[port_index];
     Packet& p = packets_[slot];
-    std::uint32_t c = p.traffic_class;
+    const std::uint32_t c = p.traffic_class;
     ++packets_of(port_index, c).packets_in;
     // Free, and so nothing waits: no depth, no decision to make.
     if (port.busy_until_ps <= now_ps_ && !port.service_pending && port.waiting_classes == 0 &&
@@ -325,6 +337,20 @@ inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
         wait_by_rank(port_index, slot);
         return;
     }
+    // Below every threshold and with room there is nothing to decide.
+    const std::uint32_t level = p.ecn_capable ? switching::critical_level : p.importance >> 5;
+    if (queues_[port_index].bytes[c] > quiet_bytes_[c][level] ||
+        std::uint64_t{port.waiting_bytes} + p.wire_bytes > quiet_port_bytes_) {
+        if (!admit(port_index, slot)) return;
+    }
+    wait(port_index, slot);
+}
+
+// What the switch's policy says of a packet that has to wait, done. False: dropped.
+bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
+    Port& port = ports_[port_index];
+    Packet& p = packets_[slot];
+    std::uint32_t c = p.traffic_class;
     switching::Depths depths;
     depths.queue_bytes = queues_[port_index].bytes[c];
     depths.port_bytes = port.waiting_bytes;
@@ -367,13 +393,13 @@ inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
             depths.queue_bytes = queues_[port_index].bytes[c];
             if (switching::decide(*policy_, headers, depths, 0) == switching::Action::drop) {
                 drop(port_index, slot, c);
-                return;
+                return false;
             }
             break;
         }
-        case switching::Action::drop: drop(port_index, slot, c); return;
+        case switching::Action::drop: drop(port_index, slot, c); return false;
     }
-    wait(port_index, slot);
+    return true;
 }
 
 void Domain::drop(std::uint32_t port_index, std::uint32_t slot, std::uint32_t c) {
@@ -477,14 +503,15 @@ inline void Domain::serve(std::uint32_t port_index) {
             return;
         }
         transmit(port_index, slot);
-        serve_at(port_index, port.busy_until_ps);
+        // One that says when it has more does so by wake().
+        if (!transport_->announces_more()) serve_at(port_index, port.busy_until_ps);
         return;
     }
     transmit(port_index, slot);
     if (port.is_host || port.waiting_classes != 0) serve_at(port_index, port.busy_until_ps);
 }
 
-inline void Domain::transmit(std::uint32_t port_index, std::uint32_t slot) {
+[[gnu::always_inline]] inline void Domain::transmit(std::uint32_t port_index, std::uint32_t slot) {
     Port& port = ports_[port_index];
     Packet& p = packets_[slot];
     const std::uint32_t c = p.traffic_class;
@@ -508,7 +535,7 @@ inline void Domain::transmit(std::uint32_t port_index, std::uint32_t slot) {
     p.next = none;
     p.at_ps = static_cast<std::uint64_t>(at_ps);
     ++on_links_;
-    const std::uint32_t domain = domain_of_node_[port.to];
+    const std::uint32_t domain = alone_ ? index_ : domain_of_node_[port.to];
     if (domain == index_) {
         queue_.push(*this, at_ps, code(arrival, slot));
     } else {

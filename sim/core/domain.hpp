@@ -169,6 +169,7 @@ private:
     void forward(std::uint32_t node, std::uint32_t slot);
     std::uint32_t choose(std::uint32_t node, std::uint32_t slot, const Ways& ways, std::int64_t at_ps);
     void enqueue(std::uint32_t port, std::uint32_t slot);
+    bool admit(std::uint32_t port, std::uint32_t slot);
     void wait(std::uint32_t port, std::uint32_t slot);
     void wait_by_rank(std::uint32_t port, std::uint32_t slot);
     std::uint32_t take_waiting(std::uint32_t port);
@@ -201,11 +202,16 @@ private:
     const Routes* routes_ = nullptr;
     const switching::Policy* policy_ = nullptr;
     std::uint32_t hosts_ = 0;
+    // Up to these depths the policy keeps a packet as it is: by class and level, and for the whole port.
+    std::uint32_t quiet_bytes_[switching::traffic_classes][switching::levels];
+    std::uint64_t quiet_port_bytes_ = 0;
     const RouteTable* table_ = nullptr;  // of the present version; nullptr: arithmetic
+    bool alone_ = true;                  // there is no other domain
     bool foresees_routes_ = false;       // a packet's way depends on nothing that may change before it is there
 
     std::int64_t now_ps_ = 0;
     std::int64_t end_ps_ = INT64_MAX;
+    std::int64_t limit_ps_ = 0;  // of the present run()
     EventQueue<Domain> queue_;
     std::vector<Packet> packets_;
     std::vector<PacketExtra> extras_;

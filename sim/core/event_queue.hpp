@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace dlcp::sim {
@@ -72,10 +74,11 @@ template <class Clock>
 class EventQueue {
 public:
     // Buckets of 2^width_log2 picoseconds. `buckets_log2` 0: no wheel, everything goes through the heap.
-    EventQueue(unsigned width_log2, unsigned buckets_log2) : width_(width_log2), buckets_log2_(buckets_log2) {
+    EventQueue(unsigned width_log2, unsigned buckets_log2) : width_(width_log2) {
         const std::size_t buckets = buckets_log2 == 0 ? 0 : std::size_t{1} << buckets_log2;
         heads_.assign(buckets, nothing);
         occupied_.assign(buckets / 64, 0);
+        buckets_ = static_cast<std::int64_t>(buckets);
     }
 
     bool empty() const { return size_ == 0; }
@@ -87,7 +90,7 @@ public:
         const std::int64_t bucket = at_ps >> width_;
         if (bucket <= current_) {
             insert(clock, at_ps, code);
-        } else if (bucket - current_ < static_cast<std::int64_t>(heads_.size())) {
+        } else if (bucket - current_ < buckets_) {
             file(bucket, code);
         } else {
             far_.push(at_ps, code);
@@ -136,16 +139,55 @@ private:
         std::uint32_t code;
     };
 
-    std::int64_t time_at(std::size_t i) const { return (ready_[i].key >> tie_bits) + (current_ << width_); }
-    Ready ready(Clock& clock, std::int64_t at_ps, std::uint32_t code) const {
-        return {(at_ps - (current_ << width_)) * (std::int64_t{1} << tie_bits) + clock.tie_of(code, at_ps), code};
+    // A row of them: what a vector is, without clearing what is written anyway.
+    class Row {
+    public:
+        std::size_t size() const { return size_; }
+        Ready* data() { return memory_.get(); }
+        Ready& operator[](std::size_t i) { return memory_[i]; }
+        const Ready& operator[](std::size_t i) const { return memory_[i]; }
+        Ready* begin() { return data(); }
+        Ready* end() { return data() + size_; }
+        void clear() { size_ = 0; }
+        // Room for `more`, so that `append` need not look.
+        void make_room(std::size_t more) {
+            if (size_ + more > capacity_) grow(size_ + more);
+        }
+        void append(const Ready& entry) { memory_[size_++] = entry; }
+        void resize(std::size_t size) {
+            if (size > capacity_) grow(size);
+            size_ = size;
+        }
+        void swap(Row& other) {
+            memory_.swap(other.memory_);
+            std::swap(size_, other.size_);
+            std::swap(capacity_, other.capacity_);
+        }
+
+    private:
+        void grow(std::size_t least) {
+            const std::size_t capacity = std::max(least, 2 * capacity_);
+            std::unique_ptr<Ready[]> memory(new Ready[capacity]);
+            std::copy_n(memory_.get(), size_, memory.get());
+            memory_ = std::move(memory);
+            capacity_ = capacity;
+        }
+
+        std::unique_ptr<Ready[]> memory_;
+        std::size_t size_ = 0;
+        std::size_t capacity_ = 0;
+    };
+
+    std::int64_t time_at(std::size_t i) const { return (ready_[i].key >> tie_bits) + open_ps_; }
+    std::int64_t key(Clock& clock, std::int64_t at_ps, std::uint32_t code) const {
+        return (at_ps - open_ps_) * (std::int64_t{1} << tie_bits) + clock.tie_of(code, at_ps);
     }
     static bool later(Clock& clock, const Ready& a, const Ready& b) {
         return a.key > b.key || (a.key == b.key && clock.before(b.code, a.code));
     }
 
     void file(std::int64_t bucket, std::uint32_t code) {
-        const std::size_t i = static_cast<std::size_t>(bucket) & (heads_.size() - 1);
+        const std::size_t i = static_cast<std::size_t>(bucket & (buckets_ - 1));
         std::uint32_t chunk = heads_[i];
         if (chunk == nothing || chunks_[chunk].count == chunk_codes) {
             const std::uint32_t next = chunk;
@@ -168,9 +210,10 @@ private:
 
     // Into the bucket that is open.
     void insert(Clock& clock, std::int64_t at_ps, std::uint32_t code) {
-        const Ready entry = ready(clock, at_ps, code);
+        const Ready entry{key(clock, at_ps, code), code};
         std::size_t i = ready_.size();
-        ready_.push_back(entry);
+        ready_.make_room(1);
+        ready_.append(entry);
         while (i > taken_ && later(clock, ready_[i - 1], entry)) {
             ready_[i] = ready_[i - 1];
             --i;
@@ -198,25 +241,27 @@ private:
         if (bucket == INT64_MAX) bucket = far_least_ >> width_;
         if (bucket << width_ >= limit_ps) return false;
         current_ = bucket;
+        open_ps_ = bucket << width_;
         // What has come within reach moves to the wheel; what belongs to this bucket goes straight in.
-        while (!far_.empty() && (far_least_ >> width_) - current_ <
-                                    static_cast<std::int64_t>(std::max<std::size_t>(heads_.size(), 1))) {
+        while (!far_.empty() && (far_least_ >> width_) - current_ < std::max<std::int64_t>(buckets_, 1)) {
             const RadixHeap::Entry entry = far_.pop();
             far_least_ = far_.empty() ? INT64_MAX : far_.least();
             const std::int64_t b = entry.key >> width_;
-            if (b == current_)
-                ready_.push_back(ready(clock, entry.key, entry.value));
-            else
+            if (b == current_) {
+                ready_.make_room(1);
+                ready_.append({key(clock, entry.key, entry.value), entry.value});
+            } else
                 file(b, entry.value);
         }
         if (heads_.empty()) return sort_ready(clock);
-        const std::size_t i = static_cast<std::size_t>(bucket) & (heads_.size() - 1);
+        const std::size_t i = static_cast<std::size_t>(bucket & (buckets_ - 1));
         const std::size_t from = ready_.size();
         for (std::uint32_t chunk = heads_[i]; chunk != nothing;) {
             Chunk& c = chunks_[chunk];
+            ready_.make_room(chunk_codes);
             for (std::uint32_t k = 0; k < c.count; ++k) {
                 clock.prefetch(c.codes[k]);
-                ready_.push_back({0, c.codes[k]});
+                ready_.append({0, c.codes[k]});
             }
             filed_ -= c.count;
             const std::uint32_t next = c.next;
@@ -226,10 +271,10 @@ private:
         }
         heads_[i] = nothing;
         occupied_[i / 64] &= ~(std::uint64_t{1} << (i % 64));
-        for (std::size_t k = from; k < ready_.size(); ++k) {
-            const std::uint32_t code = ready_[k].code;
+        for (Ready *entry = ready_.data() + from, *end = ready_.data() + ready_.size(); entry != end; ++entry) {
+            const std::uint32_t code = entry->code;
             const std::int64_t at_ps = clock.time_of(code);
-            ready_[k] = ready(clock, at_ps, code);
+            entry->key = key(clock, at_ps, code);
             clock.foresee(code, at_ps);
         }
         return sort_ready(clock);
@@ -237,14 +282,16 @@ private:
     bool sort_ready(Clock& clock) {
         if (ready_.size() > 128) sort_by_digits();
         // What is left of a sort by digits are events of equal keys.
-        for (std::size_t i = 1; i < ready_.size(); ++i) {
-            const Ready entry = ready_[i];
-            std::size_t j = i;
-            while (j > 0 && later(clock, ready_[j - 1], entry)) {
-                ready_[j] = ready_[j - 1];
+        Ready* const first = ready_.data();
+        for (Ready *i = first + 1, *end = first + ready_.size(); i < end; ++i) {
+            if (i[-1].key < i->key) continue;
+            const Ready entry = *i;
+            Ready* j = i;
+            while (j > first && later(clock, j[-1], entry)) {
+                *j = j[-1];
                 --j;
             }
-            ready_[j] = entry;
+            *j = entry;
         }
         return true;
     }
@@ -269,15 +316,16 @@ private:
     }
 
     unsigned width_;
-    unsigned buckets_log2_;
+    std::int64_t buckets_ = 0;
     std::int64_t current_ = -1;  // the bucket that is open; those before are past
+    std::int64_t open_ps_ = 0;   // when it begins
     std::vector<std::uint32_t> heads_;
     std::vector<std::uint64_t> occupied_;
     std::vector<Chunk> chunks_;
     std::uint32_t free_ = nothing;
     std::size_t filed_ = 0;
-    std::vector<Ready> ready_;
-    std::vector<Ready> spare_;
+    Row ready_;
+    Row spare_;
     std::size_t taken_ = 0;
     RadixHeap far_;
     std::int64_t far_least_ = INT64_MAX;

@@ -6,6 +6,7 @@
 namespace dlcp::sim {
 
 void FlowTransport::prepare(Simulation& simulation) {
+    announces_more_ = true;
     flows_ = &simulation.flows();
     outboxes_.resize(simulation.fabric().hosts());
     next_turn_.assign(flows_->size(), not_waiting);
@@ -43,6 +44,7 @@ std::uint32_t FlowTransport::pull_packet(Domain& domain, std::uint32_t host) {
     if (box.control_head != none) {
         const std::uint32_t slot = box.control_head;
         box.control_head = domain.packet(slot).next;
+        if (box.control_head != none || box.turn_head != none) domain.wake(host);
         return slot;
     }
     while (box.turn_head != none) {
@@ -52,6 +54,7 @@ std::uint32_t FlowTransport::pull_packet(Domain& domain, std::uint32_t host) {
         const std::uint32_t slot = next_data(domain, flow);
         if (slot == none) continue;
         if (next_turn_[flow] == not_waiting) queue_turn(box, flow);
+        domain.wake(host);
         return slot;
     }
     return none;

@@ -48,6 +48,8 @@ public:
     virtual void handle_packet(Domain&, std::uint32_t host, std::uint32_t slot) = 0;
     // The next packet to leave `host`, or `none`.
     virtual std::uint32_t pull_packet(Domain&, std::uint32_t host) = 0;
+    // True: whoever has more to send after pull_packet calls wake() in it. Else the card asks again until it gets `none`.
+    bool announces_more() const { return announces_more_; }
     // A timer set with Domain::set_timer. Timers are not cancelled: check whether it still matters, set it anew if not.
     virtual void handle_timer(Domain&, std::uint32_t host, std::uint32_t timer) = 0;
     // A collective that the transport runs itself (only dlcp's executor does): rank `rank` of collective `index` joins.
@@ -62,6 +64,9 @@ public:
     virtual const std::uint8_t* header_of(Domain&, std::uint32_t) const { return nullptr; }
     // What the transport counted, by name. Called between runs.
     virtual std::map<std::string, double> counters() const { return {}; }
+
+protected:
+    bool announces_more_ = false;
 };
 
 // By name: "line_rate", "tcp", "dctcp", "pfabric", "ndp", "dcqcn", "uet", "dlcp". Throws std::invalid_argument.
