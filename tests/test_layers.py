@@ -17,14 +17,18 @@ import pytest
 
 # --- C++ ----------------------------------------------------------------------------------------------------
 
-# Which rooms of native/ each room may include, besides itself.
-NATIVE_ARROWS = {
+# Which rooms each room of C++ may include, besides itself. Rooms of native/ go by their folder's name, as they are
+# included; those of sim/ by "sim/…".
+CPP_ARROWS = {
     "engine": set(),
     "switch": set(),
     "collective": {"engine"},
     "io": {"collective", "engine", "switch"},
     "bind": {"io", "collective", "engine", "switch"},
+    "sim/core": {"collective", "engine", "switch"},
+    "sim/bind": {"sim/core", "collective", "engine", "switch"},
 }
+BIND_ROOMS = {"bind", "sim/bind"}
 
 # The engine opens no socket, starts no thread, reads no clock, draws no randomness; so it includes neither.
 ENGINE_HEADERS = re.compile(
@@ -46,32 +50,43 @@ ENGINE_FORBIDDEN_HEADERS = {
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
 
+def cpp_room(path: Path) -> str:
+    """The room of a file by its path under native/, or under the root if that begins with sim/."""
+    return "/".join(path.parts[:2]) if path.parts[0] == "sim" else path.parts[0]
+
+
 def forbidden_includes(root: Path) -> Iterator[str]:
-    """Every #include under root/native against the arrows, as `file: what is wrong`."""
+    """Every #include under root/native and root/sim against the arrows, as `file: what is wrong`."""
     native = root / "native"
-    for file in sorted(native.rglob("*")):
+    places = [(file, file.relative_to(native)) for file in native.rglob("*")]
+    places += [(file, file.relative_to(root)) for file in (root / "sim").rglob("*")]
+    for file, place in sorted(places):
         if file.suffix not in {".h", ".hpp", ".c", ".cpp", ".inc"}:
             continue
         name = file.relative_to(root)
-        room = file.relative_to(native).parts[0]
-        if room not in NATIVE_ARROWS:
-            yield f"{name}: no arrows are written for native/{room}"
+        room = cpp_room(place)
+        if room not in CPP_ARROWS:
+            yield f"{name}: no arrows are written for {name.parent}"
             continue
         for quoted, bracketed in INCLUDE.findall(file.read_text()):
             if quoted:
-                used = quoted.split("/")[0]
-                if not (native / quoted).is_file():
-                    yield f'{name}: "{quoted}" is not a file under native/'
-                elif used != room and used not in NATIVE_ARROWS[room]:
+                used = cpp_room(Path(quoted))
+                if not ((root if used.startswith("sim/") else native) / quoted).is_file():
+                    yield f'{name}: "{quoted}" is not a file under native/ or sim/'
+                elif used != room and used not in CPP_ARROWS[room]:
                     yield f"{name}: {room} may not use {quoted}"
-            elif (native / bracketed).is_file():
+            elif (native / bracketed).is_file() or (
+                bracketed.startswith("sim/") and (root / bracketed).is_file()
+            ):
                 yield f'{name}: <{bracketed}> is ours: write it "{bracketed}"'
-            elif bracketed.startswith(("nanobind/", "Python.h")) and room != "bind":
+            elif bracketed.startswith(("nanobind/", "Python.h")) and room not in BIND_ROOMS:
                 yield f"{name}: only bind knows Python, not {room}: <{bracketed}>"
             elif room == "engine" and (
                 bracketed in ENGINE_FORBIDDEN_HEADERS or not ENGINE_HEADERS.fullmatch(bracketed)
             ):
                 yield f"{name}: the engine may not use <{bracketed}>"
+            elif room == "switch" and bracketed in ENGINE_FORBIDDEN_HEADERS:
+                yield f"{name}: the switch's decision is pure, and may not use <{bracketed}>"
 
 
 # --- Python -------------------------------------------------------------------------------------------------
@@ -95,6 +110,8 @@ PYTHON_ARROWS = {
     "dlcp.train.figure": {"dlcp.train", "matplotlib"},  # these two are loaded when a picture is asked for
     "dlcp.train.page": {"dlcp.train", "dlcp.train.figure"},
     "dlcp_sim": {"dlcp", "dlcp._native", "dlcp.transport", "dlcp.switch", "numpy"},
+    # Real training over a simulated network: all of it that needs torch, loaded when it is asked for.
+    "dlcp_sim.cosimulation.training": {"dlcp", "dlcp.study", "dlcp.switch", "dlcp_sim", "numpy", "torch"},
     "bench": {
         "dlcp",
         "dlcp._native",
@@ -113,7 +130,7 @@ LAZY_PYTHON_ARROWS = {
     "dlcp.cli": {"dlcp._native", "dlcp.transport", "dlcp.doctor", "dlcp.study", "dlcp.train", "dlcp_sim"},
     "dlcp.study": {"dlcp.study.figure", "dlcp.study.mse_figure"},
     "dlcp.doctor": {"torch"},
-    "dlcp_sim": {"matplotlib", "pyarrow", "ray", "torch"},
+    "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
     "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},
 }
@@ -198,8 +215,8 @@ def test_python_imports_follow_the_arrows(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["dlcp", "dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"])
-def test_import_loads_no_torch(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in ('torch', 'scapy', 'tests') if m in sys.modules])"
+def test_import_loads_nothing_that_is_optional(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in ('torch', 'scapy', 'tests', 'ray', 'matplotlib', 'pyarrow') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[]"
@@ -222,6 +239,10 @@ LEGAL = {
     "native/collective/reduce.hpp": "#pragma once\n",
     "native/io/host.hpp": '#include "collective/reduce.hpp"\n',
     "native/io/udp.hpp": '#include "engine/wire.hpp"\n#include <sys/socket.h>\n#include <thread>\n',
+    "native/switch/policy.hpp": "#pragma once\n#include <array>\n",
+    "sim/core/packet.hpp": "#pragma once\n",
+    "sim/core/transports/dlcp.cpp": '#include "engine/wire.hpp"\n#include "sim/core/packet.hpp"\n#include <thread>\n',
+    "sim/bind/module.cpp": '#include <nanobind/nanobind.h>\n#include "sim/core/packet.hpp"\n',
     "native/bind/module.cpp": '#include <nanobind/nanobind.h>\n#include "io/udp.hpp"\n',
     "dlcp/__init__.py": "def main():\n    import dlcp_sim\n",
     "dlcp/transport/__init__.py": "import numpy\nfrom dlcp import _native, __version__\nfrom . import ring\n",
@@ -235,6 +256,8 @@ LEGAL = {
     "dlcp/train/__init__.py": "import torch, dlcp.torch\ndef draw():\n    import dlcp.train.figure, sklearn\n",
     "dlcp/train/figure.py": "import matplotlib\n",
     "sim/dlcp_sim/__init__.py": "from dlcp.transport import ring\nfrom dlcp import _native\n",
+    "sim/dlcp_sim/report.py": "def draw():\n    import matplotlib\n    import dlcp_sim.cosimulation.training\n",
+    "sim/dlcp_sim/cosimulation/training.py": "import torch\nfrom dlcp.study import tasks\n",
     "bench/__main__.py": "import torch, dlcp_sim\n",
 }
 
@@ -263,6 +286,17 @@ def test_legal_tree_passes(tmp_path: Path) -> None:
         ),
         ("native/collective/a.cpp", '#include "io/udp.hpp"', "collective may not use io/udp.hpp"),
         ("native/attic/a.cpp", "", "no arrows are written for native/attic"),
+        ("native/engine/a.cpp", '#include "sim/core/packet.hpp"', "engine may not use sim/core/packet.hpp"),
+        ("native/io/a.cpp", '#include "sim/core/packet.hpp"', "io may not use sim/core/packet.hpp"),
+        ("native/switch/a.cpp", '#include "engine/wire.hpp"', "switch may not use engine/wire.hpp"),
+        ("native/switch/a.cpp", "#include <chrono>", "the switch's decision is pure"),
+        ("sim/core/a.cpp", '#include "io/udp.hpp"', "sim/core may not use io/udp.hpp"),
+        ("sim/core/a.cpp", '#include "sim/bind/module.cpp"', "sim/core may not use sim/bind/module.cpp"),
+        ("sim/core/transports/a.cpp", '#include "packet.hpp"', "is not a file under native/ or sim/"),
+        ("sim/core/a.cpp", "#include <sim/core/packet.hpp>", "is ours"),
+        ("sim/core/a.cpp", "#include <nanobind/nanobind.h>", "only bind knows Python, not sim/core"),
+        ("sim/bind/a.cpp", '#include "io/udp.hpp"', "sim/bind may not use io/udp.hpp"),
+        ("sim/attic/a.cpp", "", "no arrows are written for sim/attic"),
         ("dlcp/__init__.py", "import torch", "dlcp may not use torch when it is imported"),
         ("dlcp/__init__.py", "import dlcp_sim", "dlcp may not use dlcp_sim when it is imported"),
         ("dlcp/transport/a.py", "import torch", "dlcp.transport may not use torch"),
@@ -294,6 +328,15 @@ def test_legal_tree_passes(tmp_path: Path) -> None:
         ("dlcp/train/a.py", "import rich", "dlcp.train may not use rich when it is imported"),
         ("dlcp/transport/a.py", "def f():\n    import dlcp.cli", "dlcp.transport may not use dlcp.cli"),
         ("sim/dlcp_sim/a.py", "import dlcp.torch", "dlcp_sim may not use dlcp.torch"),
+        ("sim/dlcp_sim/a.py", "import matplotlib", "dlcp_sim may not use matplotlib when it is imported"),
+        ("sim/dlcp_sim/a.py", "import ray", "dlcp_sim may not use ray when it is imported"),
+        ("sim/dlcp_sim/a.py", "def f():\n    import dlcp.study", "dlcp_sim may not use dlcp.study"),
+        (
+            "sim/dlcp_sim/a.py",
+            "import dlcp_sim.cosimulation.training",
+            "may not use dlcp_sim.cosimulation.training",
+        ),
+        ("dlcp/switch/b.py", "def f():\n    import dlcp_sim", "dlcp.switch may not use dlcp_sim"),
         ("bench/a.py", "import tests.conftest", "bench may not use tests"),
     ],
 )
