@@ -180,7 +180,8 @@ def _port_between(core: _core.Fabric, fabric: Fabric, source: str, target: str) 
 def ports_of(core: _core.Fabric, fabric: Fabric, link: str, both: bool = True) -> list[int]:
     """The ports that a link's name means: "a -> b" one, "a - b" two; "host 3" its cable's two; "switch 2" all of its.
 
-    Of a single node, and if not `both`, only those that it sends at.
+    Of a single node, and if not `both`, only those that it sends at. Of several cables between the same two nodes, the
+    first.
     """
     for separator, directions in (("->", 1), (" - ", 2)):
         if separator in link:
