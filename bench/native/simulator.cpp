@@ -4,8 +4,6 @@
 // comes from a file of lines `source destination bytes`, so that the study (dlcp_sim/studies/speed.py) and this program
 // run the same flows. Links: 100 Gb/s, 1 microsecond, as the shared workloads have them. Switches: data beyond
 // `queue-packets` is trimmed, or waits if that is 0.
-#include <sys/resource.h>
-
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -23,12 +21,14 @@ using namespace dlcp;
 
 namespace {
 
-// Of this process now, not at its peak: the second number of statm, in pages.
-double resident_bytes() {
-    std::ifstream file("/proc/self/statm");
-    long total = 0, resident = 0;
-    file >> total >> resident;
-    return static_cast<double>(resident) * 4096;
+// A line of this process's status, in bytes: "VmRSS:" now, "VmHWM:" at its peak. getrusage() would count what the
+// process was a copy of before it became this program.
+double memory_bytes(const std::string& name) {
+    std::ifstream file("/proc/self/status");
+    std::string line;
+    while (std::getline(file, line))
+        if (line.rfind(name, 0) == 0) return std::stod(line.substr(name.size())) * 1024;
+    return 0;
 }
 
 sim::Clos fat_tree(std::uint32_t k) {
@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
     std::vector<sim::Flow> flows;
     for (sim::Flow flow; file >> flow.source >> flow.destination >> flow.bytes;) flows.push_back(flow);
 
-    const double rss_before = resident_bytes(), before_s = bench::process_cpu_s();
+    const double rss_before = memory_bytes("VmRSS:"), before_s = bench::process_cpu_s();
     sim::SimulationSettings run_settings;
     run_settings.seed = static_cast<std::uint64_t>(arguments.integer("seed"));
     run_settings.threads = static_cast<std::uint32_t>(arguments.integer("threads"));
@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
         run_settings);
     for (const sim::Flow& flow : flows) simulation.add_flow(flow);
     simulation.run(0, -1);  // prepares, and stops before the first event
-    const double setup_s = bench::process_cpu_s() - before_s, rss_ready = resident_bytes();
+    const double setup_s = bench::process_cpu_s() - before_s, rss_ready = memory_bytes("VmRSS:");
 
     const double wall_s = bench::wall_s();
     const std::int64_t until_us = arguments.integer("until-us");
@@ -105,8 +105,6 @@ int main(int argc, char** argv) {
         max_us = std::max(max_us, us);
         ++finished;
     }
-    rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
     bench::Json()
         .add("over", static_cast<int>(over))
         .add("flows", flows.size())
@@ -121,7 +119,7 @@ int main(int argc, char** argv) {
         .add("completion_max_us", max_us)
         .add("setup_cpu_s", setup_s)
         .add("setup_bytes", rss_ready - rss_before)
-        .add("rss_bytes", static_cast<double>(usage.ru_maxrss) * 1024)
+        .add("rss_bytes", memory_bytes("VmHWM:"))
         .print();
     return over || until_us >= 0 ? 0 : 1;
 }

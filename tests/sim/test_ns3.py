@@ -6,8 +6,6 @@ times. ns3/fixed_routes.cc is compiled into build/ns3 when it or its compiler ha
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -17,35 +15,22 @@ from dlcp_sim import switches
 from dlcp_sim.fabrics import Fabric, FatTree, LeafSpine
 from dlcp_sim.result import Result
 from dlcp_sim.scenario import Scenario, Trace
+from dlcp_sim.studies._ns3 import HEADER_BYTES, Ns3Error, program, run, sent_packets, work
 from dlcp_sim.transports.line_rate import LineRate
 from dlcp_sim.workloads.flows import Flows
 
-SOURCE = Path(__file__).parent / "ns3" / "fixed_routes.cc"
-LIBRARIES = ("internet", "point-to-point", "network", "core")
-PAYLOAD_BYTES, HEADER_BYTES = 4096, 30  # UDP, IPv4, PPP: what ns-3's point-to-point links carry
-SENT = 1
+PAYLOAD_BYTES = 4096
 
 
-@pytest.fixture(scope="session")
-def ns3(repository: Path) -> Path:
+@pytest.fixture(scope="module")
+def ns3() -> Path:
     """The compiled program; skips where ns-3 is not installed."""
-    if not Path("/usr/include/ns3").is_dir():
-        pytest.skip(
-            "ns-3 is not installed, so nothing was compared with it (Debian: apt-get install libns3-dev)"
-        )
-    if shutil.which("g++") is None:
-        pytest.skip("no g++ to compile the ns-3 program with (Debian: apt-get install g++)")
-    program = repository / "build" / "ns3" / SOURCE.stem
-    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = program.with_suffix(".part")
-        line = ["g++", "-std=c++17", "-O2", "-o", str(unfinished), str(SOURCE)]
-        done = subprocess.run(
-            [*line, *(f"-lns3-{name}" for name in LIBRARIES)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        unfinished.replace(program)
-    return program
+    try:
+        return program()
+    except Ns3Error as error:
+        if "compile" in str(error):
+            raise
+        pytest.skip(f"nothing was compared with ns-3: {error}")
 
 
 def simulated(fabric: Fabric, source: np.ndarray, destination: np.ndarray, size: int, seed: int) -> Result:
@@ -65,37 +50,9 @@ def simulated(fabric: Fabric, source: np.ndarray, destination: np.ndarray, size:
     ).run()
 
 
-def sent_of(result: Result) -> dict[str, np.ndarray]:
-    """The records of packets that began to leave a port."""
-    trace = result.trace
-    assert trace is not None
-    chosen = trace["event"] == SENT
-    return {name: column[chosen] for name, column in trace.items()}
-
-
-def work(result: Result) -> str:
-    """What ns-3 is told: links, flows, and of each flow the ports that its first packet took."""
-    ports, flows, sent = result.ports, result.flows, sent_of(result)
-    where = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(ports.sender, ports.receiver, strict=True))}
-    lines = [f"ports {len(ports)}"]
-    for i in range(len(ports)):
-        a, b = int(ports.sender[i]), int(ports.receiver[i])
-        delay_ps = round(float(ports.delay_s[i]) * 1e12)
-        lines.append(f"{a} {b} {int(ports.rate_bps[i])} {delay_ps} {where[b, a]}")
-    lines.append(f"flows {len(flows)}")
-    for flow in range(len(flows)):
-        path = sent["port"][(sent["flow"] == flow) & (sent["number"] == 0)]
-        packets = -(-int(flows.bytes[flow]) // PAYLOAD_BYTES)
-        last = int(flows.bytes[flow]) - (packets - 1) * PAYLOAD_BYTES
-        numbers = [flows.source[flow], flows.destination[flow], packets, PAYLOAD_BYTES, last]
-        numbers += [round(float(flows.start_s[flow]) * 1e12), len(path), *path]
-        lines.append(" ".join(str(int(number)) for number in numbers))
-    return "\n".join(lines) + "\n"
-
-
 def arrivals_of(result: Result) -> dict[int, list[int]]:
     """When each flow's packets were at their destination, in picoseconds: sent by the last port, and over its link."""
-    sent, ports = sent_of(result), result.ports
+    sent, ports = sent_packets(result), result.ports
     last = ports.receiver[sent["port"]] == sent["destination"]
     port = sent["port"][last]
     transmit_ps = (
@@ -106,9 +63,9 @@ def arrivals_of(result: Result) -> dict[int, list[int]]:
     return {int(f): sorted(time_ps[flow == f].tolist()) for f in np.unique(flow)}
 
 
-def compare(program: Path, result: Result) -> None:
+def compare(built: Path, result: Result) -> None:
     """Runs the same in ns-3, and asserts that nothing differs."""
-    answer = subprocess.run([program], input=work(result), capture_output=True, text=True, check=True).stdout
+    answer = run(built, work(result, PAYLOAD_BYTES))
     counters = np.zeros((len(result.ports), 2), np.uint64)
     arrivals: dict[int, list[int]] = {}
     for line in answer.splitlines():

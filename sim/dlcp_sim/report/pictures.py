@@ -122,7 +122,7 @@ def completion_distribution(results: Sequence[Result], quantity: str = "completi
     if not len(known):
         raise PictureError("no flow of these results finished, so there is no distribution to draw")
     unit, word = (1.0, "") if quantity == "slowdown" else _unit(float(known.max()), TIME_UNITS)
-    with _new(1) as (figure, (axes,)):
+    with new_figure(1) as (figure, (axes,)):
         for place, ((values, all_flows), name) in enumerate(zip(curves, names(results), strict=True)):
             if not len(values):
                 continue
@@ -150,7 +150,7 @@ def completion_distribution(results: Sequence[Result], quantity: str = "completi
 
 def slowdown_by_size(results: Sequence[Result], quantile: float = 0.99) -> Figure:
     """The tail of the slowdown by size of flow: at most ten groups with as many flows each."""
-    with _new(1) as (figure, (axes,)):
+    with new_figure(1) as (figure, (axes,)):
         for place, (result, name) in enumerate(zip(results, names(results), strict=True)):
             done = result.flows.finished
             size = np.asarray(result.flows.bytes, float)[done]
@@ -192,7 +192,7 @@ def link_series(result: Result, ports: Sequence[int] | None = None) -> Figure:
     busy = 100.0 * samples.rate_bps()[:, order].sum(axis=2) / rates
     unit, word = _unit(float(samples.time_s[-1]), TIME_UNITS)
     size, size_word = _unit(float(depth[:, order].max(initial=0)), SIZE_UNITS)
-    with _new(2) as (figure, (upper, lower)):
+    with new_figure(2) as (figure, (upper, lower)):
         for place, (column, port) in enumerate(zip(order, samples.ports[order], strict=True)):
             name = result.ports.name(int(port))
             upper.plot(
@@ -221,7 +221,7 @@ def class_series(result: Result) -> Figure:
     unit, word = _unit(float(samples.time_s[-1]), TIME_UNITS)
     speed, speed_word = _unit(float(rate.sum(axis=1).max(initial=0)), RATE_UNITS)
     size, size_word = _unit(float(depth.max(initial=0)), SIZE_UNITS)
-    with _new(2) as (figure, (upper, lower)):
+    with new_figure(2) as (figure, (upper, lower)):
         below: Any = 0.0
         for place, number in enumerate(reversed(present)):
             time, value = _mean_series(samples.time_s / unit, rate[:, number] / speed)
@@ -248,7 +248,7 @@ def link_use(results: Sequence[Result]) -> Figure:
     tiers = _tiers(results[0])
     height = 0.9 + 0.17 * len(tiers) * max(1, len(results)) + 0.22 * len(tiers)
     draw = np.random.default_rng(0)
-    with _new(1, height=max(2.2, height)) as (figure, (axes,)):
+    with new_figure(1, height=max(2.2, height)) as (figure, (axes,)):
         ticks: list[float] = []
         level = 0.0
         for tier in tiers:
@@ -381,7 +381,7 @@ def iteration_timeline(what: Iterations, title: str = "Training iterations", sho
     unit, word = _unit(end - begin, TIME_UNITS)
     rows = len(what.layers)
     height = 1.35 + 0.5 + min(6.5, max(1.2, 0.17 * rows))
-    with _new(1, height=height, width=8.2) as (figure, (axes,)):
+    with new_figure(1, height=height, width=8.2) as (figure, (axes,)):
         # One collection of bars per kind: thousands of patches would take seconds and megabytes.
         for kind, colour, thick, depth in (
             ("communication", COMMUNICATION, 0.42, 2),
@@ -451,7 +451,7 @@ def style() -> Iterator[None]:
 
 
 @contextmanager
-def _new(
+def new_figure(
     panels: int, height: float | None = None, width: float = WIDTH_INCHES
 ) -> Iterator[tuple[Figure, Sequence[Axes]]]:
     """A figure with so many panels under each other, and the style to draw in."""
