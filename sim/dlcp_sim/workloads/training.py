@@ -95,7 +95,8 @@ class TrainingJob(Workload):
     slices_under_way: int = 4
     """P3's."""
     pipeline_bytes: int | None = None
-    """Messages of collectives are cut into pieces of this size; None: passed on whole."""
+    """Messages of collectives, and tensors of a hub that no scheduler cuts, are passed on in pieces of this size; None:
+    whole."""
     executor: bool = False
     """Collectives run on the executor that ships; dlcp only."""
     element_bytes: int = 4
@@ -302,11 +303,14 @@ class _Plan:
         return ORDERS[job.scheduler](unit_bytes).slices, None, job.scheduler != "fifo"
 
     def _shards(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
-        """Large tensors divided among all servers."""
+        """Large tensors divided among all servers, or into pieces that servers send back while others still come."""
         shards: list[Slice] = []
         for piece in slices:
             large = piece.nbytes > BIG_ELEMENTS * self.job.element_bytes
-            for nbytes in split(piece.nbytes, len(self.servers) if large else 1):
+            count = len(self.servers) if large else 1
+            if self.job.pipeline_bytes is not None:
+                count = -(-piece.nbytes // self.job.pipeline_bytes)
+            for nbytes in split(piece.nbytes, count):
                 shards.append(piece._replace(number=len(shards), nbytes=int(nbytes)))
         return tuple(shards)
 
