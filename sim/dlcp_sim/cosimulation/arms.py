@@ -240,7 +240,7 @@ class Baseline(Arm):
             fabric=place.fabric,
             transport=self.transport,
             workload=workload,
-            policy=self.policy or place.policy,
+            switch=self.policy or place.policy,
             faults=tuple(place.network_faults),
             seed=place.seed,
         ).run()

@@ -105,10 +105,16 @@ def time_to_accuracy(
     )
     opened = open_task(task)
     count = opened.steps if steps is None else steps
-    return [
-        _train(arm, place, opened, count, compute_s, looks, seed)
-        for arm in (arms if arms is not None else (Exact(), Bounded()))
-    ]
+    # Models this small gain nothing from threads, and lose much where others want the processor.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [
+            _train(arm, place, opened, count, compute_s, looks, seed)
+            for arm in (arms if arms is not None else (Exact(), Bounded()))
+        ]
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _train(arm: Arm, place: Place, task: Task, steps: int, compute_s: float, looks: int, seed: int) -> Curve:
