@@ -67,7 +67,7 @@ struct Run {
         std::uint64_t total = 0;
         for (std::uint32_t p = 0; p < simulation->fabric().ports(); ++p)
             for (std::uint32_t c = 0; c < switching::traffic_classes; ++c)
-                total += simulation->counters(p, c).packets_dropped;
+                total += simulation->event_counters(p, c).packets_dropped;
         return total;
     }
     std::unique_ptr<Simulation> simulation;

@@ -157,7 +157,7 @@ TEST_CASE("pfabric: random loss is repaired, each packet that was lost and hardl
     fault.value = 0.002;
     run.simulation->add_fault(fault);
     run.run();
-    const std::uint64_t lost = run.simulation->counters(0, 0).packets_lost;
+    const std::uint64_t lost = run.simulation->event_counters(0, 0).packets_lost;
     CHECK(lost > 0);
     CHECK(run.result(flow).timeouts >= 1);
     CHECK(run.result(flow).retransmitted_packets == lost);

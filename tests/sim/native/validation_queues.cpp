@@ -152,10 +152,9 @@ TEST_CASE("validation 4: a finite buffer loses what the Markov chain of M/D/1/K 
         std::vector<double> lost;
         for (const FlowResult& result : run.simulation->results()) lost.push_back(result.delivered_ps < 0 ? 1 : 0);
         check_near(estimate(lost), loss_of_md1k(c.rho, c.waiting), 0.03);
-        const PortCounters& counters = run.simulation->counters(run.port, 0);
-        CHECK(counters.packets_dropped ==
+        CHECK(run.simulation->event_counters(run.port, 0).packets_dropped ==
               static_cast<std::uint32_t>(std::accumulate(lost.begin(), lost.end(), 0.0)));
-        CHECK(counters.max_depth_bytes <= policy.port_bytes);
+        CHECK(run.simulation->max_depth_bytes(run.port, 0) == policy.port_bytes);
     }
 }
 
