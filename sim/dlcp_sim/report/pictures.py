@@ -178,7 +178,7 @@ def slowdown_by_size(results: Sequence[Result], quantile: float = 0.99) -> Figur
 def link_series(result: Result, ports: Sequence[int] | None = None) -> Figure:
     """Utilisation and waiting bytes of links over time; of `ports`, or of the sampled ones with the deepest queues."""
     samples = _samples(result)
-    depth = samples.depth_bytes.sum(axis=2)
+    depth = samples.depth_bytes.sum(axis=2).astype(float)
     if ports is None:
         order = np.argsort(-depth.max(axis=0), kind="stable")[:LINES_MAX]
     else:
@@ -189,7 +189,7 @@ def link_series(result: Result, ports: Sequence[int] | None = None) -> Figure:
             )
         order = np.array([where[port] for port in ports])
     rates = np.asarray(result.ports.rate_bps, float)[samples.ports[order]]
-    busy = 100.0 * samples.rate_bps()[:, order].sum(axis=2) / rates
+    busy = 100.0 * _carried(samples.rate_bps()[:, order].sum(axis=2) / rates)
     unit, word = _unit(float(samples.time_s[-1]), TIME_UNITS)
     size, size_word = _unit(float(depth[:, order].max(initial=0)), SIZE_UNITS)
     with new_figure(2) as (figure, (upper, lower)):
@@ -520,6 +520,17 @@ def _samples(result: Result) -> Any:
     if samples is None or len(samples.time_s) < 2:
         raise PictureError("this result has no time series; ask the scenario for samples")
     return samples
+
+
+def _carried(use: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares of intervals, [times, ports], none above one: a packet counts as its first bit leaves, and what of it an
+    interval has no time for leaves in the next."""
+    found, over = np.empty_like(use), np.zeros(use.shape[1])
+    for i, row in enumerate(use):
+        total = row + over
+        found[i] = np.minimum(total, 1.0)
+        over = total - found[i]
+    return found
 
 
 def _mean_series(time: NDArray[np.float64], value: NDArray[np.float64]) -> tuple[Any, Any]:

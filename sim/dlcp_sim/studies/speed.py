@@ -330,6 +330,7 @@ def _draw(cases: Mapping[tuple[str, str], Case], path: Path) -> None:
     colours = dict(zip((*TRANSPORTS, "yardstick"), (*pictures.COLOURS[:4], "#9aa8b8"), strict=True))
     with pictures.new_figure(1, height=4.2, width=8.0) as (figure, (axes,)):
         level, ticks, labels = 0.0, [], []
+        behind = {"facecolor": pictures.PAPER, "lw": 0, "pad": 0.8}
         for workload in _reference.WORKLOADS:
             shown = [case for (where, name), case in sorted(cases.items(), key=_order) if where == workload]
             first = level
@@ -338,7 +339,9 @@ def _draw(cases: Mapping[tuple[str, str], Case], path: Path) -> None:
                     continue
                 axes.barh(level, case.median_ns, height=0.74, color=colours[case.name], alpha=0.45, lw=0)
                 axes.barh(level, case.best_ns, height=0.74, color=colours[case.name], lw=0)
-                axes.text(case.median_ns + 3, level, f"{case.median_ns:.0f}", va="center", fontsize=8.5)
+                axes.text(
+                    case.median_ns + 3, level, f"{case.median_ns:.0f}", va="center", fontsize=8.5, bbox=behind
+                )
                 ticks.append(level)
                 labels.append(f"{workload}  {case.name}")
                 level += 1

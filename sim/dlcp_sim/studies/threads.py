@@ -121,7 +121,8 @@ def _draw(cases: Sequence[Case], path: Path) -> None:
         axes.axvline(GAIN, color="#e03131", lw=1.4)
         axes.set_yticks(range(len(cases)), [case.transport for case in cases])
         axes.set_ylim(len(cases) - 0.4, -0.8)
-        axes.set_xlim(0.8, 2.1)
+        every = [gain for case in cases for gain in case.gains(2)]
+        axes.set_xlim(min(0.8, min(every) - 0.05), max(2.1, max(every) + 0.05))
         axes.grid(False, axis="y")
         axes.set(xlabel="time with one thread over time with two  (point: a pair, bar: median, red: asked)")
         axes.set_title("Two threads on 1024 hosts")
