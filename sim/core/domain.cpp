@@ -2,18 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <stdexcept>
 
 #include "sim/core/simulation.hpp"
 
 namespace dlcp::sim {
-namespace {
-
-constexpr std::uint32_t pause_frame_bytes = 64 + 20;  // with preamble and gap
-
-}  // namespace
-
 Domain::Domain(Simulation& simulation, std::uint32_t index, std::uint32_t domains)
     : simulation_(simulation),
       index_(index),
@@ -296,31 +289,24 @@ inline void Domain::forward(std::uint32_t node, std::uint32_t slot) {
 
 std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways& ways, std::int64_t at_ps) {
     const Packet& p = packets_[slot];
-    // What the headers say of a packet, for a word that depends on nothing else.
-    const auto word = [&]() {
+    const switching::PathChoice choice = policy_->path_choice;
+    switching::PathInputs in;
+    in.flow = p.flow * 2 + p.reverse;
+    in.path = p.path;
+    in.salt = node ^ static_cast<std::uint32_t>(seed_);  // other seeds, other hash functions in the switches
+    if (choice == switching::PathChoice::round_robin) {
+        in.turn = turns_[node - hosts_]++;
+    } else if (choice == switching::PathChoice::random || choice == switching::PathChoice::adaptive) {
         const std::uint64_t what = std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type;
         const std::uint64_t where =
             static_cast<std::uint64_t>(at_ps) << 16 ^ node ^ std::uint64_t{p.reverse} << 63;
-        return mix64(seed_ + what * 0x9e3779b97f4a7c15ULL ^ where * 0xd1342543de82ef95ULL);
-    };
-    switch (policy_->path_choice) {
-        case switching::PathChoice::flow_hash:
-            return ways[switching::pick(switching::mix(p.flow * 2 + p.reverse, node), ways.count)];
-        case switching::PathChoice::path_id:
-            return ways[switching::pick(
-                switching::mix(switching::mix(p.flow * 2 + p.reverse, 0) ^ p.path * 0x01000193U, node),
-                ways.count)];
-        case switching::PathChoice::random:
-            return ways[switching::pick(static_cast<std::uint32_t>(word()), ways.count)];
-        case switching::PathChoice::round_robin: return ways[turns_[node - hosts_]++ % ways.count];
-        case switching::PathChoice::adaptive: {
-            const std::uint64_t r = word();
-            const std::uint32_t a = ways[switching::pick(static_cast<std::uint32_t>(r), ways.count)];
-            const std::uint32_t b = ways[switching::pick(static_cast<std::uint32_t>(r >> 32), ways.count)];
-            return ports_[b].waiting_bytes < ports_[a].waiting_bytes ? b : a;
-        }
+        in.random = mix64((seed_ + what * 0x9e3779b97f4a7c15ULL) ^ (where * 0xd1342543de82ef95ULL));
     }
-    return ways[0];
+    const switching::PathPair pair = switching::choose_path(choice, in, ways.count);
+    const std::uint32_t first = ways[pair.first];
+    if (pair.first == pair.second) return first;
+    const std::uint32_t second = ways[pair.second];
+    return ports_[second].waiting_bytes < ports_[first].waiting_bytes ? second : first;
 }
 
 inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
@@ -562,86 +548,6 @@ void Domain::read_mail() {
             schedule(m.at_ps, m.pause ? Control::pause : Control::resume, m.port, m.traffic_class);
         pauses.clear();
     }
-}
-
-// --- priority flow control ------------------------------------------------------------------------------------
-
-// `bytes` more or fewer that came by `in_port` wait here; tells the other end when that crosses a threshold.
-void Domain::hold_upstream(std::uint32_t in_port, std::uint32_t c, std::uint32_t bytes, bool more) {
-    std::uint32_t& held = ingress_bytes_[std::size_t{in_port} * switching::traffic_classes + c];
-    std::uint8_t& paused = ingress_paused_[in_port];
-    held = more ? held + bytes : held - bytes;
-    const bool is_paused = paused >> c & 1;
-    const bool pause = more && !is_paused && held > policy_->pause_above_bytes;
-    const bool resume = !more && is_paused && held <= policy_->resume_below_bytes;
-    if (!pause && !resume) return;
-    paused = static_cast<std::uint8_t>(paused ^ 1u << c);
-    const Fabric& fabric = simulation_.fabric();
-    const Port& back = ports_[fabric.reverse(in_port)];
-    const std::int64_t at_ps = now_ps_ + back.transmit_ps(pause_frame_bytes) + back.delay_ps;
-    const std::uint32_t domain = domain_of_node_[fabric.link(in_port).from];
-    if (domain == index_)
-        schedule(at_ps, pause ? Control::pause : Control::resume, in_port, c);
-    else
-        out_pauses_[domain].push_back({at_ps, in_port, static_cast<std::uint8_t>(c), pause});
-}
-
-void Domain::handle_pause(std::uint32_t port_index, std::uint32_t c, bool pause) {
-    Port& port = ports_[port_index];
-    if (pause) {
-        port.paused_classes = static_cast<std::uint8_t>(port.paused_classes | 1u << c);
-        ++events_of(port_index, c).pauses;
-        return;
-    }
-    port.paused_classes = static_cast<std::uint8_t>(port.paused_classes & ~(1u << c));
-    if (port.service_pending || (port.waiting_classes == 0 && !port.is_host)) return;
-    serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
-}
-
-// --- faults ---------------------------------------------------------------------------------------------------
-
-void Domain::handle_fault(std::uint32_t index) {
-    const Fault& fault = simulation_.faults_[index];
-    if (fault.kind == FaultKind::reroute) {
-        table_ = simulation_.route_versions_.table(index);
-        return;
-    }
-    Port& port = ports_[fault.port];
-    if (port.fault == none) {
-        port.fault = static_cast<std::uint32_t>(port_faults_.size());
-        port_faults_.emplace_back();
-    }
-    PortFault& state = port_faults_[port.fault];
-    switch (fault.kind) {
-        case FaultKind::down: port.down = true; break;
-        case FaultKind::up: port.down = false; break;
-        case FaultKind::loss: state.loss_ratio = fault.value; break;
-        case FaultKind::burst:
-            state.burst_enter_ratio = fault.value;
-            state.burst_exit_ratio = fault.value2;
-            state.burst_loss_ratio = fault.value3;
-            state.in_burst = false;
-            break;
-        case FaultKind::rate: port.ps_per_byte_q16 = Simulation::ps_per_byte_q16(fault.value); break;
-        case FaultKind::delay: state.extra_delay_ps = static_cast<std::int64_t>(fault.value); break;
-        case FaultKind::reroute: break;
-    }
-}
-
-// Whether the link loses the packet that leaves now.
-bool Domain::lost(Port& port, std::uint32_t port_index) {
-    PortFault& state = port_faults_[port.fault];
-    if (port.down) return true;
-    const auto happens = [&](double ratio) {
-        if (ratio <= 0) return false;
-        const std::uint64_t word = random(std::uint64_t{0x6c6f7373} << 32 | port_index, ++state.draws);
-        return static_cast<double>(word >> 11) * 0x1p-53 < ratio;
-    };
-    if (state.burst_enter_ratio > 0) {
-        state.in_burst = state.in_burst ? !happens(state.burst_exit_ratio) : happens(state.burst_enter_ratio);
-        if (state.in_burst && happens(state.burst_loss_ratio)) return true;
-    }
-    return happens(state.loss_ratio);
 }
 
 // --- records --------------------------------------------------------------------------------------------------

@@ -1,0 +1,67 @@
+// What no flow can beat, and what an empty network takes.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "sim/core/simulation.hpp"
+
+namespace dlcp::sim {
+namespace {
+
+// A shortest path's links from one host to another, for what an unloaded packet needs. Of equal paths the first.
+template <class Visit>
+bool walk(const Fabric& fabric, const Routes& routes, std::uint32_t source, std::uint32_t destination,
+          Visit visit) {
+    std::uint32_t port = source;
+    for (std::uint32_t links = 0; links < 64; ++links) {
+        const Link& link = fabric.link(port);
+        visit(link);
+        if (link.to == destination) return true;
+        const Ways ways = routes.ways(routes.first_table(), link.to, destination);
+        if (ways.count == 0) return false;
+        port = ways[0];
+    }
+    return false;
+}
+
+}  // namespace
+
+std::int64_t Simulation::base_rtt_ps(std::uint32_t source, std::uint32_t destination, std::uint32_t data_bytes,
+                                     std::uint32_t ack_bytes) const {
+    std::int64_t sum_ps = 0;
+    const auto add = [&sum_ps](std::uint32_t bytes) {
+        return [&sum_ps, bytes](const Link& link) {
+            sum_ps +=
+                link.delay_ps + static_cast<std::int64_t>(
+                                    (bytes * ps_per_byte_q16(static_cast<double>(link.rate_bps)) + 0x8000) >> 16);
+        };
+    };
+    if (!walk(fabric_, *routes_, source, destination, add(data_bytes)) ||
+        !walk(fabric_, *routes_, destination, source, add(ack_bytes)))
+        throw std::invalid_argument("there is no way between hosts " + std::to_string(source) + " and " +
+                                    std::to_string(destination));
+    return sum_ps;
+}
+
+std::int64_t Simulation::bound_ps(const Flow& flow, std::uint64_t bytes) const {
+    // On a graph another path may be faster than a shortest one, and faults may change rates: there only the hosts' own
+    // links bound a flow.
+    const bool certain = fabric_.clos() != nullptr && faults_.empty();
+    std::uint64_t slowest_q16 = 0;
+    std::int64_t delay_ps = 0;
+    const auto add = [&](const Link& link) {
+        slowest_q16 = std::max(slowest_q16, ps_per_byte_q16(static_cast<double>(link.rate_bps)));
+        delay_ps += link.delay_ps;
+    };
+    if (certain) {
+        walk(fabric_, *routes_, flow.source, flow.destination, add);
+    } else {
+        add(fabric_.link(flow.source));
+        add(fabric_.link(fabric_.reverse(flow.destination)));
+        if (!faults_.empty()) slowest_q16 = 0;
+    }
+    __extension__ using u128 = unsigned __int128;
+    return delay_ps + static_cast<std::int64_t>(u128{bytes} * slowest_q16 >> 16);
+}
+
+}  // namespace dlcp::sim
