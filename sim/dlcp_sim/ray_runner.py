@@ -5,6 +5,7 @@ Tasks carry a scenario and bring back a result, both plain data; dlcp is install
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 LOCAL = "local"
 AHEAD = 2
 """Tasks handed to the cluster per processor that it has: the queue is never empty, and never the whole sweep."""
+REACH_S = 5.0
+"""How long an address may take to answer."""
 
 
 class ClusterError(DlcpError):
@@ -44,6 +47,7 @@ def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -
         options |= {"address": "local", "num_cpus": jobs, "include_dashboard": False}
     else:
         options |= {"address": address}
+        _check_reachable(address)
     try:
         ray.init(**options)
     except Exception as error:
@@ -71,6 +75,19 @@ def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -
                 yield outcome
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raises ClusterError unless somebody listens there; Ray itself would try for many minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if address == "auto":
+        return
+    if not colon or not port.isdecimal():
+        raise ArgumentError(f"ray is {address!r}; accepted: local, auto, host:port, ray://host:port")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(f"no Ray cluster at {address!r}: {error}") from None
 
 
 def _simulate(tables: dict[str, Any], version: str) -> tuple[bytes | None, str, float]:
