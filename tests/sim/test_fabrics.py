@@ -6,6 +6,7 @@ import json
 import pickle
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,18 @@ def test_everybody_reaches_everybody(fabric: Fabric, choice: str) -> None:
     found = simulate(fabric, flows, policy=unbounded(path_choice=choice))
     assert (completions_ps(found) > 0).all()
     assert found.packets_unroutable == 0
+
+
+@pytest.mark.parametrize("fabric", FABRICS.values(), ids=FABRICS)
+@pytest.mark.parametrize("threads", [2, 8])
+def test_result_does_not_depend_on_threads(fabric: Fabric, threads: int) -> None:
+    policy = replace(unbounded(path_choice="adaptive"), port_bytes=50_000)
+    flows = [*permutation(fabric.hosts, 200_000), *(Flow(i, 0, 100_000) for i in range(1, fabric.hosts))]
+    first, other = (simulate(fabric, flows, policy=policy, threads=n) for n in (1, threads))
+    assert (completions_ps(first) == completions_ps(other)).all()
+    for name, values in first.port_counters().items():
+        assert (values == other.port_counters()[name]).all(), name
+    assert first.port_counters()["packets_dropped"].sum() > 0
 
 
 def test_spraying_uses_every_way() -> None:
