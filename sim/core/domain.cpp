@@ -11,6 +11,7 @@ Domain::Domain(Simulation& simulation, std::uint32_t index, std::uint32_t domain
     : simulation_(simulation),
       index_(index),
       seed_(mix64(simulation.seed() + 0x9e3779b97f4a7c15ULL)),
+      salt_(static_cast<std::uint32_t>(simulation.seed() - 1) * 0x9e3779b1U),
       queue_(simulation.wheel_width_log2(), simulation.settings().heap_only ? 0 : 16),
       out_(domains),
       out_pauses_(domains) {}
@@ -293,7 +294,7 @@ std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways&
     switching::PathInputs in;
     in.flow = p.flow * 2 + p.reverse;
     in.path = p.path;
-    in.salt = node ^ static_cast<std::uint32_t>(seed_);  // other seeds, other hash functions in the switches
+    in.salt = node ^ salt_;
     if (choice == switching::PathChoice::round_robin) {
         in.turn = turns_[node - hosts_]++;
     } else if (choice == switching::PathChoice::random || choice == switching::PathChoice::adaptive) {
@@ -570,7 +571,7 @@ void Domain::take_samples() {
 
 void Domain::record(PacketEvent event, std::uint32_t port, std::uint32_t slot) {
     Recorder::Records& records = simulation_.recorder_.domains[index_];
-    if (records.packets.size() >= simulation_.recorder_.trace_limit) return;
+    if (!records.takes(now_ps_, simulation_.recorder_.trace_limit)) return;
     PacketRecord r{now_ps_, port, event, packets_[slot], {}};
     if (const std::uint8_t* header = transport_->header_of(*this, slot))
         std::copy_n(header, sizeof r.header, r.header);

@@ -184,6 +184,7 @@ private:
     Simulation& simulation_;
     const std::uint32_t index_;
     std::uint64_t seed_;
+    std::uint32_t salt_;  // other seeds, other hash functions in the switches
 
     // The simulation's, each element touched by the domain that owns it.
     const Flow* flows_ = nullptr;
