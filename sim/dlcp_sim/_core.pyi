@@ -90,7 +90,7 @@ class Simulation:
         self,
         source: NDArray[np.uint32],
         destination: NDArray[np.uint32],
-        bytes: NDArray[np.uint64],
+        bytes: NDArray[np.uint64],  # noqa: A002
         start_ps: NDArray[np.int64],
         traffic_class: NDArray[np.uint8],
         loss_ratio: NDArray[np.float64],
@@ -136,3 +136,43 @@ class Simulation:
     def trace_records(self) -> dict[str, NDArray[Any]]: ...
     def task_times(self) -> dict[str, NDArray[np.int64]]: ...
     def transport_counters(self) -> dict[str, float]: ...
+
+class Schedule:
+    def __init__(
+        self,
+        world_size: int,
+        rank: int,
+        input_chunks: int,
+        output_chunks: int,
+        scratch: Any,
+        ops: Any,
+    ) -> None: ...
+    @property
+    def peers(self) -> list[int]: ...
+
+def add_collective(
+    simulation: Simulation,
+    members: Sequence[int],
+    schedules: list[Schedule],
+    inputs: Sequence[tuple[int, int]],
+    outputs: Sequence[tuple[int, int]],
+    *,
+    traffic_class: int = 0,
+    average_over: int = 0,
+    loss_ratio: float = 0.0,
+    critical_ratio: float = 1.0,
+    patience_ps: int = -1,
+    deadline_ps: int = 0,
+    rescale: bool = False,
+    importance: list[list[NDArray[np.uint8] | None]] | None = None,
+) -> int: ...
+def add_collective_group(simulation: Simulation, members: Sequence[int]) -> None: ...
+def keep_open(simulation: Simulation) -> None: ...
+def start_collective(simulation: Simulation, index: int, at_ps: Sequence[int]) -> None: ...
+def collective_ranks_over(simulation: Simulation, index: int) -> int: ...
+def collective_results(simulation: Simulation, index: int) -> dict[str, Any]: ...
+def collective_abandoned(
+    simulation: Simulation, index: int, rank: int
+) -> list[tuple[bool, int, int, int, int, int, NDArray[np.uint64]]]: ...
+def forget_collective(simulation: Simulation, index: int) -> None: ...
+def collective_block_bytes(simulation: Simulation) -> int: ...

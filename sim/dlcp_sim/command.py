@@ -216,6 +216,8 @@ def _report(options: argparse.Namespace) -> int:
         results += _results(path, options)
     if not results:
         raise ArgumentError(f"{', '.join(map(str, options.source))}: no result; run a scenario first")
+    if options.chrome_trace or options.pcap:
+        return _export(results, options)
     if options.output is not None:
         from dlcp_sim.report.page import write_report
 
@@ -233,6 +235,23 @@ def _report(options: argparse.Namespace) -> int:
         from dlcp_sim.report.tables import comparison
 
         print(comparison(results).text())
+    return 0
+
+
+def _export(results: list[Result], options: argparse.Namespace) -> int:
+    """`dlcp sim report --chrome-trace FILE --pcap FILE`."""
+    from dlcp_sim.report.chrome_trace import write_chrome_trace
+    from dlcp_sim.report.pcap import write_pcap
+
+    if len(results) > 1:
+        raise ArgumentError(f"there are {len(results)} results; --chrome-trace and --pcap are for one")
+    for name, write in (("chrome_trace", write_chrome_trace), ("pcap", write_pcap)):
+        if path := getattr(options, name):
+            try:
+                write(results[0], path)
+            except OSError as error:
+                raise ArgumentError(f"{path}: {error.strerror or error}") from None
+            print(f"written: {path}")
     return 0
 
 
@@ -334,6 +353,15 @@ def _parser() -> Parser:
     )
     report.add_argument(
         "--output", type=Path, metavar="FILE.html", help="one page with pictures; else a table is printed"
+    )
+    report.add_argument(
+        "--chrome-trace",
+        type=Path,
+        metavar="FILE.json",
+        help="one result for ui.perfetto.dev: flows, tasks, queues",
+    )
+    report.add_argument(
+        "--pcap", type=Path, metavar="FILE.pcap", help="one result's traced packets, for Wireshark"
     )
     report.add_argument("--csv", type=Path, metavar="FILE", help="a store's points, a row each")
     report.add_argument("--parquet", type=Path, metavar="FILE", help="the same as Parquet (needs pyarrow)")

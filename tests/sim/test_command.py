@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -144,6 +145,19 @@ def test_report_writes_a_page_that_needs_nothing_else(file: Path, tmp_path: Path
     page = (tmp_path / "report.html").read_text()
     assert "<svg" in page or "<img" in page
     assert not re.findall(r"(?:src|href)=\"https?:", page)
+
+
+def test_report_exports_what_other_programs_read(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--set", "trace.limit=20", "--output", tmp_path / "out")
+    assert sim("run", file, *words) == 0
+    targets = ("--chrome-trace", tmp_path / "run.json", "--pcap", tmp_path / "run.pcap")
+    assert sim("report", tmp_path / "out", *targets) == 0
+    assert json.loads((tmp_path / "run.json").read_text())
+    assert (tmp_path / "run.pcap").stat().st_size > 20 * 64
+    assert sim("report", tmp_path / "out", tmp_path / "out", *targets) == 2
+    assert "there are 2 results; --chrome-trace and --pcap are for one" in capsys.readouterr().err
 
 
 # ---- Ctrl-C ----
