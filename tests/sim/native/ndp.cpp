@@ -154,6 +154,25 @@ TEST_CASE("ndp: every trimmed packet is sent again once, and nothing else is") {
     CHECK(run.simulation->transport().counters().at("pulls") == 20 * (150 - 50) + trimmed);
 }
 
+TEST_CASE("ndp: what was trimmed is sent again before anything new") {
+    Run run(fat_tree(8), {{"window_packets", 50}}, 8);
+    for (std::uint32_t i = 0; i < 20; ++i) run.add(100 + i, 0, 150 * payload);
+    run.simulation->trace({100}, 1'000'000);  // a host's port has the host's number
+    run.run();
+    std::vector<std::uint32_t> numbers;
+    for (const PacketRecord& record : run.simulation->recorder().packets())
+        if (record.event == PacketEvent::sent && !record.packet.reverse) numbers.push_back(record.packet.number);
+    // All answers to the first window come before the first pull: from then on old numbers leave until none is left.
+    const auto is_new = [](std::uint32_t number) { return number >= 50; };
+    const auto first_new = std::find_if(numbers.begin(), numbers.end(), is_new);
+    CHECK(first_new - numbers.begin() > 50 + 30);
+    CHECK(*first_new == 50);
+    std::vector<std::uint32_t> first(numbers.begin(), first_new);
+    std::sort(first.begin(), first.end());
+    first.erase(std::unique(first.begin(), first.end()), first.end());
+    CHECK(first.size() == 50);
+}
+
 TEST_CASE("ndp: a short flow to a host that long flows keep busy waits for little more than the queue") {
     Run run(fat_tree(8), {{"window_packets", 50}}, 8);
     for (std::uint32_t i = 1; i <= 10; ++i) run.add(8 * i, 0, 1000 * payload);

@@ -108,6 +108,16 @@ TEST_CASE("pfabric: of flows that share a link the shortest is over first, each 
     }
 }
 
+TEST_CASE("pfabric: what counts is what is left, not how long the flow was") {
+    Run run;
+    const std::uint32_t old = run.add(16, 0, 1000 * payload);
+    // When it has 150 packets left, or a little more, for the last acknowledgements are under way.
+    const std::uint32_t young = run.add(32, 0, 300 * payload, 850 * packet_ps);
+    run.run();
+    CHECK(run.took_ps(old) <= ideal_ps(1000) + 2 * packet_ps);
+    CHECK(run.took_ps(young) > ideal_ps(300) + 100 * packet_ps);
+}
+
 TEST_CASE("pfabric: a host's card serves its own flows by rank") {
     Run run;
     const std::uint32_t lengthy = run.add(0, 40, 2000 * payload);
