@@ -168,25 +168,13 @@ nb::dict port_counters(const Simulation& self) {
 }
 
 nb::dict samples(const Simulation& self) {
-    // All ports are sampled at the same moments; a port's place in a row is its place in the list asked for, sorted.
-    std::vector<std::uint32_t> ports = self.recorder().sampled_ports;
-    std::sort(ports.begin(), ports.end());
-    ports.erase(std::unique(ports.begin(), ports.end()), ports.end());
-    const std::vector<PortSample> all = self.recorder().samples();
-    const std::size_t width = ports.size(), moments = width == 0 ? 0 : all.size() / width;
-    std::vector<std::int64_t> time_ps;
-    std::vector<std::uint32_t> depth;
-    std::vector<std::uint64_t> sent;
-    for (std::size_t i = 0; i < moments * width; ++i) {
-        if (i % width == 0) time_ps.push_back(all[i].time_ps);
-        depth.insert(depth.end(), std::begin(all[i].depth_bytes), std::end(all[i].depth_bytes));
-        sent.insert(sent.end(), std::begin(all[i].bytes_sent), std::end(all[i].bytes_sent));
-    }
+    Recorder::Series all = self.recorder().series();
+    const std::size_t width = all.ports.size(), moments = all.time_ps.size();
     nb::dict d;
-    d["time_ps"] = array(std::move(time_ps));
-    d["ports"] = array(std::move(ports));
-    d["depth_bytes"] = array(std::move(depth), {moments, width, switching::traffic_classes});
-    d["bytes_sent"] = array(std::move(sent), {moments, width, switching::traffic_classes});
+    d["time_ps"] = array(std::move(all.time_ps));
+    d["ports"] = array(std::move(all.ports));
+    d["depth_bytes"] = array(std::move(all.depth_bytes), {moments, width, switching::traffic_classes});
+    d["bytes_sent"] = array(std::move(all.bytes_sent), {moments, width, switching::traffic_classes});
     return d;
 }
 
