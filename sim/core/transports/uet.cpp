@@ -23,15 +23,18 @@ namespace dlcp::sim {
 namespace {
 
 constexpr std::uint32_t control_class = 7;
-constexpr std::uint32_t control_bytes = 64;  // of an acknowledgement on the wire
+constexpr std::uint32_t control_bytes = 64;  // of an acknowledgement or a probe on the wire
+constexpr std::uint32_t probe_packet = first_own;
 constexpr std::uint32_t recycled_entropies = 32;
+// In round trips: how long a sender that hears nothing waits before it probes, and before it probes again.
+constexpr std::int64_t probe_after = 3, probe_again_after = 5;
 constexpr unsigned sent_time_shift = 12;  // the ring's clock: 4096 ps, 32 bits, so that 8 s can be told apart
 // How many rounds of all entropies one sits out.
 constexpr std::uint8_t marked_penalty = 1, trimmed_penalty = 4, lost_penalty = 15;
 
 // PacketExtra::words of data: [0] place in the ring of sent packets, [1] asks for an acknowledgement at once. Of an
 // acknowledgement: [0] place of the packet that caused it, [1] [2] received or not, from number [3] on, [4] was
-// marked. Of a negative one: [0] place of the packet that was trimmed.
+// marked (1), answers a probe (2). Of a negative one: [0] place of the packet that was trimmed.
 
 struct Settings {
     std::uint32_t payload_bytes;
@@ -39,6 +42,7 @@ struct Settings {
     std::uint32_t entropies;
     bool recycle;
     bool trimming;
+    bool probe;
     std::uint32_t ack_packets;
     double max_window_bdp;
     double target_delay_rtt;
@@ -102,6 +106,8 @@ struct Sender {
     std::uint32_t lost_tail = 0;
     std::uint32_t newest_acknowledged = 0;  // when it was sent, in the ring's clock
     std::int64_t min_rto_ps = 0;
+    std::int64_t heard_ps = 0;  // when something came back, was probed for, or left after a pause
+    bool probing = false;
     std::uint32_t reorder = 0;  // in the ring's clock
 
     // Entropies
@@ -152,6 +158,7 @@ private:
         std::uint64_t lost = 0;
         std::uint64_t duplicates = 0;
         std::uint64_t quick_adapts = 0;
+        std::uint64_t probes = 0;
     };
 
     double packet_bytes() const { return settings_.payload_bytes + settings_.header_bytes; }
@@ -163,9 +170,11 @@ private:
         return static_cast<std::uint32_t>(time_ps >> sent_time_shift);
     }
 
+    std::unique_ptr<Receiver> make_receiver(std::uint32_t flow, const Domain& domain) const;
     void receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot);
     void send_ack(Domain& domain, std::uint32_t host, std::uint32_t slot, const Receiver* receiver);
     void receive_ack(Domain& domain, std::uint32_t slot);
+    void receive_probe(Domain& domain, std::uint32_t host, std::uint32_t slot);
     void receive_nack(Domain& domain, std::uint32_t slot);
 
     bool may_send(const Sender& s) const;
@@ -174,7 +183,9 @@ private:
     static void drop_settled(Sender& s);
     static void give_up(Sender& s, std::uint32_t place, std::uint8_t penalty);
     void find_lost(Domain& domain, Sender& s, std::uint32_t host);
-    void arm(Domain& domain, Sender& s, std::uint32_t flow, std::int64_t at_ps);
+    std::int64_t probe_ps(const Sender& s) const;
+    void arm(Domain& domain, Sender& s, std::uint32_t flow);
+    void send_probe(Domain& domain, Sender& s, std::uint32_t host, std::uint32_t flow);
 
     // Entropies
     std::uint8_t pick_entropy(Sender& s) const;
@@ -207,6 +218,7 @@ Uet::Uet(Parameters parameters) {
     s.entropies = static_cast<std::uint32_t>(parameters.take_integer("entropies", 256));
     s.recycle = parameters.take("recycle", 1) != 0;
     s.trimming = parameters.take("trimming", 1) != 0;
+    s.probe = parameters.take("probe", 1) != 0;
     const std::int64_t ack_bytes = parameters.take_integer("ack_bytes", 16384);
     s.max_window_bdp = parameters.take("max_window_bdp", 1.5);
     s.target_delay_rtt = parameters.take("target_delay_rtt", s.trimming ? 0.75 : 1.0);
@@ -340,6 +352,7 @@ std::uint32_t Uet::next_data(Domain& domain, std::uint32_t flow) {
     extra.words[1] = ask;
     if (ask) s.asked_place = s.ring_tail;
 
+    if (s.in_flight == 0) s.heard_ps = domain.now_ps();
     s.sent(s.ring_tail++) = {clock(domain.now_ps()), entropy, number};
     s.blocks[number / 64].in_flight |= std::uint64_t{1} << (number % 64);
     ++s.in_flight;
@@ -349,13 +362,37 @@ std::uint32_t Uet::next_data(Domain& domain, std::uint32_t flow) {
         ++result.retransmitted_packets;
     else
         ++result.sent_packets;
-    if (!s.timer_set) arm(domain, s, flow, domain.now_ps() + s.rto_ps());
+    if (!s.timer_set) arm(domain, s, flow);
     return slot;
 }
 
-void Uet::arm(Domain& domain, Sender& s, std::uint32_t flow, std::int64_t at_ps) {
+// When the sender acts if it hears nothing: as the reference model's, which probes before it times out.
+std::int64_t Uet::probe_ps(const Sender& s) const {
+    if (!settings_.probe) return INT64_MAX;
+    if (s.probing) return s.heard_ps + probe_again_after * s.reference_rtt_ps;
+    const bool all_sent = s.next_number == s.packets && s.lost_head == s.lost_tail;
+    return s.heard_ps + (all_sent ? s.base_rtt_ps + s.target_delay_ps : probe_after * s.reference_rtt_ps);
+}
+
+// The one timer of a flow, for the probe or the timeout, whichever comes first. Something is in the ring.
+void Uet::arm(Domain& domain, Sender& s, std::uint32_t flow) {
     s.timer_set = true;
-    domain.set_timer(at_ps, domain.flow(flow).source, flow);
+    const auto age = static_cast<std::int32_t>(clock(domain.now_ps()) - s.sent(s.ring_head).time);
+    const std::int64_t timeout_ps = domain.now_ps() + s.rto_ps() - age * (std::int64_t{1} << sent_time_shift);
+    domain.set_timer(std::max(std::min(timeout_ps, probe_ps(s)), domain.now_ps() + (1 << sent_time_shift)),
+                     domain.flow(flow).source, flow);
+}
+
+void Uet::send_probe(Domain& domain, Sender& s, std::uint32_t host, std::uint32_t flow) {
+    const std::uint32_t slot = make_packet(domain, flow, false, probe_packet, s.cumulative, control_bytes);
+    domain.packet(slot).path = static_cast<std::uint16_t>(s.path_base + pick_entropy(s));
+    PacketExtra& extra = domain.extra(slot);
+    extra.time_ps = domain.now_ps();
+    extra.words[0] = s.ring_tail;
+    s.probing = true;
+    s.heard_ps = domain.now_ps();
+    ++counters_[host].probes;
+    send_control(domain, host, slot);
 }
 
 // --- Receiving ---
@@ -364,6 +401,7 @@ void Uet::handle_packet(Domain& domain, std::uint32_t host, std::uint32_t slot) 
     switch (domain.packet(slot).type) {
         case data_packet: receive_data(domain, host, slot); break;
         case ack_packet: receive_ack(domain, slot); break;
+        case probe_packet: receive_probe(domain, host, slot); break;
         default: receive_nack(domain, slot); break;
     }
     domain.free_packet(slot);
@@ -371,7 +409,6 @@ void Uet::handle_packet(Domain& domain, std::uint32_t host, std::uint32_t slot) 
 
 void Uet::receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot) {
     const Packet packet = domain.packet(slot);
-    const Flow& flow = domain.flow(packet.flow);
     std::unique_ptr<Receiver>& receiver = receivers_[packet.flow];
     FlowResult& result = domain.result(packet.flow);
     if (receiver == nullptr) {
@@ -380,9 +417,7 @@ void Uet::receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot) {
             send_ack(domain, host, slot, nullptr);
             return;
         }
-        receiver = std::make_unique<Receiver>();
-        receiver->packets = packets_of(flow.bytes);
-        receiver->bits.resize((receiver->packets + 63) / 64);
+        receiver = make_receiver(packet.flow, domain);
     }
     Receiver& r = *receiver;
     const std::uint32_t number = packet.number;
@@ -432,7 +467,21 @@ void Uet::receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot) {
     }
 }
 
-// Answers a data packet. `receiver` nullptr: all of the flow is there.
+std::unique_ptr<Receiver> Uet::make_receiver(std::uint32_t flow, const Domain& domain) const {
+    auto receiver = std::make_unique<Receiver>();
+    receiver->packets = packets_of(domain.flow(flow).bytes);
+    receiver->bits.resize((receiver->packets + 63) / 64);
+    return receiver;
+}
+
+void Uet::receive_probe(Domain& domain, std::uint32_t host, std::uint32_t slot) {
+    const std::uint32_t flow = domain.packet(slot).flow;
+    std::unique_ptr<Receiver>& receiver = receivers_[flow];
+    if (receiver == nullptr && domain.result(flow).delivered_ps < 0) receiver = make_receiver(flow, domain);
+    send_ack(domain, host, slot, receiver.get());
+}
+
+// Answers a data packet or a probe. `receiver` nullptr: all of the flow is there.
 void Uet::send_ack(Domain& domain, std::uint32_t host, std::uint32_t slot, const Receiver* receiver) {
     const Packet packet = domain.packet(slot);
     const std::uint32_t cumulative =
@@ -445,7 +494,7 @@ void Uet::send_ack(Domain& domain, std::uint32_t host, std::uint32_t slot, const
     const PacketExtra& caused = domain.extra(slot);
     extra.time_ps = caused.time_ps;
     extra.words[0] = caused.words[0];
-    extra.words[4] = packet.congestion_marked && !packet.trimmed;
+    extra.words[4] = (packet.congestion_marked && !packet.trimmed ? 1 : 0) | (packet.type == probe_packet ? 2 : 0);
     // The 64 numbers from the first that is missing, or, if the packet is further on, those up to it.
     const std::uint32_t number = packet.number;
     const std::uint32_t from = number >= cumulative + 64 ? number - 63 : cumulative;
@@ -502,13 +551,18 @@ void Uet::receive_ack(Domain& domain, std::uint32_t slot) {
         return;
     }
     if (fresh != 0) s.backoff = 0;
+    s.heard_ps = domain.now_ps();
+    s.probing = false;
 
-    const bool marked = extra.words[4] != 0;
-    const std::uint32_t sent = clock(extra.time_ps);
-    if (static_cast<std::int32_t>(sent - s.newest_acknowledged) > 0) s.newest_acknowledged = sent;
-    judge_entropy(s, packet.path, marked ? marked_penalty : 0);
+    const bool marked = (extra.words[4] & 1) != 0, probed = (extra.words[4] & 2) != 0;
     const std::int64_t delay = std::max<std::int64_t>(domain.now_ps() - extra.time_ps - s.base_rtt_ps, 0);
-    window_on_ack(domain, s, host, marked, delay, fresh * packet_bytes());
+    judge_entropy(s, packet.path, marked ? marked_penalty : 0);
+    // The answer to a probe says what is lost only if queues are short: data may be slower than what is small.
+    if (!probed || delay < s.target_delay_ps) {
+        const std::uint32_t sent = clock(extra.time_ps);
+        if (static_cast<std::int32_t>(sent - s.newest_acknowledged) > 0) s.newest_acknowledged = sent;
+    }
+    if (!probed || fresh != 0) window_on_ack(domain, s, host, marked, delay, fresh * packet_bytes());
     find_lost(domain, s, host);
     if (may_send(s)) ready(domain, packet.flow);
 }
@@ -522,6 +576,8 @@ void Uet::receive_nack(Domain& domain, std::uint32_t slot) {
     const std::uint32_t place = domain.extra(slot).words[0];
     if (place - s.ring_head < s.ring_tail - s.ring_head && s.sent(place).number == packet.number)
         give_up(s, place, trimmed_penalty);
+    s.heard_ps = domain.now_ps();
+    s.probing = false;
     drop_settled(s);
     window_on_loss(domain, s, host, true);
     if (may_send(s)) ready(domain, packet.flow);
@@ -570,24 +626,25 @@ void Uet::handle_timer(Domain& domain, std::uint32_t host, std::uint32_t flow) {
     s.timer_set = false;
     drop_settled(s);
     if (s.ring_head == s.ring_tail) return;  // armed again when something leaves
-    const std::uint32_t now = clock(domain.now_ps()), rto = clock(s.rto_ps());
-    const std::int32_t age = static_cast<std::int32_t>(now - s.sent(s.ring_head).time);
-    if (age < static_cast<std::int32_t>(rto)) {
-        arm(domain, s, flow, domain.now_ps() + (static_cast<std::int64_t>(rto) - age) * (1 << sent_time_shift));
-        return;
+    const std::uint32_t now = clock(domain.now_ps());
+    const auto rto = static_cast<std::int32_t>(clock(s.rto_ps()));
+    const auto overdue = [&] {
+        return s.ring_head != s.ring_tail && static_cast<std::int32_t>(now - s.sent(s.ring_head).time) >= rto;
+    };
+    if (overdue()) {
+        ++domain.result(flow).timeouts;
+        for (; overdue(); drop_settled(s)) {
+            give_up(s, s.ring_head, lost_penalty);
+            ++counters_[host].lost;
+            s.window -= packet_bytes();
+        }
+        bound_window(s);
+        if (s.backoff < 8) ++s.backoff;
+        if (may_send(s)) ready(domain, flow);
+    } else if (domain.now_ps() >= probe_ps(s)) {
+        send_probe(domain, s, host, flow);
     }
-    ++domain.result(flow).timeouts;
-    while (s.ring_head != s.ring_tail &&
-           static_cast<std::int32_t>(now - s.sent(s.ring_head).time) >= static_cast<std::int32_t>(rto)) {
-        give_up(s, s.ring_head, lost_penalty);
-        ++counters_[host].lost;
-        s.window -= packet_bytes();
-        drop_settled(s);
-    }
-    bound_window(s);
-    if (s.backoff < 8) ++s.backoff;
-    if (s.ring_head != s.ring_tail) arm(domain, s, flow, domain.now_ps() + s.rto_ps());
-    if (may_send(s)) ready(domain, flow);
+    if (s.ring_head != s.ring_tail) arm(domain, s, flow);
 }
 
 // --- Entropies ---
@@ -750,12 +807,11 @@ std::map<std::string, double> Uet::counters() const {
         sum.lost += c.lost;
         sum.duplicates += c.duplicates;
         sum.quick_adapts += c.quick_adapts;
+        sum.probes += c.probes;
     }
-    return {{"acks", static_cast<double>(sum.acks)},
-            {"nacks", static_cast<double>(sum.nacks)},
-            {"lost", static_cast<double>(sum.lost)},
-            {"duplicates", static_cast<double>(sum.duplicates)},
-            {"quick_adapts", static_cast<double>(sum.quick_adapts)}};
+    return {{"acks", static_cast<double>(sum.acks)},     {"nacks", static_cast<double>(sum.nacks)},
+            {"lost", static_cast<double>(sum.lost)},     {"duplicates", static_cast<double>(sum.duplicates)},
+            {"probes", static_cast<double>(sum.probes)}, {"quick_adapts", static_cast<double>(sum.quick_adapts)}};
 }
 
 }  // namespace

@@ -34,6 +34,9 @@ class Uet(Transport):
     )
     recycle: bool = setting(True, help="an entropy that came back without a mark is used again next (REPS)")
     trimming: bool = setting(True, help="switches may cut payloads off; otherwise they drop")
+    probe: bool = setting(
+        True, help="who hears nothing for some round trips asks what has come, before it times out"
+    )
     ack_bytes: int = setting(
         16_384, minimum=0, maximum=2**30, help="received for one acknowledgement; 0: one for each packet"
     )

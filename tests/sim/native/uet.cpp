@@ -198,11 +198,13 @@ TEST_CASE("uet: two long flows share a link, whose queue stays around NSCC's tar
     run.run();
     double sum = 0, most = 0;
     std::uint64_t samples = 0, idle = 0;
-    for (const PortSample& sample : run.simulation->recorder().samples()) {
-        if (sample.time_ps < 600'000'000 || sample.time_ps > 1'600'000'000) continue;
-        sum += sample.depth_bytes[0];
-        most = std::max(most, static_cast<double>(sample.depth_bytes[0]));
-        idle += sample.depth_bytes[0] == 0;
+    const Recorder::Series series = run.simulation->recorder().series();
+    for (std::size_t i = 0; i < series.time_ps.size(); ++i) {
+        if (series.time_ps[i] < 600'000'000 || series.time_ps[i] > 1'600'000'000) continue;
+        const std::uint32_t depth = series.depth_bytes[i * switching::traffic_classes];
+        sum += depth;
+        most = std::max(most, static_cast<double>(depth));
+        idle += depth == 0;
         ++samples;
     }
     REQUIRE(samples > 900);
@@ -273,9 +275,34 @@ TEST_CASE("uet: where switches drop instead of trimming, incast still ends, clos
     run.run();
     CHECK(run.count(&EventCounters::packets_trimmed) == 0);
     CHECK(run.count(&EventCounters::packets_dropped) > 0);
-    CHECK(run.sum(&FlowResult::retransmitted_packets) >= run.count(&EventCounters::packets_dropped));
+    // Of what is dropped only probes are not sent again.
+    CHECK(static_cast<double>(run.sum(&FlowResult::retransmitted_packets)) + run.counter("probes") >=
+          static_cast<double>(run.count(&EventCounters::packets_dropped)));
     const double ideal = 15 * (122 * static_cast<double>(packet_ps) + 288 * 80 + header_ps);
     CHECK(static_cast<double>(run.last_ps()) < 1.5 * ideal);
+}
+
+TEST_CASE(
+    "uet: who hears nothing asks after some round trips; without such probes a lost tail waits for the timeout") {
+    const auto took = [](double probe) {
+        Run run(leaf_spine(1, 2, 0), {.links = 2}, {{"probe", probe}});
+        Fault fault;
+        fault.port = run.simulation->fabric().reverse(1);
+        fault.kind = FaultKind::down;
+        fault.at_ps = 5'000'000;
+        run.simulation->add_fault(fault);
+        fault.kind = FaultKind::up;
+        fault.at_ps = 8'000'000;  // the last of 15 packets leaves at 5 us
+        run.simulation->add_fault(fault);
+        run.add(0, 1, 15 * payload);
+        run.run();
+        CHECK(run.count(&EventCounters::packets_lost) > 2);
+        CHECK(run.sum(&FlowResult::timeouts) == (probe == 0 ? 1 : 0));
+        CHECK((run.counter("probes") > 0) == (probe != 0));
+        return run.last_ps();
+    };
+    CHECK(took(1) < 8 * round_trip_ps(2));
+    CHECK(took(0) > 8 * round_trip_ps(2));
 }
 
 TEST_CASE("uet: two threads give one thread's result") {
