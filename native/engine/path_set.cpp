@@ -22,6 +22,9 @@ constexpr std::uint32_t dead_run = 8;
 // three hundred.
 constexpr std::uint32_t revival_run = 16;
 
+// Enough to come from full weight to the least.
+constexpr std::uint32_t most_halvings = 6;
+
 constexpr Duration longest_trial_interval = seconds(2);
 
 void drift(std::uint32_t& share, bool event, std::uint32_t one) {
@@ -78,7 +81,10 @@ void PathSet::on_acked(std::uint16_t index, bool ce) {
     Path& path = paths_[index];
     ++path.acked;
     ++path.acked_in_a_row;
-    path.lost_in_a_row = 0;
+    if (path.lost_in_a_row > 0) {
+        path.lost_in_a_row = 0;
+        weigh(index);
+    }
     if (!path.up) path.trial_at = Time{0};  // it lives: on with the next trial
     news_ += !path.up && path.acked_in_a_row >= revival_run ? most_news : 1;
     path.ce += ce;
@@ -92,6 +98,7 @@ void PathSet::on_lost(std::uint16_t index) {
     ++path.lost_in_a_row;
     path.acked_in_a_row = 0;
     drift(path.loss, true, one);
+    weigh(index);
     news_ += path.lost_in_a_row >= dead_run ? most_news : 1;
 }
 
@@ -103,10 +110,19 @@ void PathSet::on_rtt(std::uint16_t index, Duration rtt) {
 std::uint32_t PathSet::ups() const { return static_cast<std::uint32_t>(paths_.size()) - downs_; }
 
 void PathSet::bring_up(std::uint16_t index) {
-    paths_[index].up = true;
+    Path& path = paths_[index];
+    path.up = true;
     --downs_;
-    weights_[index] = full_weight;
+    path.weight = full_weight;
     turns_[index] = 0;
+    weigh(index);
+}
+
+void PathSet::weigh(std::uint16_t index) {
+    const Path& path = paths_[index];
+    if (!path.up) return;
+    const std::uint32_t halvings = std::min(path.lost_in_a_row, most_halvings);
+    weights_[index] = std::max(path.weight >> halvings, least_weight);
 }
 
 void PathSet::take_down(std::uint16_t index, Time now, Duration round_trip, std::vector<Change>& changes) {
@@ -136,6 +152,9 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
     }
     std::nth_element(losses.begin(), losses.begin() + n / 2, losses.begin() + n);
     const std::uint32_t normal_loss = losses[static_cast<std::size_t>(n / 2)];
+    // Where half of the paths have died, as with one of a switch's two ways up, the median is a dead one's.
+    std::nth_element(losses.begin(), losses.begin() + n / 4, losses.begin() + n / 2);
+    const std::uint32_t good_loss = losses[static_cast<std::size_t>(n / 4)];
     Duration normal_delay{0};
     if (timed > 0) {
         std::nth_element(delays.begin(), delays.begin() + timed / 2, delays.begin() + timed);
@@ -167,7 +186,8 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
             changes.push_back({i, true});
         }
         const std::uint32_t excess = path.loss > normal_loss ? path.loss - normal_loss : 0;
-        if (ups() > 1 && (excess > down_excess || (path.lost_in_a_row >= dead_run && excess > 0))) {
+        const bool dead = path.lost_in_a_row >= dead_run && (excess > 0 || path.loss > good_loss + down_excess);
+        if (ups() > 1 && (excess > down_excess || dead)) {
             take_down(i, now, round_trip, changes);
             continue;
         }
@@ -177,7 +197,8 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
         weight -= weight * path.marks / (2 * one);
         if (normal_delay > Duration{0} && path.rtt > normal_delay)
             weight = weight * normal_delay.value / path.rtt.value;
-        weights_[i] = static_cast<std::int32_t>(std::max<std::int64_t>(weight, full_weight / 64));
+        path.weight = static_cast<std::int32_t>(std::max<std::int64_t>(weight, least_weight));
+        weigh(i);
     }
 }
 

@@ -1,8 +1,10 @@
 // Which path the next run takes, and how well each path does.
 //
 // Smooth weighted round robin over the paths that are up. A path's weight falls with its recent loss, marks and
-// delay compared with the other paths; a path that loses far more than the rest, or answers nothing while others do,
-// is down: it carries only a single packet now and then, at doubling intervals, until those arrive again.
+// delay compared with the other paths, and is halved by each loss in a row until something arrives again, so that paths
+// which die together are left before any of them is sure to be dead. A path that loses far more than the rest, or answers
+// nothing while others do, is down: it carries only a single packet now and then, at doubling intervals, until those
+// arrive again.
 // Invariant: at least one path is up.
 #pragma once
 
@@ -60,16 +62,19 @@ private:
         std::uint32_t lost_in_a_row = 0;
         std::uint32_t acked_in_a_row = 0;
         Duration rtt{0};
+        std::int32_t weight = full_weight;  // as last judged
         bool up = true;
         Time trial_at{0};  // down: when to try it again
         Duration trial_interval{0};
     };
     static constexpr std::int32_t full_weight = 1024;
+    static constexpr std::int32_t least_weight = full_weight / 64;
     static constexpr std::uint32_t one = 1u << 20;
     static constexpr std::uint32_t most_news = 64;  // paths at most
 
     void take_down(std::uint16_t index, Time now, Duration round_trip, std::vector<Change>& changes);
     void bring_up(std::uint16_t index);
+    void weigh(std::uint16_t index);
     std::uint32_t ups() const;
 
     std::vector<Path> paths_;

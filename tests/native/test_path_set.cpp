@@ -1,0 +1,73 @@
+// Paths that die are left, also when they are as many as those that live.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/path_set.hpp"
+
+using namespace dlcp;
+
+namespace {
+
+// Sends `packets` one after the other; those on a path from `first_dead` on are lost. Returns how many.
+int send(PathSet& paths, Time& now, int packets, std::uint16_t first_dead) {
+    std::vector<PathSet::Change> changes;
+    int lost = 0;
+    for (int i = 0; i < packets; ++i) {
+        now = now + microseconds(1);
+        const std::uint16_t path = paths.choose(now, microseconds(20)).path;
+        paths.on_sent(path);
+        if (path >= first_dead) {
+            ++lost;
+            paths.on_lost(path);
+        } else {
+            paths.on_acked(path, false);
+        }
+        if (paths.due()) paths.update(now, microseconds(20), changes);
+    }
+    return lost;
+}
+
+}  // namespace
+
+TEST_CASE("path set: when half of 64 paths die, most packets take the others within three turns") {
+    PathSet paths;
+    paths.reset(64);
+    Time now{0};
+    CHECK(send(paths, now, 640, 64) == 0);
+    const int first = send(paths, now, 192, 32);
+    CHECK(first <= 80);  // 96 if nothing were learned
+    CHECK(send(paths, now, 640, 32) <= 64);
+    CHECK(send(paths, now, 6400, 32) <= 320);
+}
+
+TEST_CASE("path set: a path that comes back is used as before") {
+    PathSet paths;
+    paths.reset(8);
+    Time now{0};
+    send(paths, now, 800, 7);
+    send(paths, now, 8000, 8);
+    std::vector<int> used(8);
+    for (int i = 0; i < 800; ++i) {
+        now = now + microseconds(1);
+        const std::uint16_t path = paths.choose(now, microseconds(20)).path;
+        ++used[path];
+        paths.on_acked(path, false);
+    }
+    CHECK(*std::min_element(used.begin(), used.end()) >= 90);
+}
+
+TEST_CASE("path set: one lost packet halves the path's share until the next arrives, and no longer") {
+    PathSet paths;
+    paths.reset(4);
+    const Time now{0};
+    paths.on_lost(2);
+    std::vector<int> used(4);
+    for (int i = 0; i < 70; ++i) ++used[paths.choose(now, microseconds(20)).path];
+    CHECK(used == std::vector<int>{20, 20, 10, 20});
+    paths.on_acked(2, false);
+    used.assign(4, 0);
+    for (int i = 0; i < 80; ++i) ++used[paths.choose(now, microseconds(20)).path];
+    CHECK(used == std::vector<int>{20, 20, 20, 20});
+}
