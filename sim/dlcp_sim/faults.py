@@ -266,11 +266,33 @@ class ExtraDelay(Fault):
 def events(faults: Iterable[Fault], fabric: Fabric, core: _core.Fabric | None = None) -> list[Event]:
     """The simulator's list of faults, in order of time; of one moment, links change before routes are made anew."""
     built = fabric.core if core is None else core
-    found = [event for fault in faults for event in fault.events(built, fabric)]
+    described = list(faults)
+    found = _in_order(event for fault in described for event in fault.events(built, fabric))
+    delays = [d for f in described if (d := getattr(f, "reroute_s", None)) is not None]
+    if delays:
+        found = _in_order([*found, *_noticed_returns(found, picoseconds(min(delays)))])
+    return list(_once(found))
+
+
+def _in_order(found: Iterable[Event]) -> list[Event]:
     # What ends goes before what begins, so that of two faults of one link, one after the other, the second holds.
     order = {"up": 0, "down": 1, "reroute": 3}
-    found.sort(key=lambda event: (event[0], order.get(event[2], 2)))
-    return list(_once(found))
+    return sorted(found, key=lambda event: (event[0], order.get(event[2], 2)))
+
+
+def _noticed_returns(found: list[Event], delay_ps: int) -> Iterator[Event]:
+    """Routes are made for all links at once. Who finds a cut because of another fault finds its end too."""
+    cuts: Counter[int] = Counter()
+    avoided: set[int] = set()
+    for at_ps, port, kind, *_ in found:
+        if kind == "reroute":
+            avoided = {p for p, times in cuts.items() if times}
+        elif kind == "down":
+            cuts[port] += 1
+        elif kind == "up":
+            cuts[port] -= 1
+            if port in avoided and not cuts[port]:
+                yield at_ps + delay_ps, 0, "reroute", 0.0, 0.0, 0.0
 
 
 def _once(found: list[Event]) -> Iterator[Event]:

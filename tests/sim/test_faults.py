@@ -194,6 +194,21 @@ def test_link_that_two_faults_cut_is_up_when_both_are_over() -> None:
     assert ((took < 0) == ((at_switch_us >= 10) & (at_switch_us < 40))).all()
 
 
+def test_cut_that_is_found_with_another_is_also_found_to_be_over() -> None:
+    fabric = LeafSpine(2, 2, 1)
+    wrong = [
+        LinkDown("edge 0 - aggregation 0", at_s=10e-6, until_s=30e-6, reroute_s=10e-6),
+        LinkDown("edge 0 - aggregation 1", at_s=15e-6, until_s=90e-6, reroute_s=None),
+    ]
+    flows = [Flow(0, 1, PACKET, i * US) for i in range(200)]
+    found = simulate(fabric, flows, wrong=wrong, policy=unbounded(path_choice="round_robin"))
+    took = completions_ps(found)
+    assert (took[100:] > 0).all()
+    sent = found.port_counters()["packets_sent"].sum(axis=1)
+    for spine in (0, 1):  # both ways are used again
+        assert sent[fabric.port("edge 0", f"aggregation {spine}")] > 50
+
+
 def test_events_are_in_order_of_time_and_routes_come_last() -> None:
     fabric = LeafSpine(2, 2, 1)
     wrong = [
