@@ -1,4 +1,4 @@
-// A queue served by rank, as pFabric's switches keep it (Alizadeh et al., SIGCOMM 2013, section 4.2).
+// A queue served by rank, as pFabric's switches keep it (Alizadeh et al., SIGCOMM 2013, section 4).
 //
 // Lower ranks leave first: of the flow that has the packet of least rank, the earliest packet, so that a flow is neither
 // reordered nor starved by its own later packets. When there is no room, the packet of highest rank is pushed out.

@@ -44,7 +44,7 @@ def test_flows_to_one_host_end_in_order_of_size() -> None:
 
 
 def test_short_flows_of_a_busy_fabric_are_near_their_bounds() -> None:
-    """The paper's figure 7: near ideal for flows below 100 kB, at high load."""
+    """The paper's claim: near ideal for flows below 100 kB, at high load."""
     workload = Poisson(load=0.6, sizes="web_search", flows=600, duration_s=None)
     completed = {}
     for transport in (PFabric(), Ndp()):

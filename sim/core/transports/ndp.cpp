@@ -1,12 +1,13 @@
 // NDP: Handley et al., "Re-architecting datacenter networks and stacks for low latency and high performance",
-// SIGCOMM 2017. Senders start blind with a full window; switches cut what does not fit down to its header; receivers
+// SIGCOMM 2017, section 3. Senders start blind with a full window; switches cut what does not fit down to its header; receivers
 // answer each packet at once and pull further packets at the pace of their own link.
 //
 // Invariant: every packet that arrives, whole or trimmed, is worth one pull at most, and a flow is given exactly the pulls
 // that it needs, so that what is under way to a host, or asked for, never exceeds the first windows. A PULL that is due
-// as its packet arrives travels in that packet's ACK or NACK (section 3.2.1 counts pulls, so that one lost costs nothing).
+// as its packet arrives travels in that packet's ACK or NACK. Every answer
+// brings the count of pulls so far, so that one lost costs nothing.
 //
-// Left out: returning headers to the sender when their own queue overflows (section 3.1, for switches that have next to no
+// Left out: returning headers to the sender when their own queue overflows (for switches that have next to no
 // room for headers). Here headers share the port's buffer in the top class, and what is lost there the timeout repairs.
 #include <algorithm>
 #include <bit>
@@ -66,12 +67,13 @@ public:
             Sender& sender = senders_[f];
             Receiver& receiver = receivers_[f];
             sender.packets = receiver.packets = static_cast<std::uint32_t>(packets);
+            const std::int64_t rtt_ps =
+                simulation.base_rtt_ps(flows[f].source, flows[f].destination, wire_bytes, header_bytes_);
+            // Over long links, what has not been answered for a millisecond may be on its way.
+            sender.rto_ps = std::max(rto_ps_, 3 * rtt_ps);
             std::uint64_t window = static_cast<std::uint64_t>(window_packets_);
             if (window == 0) {
-                // A round trip's worth, and an eighth more for what waits on the way (the paper's figure 20: a little more
-                // than the least that fills the link costs nothing).
-                const std::int64_t rtt_ps =
-                    simulation.base_rtt_ps(flows[f].source, flows[f].destination, wire_bytes, header_bytes_);
+                // A round trip's worth, and an eighth more for what waits on the way.
                 const double packet_ps =
                     8e12 * wire_bytes / static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
                 window = static_cast<std::uint64_t>(1.125 * static_cast<double>(rtt_ps) / packet_ps) + 1;
@@ -86,7 +88,7 @@ public:
     }
 
     void start_flow(Domain& domain, std::uint32_t flow) override {
-        domain.set_timer(domain.now_ps() + rto_ps_, domain.flow(flow).source, flow);
+        domain.set_timer(domain.now_ps() + senders_[flow].rto_ps, domain.flow(flow).source, flow);
         ready(domain, flow);
     }
 
@@ -125,6 +127,7 @@ private:
         std::uint64_t again = 0;   // trimmed or lost
     };
     struct Sender {
+        std::int64_t rto_ps = 0;
         std::uint32_t packets = 0;
         std::uint32_t next_new = 0;
         std::uint32_t credit = 0;        // packets that may leave now
@@ -151,7 +154,7 @@ private:
         std::uint32_t words = 0;    // where they start in received_
         std::uint32_t trimmed = 0;
     };
-    // Flows that wait to be pulled take turns, one packet each (section 3.2.1: fair among senders).
+    // Flows that wait to be pulled take turns, one packet each: fair among senders.
     struct PullQueue {
         std::int64_t free_ps = 0;  // no pull before this
         std::uint32_t head = none;
@@ -199,7 +202,7 @@ private:
         return slot;
     }
 
-    // Each path once, in an order of its own for each flow and round (section 3.1.1).
+    // Each path once, in an order of its own for each flow and round.
     std::uint16_t next_path(Domain& domain, std::uint32_t flow, Sender& sender) {
         const std::uint32_t i = sender.sent++;
         if ((i & (paths_ - 1)) == 0) sender.permutation = static_cast<std::uint32_t>(domain.random(flow, i));
@@ -254,7 +257,7 @@ private:
         sender.again_word = std::min(sender.again_word, word);
     }
 
-    // The last resort (section 3.2.2), once per timeout as long as the flow lives: what was under way at the last look
+    // The last resort, once per timeout as long as the flow lives: what was under way at the last look
     // and is so now is lost, and leaves again without being pulled, as no pull will come for it. If the flow waits for pulls
     // and has heard nothing at all, the pulls are lost: one packet leaves, and its answer brings the count.
     void look_for_lost(Domain& domain, std::uint32_t flow) {
@@ -286,7 +289,7 @@ private:
             ++domain.result(flow).timeouts;
             go_on(domain, flow);
         }
-        domain.set_timer(domain.now_ps() + (rto_ps_ << sender.idle), domain.flow(flow).source, flow);
+        domain.set_timer(domain.now_ps() + (sender.rto_ps << sender.idle), domain.flow(flow).source, flow);
     }
 
     // --- receiver ---
@@ -362,7 +365,7 @@ private:
     const std::uint32_t header_bytes_;
     const std::int64_t window_packets_;  // 0: each flow's own round trip
     const std::uint32_t paths_;
-    const std::int64_t rto_ps_;
+    const std::int64_t rto_ps_;        // at least three of a flow's own round trips
     std::vector<Sender> senders_;      // per flow; touched at its source only
     std::vector<Receiver> receivers_;  // per flow; touched at its destination only
     std::vector<SentWord> sent_;       // 64 packets of a flow each

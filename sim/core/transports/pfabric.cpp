@@ -1,6 +1,6 @@
 // pFabric: Alizadeh et al., "pFabric: minimal near-optimal datacenter transport", SIGCOMM 2013. Every packet says how
 // much of its flow is left; the network serves the least first and throws away the most (rank_queue.hpp). What hosts do
-// is little (section 4.3): start at line rate with a window of one bandwidth-delay product, notice losses only by a small
+// is little (section 4): start at line rate with a window of one bandwidth-delay product, notice losses only by a small
 // fixed timeout, then slow start; after several timeouts in a row probe with packets without payload.
 //
 // The receiver acknowledges every packet by number, with the first one missing, so that only what was lost is sent
@@ -118,7 +118,7 @@ public:
             domain.set_timer(sender.deadline_ps, host, flow);
             return;
         }
-        // Section 4.3: slow start again, up to half of what the window was; all that is not acknowledged may be lost. If
+        // Slow start again, up to half of what the window was; all that is not acknowledged may be lost. If
         // what was sent again is lost, too, the half stays what it was (RFC 5681, 3.1).
         ++domain.result(flow).timeouts;
         if (++sender.timeouts_in_row == 1) sender.slow_start_until = std::max(sender.window / 2, 2.0);
@@ -187,7 +187,7 @@ private:
         return static_cast<std::uint32_t>(domain.flow(flow).bytes - std::uint64_t{number} * payload_bytes_);
     }
 
-    // What is left of the flow: its priority, everywhere (section 4.1).
+    // What is left of the flow: its priority, everywhere.
     std::uint64_t bytes_left(const Domain& domain, std::uint32_t flow) const {
         const std::uint64_t done = std::uint64_t{senders_[flow].acknowledged} * payload_bytes_;
         return domain.flow(flow).bytes - std::min(domain.flow(flow).bytes, done);
@@ -246,7 +246,7 @@ private:
             slot = make_packet(domain, flow, false, data_packet, number,
                                header_bytes_ + payload_of(domain, flow, number, sender.packets));
         }
-        // Sprayed (section 5.1): each path once, in an order of its own for each flow and round.
+        // Sprayed: each path once, in an order of its own for each flow and round.
         const std::uint32_t i = sender.transmissions++;
         if ((i & (paths_ - 1)) == 0) sender.permutation = static_cast<std::uint32_t>(domain.random(flow, i));
         domain.packet(slot).path =

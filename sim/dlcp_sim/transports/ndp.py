@@ -37,7 +37,10 @@ class Ndp(Transport):
         64, minimum=1, maximum=65_536, help="path ids that a flow's packets take in turns; a power of two"
     )
     rto_s: float = setting(
-        1e-3, minimum=1e-6, maximum=100, help="after which a packet without any answer is lost"
+        1e-3,
+        minimum=1e-6,
+        maximum=100,
+        help="after which a packet without any answer is lost; three round trips at least",
     )
     queue_packets: int = setting(
         8, minimum=1, maximum=10_000, help="full packets that a switch's queue holds before it trims"

@@ -252,6 +252,15 @@ TEST_CASE("ndp: a link that is down for a while holds its flow up for a timeout,
     CHECK(run.took_ps(flow) < 500 * packet_ps + 700'000'000);
 }
 
+TEST_CASE("ndp: over a link longer than the timeout nothing is taken for lost") {
+    constexpr std::int64_t far_ps = 5'000'000'000;  // 5 ms
+    Run run(Fabric(2, 2, {{0, 2, rate_bps, delay_ps}, {1, 3, rate_bps, delay_ps}, {2, 3, rate_bps, far_ps}}));
+    const std::uint32_t flow = run.add(0, 1, 1000 * payload);
+    run.run();
+    CHECK(run.took_ps(flow) == (1000 + 2) * packet_ps + 2 * delay_ps + far_ps);
+    CHECK(run.sum(&FlowResult::retransmitted_packets) == 0);
+}
+
 TEST_CASE("ndp: settings out of range are refused with their value") {
     CHECK_THROWS_WITH(make_ndp(Parameters({{"paths", 48}})), doctest::Contains("paths is 48"));
     CHECK_THROWS_WITH(make_ndp(Parameters({{"payload_bytes", 70'000}})), doctest::Contains("70064"));
