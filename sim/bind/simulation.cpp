@@ -129,7 +129,7 @@ nb::dict flow_results(const Simulation& self) {
 
 nb::ndarray<nb::numpy, std::int64_t> flow_bounds(const Simulation& self) {
     std::vector<std::int64_t> bounds;
-    for (const Flow& flow : self.flows()) bounds.push_back(self.bound_ps(flow, flow.bytes));
+    for (const Flow& flow : self.flows()) bounds.push_back(self.ideal_ps(flow));
     return array(std::move(bounds));
 }
 

@@ -8,17 +8,20 @@
 namespace dlcp::sim {
 namespace {
 
-// A shortest path's links from one host to another, for what an unloaded packet needs. Of equal paths the first.
+// A shortest path's links from one host to another, for what an unloaded packet needs. Of equal paths the first. The
+// visitor also hears whether every packet must take this link: there was no choice so far.
 template <class Visit>
 bool walk(const Fabric& fabric, const Routes& routes, std::uint32_t source, std::uint32_t destination,
           Visit visit) {
     std::uint32_t port = source;
+    bool only_way = true;
     for (std::uint32_t links = 0; links < 64; ++links) {
         const Link& link = fabric.link(port);
-        visit(link);
+        visit(link, only_way || link.to == destination);
         if (link.to == destination) return true;
         const Ways ways = routes.ways(routes.first_table(), link.to, destination);
         if (ways.count == 0) return false;
+        only_way &= ways.count == 1;
         port = ways[0];
     }
     return false;
@@ -30,7 +33,7 @@ std::int64_t Simulation::base_rtt_ps(std::uint32_t source, std::uint32_t destina
                                      std::uint32_t ack_bytes) const {
     std::int64_t sum_ps = 0;
     const auto add = [&sum_ps](std::uint32_t bytes) {
-        return [&sum_ps, bytes](const Link& link) {
+        return [&sum_ps, bytes](const Link& link, bool) {
             sum_ps +=
                 link.delay_ps + static_cast<std::int64_t>(
                                     (bytes * ps_per_byte_q16(static_cast<double>(link.rate_bps)) + 0x8000) >> 16);
@@ -43,25 +46,47 @@ std::int64_t Simulation::base_rtt_ps(std::uint32_t source, std::uint32_t destina
     return sum_ps;
 }
 
-std::int64_t Simulation::bound_ps(const Flow& flow, std::uint64_t bytes) const {
-    // On a graph another path may be faster than a shortest one, and faults may change rates: there only the hosts' own
-    // links bound a flow.
-    const bool certain = fabric_.clos() != nullptr && faults_.empty();
+namespace {
+
+// Payload at the slowest of some links, and all their delays.
+struct Least {
     std::uint64_t slowest_q16 = 0;
     std::int64_t delay_ps = 0;
-    const auto add = [&](const Link& link) {
-        slowest_q16 = std::max(slowest_q16, ps_per_byte_q16(static_cast<double>(link.rate_bps)));
+
+    void add(const Link& link, bool only_way) {
+        // Where there is a choice, packets may be sprayed over all ways, each slower than all together.
+        if (only_way)
+            slowest_q16 = std::max(slowest_q16, Simulation::ps_per_byte_q16(static_cast<double>(link.rate_bps)));
         delay_ps += link.delay_ps;
-    };
-    if (certain) {
-        walk(fabric_, *routes_, flow.source, flow.destination, add);
-    } else {
-        add(fabric_.link(flow.source));
-        add(fabric_.link(fabric_.reverse(flow.destination)));
-        if (!faults_.empty()) slowest_q16 = 0;
     }
-    __extension__ using u128 = unsigned __int128;
-    return delay_ps + static_cast<std::int64_t>(u128{bytes} * slowest_q16 >> 16);
+    std::int64_t time_ps(std::uint64_t bytes) const {
+        __extension__ using u128 = unsigned __int128;
+        return delay_ps + static_cast<std::int64_t>(u128{bytes} * slowest_q16 >> 16);
+    }
+};
+
+}  // namespace
+
+std::int64_t Simulation::ideal_ps(const Flow& flow) const {
+    Least least;
+    walk(fabric_, *routes_, flow.source, flow.destination,
+         [&least](const Link& link, bool only_way) { least.add(link, only_way); });
+    return least.time_ps(flow.bytes);
+}
+
+std::int64_t Simulation::bound_ps(const Flow& flow, std::uint64_t bytes) const {
+    Least least;
+    if (fabric_.clos() != nullptr && faults_.empty()) {
+        walk(fabric_, *routes_, flow.source, flow.destination,
+             [&least](const Link& link, bool only_way) { least.add(link, only_way); });
+    } else {
+        // On a graph another path may be faster than a shortest one, and faults may change rates: then only the hosts'
+        // own links are certain, and with faults only their delays.
+        least.add(fabric_.link(flow.source), true);
+        least.add(fabric_.link(fabric_.reverse(flow.destination)), true);
+        if (!faults_.empty()) least.slowest_q16 = 0;
+    }
+    return least.time_ps(bytes);
 }
 
 }  // namespace dlcp::sim

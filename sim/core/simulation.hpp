@@ -104,6 +104,9 @@ public:
                              std::uint32_t ack_bytes) const;
     // No flow can be faster: payload at the slowest link, the first packet over the other links, all delays.
     std::int64_t bound_ps(const Flow& flow, std::uint64_t bytes) const;
+    // The same for a whole flow on a shortest path of the fabric as it was built, whatever faults come: what reports
+    // compare with.
+    std::int64_t ideal_ps(const Flow& flow) const;
 
     std::int64_t now_ps() const { return now_ps_; }
     std::uint64_t events() const;
