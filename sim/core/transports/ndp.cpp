@@ -1,14 +1,14 @@
 // NDP: Handley et al., "Re-architecting datacenter networks and stacks for low latency and high performance",
-// SIGCOMM 2017, section 3. Senders start blind with a full window; switches cut what does not fit down to its header; receivers
-// answer each packet at once and pull further packets at the pace of their own link.
+// SIGCOMM 2017, section 3. Senders start blind with a full window; switches cut what does not fit down to its header;
+// receivers answer each packet at once and pull further packets at the pace of their own link.
 //
-// Invariant: every packet that arrives, whole or trimmed, is worth one pull at most, and a flow is given exactly the pulls
-// that it needs, so that what is under way to a host, or asked for, never exceeds the first windows. A PULL that is due
-// as its packet arrives travels in that packet's ACK or NACK. Every answer
-// brings the count of pulls so far, so that one lost costs nothing.
+// Invariant: every packet that arrives, whole or trimmed, is worth one pull at most, and a flow is given exactly the
+// pulls that it needs, so that what is under way to a host, or asked for, never exceeds the first windows. A PULL that
+// is due as its packet arrives travels in that packet's ACK or NACK. Every answer brings the count of pulls so far, so
+// that one lost costs nothing.
 //
-// Left out: returning headers to the sender when their own queue overflows (for switches that have next to no
-// room for headers). Here headers share the port's buffer in the top class, and what is lost there the timeout repairs.
+// Left out: returning headers to the sender when their own queue overflows, for switches that have next to no room for
+// headers. Here headers share the port's buffer in the top class, and what is lost there the timeout repairs.
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
