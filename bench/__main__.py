@@ -37,6 +37,7 @@ MODULES = {
     "layer_order": "layer_order",
     "gradient_lab": "gradient_lab",
     "faults": "faults",
+    "simulator": "simulator",
 }
 
 

@@ -105,10 +105,12 @@ def _page(
     yield "<h2>To run it again</h2>"
     for name, result in zip(names(results), results, strict=True):
         scenario = json.dumps(_plain(result.scenario), indent=2, ensure_ascii=False)
-        yield f"<details{' open' if len(results) == 1 else ''}><summary>{escape(name)}, seed {result.seed}"
-        for part, version in (result.metadata.get("versions") or {}).items():
-            yield f", {escape(part)} {escape(str(version))}"
-        yield f"</summary><pre>{escape(scenario)}</pre></details>"
+        versions = (result.metadata.get("versions") or {}).items()
+        about = ", ".join(
+            [f"{name}, seed {result.seed}", *(f"{part} {version}" for part, version in versions)]
+        )
+        opened = " open" if len(results) == 1 else ""
+        yield f"<details{opened}><summary>{escape(about)}</summary><pre>{escape(scenario)}</pre></details>"
     yield "</main></body></html>"
 
 

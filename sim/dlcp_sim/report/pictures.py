@@ -523,8 +523,10 @@ def _samples(result: Result) -> Any:
 
 
 def _carried(use: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shares of intervals, [times, ports], none above one: a packet counts as its first bit leaves, and what of it an
-    interval has no time for leaves in the next."""
+    """Shares of intervals, [times, ports], none above one.
+
+    A packet counts as its first bit leaves; what of it an interval has no time for leaves in the next.
+    """
     found, over = np.empty_like(use), np.zeros(use.shape[1])
     for i, row in enumerate(use):
         total = row + over

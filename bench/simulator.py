@@ -1,0 +1,49 @@
+"""The simulator's native loop beside a bare event core, on 128 and on 1024 hosts.
+
+`dlcp study speed` says more (other transports, instructions, set-up, ns-3); this is the short look that needs no Python
+package but the workloads' definition.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from bench import programs
+from bench.report import Bar, Figure, Report, Table
+from dlcp_sim.studies import _reference
+
+SUMMARY = "simulated hops per second, beside a bare event core"
+NEEDS_LAB = False
+
+K = {"P128": 8, "P1024": 16}
+# NDP with the window and the queues of the shared workloads.
+SETTINGS = f"window_packets={_reference.WINDOW_PACKETS}"
+# What a transport, classes, drops and counters may cost beside next to nothing; measured 2.4 and 4.7 (November 2026).
+RATIO = {"P128": 4.0, "P1024": 7.0}
+
+
+def run(*, quick: bool) -> Report:
+    repetitions = 3 if quick else 9
+    report = Report("simulator", {"repetitions": repetitions, "transport": "ndp"})
+    table = Table("CPU time per hop, ns", ["", "simulator", "bare event core", "ratio", "hops"])
+    report.tables.append(table)
+    with tempfile.TemporaryDirectory() as folder:
+        for workload, k in K.items():
+            file = Path(folder) / workload
+            file.write_text(_reference.rows(workload), encoding="utf-8")
+            ours: list[float] = []
+            floor: list[float] = []
+            hops = 0
+            # In turn, so that both meet the same neighbours.
+            for _ in range(repetitions):
+                found = programs.ask("simulator", flows=file, k=k, settings=SETTINGS)
+                ours.append(found["ns_per_hop"])
+                hops = found["hops"]
+                floor.append(programs.ask("simulator_floor", flows=file, k=k)["ns_per_hop"])
+            ratios = Figure.of([a / b for a, b in zip(ours, floor, strict=True)])
+            table.add(workload, Figure.of(ours), Figure.of(floor), ratios, f"{hops:,}")
+            report.bars.append(
+                Bar(f"{workload}, simulator over bare event core", None, RATIO[workload], ratios)
+            )
+    return report
