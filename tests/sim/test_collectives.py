@@ -16,7 +16,16 @@ from dlcp.transport.schedule import ALGORITHMS, Combine, Receive, Send, Space, b
 from dlcp.transport.schedule.layout import layout
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
-from dlcp_sim.workloads.collectives import balanced, hierarchical, hub, lay, split, template
+from dlcp_sim.workloads.collectives import (
+    balanced,
+    coarse_bytes,
+    coarse_ring,
+    hierarchical,
+    hub,
+    lay,
+    split,
+    template,
+)
 from dlcp_sim.workloads.load import Kind, Load, When
 
 STAR = ThreeTier(hosts_per_edge=16, rate_bps=100e9)
@@ -292,3 +301,19 @@ def test_acknowledged_ends_are_the_senders() -> None:
     sender = graph.done_rank != 2
     assert set(graph.done_when[sender]) == {When.ACKNOWLEDGED}
     assert set(graph.done_when[~sender]) == {When.FINISHED}
+
+
+@pytest.mark.parametrize("steps", [1, 5, 30])
+def test_a_coarse_ring_takes_a_rings_time(steps: int) -> None:
+    """Same bytes on every link; same time, as long as there are steps enough to be one."""
+    world, part = 16, 10 * PAYLOAD
+    graph = coarse_ring(world, steps, PACKET_PS + 2 * DELAY_PS)
+    load = Load()
+    done = lay(load, graph, np.arange(world), coarse_bytes(world * part, world))
+    assert load.flows["bytes"].sum() == world * 2 * (world - 1) * part
+    exact_ps = 2 * (world - 1) * step_ps(part)
+    took = finish_ps(load, done)[0]
+    if steps > 1:
+        assert took == pytest.approx(exact_ps, rel=0.01)
+    else:
+        assert took.max() < exact_ps

@@ -248,6 +248,40 @@ def test_losses_are_per_layer_and_the_strictest_of_a_unit() -> None:
     assert set(np.round(fused.flows["loss_ratio"], 3)) == {0.0, 0.1}
 
 
+def test_one_at_a_time_is_slower_than_all_at_once_where_latency_counts() -> None:
+    model = small((1000,) * 12, (1,) * 12)
+    job = TrainingJob(model=model, workers=8, compute_scale=1e-9)
+    together, one_by_one = (
+        run(job).iteration_s.mean(),
+        run(_replace(job, one_at_a_time=True)).iteration_s.mean(),
+    )
+    assert one_by_one > 8 * together
+
+
+def test_a_coarse_ring_trains_as_fast() -> None:
+    job = TrainingJob(model=small(), workers=8, compute_scale=0.1)
+    exact = run(job, SLOW).iteration_s.mean()
+    coarse = run(_replace(job, coarse_steps=6, coarse_step_s=35e-6), SLOW).iteration_s.mean()
+    assert coarse == pytest.approx(exact, rel=0.02)
+
+
+def test_sparse_gradients_are_gathered() -> None:
+    """Ten workers, each with 1 % of the values and as many indices: a fifth of the tensor for each to receive."""
+    job = TrainingJob(
+        model=small(), workers=10, topology="all_gather", send_ratio=10 * 0.01 * 2, iterations=1
+    )
+    load = job.build(FAST, 1)
+    assert load.flows["bytes"].sum() == pytest.approx(10 * 0.9 * 0.2 * 4 * small().parameters, rel=1e-3)
+    assert np.isfinite(run(job).iteration_s).all()
+
+
+def test_what_is_summed_inside_a_host_takes_its_time() -> None:
+    model = small((0, 0, 0, 1_000_000))
+    job = TrainingJob(model=model, workers=4, compute_scale=1e-9, iterations=1)
+    alone, inside = run(job).iteration_s[0], run(_replace(job, local_rate_bps=32e9)).iteration_s[0]
+    assert inside - alone == pytest.approx(2 * 1e-3, rel=0.01)  # 4 MB before and after
+
+
 def test_two_jobs_share_the_network() -> None:
     def job(first: int) -> TrainingJob:
         return TrainingJob(
@@ -296,6 +330,8 @@ def test_a_report_of_an_unfinished_run_says_what_it_knows() -> None:
         ({"topology": "hierarchical", "group_size": 3}, "group_size is 3"),
         ({"servers": 7, "topology": "hub"}, "servers"),
         ({"hosts": (1, 2)}, "hosts are 2"),
+        ({"one_at_a_time": True, "scheduler": "p3"}, "one_at_a_time"),
+        ({"coarse_steps": 3, "topology": "hub"}, "coarse_steps"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], match: str) -> None:

@@ -66,6 +66,8 @@ class Template:
     done_rank: Array
     done_when: Array
     """… When."""
+    join_ps: int = 0
+    """How long each join takes."""
 
     @property
     def messages(self) -> int:
@@ -160,6 +162,47 @@ def template(collective: str, algorithm: str, world_size: int, root: int = 0) ->
         done_rank=np.array([rank for _, rank, _ in done], np.int64),
         done_when=np.array([when for _, _, when in done], np.int64),
     )
+
+
+def coarse_ring(world_size: int, steps: int, step_ps: int) -> Template:
+    """A ring all-reduce in fewer steps, for worlds whose 2 (n - 1) steps of n messages would be too many to simulate.
+
+    Each of `steps` carries what 2 (n - 1) / steps of the ring's do, so links carry the same; lay it down for
+    `coarse_bytes` of a tensor. What the steps left out cost beside their bytes is latency, `step_ps` each; it is waited
+    between the others. That holds where ranks are alike and in step.
+    """
+    if not 1 <= steps <= 2 * (world_size - 1):
+        raise ArgumentError(f"steps is {steps}; accepted: 1 to {2 * (world_size - 1)}")
+    rank, step = (
+        grid.reshape(-1) for grid in np.meshgrid(np.arange(world_size), np.arange(steps), indexing="ij")
+    )
+    message = np.arange(world_size * steps)
+    # A message waits for the one of the step before that came from the rank before, and then for what is left out.
+    waits = step > 0
+    came = ((rank - 1) % world_size * steps + step - 1)[waits]
+    joins = world_size * steps + np.arange(waits.sum())
+    last = step == steps - 1
+    left_out = (2 * (world_size - 1) - steps) / max(1, steps - 1)
+    return Template(
+        world_size=world_size,
+        source=rank,
+        destination=(rank + 1) % world_size,
+        part=step,
+        lossy=np.zeros(len(message), bool),
+        parts=steps,
+        join_rank=rank[waits],
+        before=np.concatenate([came, joins]),
+        after=np.concatenate([joins, message[waits]]),
+        done_before=message[last],
+        done_rank=((rank + 1) % world_size)[last],
+        done_when=np.full(world_size, int(When.FINISHED)),
+        join_ps=round(left_out * step_ps),
+    )
+
+
+def coarse_bytes(total_bytes: ArrayLike, world_size: int) -> Array:
+    """What each link carries of a ring all-reduce of so many bytes."""
+    return np.asarray(total_bytes, np.int64) * 2 * (world_size - 1) // world_size
 
 
 def _parts(collective: str, world_size: int, output_chunks: int) -> int:
@@ -268,7 +311,7 @@ def _lay_pieces(
         **turn,
     )
     joins = load.add_computations(
-        np.broadcast_to(hosts[graph.join_rank], (len(totals), count, len(graph.join_rank))), 0
+        np.broadcast_to(hosts[graph.join_rank], (len(totals), count, len(graph.join_rank))), graph.join_ps
     )
     nodes = np.concatenate([flows, joins], axis=2)
     load.add_edges(nodes[:, :, graph.before], nodes[:, :, graph.after])

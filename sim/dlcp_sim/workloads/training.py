@@ -28,8 +28,11 @@ from dlcp_sim.units import PS_PER_S
 from dlcp_sim.workloads import models
 from dlcp_sim.workloads.collectives import (
     Delivery,
+    Template,
     Turns,
     balanced,
+    coarse_bytes,
+    coarse_ring,
     hand_over,
     hierarchical,
     hub,
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
-TOPOLOGIES = ("ring", "direct", "halving_doubling", "tree", "bounded", "hierarchical", "hub")
+TOPOLOGIES = ("ring", "direct", "halving_doubling", "tree", "bounded", "all_gather", "hierarchical", "hub")
 OVERLAPS = ("both", "backward", "none")
 # A tensor of more elements is divided among all servers, unless it is cut anyway (MXNet: MXNET_KVSTORE_BIGARRAY_BOUND).
 BIG_ELEMENTS = 1_000_000
@@ -69,8 +72,8 @@ class TrainingJob(Workload):
     """One of dlcp_sim.workloads.models.MODELS, or a model of one's own."""
     workers: int = 8
     topology: str = "ring"
-    """"bounded": the all-reduce that may lose (transpose and its inverse). "hierarchical": with `group_size`. "hub": a
-    parameter server, with `servers`."""
+    """bounded: the all-reduce that may lose (transpose and its inverse). all_gather: of sparse gradients, in a ring;
+    all of them are `send_ratio` of a tensor. hierarchical: with `group_size`. hub: parameter servers (`servers`)."""
     scheduler: str = "fifo"
     """One of dlcp.transport.order.ORDERS: fifo, p3, byte_scheduler, layer_priority."""
     iterations: int = 2
@@ -97,6 +100,15 @@ class TrainingJob(Workload):
     pipeline_bytes: int | None = None
     """Messages of collectives, and tensors of a hub that no scheduler cuts, are passed on in pieces of this size; None:
     whole."""
+    one_at_a_time: bool = False
+    """Fifo: a piece leaves when the one before is over, as collectives in one stream of a GPU."""
+    coarse_steps: int | None = None
+    """Ring: simulated in so many steps (collectives.coarse_ring)."""
+    coarse_step_s: float = 0.0
+    """Latency of a step left out."""
+    local_rate_bps: float = 0.0
+    """Inside a host of several GPUs: how fast the whole tensor is summed before it leaves, and spread when it has come;
+    0: a worker is one GPU."""
     executor: bool = False
     """Collectives run on the executor that ships; dlcp only."""
     element_bytes: int = 4
@@ -130,6 +142,12 @@ class TrainingJob(Workload):
         for name, least in (("workers", 2), ("iterations", 1), ("servers", 0), ("fusion_bytes", 0)):
             if getattr(self, name) < least:
                 raise ArgumentError(f"{name} is {getattr(self, name)}; accepted: {least} or more")
+        if self.coarse_steps is not None and self.topology != "ring":
+            raise ArgumentError(f"topology is {self.topology!r}; accepted with coarse_steps: ring")
+        if self.one_at_a_time and (self.scheduler != "fifo" or self.topology in ("hub", "hierarchical")):
+            raise ArgumentError(
+                f"one_at_a_time is True; accepted: with fifo and a collective, not {self.scheduler!r}, {self.topology!r}"
+            )
         if not 0 < self.send_ratio <= 1:
             raise ArgumentError(f"send_ratio is {self.send_ratio}; accepted: above 0, up to 1")
         if self.topology == "hierarchical" and self.workers % self.group_size:
@@ -300,7 +318,8 @@ class _Plan:
                 together=together,
             )
             return scheduler.slices, scheduler.credit_bytes, True
-        return ORDERS[job.scheduler](unit_bytes).slices, None, job.scheduler != "fifo"
+        slices = ORDERS[job.scheduler](unit_bytes).slices
+        return slices, 0 if job.one_at_a_time else None, job.scheduler != "fifo"
 
     def _shards(self, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """Large tensors divided among all servers, or into pieces that servers send back while others still come."""
@@ -326,6 +345,11 @@ class _Plan:
         job, load = self.job, self.load
         first = np.array([unit.first for unit in self.units])
         ready = backward[:, first if job.overlap != "none" else np.zeros_like(first)][:, self.unit].T
+        summed = self._local_ps(self.bytes)[:, None]
+        if job.local_rate_bps:
+            made = load.add_computations(np.broadcast_to(self.hosts, ready.shape), summed)
+            load.add_edges(ready, made)
+            ready = made
         start = gates = ready
         expected = None
         if self.channels is not None:
@@ -354,13 +378,22 @@ class _Plan:
         else:
             done = self._collectives(gates)
         assert expected is None or (expected == done).all()
-        over = load.add_computations(np.broadcast_to(self.hosts, (len(self.units), len(self.hosts))), 0)
+        spread = self._local_ps(np.bincount(self.unit, self.bytes, len(self.units)))[:, None]
+        over = load.add_computations(np.broadcast_to(self.hosts, (len(self.units), len(self.hosts))), spread)
         load.add_edges(done, over[self.unit])
         if job.overlap == "both":
             load.add_edges(over.T, forward[:, first])
         else:
             load.add_edges(over.T, np.broadcast_to(forward[:, :1], over.T.shape))
         return start, over
+
+    def _local_ps(self, nbytes: Array) -> Array:
+        """How long a tensor is summed inside a host; or spread there."""
+        if not self.job.local_rate_bps:
+            return np.zeros(len(nbytes), np.int64)
+        # What is sent may be a part of what is summed.
+        whole = nbytes / self.job.send_ratio
+        return np.round(whole * 8 / self.job.local_rate_bps * PS_PER_S).astype(np.int64)
 
     def _collectives(self, gates: Rows) -> Rows:
         """All pieces as collectives; per piece and worker the end, numbered right after the tasks there are."""
@@ -401,19 +434,30 @@ class _Plan:
                 delivery=self.delivery,
             )
             return done.reshape(len(self.bytes), world)
+        graph, nbytes = self._graph(world)
         return lay(
             load,
-            template(*_schedule(job.topology), world),
+            graph,
             self.hosts,
-            self.bytes,
+            nbytes,
             gates=gates,
             pipeline_bytes=job.pipeline_bytes,
             delivery=self.delivery,
         )
 
+    def _graph(self, world: int) -> tuple[Template, Array]:
+        """The messages of a collective, and of how many bytes it is."""
+        job = self.job
+        if job.coarse_steps is None:
+            return template(*_schedule(job.topology), world), self.bytes
+        step_ps = picoseconds(job.coarse_step_s, "coarse_step_s")
+        return coarse_ring(world, job.coarse_steps, step_ps), coarse_bytes(self.bytes, world)
+
 
 def _schedule(topology: str) -> tuple[str, str]:
     """The collective and its algorithm."""
+    if topology == "all_gather":
+        return "all_gather", "ring"
     return ("bounded_all_reduce", "direct") if topology == "bounded" else ("all_reduce", topology)
 
 
