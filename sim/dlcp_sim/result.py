@@ -299,8 +299,13 @@ class Result:
         if len(rows) > 1:
             yield ""
             yield from aligned(rows)
-        if iterations := metadata.get("iteration_s"):
-            yield f"{len(iterations)} iterations, {duration(float(np.mean(iterations)))} each"
+        if metadata.get("iteration_s"):
+            from dlcp_sim.workloads import training_report
+
+            for job in range(len(metadata["jobs"])):
+                report = training_report(self, job)
+                if len(report.iteration_s):
+                    yield report.summary()
         yield ""
         yield (
             f"packets: {figures['packets_dropped']:.0f} dropped, {figures['packets_trimmed']:.0f} trimmed, "

@@ -11,7 +11,7 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +22,7 @@ from dlcp.errors import ArgumentError
 from dlcp_sim import _core, faults, switches
 from dlcp_sim.progress import Line, Moment, Progress
 from dlcp_sim.result import Result
+from dlcp_sim.toml import tables_of
 from dlcp_sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -220,9 +221,10 @@ def _collected(
     if scenario.trace is not None:
         arrays |= {f"trace.{name}": column for name, column in simulation.trace_records().items()}
     arrays |= load.arrays()
+    tables = tables_of(scenario)
     metadata = {
-        "title": _title(scenario),
-        "scenario": scenario.as_dict(),
+        "title": _title(scenario, tables),
+        "scenario": tables,
         "seed": scenario.seed,
         "threads": scenario.threads,
         "versions": _versions(),
@@ -243,9 +245,8 @@ def _collected(
     return Result(metadata, arrays)
 
 
-def _title(scenario: Scenario) -> str:
+def _title(scenario: Scenario, tables: Mapping[str, Any]) -> str:
     """A scenario in a line."""
-    tables = scenario.as_dict()
     kinds = [tables[part]["kind"] for part in ("workload", "fabric", "transport")]
     name = f"{scenario.name}: " if scenario.name else ""
     hosts = f"{scenario.fabric.hosts} hosts ({kinds[1]})"

@@ -43,6 +43,18 @@ def test_an_unloaded_flow_takes_its_bound_to_the_picosecond() -> None:
     assert result.flows.goodput_bps[0] == pytest.approx(8 * 40_960 / expected_s)
 
 
+def test_sprayed_flows_may_be_faster_than_one_of_their_ways() -> None:
+    """One of two uplinks is slow: both together are not, and no bound must say so."""
+    fabric = ds.FatTree(4, link_rates={"edge 0 - aggregation 0": 10e9})
+    result = scenario(fabric=fabric, workload=Flows(rows=((0, 15, 1_000_000),))).run()
+    assert 1 <= result.flows.slowdown[0] < 5
+
+
+def test_faults_leave_the_bound_that_slowdown_is_told_by() -> None:
+    loss = ds.RandomLoss("edge 0 -> host 0", ratio=0.01)
+    assert (scenario(faults=[loss]).run().flows.bound_s == scenario().run().flows.bound_s).all()
+
+
 def test_flows_are_columns_in_a_users_units() -> None:
     result = scenario().run()
     found = result.flows
