@@ -135,7 +135,15 @@ inline std::uint32_t Domain::tie_of(std::uint32_t event, std::int64_t at_ps) con
 bool Domain::before(std::uint32_t a, std::uint32_t b) const {
     const std::uint32_t kind = a >> 30, i = a & index_mask, j = b & index_mask;
     if (kind == service) return i < j;
-    if (kind == arrival) return packets_[i].port < packets_[j].port;
+    if (kind == arrival) {
+        const Packet &x = packets_[i], &y = packets_[j];
+        if (x.port != y.port) return x.port < y.port;
+        // Two from one link at once: a fault that delayed it is over, and the later packet has caught up.
+        if (x.flow != y.flow) return x.flow < y.flow;
+        if (x.reverse != y.reverse) return x.reverse < y.reverse;
+        if (x.type != y.type) return x.type < y.type;
+        return x.number < y.number;
+    }
     const TimerNode &x = timers_[i], &y = timers_[j];
     if (x.what != y.what) return x.what < y.what;
     return x.a != y.a ? x.a < y.a : x.b < y.b;
