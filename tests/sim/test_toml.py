@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +293,31 @@ def test_another_kind_takes_the_former_ones_settings_away() -> None:
 def test_a_name_that_leads_nowhere_is_refused(name: str) -> None:
     with pytest.raises(ArgumentError, match="setting is"):
         toml.with_setting({**MINIMAL, "seed": 1, "faults": []}, name, 1)
+
+
+# ---- the examples and the guide ----
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+EXAMPLES = sorted((DOCS / "simulator").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run(path: Path) -> None:
+    """For five simulated milliseconds at most, which is the whole of most."""
+    scenario = replace(ds.Scenario.load(path), until_s=5e-3)
+    result = scenario.run()
+    assert result.ports.bytes_sent.sum() > 0
+    assert read(scenario.to_toml()) == scenario
+
+
+def test_the_guides_file_is_a_scenario() -> None:
+    (text,) = re.findall(
+        r"^```toml\n(.*?)^```", (DOCS / "simulator.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert read(text).run().flows.finished.all()
+
+
+def test_the_guide_names_every_kind_there_is() -> None:
+    text = (DOCS / "simulator.md").read_text()
+    kinds = [*toml.FABRICS, *TRANSPORTS, *(kind for kind in workloads.WORKLOADS if kind != "together")]
+    assert [kind for kind in kinds if f"| `{kind}` |" not in text] == []
