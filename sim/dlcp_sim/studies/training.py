@@ -38,6 +38,7 @@ NAME = "training"
 SUMMARY = "training speed: dlcp against P3 and ByteScheduler over TCP, parameter servers and rings"
 
 MODELS = ("resnet50", "vgg16", "inception_v3", "transformer_base")
+SHORT = {"resnet50": "ResNet", "vgg16": "VGG", "inception_v3": "Incept.", "transformer_base": "Transf."}
 RATES_BPS = (10e9, 25e9, 100e9)
 WORKERS, SERVERS = 8, 2
 """Ten machines with parameter servers, eight in a ring."""
@@ -425,11 +426,12 @@ def draw(found: Mapping[Case, Found], models: Sequence[str], rates: Sequence[flo
                 )
             axis.set_xticks(
                 np.arange(len(groups)),
-                [f"{model.split('_')[0]}\n{rate / 1e9:g}" for model, rate in groups],
+                [f"{SHORT.get(model, model)}\n{rate / 1e9:g}" for model, rate in groups],
                 fontsize="x-small",
             )
             axis.set_yscale("log")
             axis.set_ylabel("ms per iteration")
+            axis.set_ylim(top=4 * axis.get_ylim()[1])
             axis.set_title("parameter servers" if topology == "hub" else "ring")
-            axis.legend(fontsize="x-small", ncols=len(systems))
+            axis.legend(fontsize="x-small", ncols=3, loc="upper right")
         pictures.save(figure, path)

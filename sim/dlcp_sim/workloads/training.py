@@ -146,7 +146,7 @@ class TrainingJob(Workload):
             raise ArgumentError(f"topology is {self.topology!r}; accepted with coarse_steps: ring")
         if self.one_at_a_time and (self.scheduler != "fifo" or self.topology in ("hub", "hierarchical")):
             raise ArgumentError(
-                f"one_at_a_time is True; accepted: with fifo and a collective, not {self.scheduler!r}, {self.topology!r}"
+                f"one_at_a_time is True; accepted: with fifo, a collective; not {self.scheduler!r}, {self.topology!r}"
             )
         if not 0 < self.send_ratio <= 1:
             raise ArgumentError(f"send_ratio is {self.send_ratio}; accepted: above 0, up to 1")
