@@ -445,7 +445,7 @@ def draw(found: dict[Case, Found], path: Path) -> None:
 
     shown = list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
     arms = (*ARMS, DCQCN, SPRAYED)
-    with pictures.new_figure(1, height=1.2 + 0.75 * len(shown)) as (figure, axes):
+    with pictures.new_figure(1, height=1.6 + 0.75 * len(shown), width=10) as (figure, axes):
         axis, height = axes[0], 0.8 / len(arms)
         for place, arm in enumerate(arms):
             of_arm = [replace(c, switch="lossless") if arm in (DCQCN, SPRAYED) else c for c in shown]
