@@ -37,13 +37,14 @@ def test_settings_out_of_range_are_refused_with_their_value(
         Ndp(**{setting: value})
 
 
-def test_the_queue_is_the_switches_and_the_rest_the_hosts() -> None:
-    transport = Ndp(queue_packets=35, rto_s=2e-3)
-    assert "queue_packets" not in transport.parameters()
+def test_queues_are_the_switches_and_the_rest_the_hosts() -> None:
+    transport = Ndp(queue_packets=35, header_queue_bytes=1_000_000, rto_s=2e-3)
+    assert not {"queue_packets", "header_queue_bytes"} & transport.parameters().keys()
     assert transport.parameters()["rto_ps"] == 2e9
     data, control = (transport.policy(FABRIC).traffic_class(number) for number in (0, 7))
     assert data.level(0).trim_above_bytes == 34 * 4160
     assert control.level(0).trim_above_bytes is None
+    assert control.level(0).drop_above_bytes == control.critical.drop_above_bytes == 1_000_000
 
 
 def test_incast_is_as_fast_as_the_link_and_only_trims() -> None:

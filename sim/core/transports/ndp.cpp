@@ -8,7 +8,7 @@
 // that one lost costs nothing.
 //
 // Left out: returning headers to the sender when their own queue overflows, for switches that have next to no room for
-// headers. Here headers share the port's buffer in the top class, and what is lost there the timeout repairs.
+// headers. Here headers have what the switch policy gives their class, and what is lost there the timeout repairs.
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::uint32_t pull_timer = none;  // other timers are flows
 constexpr std::uint32_t control_class = 7;
+constexpr std::uint32_t owes_pulls = 1;  // Packet::importance: a count of packets that were lost stands beside it
 constexpr std::uint32_t most_packets = 1U << 28;  // Packet::number
 
 class Ndp final : public FlowTransport {
@@ -140,7 +141,9 @@ private:
         std::uint32_t sent = 0;          // transmissions: the place in the permutation of paths
         std::uint32_t permutation = 0;   // random bits that make it
         std::uint32_t lost = 0;          // packets that the timeout found
-        std::uint8_t idle = 0;           // looks in a row that found silence
+        std::uint32_t unpulled = 0;      // of those: how many left, or will, without being pulled
+        std::uint8_t silent = 0;         // looks in a row that found silence, where pulls should come
+        std::uint8_t patience_log2 = 0;  // so many such looks until something is done about it
         bool heard = false;              // anything since the last look
     };
     struct Receiver {
@@ -153,6 +156,7 @@ private:
         std::uint32_t next = none;  // flow behind this one in the host's pull queue
         std::uint32_t words = 0;    // where they start in received_
         std::uint32_t trimmed = 0;
+        std::uint32_t lost = 0;  // packets that the sender wants to be pulled once more, as far as heard
     };
     // Flows that wait to be pulled take turns, one packet each: fair among senders.
     struct PullQueue {
@@ -199,6 +203,10 @@ private:
         packet.ecn_capable = false;
         packet.traffic_class = 0;
         packet.path = next_path(domain, flow, sender);
+        if (sender.lost > 0) {
+            packet.importance = owes_pulls;
+            domain.extra(slot).words[0] = sender.lost - sender.unpulled;
+        }
         return slot;
     }
 
@@ -257,9 +265,10 @@ private:
         sender.again_word = std::min(sender.again_word, word);
     }
 
-    // The last resort, once per timeout as long as the flow lives: what was under way at the last look
-    // and is so now is lost, and leaves again without being pulled, as no pull will come for it. If the flow waits for pulls
-    // and has heard nothing at all, the pulls are lost: one packet leaves, and its answer brings the count.
+    // The last resort, once per timeout as long as the flow lives: what was under way at the last look and is so now is
+    // lost. One packet leaves at once and, as all that follow, tells the receiver how many pulls more it owes; the others
+    // wait for these, so that what overran a queue does not come back in one burst. If the flow waits for pulls and hears
+    // nothing, they may be lost, too, or many flows may be before it: one packet leaves, then after twice the time.
     void look_for_lost(Domain& domain, std::uint32_t flow) {
         Sender& sender = senders_[flow];
         if (sender.acknowledged == sender.packets) return;
@@ -279,26 +288,37 @@ private:
             open = open || (word.flying | word.again) != 0 || w * 64 + 64 > sender.next_new;
             if (!open) sender.first_word = w + 1;
         }
-        sender.credit += lost;
-        sender.lost += lost;
-        const bool silent = !sender.heard && flying == 0 && lost == 0 && sender.credit == 0;
-        if (silent) sender.credit = 1;
-        sender.idle = silent ? static_cast<std::uint8_t>(std::min(sender.idle + 1, 6)) : 0;
+        const bool waits = !sender.heard && flying == 0 && lost == 0 && sender.credit == 0;
+        sender.silent = waits ? static_cast<std::uint8_t>(sender.silent + 1) : std::uint8_t{0};
         sender.heard = false;
-        if (lost > 0 || silent) {
+        const bool gives_up = sender.silent >= 1U << sender.patience_log2;
+        if (gives_up) {
+            sender.silent = 0;
+            sender.patience_log2 = static_cast<std::uint8_t>(std::min(sender.patience_log2 + 1, 6));
+        }
+        if (lost > 0 || gives_up) {
             ++domain.result(flow).timeouts;
+            sender.lost += lost;
+            ++sender.credit;
+            if (lost > 0) ++sender.unpulled;
             go_on(domain, flow);
         }
-        domain.set_timer(domain.now_ps() + (sender.rto_ps << sender.idle), domain.flow(flow).source, flow);
+        domain.set_timer(domain.now_ps() + sender.rto_ps, domain.flow(flow).source, flow);
     }
 
     // --- receiver ---
 
     void handle_data(Domain& domain, std::uint32_t host, std::uint32_t slot) {
         const Packet packet = domain.packet(slot);
-        domain.free_packet(slot);
         const std::uint32_t flow = packet.flow;
         Receiver& receiver = receivers_[flow];
+        std::uint32_t owed = 0;
+        if (packet.importance == owes_pulls && domain.extra(slot).words[0] > receiver.lost) {
+            owed = domain.extra(slot).words[0] - receiver.lost;
+            receiver.lost += owed;
+            receiver.to_pull += owed;
+        }
+        domain.free_packet(slot);
         std::uint64_t& word = received_[receiver.words + packet.number / 64];
         const std::uint64_t bit = std::uint64_t{1} << packet.number % 64;
         const bool known = (word & bit) != 0;
@@ -312,7 +332,7 @@ private:
             domain.result(flow).delivered_bytes += payload_of(domain, flow, packet.number, receiver.packets);
         }
 
-        if (receiver.to_pull > 0) {
+        for (std::uint32_t due = 1 + owed; due > 0 && receiver.to_pull > 0; --due) {
             --receiver.to_pull;
             PullQueue& queue = pull_queues_[host];
             if (queue.head == none && domain.now_ps() >= queue.free_ps) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dlcp.errors import ArgumentError
@@ -46,21 +46,32 @@ class Ndp(Transport):
         8, minimum=1, maximum=10_000, help="full packets that a switch's queue holds before it trims"
     )
 
+    header_queue_bytes: int = setting(
+        4_000_000,
+        minimum=64,
+        maximum=2**32 - 2,
+        help="of headers and control that a switch's queue holds; where the authors return headers to their sender",
+    )
+
     def check(self) -> None:
         """Paths are numbered by bits."""
         if self.paths & (self.paths - 1):
             raise ArgumentError(f"ndp.paths is {self.paths}; accepted: powers of two up to 65536")
 
     def parameters(self) -> dict[str, float]:
-        """What the native transport is given; the queue is the switches'."""
+        """What the native transport is given; the queues are the switches'."""
         values = super().parameters()
-        del values["queue_packets"]
+        del values["queue_packets"], values["header_queue_bytes"]
         return values
 
     def policy(self, fabric: Fabric) -> Policy:
         """Queues of `queue_packets`, then trimming; headers and control ahead of data."""
+        from dlcp.switch.policy import Thresholds, TrafficClass
         from dlcp_sim import switches
 
-        return switches.ndp(
-            fabric, packet_bytes=self.payload_bytes + self.header_bytes, queue_packets=self.queue_packets
-        )
+        packet_bytes = self.payload_bytes + self.header_bytes
+        policy = switches.ndp(fabric, packet_bytes=packet_bytes, queue_packets=self.queue_packets)
+        headers = Thresholds(drop_above_bytes=self.header_queue_bytes)
+        control = TrafficClass(switches.CONTROL_CLASS, critical=headers, droppable=(headers,))
+        data = (one for one in policy.classes if one.number != switches.CONTROL_CLASS)
+        return replace(policy, classes=(*data, control))

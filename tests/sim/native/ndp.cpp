@@ -24,8 +24,9 @@ Fabric fat_tree(std::uint32_t k) {
         Clos{k, k / 2, k / 2, k / 2, k * k / 4, rate_bps, rate_bps, rate_bps, delay_ps, delay_ps, delay_ps});
 }
 
-switching::Policy trimming(std::uint32_t queue_packets) {
+switching::Policy trimming(std::uint32_t queue_packets, std::uint32_t header_queue_bytes) {
     switching::Policy policy;
+    for (switching::Thresholds& at : policy.classes[7].level) at.drop_above_bytes = header_queue_bytes;
     for (std::size_t c = 0; c < 7; ++c)
         for (switching::Thresholds& at : policy.classes[c].level) at.trim_above_bytes = (queue_packets - 1) * wire;
     return policy;
@@ -33,9 +34,9 @@ switching::Policy trimming(std::uint32_t queue_packets) {
 
 struct Run {
     explicit Run(Fabric fabric, std::map<std::string, double> parameters = {}, std::uint32_t queue_packets = 35,
-                 SimulationSettings settings = {}) {
+                 SimulationSettings settings = {}, std::uint32_t header_queue_bytes = switching::never) {
         settings.check_invariants = true;
-        simulation = std::make_unique<Simulation>(std::move(fabric), trimming(queue_packets),
+        simulation = std::make_unique<Simulation>(std::move(fabric), trimming(queue_packets, header_queue_bytes),
                                                   make_ndp(Parameters(std::move(parameters))), settings);
     }
     std::uint32_t add(std::uint32_t source, std::uint32_t destination, std::uint64_t bytes,
@@ -250,6 +251,31 @@ TEST_CASE("ndp: a link that is down for a while holds its flow up for a timeout,
     run.run();
     CHECK(run.took_ps(flow) > 500 * packet_ps + 100'000'000);
     CHECK(run.took_ps(flow) < 500 * packet_ps + 700'000'000);
+}
+
+TEST_CASE("ndp: headers that overrun their queue are asked for again, and do not come back in a burst") {
+    Run run(fat_tree(8), {{"window_packets", 50}}, 8, {}, 64 * 20);
+    for (std::uint32_t i = 1; i <= 127; ++i) run.add(i, 0, 100 * payload);
+    run.run();
+    CHECK(run.dropped() > 1000);
+    const double lost = run.simulation->transport().counters().at("lost_packets");
+    const double trimmed = run.simulation->transport().counters().at("trimmed_packets");
+    CHECK(lost == static_cast<double>(run.dropped()));
+    CHECK(static_cast<double>(run.sum(&FlowResult::retransmitted_packets)) == lost + trimmed);
+    // One timeout per sender, not one per packet; meanwhile the link has others to serve.
+    CHECK(run.sum(&FlowResult::timeouts) <= 2 * 127);
+    std::int64_t last_ps = 0;
+    for (const FlowResult& result : run.simulation->results()) last_ps = std::max(last_ps, result.delivered_ps);
+    CHECK(static_cast<double>(last_ps) <= 1.02 * 127 * 100 * packet_ps);
+}
+
+TEST_CASE("ndp: flows that wait long for their pulls do not lose patience again and again") {
+    Run run(fat_tree(4), {{"rto_ps", 100e6}, {"window_packets", 5}});
+    for (std::uint32_t i = 0; i < 1500; ++i) run.add(1 + i % 15, 0, 30 * payload);
+    run.run();
+    // A turn among 1500 takes half a millisecond, five timeouts.
+    CHECK(run.simulation->transport().counters().at("lost_packets") == 0);
+    CHECK(run.sum(&FlowResult::timeouts) <= 4 * 1500);
 }
 
 TEST_CASE("ndp: over a link longer than the timeout nothing is taken for lost") {
