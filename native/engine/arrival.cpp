@@ -156,8 +156,10 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         } else if (peer.unacked_packets > 0 && peer.ack_at == time_never) {
             peer.ack_at = now + config_.max_ack_delay;
         }
-        if (peer.waiting) update_liveness(now, peer);
-        arm(peer);
+        if (peer.waiting)
+            update_liveness(now, peer);  // and arms
+        else
+            arm(peer);
     }
 }
 

@@ -563,6 +563,7 @@ void Endpoint::handle_timer(Time now) { impl_->handle_timer(now); }
 std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
     return impl_->poll_transmit(now, slots);
 }
+bool Endpoint::may_transmit() const { return impl_->may_transmit(); }
 bool Endpoint::poll_event(Event& out) { return impl_->poll_event(out); }
 Time Endpoint::next_deadline() const { return impl_->next_deadline(); }
 const Counters& Endpoint::counters() const { return impl_->counters_; }

@@ -132,6 +132,8 @@ public:
     void handle_timer(Time now);
     // Fills slots whose `head` the driver has set. Returns how many; repeat until 0.
     std::size_t poll_transmit(Time now, std::span<dlcp_packet> slots);
+    // False: poll_transmit would return 0.
+    bool may_transmit() const;
     bool poll_event(Event& out);
     Time next_deadline() const;
 

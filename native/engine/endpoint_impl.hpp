@@ -44,6 +44,7 @@ public:
 
     // transmit.cpp
     std::size_t poll_transmit(Time now, std::span<dlcp_packet> slots);
+    bool may_transmit() const { return !control_queue_.empty() || ready_classes_ != 0; }
 
     // arrival.cpp
     void handle_packets(Time now, std::span<const dlcp_packet> packets);
@@ -174,6 +175,7 @@ private:
     RingQueue<Event> events_;
     RingQueue<std::uint32_t> control_queue_;  // peers that owe a control packet or a hello
     std::array<RingQueue<std::uint32_t>, wire::traffic_classes> ready_;  // peers that may send, by class
+    std::uint8_t ready_classes_ = 0;  // bit c: ready_[c] may hold some; clear: it holds none
     DeadlineHeap peer_timers_;
     DeadlineHeap message_timers_;         // of incoming slots: settling and deadlines
     std::vector<std::uint32_t> senders_;  // peers that sent data lately: share the receive buffer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace dlcp {
 
@@ -39,7 +40,9 @@ void drift(std::uint32_t& share, bool event, std::uint32_t one) {
 void PathSet::reset(std::uint16_t paths) {
     paths_.assign(paths, Path{});
     weights_.assign(paths, full_weight);
-    turns_.assign(paths, 0);
+    savings_.assign(paths, 0);
+    price_ = full_weight;
+    turn_ = paths - 1u;
     downs_ = 0;
     news_ = 0;
 }
@@ -57,18 +60,15 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
             return {i, true};
         }
     }
-    // Loops that the compiler makes vectors of: this is done for every packet.
-    std::int32_t total = 0;
-    std::int32_t greatest = no_turn;
-    for (std::size_t i = 0; i < count; ++i) {
-        turns_[i] += weights_[i];
-        total += weights_[i];
-        greatest = std::max(greatest, turns_[i]);
+    // Round after round, each path saves up its weight, and a packet costs the greatest weight there is (deficit round
+    // robin, Shreedhar and Varghese, SIGCOMM 1995): a few steps a packet, and no path twice in a row while others are up.
+    for (;;) {
+        turn_ = turn_ + 1 < count ? turn_ + 1 : 0;
+        savings_[turn_] += weights_[turn_];
+        if (savings_[turn_] < price_) continue;
+        savings_[turn_] -= price_;
+        return {static_cast<std::uint16_t>(turn_), false};
     }
-    std::size_t best = 0;
-    while (turns_[best] != greatest) ++best;
-    turns_[best] -= total;
-    return {static_cast<std::uint16_t>(best), false};
 }
 
 std::uint16_t PathSet::any_up(std::uint64_t chance) const {
@@ -114,7 +114,6 @@ void PathSet::bring_up(std::uint16_t index) {
     path.up = true;
     --downs_;
     path.weight = full_weight;
-    turns_[index] = 0;
     weigh(index);
 }
 
@@ -122,15 +121,23 @@ void PathSet::weigh(std::uint16_t index) {
     const Path& path = paths_[index];
     if (!path.up) return;
     const std::uint32_t halvings = std::min(path.lost_in_a_row, most_halvings);
-    weights_[index] = std::max(path.weight >> halvings, least_weight);
+    set_weight(index, std::max(path.weight >> halvings, least_weight));
+}
+
+void PathSet::set_weight(std::uint16_t index, std::int32_t weight) {
+    const std::int32_t before = std::exchange(weights_[index], weight);
+    if (weight >= price_)
+        price_ = weight;
+    else if (before == price_)
+        price_ = *std::max_element(weights_.begin(), weights_.end());
 }
 
 void PathSet::take_down(std::uint16_t index, Time now, Duration round_trip, std::vector<Change>& changes) {
     Path& path = paths_[index];
     path.up = false;
     ++downs_;
-    weights_[index] = 0;
-    turns_[index] = no_turn;
+    savings_[index] = 0;
+    set_weight(index, 0);
     path.acked_in_a_row = 0;
     path.trial_interval = round_trip;
     path.trial_at = now + round_trip;

@@ -1,6 +1,6 @@
 // Which path the next run takes, and how well each path does.
 //
-// Smooth weighted round robin over the paths that are up. A path's weight falls with its recent loss, marks and
+// Weighted round robin over the paths that are up. A path's weight falls with its recent loss, marks and
 // delay compared with the other paths, and is halved by each loss in a row until something arrives again, so that paths
 // which die together are left before any of them is sure to be dead. A path that loses far more than the rest, or answers
 // nothing while others do, is down: it carries only a single packet now and then, at doubling intervals, until those
@@ -75,13 +75,15 @@ private:
     void take_down(std::uint16_t index, Time now, Duration round_trip, std::vector<Change>& changes);
     void bring_up(std::uint16_t index);
     void weigh(std::uint16_t index);
+    void set_weight(std::uint16_t index, std::int32_t weight);
     std::uint32_t ups() const;
 
     std::vector<Path> paths_;
-    // What every choice goes over, apart and dense. Of a path that is down: weight 0 and a turn that is never the greatest.
+    // What every choice goes over, apart and dense. Of a path that is down: 0.
     std::vector<std::int32_t> weights_;
-    std::vector<std::int32_t> turns_;
-    static constexpr std::int32_t no_turn = INT32_MIN / 2;
+    std::vector<std::int32_t> savings_;  // below the price
+    std::int32_t price_ = full_weight;   // of a packet: the greatest weight
+    std::size_t turn_ = 0;               // whose it was last
     std::uint32_t downs_ = 0;
     std::uint32_t news_ = 0;  // packets acknowledged or lost since the last judgement
 };

@@ -31,6 +31,7 @@ void Endpoint::Impl::refresh(Peer& peer) {
         if (peer.queues[c].empty() || peer.ready_classes & bit) continue;
         peer.ready_classes |= bit;
         ready_[c].push(peer.index);
+        ready_classes_ |= bit;
     }
 }
 
@@ -80,6 +81,7 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
     while (!queue.empty() && !outgoing_[queue.front()].has_block_to_send()) queue.remove(outgoing_, queue.front());
     if (queue.empty() || peer.sent.full()) return 0;
 
+    const bool was_idle = peer.awaiting == 0 || peer.in_flight.value == 0;
     const Flight flight{peer.in_flight, peer.sent_total, peer.granted};
     const std::uint64_t window =
         std::min(peer.congestion->window(flight), std::max(peer.credit, Bytes{peer.datagram_bytes})).value;
@@ -236,7 +238,8 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
         outgoing_[last.slot].on_lost(last.block);
         enqueue(last.slot, true);
     }
-    update_liveness(now, peer);
+    // Later packets change no deadline: those count from the last progress. With credit, what is wanted grows.
+    if (was_idle || !peer.waiting || config_.congestion == CongestionAlgorithm::credit) update_liveness(now, peer);
     return n;
 }
 
@@ -251,7 +254,7 @@ std::size_t Endpoint::Impl::poll_transmit(Time now, std::span<dlcp_packet> slots
         control_queue_.pop();
         peer.control_queued = false;
     }
-    for (int c = wire::control_class - 1; c >= 0 && n < slots.size(); --c) {
+    for (int c = wire::control_class - 1; c >= 0 && n < slots.size() && ready_classes_ != 0; --c) {
         RingQueue<std::uint32_t>& ready = ready_[static_cast<std::size_t>(c)];
         while (!ready.empty() && n < slots.size()) {
             Peer& peer = *peers_[ready.front()];
@@ -267,6 +270,7 @@ std::size_t Endpoint::Impl::poll_transmit(Time now, std::span<dlcp_packet> slots
                 ready.push(peer.index);
             }
         }
+        if (ready.empty()) ready_classes_ &= static_cast<std::uint8_t>(~(1u << c));
     }
     return n;
 }
