@@ -58,6 +58,11 @@ def test_conditions_reach_transport_and_switches() -> None:
     assert scenario("dctcp").transport.parameters()["tail_probe"] == 1
     assert scenario("dctcp, no probes").transport.parameters()["tail_probe"] == 0
     assert scenario("dlcp bounded").workload.build(FABRIC, 1).flows["loss_ratio"].max() == 0.1
+    ratios = {
+        name: float(scenario(name).workload.build(FABRIC, 1).flows["critical_ratio"].max())
+        for name in ("dlcp bounded", "dlcp half droppable")
+    }
+    assert ratios == {"dlcp bounded": 0.9, "dlcp half droppable": 0.5}
     assert scenario("dlcp reliable").workload.build(FABRIC, 1).flows["loss_ratio"].max() == 0
 
 
@@ -118,6 +123,7 @@ def test_a_quick_study_leaves_a_table_a_file_of_numbers_and_a_picture(
         "ndp",
         "dlcp reliable",
         "dlcp bounded",
+        "dlcp half droppable",
     }
     assert all(0 < float(row["mean_s"]) <= float(row["p99_s"]) <= float(row["max_s"]) for row in rows)
     assert "| dctcp | 0.6 |" in (tmp_path / "completion.md").read_text(encoding="utf-8")
