@@ -149,8 +149,7 @@ private:
     struct Receiver {
         std::uint32_t packets = 0;
         std::uint32_t received = 0;
-        std::uint32_t to_pull =
-            0;  // pulls that are still to be asked for: packets beyond the first window, and trimmed ones
+        std::uint32_t to_pull = 0;  // pulls still to be asked for: beyond the first window, trimmed, lost
         std::uint32_t waiting = 0;  // asked for, not sent yet
         std::uint32_t pulled = 0;   // sent
         std::uint32_t next = none;  // flow behind this one in the host's pull queue
