@@ -271,7 +271,10 @@ class Result:
     def _summary(self) -> Iterator[str]:
         figures, metadata, flows = self.figures(), self.metadata, self.flows
         yield str(metadata["title"])
-        stopped = ", stopped before it was over" if self.partial else ""
+        stopped = {
+            "interrupt": ", stopped before it was over",
+            "stalled": ", then nothing got on any more",
+        }.get(metadata["ended_by"], "")
         yield (
             f"{int(figures['finished'])} of {len(flows)} flows finished in "
             f"{duration(self.simulated_s)} of simulated time{stopped}"

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SLICE_S = 0.15
 """Real time between looks at signals and progress: a person notices no delay, the loop loses nothing."""
+STALL_S = 250
+"""Simulated; more than twice what any timeout of a transport backs off to (TCP's: 120 s)."""
 RECENT = 0.3
 """Weight of the last slice in the shown speed."""
 
@@ -81,11 +83,11 @@ def run(scenario: Scenario, progress: Progress | Literal[True] | None = None) ->
     built = time.perf_counter()
     with _interrupt() as stop:
         try:
-            loop_s, over = _driven(scenario, simulation, fabric, load, line or progress, stop)  # type: ignore[arg-type]
+            loop_s, ended = _driven(scenario, simulation, fabric, load, line or progress, stop)  # type: ignore[arg-type]
         finally:
             if line is not None:
                 line.clear()
-        result = _collected(scenario, simulation, fabric, load, partial=not over)
+        result = _collected(scenario, simulation, fabric, load, ended=ended)
     wall_s = time.perf_counter() - begin
     hops = int(result.metadata["hops"])
     result.metadata.update(  # type: ignore[attr-defined]
@@ -134,10 +136,11 @@ def _driven(
     load: Load,
     progress: Progress | None,
     stop: threading.Event,
-) -> tuple[float, bool]:
-    """Runs until it is over, `until_s` or Ctrl-C. Returns seconds in the native loop, and whether it got to its end."""
+) -> tuple[float, str]:
+    """Runs until something ends it: seconds in the native loop, and "over", "until", "stalled", or "" for Ctrl-C."""
     until_ps = -1 if scenario.until_s is None else round(scenario.until_s * PS_PER_S)
     watch = _Watch(scenario, load, fabric) if progress is not None else None
+    stall = _Stall(scenario, load)
     loop_s = 0.0
     while True:
         before = time.perf_counter()
@@ -148,12 +151,45 @@ def _driven(
         except RuntimeError as error:
             raise InvariantError(f"{error} (seed {scenario.seed}, {scenario.threads} threads)") from None
         loop_s += time.perf_counter() - before
-        if over or (until_ps >= 0 and simulation.now_ps >= until_ps):
-            return loop_s, True
+        if over:
+            return loop_s, "over"
+        if until_ps >= 0 and simulation.now_ps >= until_ps:
+            return loop_s, "until"
         if stop.is_set():
-            return loop_s, False
+            return loop_s, ""
+        if stall.found(simulation):
+            return loop_s, "stalled"
         if progress is not None and watch is not None:
             progress(watch.moment(simulation))
+
+
+class _Stall:
+    """Notices a run that would go on for ever: hosts that send the same again and again to one that is cut off.
+
+    All flows by the clock have started, the last fault has come, and for twice STALL_S of simulated time since then no
+    flow has ended and nothing was sent for the first time. It looks only when that long has passed, so a run that gets
+    on pays nothing.
+    """
+
+    def __init__(self, scenario: Scenario, load: Load) -> None:
+        times_s = [
+            0.0,
+            *(time_s for f in scenario.faults for time_s in (f.at_s, f.until_s) if time_s is not None),
+        ]
+        self._since_ps = max(round(max(times_s) * PS_PER_S), int(load.flows["start_ps"].max(initial=0)))
+        self._finished = 0
+        self._sent: int | None = None
+
+    def found(self, simulation: _core.Simulation) -> bool:
+        """Whether it is so by now."""
+        now_ps, finished = simulation.now_ps, simulation.flows_finished
+        if finished != self._finished:
+            self._since_ps, self._finished, self._sent = now_ps, finished, None
+        elif now_ps - self._since_ps >= STALL_S * PS_PER_S:
+            before, self._sent = self._sent, int(simulation.flow_results()["sent_packets"].sum())
+            self._since_ps = now_ps
+            return self._sent == before
+        return False
 
 
 class _Watch:
@@ -196,7 +232,7 @@ def _as_argument_error(error: ValueError) -> ArgumentError:
 
 
 def _collected(
-    scenario: Scenario, simulation: _core.Simulation, fabric: _core.Fabric, load: Load, *, partial: bool
+    scenario: Scenario, simulation: _core.Simulation, fabric: _core.Fabric, load: Load, *, ended: str
 ) -> Result:
     """The result, less what only the end of the run knows."""
     columns = load.flows.columns()
@@ -228,7 +264,8 @@ def _collected(
         "seed": scenario.seed,
         "threads": scenario.threads,
         "versions": _versions(),
-        "partial": partial,
+        "partial": not ended,
+        "ended_by": ended or "interrupt",
         "simulated_s": simulation.now_ps / PS_PER_S,
         "events": int(simulation.events),
         "hops": int(simulation.hops),

@@ -155,6 +155,16 @@ def test_a_seed_repeats_and_another_differs() -> None:
     assert content(scenario().run()) != content(scenario(seed=2).run())
 
 
+@pytest.mark.parametrize("transport", [ds.Ndp(), ds.Tcp(), ds.Dlcp()], ids=lambda t: str(t.name))
+def test_a_run_ends_although_a_host_is_cut_off(transport: ds.Transport) -> None:
+    result = scenario(
+        transport=transport, workload=permutation(bytes=20_000), faults=[ds.LinkDown("host 3")]
+    ).run()
+    touched = (result.flows.source == 3) | (result.flows.destination == 3)
+    assert (result.flows.finished == ~touched).all()
+    assert not result.partial
+
+
 # ---- kept ----
 
 
