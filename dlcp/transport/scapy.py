@@ -108,7 +108,7 @@ def recognise(packets: Packets) -> Packets:
             continue
         udp = packet[UDP]
         load, behind = udp.payload.load, udp.payload.payload
-        if looks_like_dlcp(load):
+        if looks_like_dlcp(load) or _is_cut(load, udp.len):
             udp.remove_payload()
             udp.add_payload(DLCP(load))
             if behind:
@@ -167,6 +167,13 @@ def _header_is_plausible(payload: bytes) -> bool:
     if kind == DATA:
         return traffic_class < CONTROL_CLASS
     return traffic_class == CONTROL_CLASS and not flags & TRIMMED
+
+
+def _is_cut(load: bytes, udp_length: int | None) -> bool:
+    """True for a plausible header whose end the capture did not take (tcpdump -s), as UDP's own length says."""
+    if udp_length is None or len(load) >= udp_length - 8 or not _header_is_plausible(load):
+        return False
+    return udp_length - 8 == _whole_bytes(load)
 
 
 def _whole_bytes(header: bytes) -> int:

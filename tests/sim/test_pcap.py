@@ -24,7 +24,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import RawPcapReader
 
-from dlcp.transport.scapy import DLCP, DLCPShortened, bind_ports, unbind_ports
+from dlcp.transport.scapy import DLCP, DLCPShortened, bind_ports, recognise, unbind_ports
 
 SENT = 1
 SCENARIO = Scenario(
@@ -128,6 +128,22 @@ def test_engine_packets_are_dissected_as_dlcp(engine: Result, tmp_path: Path) ->
         header = packets[row][DLCP]
         assert header.path == sent["path"][row]
         assert found[row][1] == 42 + 64 + header.payload_bytes
+
+
+def test_engine_captures_are_recognised_without_a_port_and_name_their_hosts(
+    engine: Result, tmp_path: Path
+) -> None:
+    sent = records(engine)
+    path = write_pcap(engine, tmp_path / "run.pcap", udp_port=9)
+    packets = recognise([Ether(data) for data, _, _ in frames(path)[:300]])
+    assert all(DLCP in packet for packet in packets)
+    flows = engine.flows
+    for row, packet in enumerate(packets):
+        hosts = [int(packet[IP].src.rsplit(".", 1)[1]) - 1, int(packet[IP].dst.rsplit(".", 1)[1]) - 1]
+        assert packet[DLCP].source_rank == hosts[0]
+        assert 0 in hosts, "all flows go to host 0, and what answers them comes from there"
+        if sent["flow"][row] < len(flows):
+            assert hosts[0] == flows.source[sent["flow"][row]]
 
 
 def test_one_port_and_other_events_can_be_chosen(result: Result, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ TYPES = {0: "data", 1: "ack", 2: "nack", 3: "pull"}
 ECN_CAPABLE, CONGESTION_MARKED, TRIMMED, REVERSE = 1, 2, 4, 8
 # Of an engine's header: wire.hpp.
 AUTHENTICATED_FLAG, TAG_BYTES = 2, 16
+RANK_AT = slice(12, 16)
 ECT0, CE = 2, 3
 FIRST_SOURCE_PORT = 49152  # dynamic ports: RFC 6335, 6
 
@@ -96,7 +97,8 @@ def _frame(trace: dict[str, Any], row: int, udp_port: int) -> tuple[bytes, int]:
         payload_bytes = max(0, record_bytes - HEADERS_BYTES)
         payload = _words(trace, row).encode()[:payload_bytes]
     destination = int(trace["destination"][row])
-    source = int(trace["source"][row])
+    # The engine's control packets belong to no flow; whose they are their header says.
+    source = int.from_bytes(header[RANK_AT], "big") if is_engine else int(trace["source"][row])
     source_port = FIRST_SOURCE_PORT + int(trace["path"][row]) % (65536 - FIRST_SOURCE_PORT)
     ecn = CE if flags & CONGESTION_MARKED else ECT0 if flags & ECN_CAPABLE else 0
     addresses = _address(source) + _address(destination)
