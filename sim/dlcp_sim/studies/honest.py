@@ -360,6 +360,7 @@ GAINS = (
     ("both beside DCQCN", BOUNDED + RELAXED, DCQCN),
     ("both beside DCQCN, sprayed", BOUNDED + RELAXED, SPRAYED),
     ("UET beside DCQCN", UET, DCQCN),
+    ("UET beside DCQCN, sprayed", UET, SPRAYED),
 )
 
 
@@ -402,50 +403,66 @@ def variations(found: dict[Case, Found], cases: Sequence[Case]) -> Table:
 
 def words(found: dict[Case, Found], size: int) -> list[str]:
     """What follows, from the figures alone."""
+    conditions = list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
 
-    def span(switch: str, ours: str, theirs: str, only: str = "") -> str:
-        values = [
-            100 * gain(found, condition, ours, theirs)
-            for condition in dict.fromkeys(case.condition for case in found)
-            if condition.switch == switch and (not only or str(condition).startswith(only))
-        ]
-        if len(values) == 1:
-            return f"{values[0]:+.1f} %"
-        return f"{min(values):+.1f} to {max(values):+.1f} %"
+    def span(chosen: Sequence[Condition], ours: str, theirs: str) -> str:
+        values = [100 * gain(found, condition, ours, theirs) for condition in chosen]
+        least, most = f"{min(values):+.1f}", f"{max(values):+.1f}"
+        return f"{least} %" if least == most else f"{least} to {most} %"
 
     lines = []
     for switch in ("trimming", "dropping"):
-        lines += [
-            f"Where switches are {switch}, time saved by bounded loss alone is {span(switch, BOUNDED, RELIABLE)}, by "
-            f"relaxed congestion control alone {span(switch, RELIABLE + RELAXED, RELIABLE)}, by both "
-            f"{span(switch, BOUNDED + RELAXED, RELIABLE)}, each beside the same engine, reliable and with its window.",
-            f"There, beside UET, bounded loss saves {span(switch, BOUNDED, UET)} with the window, "
-            f"{span(switch, BOUNDED + RELAXED, UET)} at line rate.",
-        ]
-    first = next(case.condition for case in found if case.condition.switch == "trimming")
+        for ratio in (4, 1):
+            chosen = [c for c in conditions if c.switch == switch and c.oversubscription == ratio]
+            if not chosen:
+                continue
+            lines.append(
+                f"{switch.capitalize()}, {ratio}:1: beside the same engine, reliable with its window, bounded loss "
+                f"alone saves {span(chosen, BOUNDED, RELIABLE)}, relaxed congestion control alone "
+                f"{span(chosen, RELIABLE + RELAXED, RELIABLE)}, both {span(chosen, BOUNDED + RELAXED, RELIABLE)}. "
+                f"Beside UET bounded loss saves {span(chosen, BOUNDED, UET)}, both "
+                f"{span(chosen, BOUNDED + RELAXED, UET)}."
+            )
+    first = conditions[0]
     bound_s, uet_s = first.bound_s(size), found[Case(first, UET)].mean_s
     left = 1 - first.bound_s(size, LOSS_RATIO) / uet_s
     lines += [
-        f"UET ({first}) ends {100 * (uet_s / bound_s - 1):.1f} % above what the links allow for these bytes. Who "
-        f"never sent what may be given up, and lost no time at all, would save {100 * left:.1f} % beside it: there is "
-        "no more room than that.",
-        f"FORGIVE's 16.1 to 16.7 % are beside DCQCN. Here bounded loss at line rate saves "
-        f"{span('trimming', BOUNDED + RELAXED, DCQCN)} beside DCQCN with a path per flow, "
-        f"{span('trimming', BOUNDED + RELAXED, SPRAYED)} beside DCQCN over sprayed paths; UET, which loses nothing, "
-        f"saves {span('trimming', UET, DCQCN)} and {span('trimming', UET, SPRAYED)}.",
+        f"UET ({first}) ends {100 * (uet_s / bound_s - 1):.1f} % above what the links allow for these bytes. Who never "
+        f"sent what may be given up, and lost no time at all, would save {100 * left:.1f} % beside it: there is no "
+        "more room than that.",
+        f"FORGIVE's 16.1 to 16.7 % are beside DCQCN. In its shape ({first}) bounded loss at line rate saves "
+        f"{span([first], BOUNDED + RELAXED, DCQCN)} beside DCQCN with a path per flow, and UET, which loses nothing, "
+        f"{span([first], UET, DCQCN)}; beside DCQCN over sprayed paths they save "
+        f"{span([first], BOUNDED + RELAXED, SPRAYED)} and {span([first], UET, SPRAYED)}.",
         f"A budget of {100 * LOSS_RATIO:g} % of one way is {100 * LOSS_RATIO / 2:g} % of a step's bytes, and what a "
         "switch cuts or drops has crossed the links before it, so that it saves less than it gives up.",
     ]
+    gray = [c for c in conditions if c.gray and c.switch == "trimming"]
+    for condition in gray:
+        clean, lossless = replace(condition, gray=False), replace(condition, switch="lossless")
+        times = {
+            arm: found[Case(condition, arm)].mean_s / found[Case(clean, arm)].mean_s
+            for arm in (UET, RELIABLE, BOUNDED)
+        }
+        times[DCQCN] = (
+            found[Case(lossless, DCQCN)].mean_s / found[Case(replace(lossless, gray=False), DCQCN)].mean_s
+        )
+        told = ", ".join(f"{arm} {ratio:.2f}" for arm, ratio in times.items())
+        lines.append(
+            f"A gray link, {condition.oversubscription}:1: times its own step on a clean fabric, {told}. Where it is "
+            f"many times, a flow's last packet was lost and waits for the card's timeout, "
+            f"{1e3 * Dcqcn().rto_s:.1f} ms."
+        )
     return lines
 
 
 def draw(found: dict[Case, Found], path: Path) -> None:
-    """Bars: the step of each transport beside UET's, by condition."""
+    """Bars: the step of each transport beside UET's, by condition. Longer ones are cut and say how long they are."""
     from dlcp_sim.report import pictures
 
     shown = list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
-    arms = (*ARMS, DCQCN, SPRAYED)
-    with pictures.new_figure(1, height=1.6 + 0.75 * len(shown), width=10) as (figure, axes):
+    arms, limit = (*ARMS, DCQCN, SPRAYED), 2.0
+    with pictures.new_figure(1, height=1.8 + 0.9 * len(shown)) as (figure, axes):
         axis, height = axes[0], 0.8 / len(arms)
         for place, arm in enumerate(arms):
             of_arm = [replace(c, switch="lossless") if arm in (DCQCN, SPRAYED) else c for c in shown]
@@ -454,12 +471,17 @@ def draw(found: dict[Case, Found], path: Path) -> None:
                 for c, where in zip(of_arm, shown, strict=True)
             ]
             at = np.arange(len(shown)) + (place - (len(arms) - 1) / 2) * height
-            axis.barh(at, ratio, height, label=arm, color=pictures.COLOURS[place % len(pictures.COLOURS)])
+            colour = pictures.COLOURS[place % len(pictures.COLOURS)]
+            axis.barh(at, np.minimum(ratio, limit), height, label=arm, color=colour)
+            for y, value in zip(at, ratio, strict=True):
+                if value > limit:
+                    axis.text(limit - 0.02, y, f"{value:.0f}", ha="right", va="center", fontsize=7)
         axis.axvline(1, color=pictures.INK, linewidth=0.8)
+        axis.set_xlim(0.5, limit)
+        axis.set_ylim(len(shown) - 0.5, -0.5)
         axis.set_yticks(range(len(shown)), [str(c) for c in shown])
-        axis.invert_yaxis()
         axis.set_xlabel("time of a step, UET = 1")
-        figure.legend(loc="outside upper center", ncols=4)
+        figure.legend(loc="outside upper center", ncols=3)
     pictures.save(figure, path)
 
 
