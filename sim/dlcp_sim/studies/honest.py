@@ -477,7 +477,7 @@ def draw(found: dict[Case, Found], path: Path) -> None:
                 if value > limit:
                     axis.text(limit - 0.02, y, f"{value:.0f}", ha="right", va="center", fontsize=7)
         axis.axvline(1, color=pictures.INK, linewidth=0.8)
-        axis.set_xlim(0.5, limit)
+        axis.set_xlim(0, limit)
         axis.set_ylim(len(shown) - 0.5, -0.5)
         axis.set_yticks(range(len(shown)), [str(c) for c in shown])
         axis.set_xlabel("time of a step, UET = 1")
