@@ -17,13 +17,15 @@ PYTEST_ARGS ?=
 SANITIZE ?=
 
 JOBS := $(shell nproc 2>/dev/null || echo 2)
+# The module, the wheel and what a second clone builds share objects. Asked for at each recipe: setup may just have brought it.
+export CMAKE_CXX_COMPILER_LAUNCHER = $(shell command -v ccache)
 PY := $(VENV)/bin/python
 comma := ,
 NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 
 # Debian packages: without the first group nothing builds, the second adds to it.
 SYSTEM_NEEDED := g++ cmake ninja-build libssl-dev doctest-dev python3-venv python3-dev
-SYSTEM_USEFUL := libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy libbpf-dev
+SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy libbpf-dev
 
 CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)

@@ -21,6 +21,10 @@ def pyproject(repository: Path) -> dict[str, Any]:
     return tomllib.loads((repository / "pyproject.toml").read_text())
 
 
+# Both modules are compiled for it; on two busy cores that takes minutes, unless ccache has them.
+builds_wheel = pytest.mark.timeout(900)
+
+
 @pytest.fixture(scope="module")
 def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of this tree. Its objects stay in build/wheel, so that only the first one takes long."""
@@ -79,6 +83,7 @@ def test_license_is_apache(repository: Path) -> None:
     assert importlib.metadata.metadata("dlcp")["License-Expression"] == "Apache-2.0"
 
 
+@builds_wheel
 def test_wheel_holds_the_packages_and_nothing_else(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -95,6 +100,7 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: Path, repository: Path
 
 
 @pytest.mark.slow
+@builds_wheel
 def test_wheel_imports_in_an_empty_environment(wheel: Path, repository: Path, tmp_path: Path) -> None:
     """No torch, no numpy, no source tree: `import dlcp` and the engine still load."""
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
