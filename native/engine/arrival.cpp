@@ -215,7 +215,7 @@ bool Endpoint::Impl::handle_data(Time now, Time arrived, Peer& peer, const wire:
     const wire::Header& h = d.header;
     const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - h.timestamp_ns;
     // The peer numbers its paths as it likes; more of them than a sender may have share entries.
-    peer.arrival_delays.sample_data(now, h.path % most_lanes * wire::traffic_classes + h.traffic_class, delay_ns);
+    peer.arrival_delays.sample_data(now, h.traffic_class * most_lanes + h.path % most_lanes, delay_ns);
     peer.last_data_at = now;
 
     if (h.message_id == 0 || h.message_id == UINT32_MAX ||
@@ -310,7 +310,7 @@ void Endpoint::Impl::note_first_pass_over(Time now, IncomingMessage& m, std::uin
     m.first_pass_over = true;
     const Peer& peer = *peers_[m.peer];
     m.settled_at = std::min(m.settled_at, now + peer.arrival_delays.straggler_margin(
-                                                    now, delay_ns, m.traffic_class, wire::traffic_classes,
+                                                    now, delay_ns, m.traffic_class * most_lanes, most_lanes,
                                                     std::max(peer.rtt.smoothed() * 2, milliseconds(1))));
 }
 

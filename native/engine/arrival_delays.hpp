@@ -45,15 +45,15 @@ public:
         const std::int64_t above = *middle - std::min(least_, least_before_);
         return static_cast<std::uint32_t>(std::clamp<std::int64_t>(above, 0, UINT32_MAX - 1)) + 1;
     }
-    // How long after a packet with this delay one may still come that was sent no later, in the lanes first, first +
-    // stride, …: what the slowest of them took when last seen (within `memory`) beyond it, with a quarter of their
+    // How long after a packet with this delay one may still come that was sent no later, in the `count` lanes from
+    // `first` on: what the slowest of them took when last seen (within `memory`) beyond it, with a quarter of their
     // spread and twice the jitter as a margin. Inside a lane nothing overtakes, so an earlier queue does not count.
-    Duration straggler_margin(Time now, std::uint32_t delay_ns, std::size_t first, std::size_t stride,
+    Duration straggler_margin(Time now, std::uint32_t delay_ns, std::size_t first, std::size_t count,
                               Duration memory) const {
         const std::int64_t relative = relative_to_reference(delay_ns);
         std::int64_t most = relative;
         std::int64_t low = relative;
-        for (std::size_t i = first; i < lanes_.size(); i += stride) {
+        for (std::size_t i = first; i < std::min(first + count, lanes_.size()); ++i) {
             const Lane& lane = lanes_[i];
             if (!lane.seen || now - lane.at > memory) continue;
             most = std::max(most, lane.latest);

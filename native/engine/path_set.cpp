@@ -39,6 +39,7 @@ void drift(std::uint32_t& share, bool event, std::uint32_t one) {
 
 void PathSet::reset(std::uint16_t paths) {
     paths_.assign(paths, Path{});
+    trials_.assign(paths, Trial{});
     weights_.assign(paths, full_weight);
     savings_.assign(paths, 0);
     price_ = full_weight;
@@ -52,11 +53,11 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
     if (count == 1) return {0, false};
     if (downs_ > 0) {
         for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(count); ++i) {
-            Path& path = paths_[i];
-            if (path.up || now < path.trial_at) continue;
-            path.trial_interval =
-                path.acked_in_a_row > 0 ? round_trip : std::min(path.trial_interval * 2, longest_trial_interval);
-            path.trial_at = now + std::max(path.trial_interval, round_trip);
+            Trial& trial = trials_[i];
+            if (paths_[i].up || now < trial.at) continue;
+            trial.interval =
+                paths_[i].acked_in_a_row > 0 ? round_trip : std::min(trial.interval * 2, longest_trial_interval);
+            trial.at = now + std::max(trial.interval, round_trip);
             return {i, true};
         }
     }
@@ -85,7 +86,7 @@ void PathSet::on_acked(std::uint16_t index, bool ce) {
         path.lost_in_a_row = 0;
         weigh(index);
     }
-    if (!path.up) path.trial_at = Time{0};  // it lives: on with the next trial
+    if (!path.up) trials_[index].at = Time{0};  // it lives: on with the next trial
     news_ += !path.up && path.acked_in_a_row >= revival_run ? most_news : 1;
     path.ce += ce;
     drift(path.loss, false, one);
@@ -139,8 +140,7 @@ void PathSet::take_down(std::uint16_t index, Time now, Duration round_trip, std:
     savings_[index] = 0;
     set_weight(index, 0);
     path.acked_in_a_row = 0;
-    path.trial_interval = round_trip;
-    path.trial_at = now + round_trip;
+    trials_[index] = {now + round_trip, round_trip};
     changes.push_back({index, false});
 }
 

@@ -52,7 +52,8 @@ public:
     std::size_t statistics(std::span<PathStatistics> out) const;
 
 private:
-    struct Path {
+    // A cache line: every packet touches its path's twice, and hosts have many.
+    struct alignas(64) Path {
         std::uint64_t sent = 0;
         std::uint64_t acked = 0;
         std::uint64_t lost = 0;
@@ -64,8 +65,12 @@ private:
         Duration rtt{0};
         std::int32_t weight = full_weight;  // as last judged
         bool up = true;
-        Time trial_at{0};  // down: when to try it again
-        Duration trial_interval{0};
+    };
+    static_assert(sizeof(Path) == 64);
+    // Of a path that is down.
+    struct Trial {
+        Time at{0};  // when to try it again
+        Duration interval{0};
     };
     static constexpr std::int32_t full_weight = 1024;
     static constexpr std::int32_t least_weight = full_weight / 64;
@@ -79,6 +84,7 @@ private:
     std::uint32_t ups() const;
 
     std::vector<Path> paths_;
+    std::vector<Trial> trials_;
     // What every choice goes over, apart and dense. Of a path that is down: 0.
     std::vector<std::int32_t> weights_;
     std::vector<std::int32_t> savings_;  // below the price

@@ -97,7 +97,7 @@ struct Peer {
 
     // Sending (transmit, recovery).
     SentRing sent;
-    std::vector<std::uint64_t> lane_acked;     // per (path, class): largest acknowledged packet number + 1
+    std::vector<std::uint64_t> lane_acked;     // per (class, path): largest acknowledged packet number + 1
     std::uint64_t largest_acked = 0;           // + 1; 0: none
     Time newest_acked_sent_at{INT64_MIN / 2};  // the latest sending of a packet that is acknowledged
     Duration reorder_window{0};        // by which lanes may overtake each other (RFC 8985 section 6.2 step 4)

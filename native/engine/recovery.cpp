@@ -89,7 +89,7 @@ void Endpoint::Impl::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
             peer.paths.on_rtt(p.path, rtt);
             peer.rtt.sample(rtt);
         }
-        std::uint64_t& lane = peer.lane_acked[std::size_t{p.path} * wire::traffic_classes + p.traffic_class];
+        std::uint64_t& lane = peer.lane_acked[std::size_t{p.traffic_class} * config_.paths + p.path];
         lane = std::max(lane, n + 1);
         peer.paths.on_acked(p.path, ce);
         if (p.lost) {
@@ -204,7 +204,7 @@ void Endpoint::Impl::detect_losses(Time now, Peer& peer) {
     for (std::uint64_t n = peer.sent.find(0); n + 1 < peer.largest_acked; n = peer.sent.find(n + 1)) {
         SentPacket& p = peer.sent[n];
         if (p.lost) continue;
-        const std::uint64_t lane = peer.lane_acked[std::size_t{p.path} * wire::traffic_classes + p.traffic_class];
+        const std::uint64_t lane = peer.lane_acked[std::size_t{p.traffic_class} * config_.paths + p.path];
         if (lane > n + peer.lane_tolerance || now - p.sent_at >= overdue ||
             peer.newest_acked_sent_at - p.sent_at >= peer.reorder_window)
             declare_lost(peer, n);

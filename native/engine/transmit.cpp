@@ -3,6 +3,7 @@
 // A run is a row of packets with one destination, path and TOS, and, but for the last, one length, so that a driver
 // can hand it to the kernel as one. Within a class, peers take turns run by run.
 #include <algorithm>
+#include <bit>
 
 #include "engine/endpoint_impl.hpp"
 
@@ -254,8 +255,11 @@ std::size_t Endpoint::Impl::poll_transmit(Time now, std::span<dlcp_packet> slots
         control_queue_.pop();
         peer.control_queued = false;
     }
-    for (int c = wire::control_class - 1; c >= 0 && n < slots.size() && ready_classes_ != 0; --c) {
-        RingQueue<std::uint32_t>& ready = ready_[static_cast<std::size_t>(c)];
+    // The highest class first; one that has become ready meanwhile waits for the next call.
+    for (std::uint32_t left = ready_classes_; left != 0 && n < slots.size();) {
+        const auto c = static_cast<std::uint32_t>(std::bit_width(left)) - 1;
+        left &= ~(1u << c);
+        RingQueue<std::uint32_t>& ready = ready_[c];
         while (!ready.empty() && n < slots.size()) {
             Peer& peer = *peers_[ready.front()];
             ready.pop();
@@ -265,7 +269,7 @@ std::size_t Endpoint::Impl::poll_transmit(Time now, std::span<dlcp_packet> slots
             const std::size_t sent = transmit_run(now, peer, static_cast<std::uint8_t>(c), slots.subspan(n));
             n += sent;
             // Nothing sent: blocked by window, pacer or ring; whoever unblocks it calls refresh().
-            if (sent > 0 && !peer.queues[static_cast<std::size_t>(c)].empty()) {
+            if (sent > 0 && !peer.queues[c].empty()) {
                 peer.ready_classes |= bit;
                 ready.push(peer.index);
             }
