@@ -79,7 +79,11 @@ def _page(
     timelines: Mapping[str, pictures.Iterations],
     tables: Sequence[Table],
 ) -> Iterator[str]:
-    title = title or str(results[0].metadata.get("title") or results[0].name)
+    if not title and len(results) == 1:
+        title = str(results[0].metadata.get("title") or results[0].name)
+    elif not title:
+        called = names(results)
+        title = ", ".join(called[:4]) + (f" and {len(called) - 4} more" if len(called) > 4 else "")
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>"
