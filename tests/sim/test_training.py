@@ -12,6 +12,7 @@ from dlcp.errors import ArgumentError
 from dlcp.transport.order import P3, ByteScheduler, Fifo, LayerPriority, Order
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
+from dlcp_sim.workloads.collectives import CoarseRing
 from dlcp_sim.workloads.load import Load
 from dlcp_sim.workloads.models import Layer, Model, Speed
 from dlcp_sim.workloads.training import TrainingJob, TrainingReport, fuse, report_of, run_load
@@ -261,7 +262,7 @@ def test_one_at_a_time_is_slower_than_all_at_once_where_latency_counts() -> None
 def test_a_coarse_ring_trains_as_fast() -> None:
     job = TrainingJob(model=small(), workers=8, compute_scale=0.1)
     exact = run(job, SLOW).iteration_s.mean()
-    coarse = run(_replace(job, coarse_steps=6, coarse_step_s=35e-6), SLOW).iteration_s.mean()
+    coarse = run(_replace(job, coarse=CoarseRing(6, 3e-6, 1e9, 4096)), SLOW).iteration_s.mean()
     assert coarse == pytest.approx(exact, rel=0.02)
 
 
@@ -331,7 +332,7 @@ def test_a_report_of_an_unfinished_run_says_what_it_knows() -> None:
         ({"servers": 7, "topology": "hub"}, "servers"),
         ({"hosts": (1, 2)}, "hosts are 2"),
         ({"one_at_a_time": True, "scheduler": "p3"}, "one_at_a_time"),
-        ({"coarse_steps": 3, "topology": "hub"}, "coarse_steps"),
+        ({"coarse": CoarseRing(3, 0, 1e9, 4096), "topology": "hub"}, "coarse"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], match: str) -> None:

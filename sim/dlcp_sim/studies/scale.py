@@ -9,7 +9,7 @@ needs), the update and reading images. HiTopKComm (arXiv 2010.10458) says 25 to 
 on 16 hosts of 8 V100s at 25 Gb/s.
 
 A ring of 512 has 523,264 messages per tensor, so it is simulated in fewer steps, each carrying what several carry, with
-the latency of those left out (collectives.coarse_ring). How far that is from the full ring, packet by packet, stands in
+the latency of those left out (collectives.CoarseRing). How far that is from the full ring, packet by packet, stands in
 a table of its own. There hosts send at line rate: a ring alone in a lossless network queues nowhere.
 """
 
@@ -32,8 +32,8 @@ from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports.line_rate import LineRate
 from dlcp_sim.transports.tcp import Tcp
 from dlcp_sim.workloads import models
-from dlcp_sim.workloads.collectives import coarse_bytes, coarse_ring, lay
-from dlcp_sim.workloads.load import Load, Workload, host_numbers, picoseconds
+from dlcp_sim.workloads.collectives import CoarseRing
+from dlcp_sim.workloads.load import Load, Workload, host_numbers
 from dlcp_sim.workloads.training import TrainingJob, training_report
 
 if TYPE_CHECKING:
@@ -74,13 +74,12 @@ def world_fabric(world: int) -> ThreeTier:
     return LeafSpine(max(1, world // 16), 16, min(16, world), rate_bps=RATE_BPS, delay_s=DELAY_S)
 
 
-def step_latency_s(world: int) -> float:
-    """What a step of the ring costs beside its bytes, on average: the first packet over the links, and delays."""
-    packet_s = 8 * (PAYLOAD_BYTES + HEADER_BYTES) / RATE_BPS
-    near, far = packet_s + 2 * DELAY_S, 3 * packet_s + 4 * DELAY_S
+def coarse(world: int, steps: int) -> CoarseRing:
+    """The ring of a world in so many steps, with the latency of its links on average."""
     leaves = world // 16
-    crossing = leaves / world if leaves > 1 else 0.0  # of 16 hosts in a row one sends to the next leaf
-    return near + crossing * (far - near)
+    links = 2 + 2 * (leaves / world if leaves > 1 else 0.0)  # of 16 hosts in a row one sends to the next leaf
+    delay_s = links * (DELAY_S + 8 * HEADER_BYTES / RATE_BPS)
+    return CoarseRing(steps, delay_s, RATE_BPS / (links - 1), PAYLOAD_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +93,7 @@ class Ring(Workload):
     def add_to(self, load: Load, fabric: Fabric, seed: int) -> None:
         """The messages. With all its steps a coarse ring is the ring."""
         world = fabric.hosts
-        steps = self.steps or 2 * (world - 1)
-        graph = coarse_ring(world, steps, picoseconds(step_latency_s(world), "latency"))
-        lay(load, graph, host_numbers(fabric, None), coarse_bytes(self.bytes, world))
+        coarse(world, self.steps or 2 * (world - 1)).lay(load, host_numbers(fabric, None), self.bytes)
 
 
 @dataclass(frozen=True)
@@ -122,8 +119,7 @@ class Case:
             one_at_a_time=True,
             element_bytes=2,
             send_ratio=SPARSITY if self.sparse else 1.0,
-            coarse_steps=min(STEPS, 2 * (self.world - 1)),
-            coarse_step_s=step_latency_s(self.world),
+            coarse=coarse(self.world, min(STEPS, 2 * (self.world - 1))),
             jitter=self.jitter,
         )
 
@@ -331,7 +327,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     rings = [
         (world, nbytes, steps)
         for world in worlds
-        for nbytes in (1_000_000, 16_000_000)
+        for nbytes in (600_000, 16_000_000)
         for steps in (16, 64, None)
     ]
     rings = [job for job in rings if job[2] is None or job[2] < 2 * (job[0] - 1)]

@@ -28,6 +28,7 @@ from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports.dlcp import HEADER_BYTES, Dlcp
 from dlcp_sim.transports.tcp import Tcp
+from dlcp_sim.workloads.models import Model
 from dlcp_sim.workloads.training import TrainingJob, training_report
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ DLCP_SYSTEMS = {
 class Case:
     """One job over one system."""
 
-    model: str
+    model: str | Model
     topology: str
     """"hub" or "ring"."""
     system: str

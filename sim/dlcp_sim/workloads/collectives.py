@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import ROOTED, Combine, Receive, Send, Space, build
 from dlcp.transport.schedule.layout import layout
+from dlcp_sim.units import PS_PER_S
 from dlcp_sim.workloads.load import (
     NONE,
     Array,
@@ -66,8 +67,6 @@ class Template:
     done_rank: Array
     done_when: Array
     """… When."""
-    join_ps: int = 0
-    """How long each join takes."""
 
     @property
     def messages(self) -> int:
@@ -164,13 +163,41 @@ def template(collective: str, algorithm: str, world_size: int, root: int = 0) ->
     )
 
 
-def coarse_ring(world_size: int, steps: int, step_ps: int) -> Template:
+@dataclass(frozen=True)
+class CoarseRing:
     """A ring all-reduce in fewer steps, for worlds whose 2 (n - 1) steps of n messages would be too many to simulate.
 
-    Each of `steps` carries what 2 (n - 1) / steps of the ring's do, so links carry the same; lay it down for
-    `coarse_bytes` of a tensor. What the steps left out cost beside their bytes is latency, `step_ps` each; it is waited
-    between the others. That holds where ranks are alike and in step.
+    Each of `steps` carries what 2 (n - 1) / steps of the ring's do, so links carry the same. What the steps left out
+    cost beside their bytes is latency, and is waited between the others. That holds where ranks are alike and in step.
     """
+
+    steps: int
+    delay_s: float
+    """What a message without bytes takes from one rank to the next: of links and headers."""
+    forward_bps: float
+    """What the first packet pays at the links after the first, as a rate: of one such link the link's own."""
+    packet_bytes: int
+    """Payload of a full packet."""
+
+    def lay(self, load: Load, hosts: Array, total_bytes: ArrayLike, **options: Any) -> Rows:
+        """As `lay` of a ring all-reduce."""
+        totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
+        world = len(hosts)
+        link_bytes = totals * 2 * (world - 1) // world
+        # What all steps of the ring pay, less what the messages here pay themselves.
+        owed_s = 2 * (world - 1) * self._latency_s(-(-totals // world))
+        owed_s -= self.steps * self._latency_s(-(-link_bytes // self.steps))
+        wait_ps = np.round(np.maximum(0, owed_s) / max(1, self.steps - 1) * PS_PER_S)
+        return lay(load, coarse_ring(world, self.steps), hosts, link_bytes, join_ps=wait_ps, **options)
+
+    def _latency_s(self, message_bytes: Array) -> Array:
+        """What a message takes beside its bytes on the first link."""
+        return self.delay_s + np.minimum(message_bytes, self.packet_bytes) * 8 / self.forward_bps
+
+
+@lru_cache(maxsize=16)
+def coarse_ring(world_size: int, steps: int) -> Template:
+    """The graph of a coarse ring: of as many steps as the ring has, the ring's."""
     if not 1 <= steps <= 2 * (world_size - 1):
         raise ArgumentError(f"steps is {steps}; accepted: 1 to {2 * (world_size - 1)}")
     rank, step = (
@@ -182,7 +209,6 @@ def coarse_ring(world_size: int, steps: int, step_ps: int) -> Template:
     came = ((rank - 1) % world_size * steps + step - 1)[waits]
     joins = world_size * steps + np.arange(waits.sum())
     last = step == steps - 1
-    left_out = (2 * (world_size - 1) - steps) / max(1, steps - 1)
     return Template(
         world_size=world_size,
         source=rank,
@@ -196,13 +222,7 @@ def coarse_ring(world_size: int, steps: int, step_ps: int) -> Template:
         done_before=message[last],
         done_rank=((rank + 1) % world_size)[last],
         done_when=np.full(world_size, int(When.FINISHED)),
-        join_ps=round(left_out * step_ps),
     )
-
-
-def coarse_bytes(total_bytes: ArrayLike, world_size: int) -> Array:
-    """What each link carries of a ring all-reduce of so many bytes."""
-    return np.asarray(total_bytes, np.int64) * 2 * (world_size - 1) // world_size
 
 
 def _parts(collective: str, world_size: int, output_chunks: int) -> int:
@@ -244,11 +264,12 @@ def lay(
     gates: Rows | None = None,
     pipeline_bytes: int | None = None,
     delivery: Delivery | None = None,
+    join_ps: ArrayLike = 0,
 ) -> Rows:
     """Collectives, one per tensor, rank i on hosts[i]; per tensor and rank the task that ends it there.
 
     `gates`: per tensor and rank a task that the rank waits for before it takes part. `pipeline_bytes`: the most of a
-    piece.
+    piece. `join_ps`: how long joins take, a number or one per tensor.
     """
     delivery = delivery or Delivery()
     totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
@@ -263,7 +284,9 @@ def lay(
     done = load.add_computations(np.broadcast_to(hosts, (len(totals), graph.world_size)), 0)
     for count in np.unique(pieces):
         chosen = np.flatnonzero(pieces == count)
-        _lay_pieces(load, graph, hosts, totals[chosen], int(count), chosen, done[chosen], gates, delivery)
+        _lay_pieces(
+            load, graph, hosts, totals[chosen], int(count), chosen, done[chosen], gates, delivery, join_ps
+        )
     return done
 
 
@@ -277,6 +300,7 @@ def _lay_pieces(
     done: Rows,
     gates: Rows | None,
     delivery: Delivery,
+    join_ps: ArrayLike,
 ) -> None:
     """Those tensors whose messages are cut into `count` pieces. Shapes: tensor, piece, node."""
 
@@ -311,7 +335,8 @@ def _lay_pieces(
         **turn,
     )
     joins = load.add_computations(
-        np.broadcast_to(hosts[graph.join_rank], (len(totals), count, len(graph.join_rank))), graph.join_ps
+        np.broadcast_to(hosts[graph.join_rank], (len(totals), count, len(graph.join_rank))),
+        of_tensor(join_ps).astype(np.int64),
     )
     nodes = np.concatenate([flows, joins], axis=2)
     load.add_edges(nodes[:, :, graph.before], nodes[:, :, graph.after])

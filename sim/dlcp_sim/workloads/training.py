@@ -27,12 +27,10 @@ from dlcp.transport.order.slices import Slice
 from dlcp_sim.units import PS_PER_S
 from dlcp_sim.workloads import models
 from dlcp_sim.workloads.collectives import (
+    CoarseRing,
     Delivery,
-    Template,
     Turns,
     balanced,
-    coarse_bytes,
-    coarse_ring,
     hand_over,
     hierarchical,
     hub,
@@ -102,10 +100,8 @@ class TrainingJob(Workload):
     whole."""
     one_at_a_time: bool = False
     """Fifo: a piece leaves when the one before is over, as collectives in one stream of a GPU."""
-    coarse_steps: int | None = None
-    """Ring: simulated in so many steps (collectives.coarse_ring)."""
-    coarse_step_s: float = 0.0
-    """Latency of a step left out."""
+    coarse: CoarseRing | None = None
+    """Ring: simulated in fewer steps."""
     local_rate_bps: float = 0.0
     """Inside a host of several GPUs: how fast the whole tensor is summed before it leaves, and spread when it has come;
     0: a worker is one GPU."""
@@ -142,8 +138,8 @@ class TrainingJob(Workload):
         for name, least in (("workers", 2), ("iterations", 1), ("servers", 0), ("fusion_bytes", 0)):
             if getattr(self, name) < least:
                 raise ArgumentError(f"{name} is {getattr(self, name)}; accepted: {least} or more")
-        if self.coarse_steps is not None and self.topology != "ring":
-            raise ArgumentError(f"topology is {self.topology!r}; accepted with coarse_steps: ring")
+        if self.coarse is not None and self.topology != "ring":
+            raise ArgumentError(f"topology is {self.topology!r}; accepted with coarse: ring")
         if self.one_at_a_time and (self.scheduler != "fifo" or self.topology in ("hub", "hierarchical")):
             raise ArgumentError(
                 f"one_at_a_time is True; accepted: with fifo, a collective; not {self.scheduler!r}, {self.topology!r}"
@@ -434,24 +430,14 @@ class _Plan:
                 delivery=self.delivery,
             )
             return done.reshape(len(self.bytes), world)
-        graph, nbytes = self._graph(world)
-        return lay(
-            load,
-            graph,
-            self.hosts,
-            nbytes,
-            gates=gates,
-            pipeline_bytes=job.pipeline_bytes,
-            delivery=self.delivery,
-        )
-
-    def _graph(self, world: int) -> tuple[Template, Array]:
-        """The messages of a collective, and of how many bytes it is."""
-        job = self.job
-        if job.coarse_steps is None:
-            return template(*_schedule(job.topology), world), self.bytes
-        step_ps = picoseconds(job.coarse_step_s, "coarse_step_s")
-        return coarse_ring(world, job.coarse_steps, step_ps), coarse_bytes(self.bytes, world)
+        options: dict[str, Any] = {
+            "gates": gates,
+            "pipeline_bytes": job.pipeline_bytes,
+            "delivery": self.delivery,
+        }
+        if job.coarse is not None:
+            return job.coarse.lay(load, self.hosts, self.bytes, **options)
+        return lay(load, template(*_schedule(job.topology), world), self.hosts, self.bytes, **options)
 
 
 def _schedule(topology: str) -> tuple[str, str]:
