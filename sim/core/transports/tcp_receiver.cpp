@@ -12,6 +12,8 @@ bool TcpReceiver::handle_segment(std::uint32_t number, bool marked, std::int64_t
     // Plain ECN: marked if any was (what ECE until CWR comes to, for a sender that reacts once per round trip).
     marked_ = settings_->per_state_echo || pending_ == 0 ? marked : marked_ || marked;
     ++pending_;
+    if (last_sent_ps_ != INT64_MAX && sent_ps - last_sent_ps_ > settings_->quick_after_ps) at_once_ = true;
+    last_sent_ps_ = sent_ps;
 
     if (number < next_ || (number < highest_ && other_end(number) != none)) {
         duplicate_ = true;

@@ -14,8 +14,11 @@ namespace dlcp::sim {
 
 struct TcpReceiverSettings {
     std::uint32_t ack_every = 2;  // segments (RFC 5681 §4.2)
-    bool per_state_echo =
-        false;  // DCTCP: one acknowledgement never covers marked and unmarked ones (RFC 8257 §3.2)
+    // A segment that left so long after the one before is acknowledged at once: its sender timed out and waits for it
+    // (Linux's quick acknowledgements).
+    std::int64_t quick_after_ps = INT64_MAX;
+    // DCTCP: one acknowledgement never covers marked and unmarked segments (RFC 8257 §3.2).
+    bool per_state_echo = false;
 };
 
 class TcpReceiver {
@@ -53,7 +56,8 @@ private:
     bool duplicate_ = false;
     std::uint32_t duplicate_number_ = 0;
     std::int64_t echo_ps_ = 0;
-    std::array<TcpRange, 4> recent_;  // that grew last come first
+    std::int64_t last_sent_ps_ = INT64_MAX;  // of what arrived last; nothing has: there is no gap
+    std::array<TcpRange, 4> recent_;         // that grew last come first
     std::uint32_t recents_ = 0;
     std::vector<std::uint32_t> other_end_;  // by number; `none`: not here. Right at both ends of a range only
 };

@@ -66,8 +66,8 @@ struct TcpPath {
     std::int64_t rttvar_ps = 0;
     std::int64_t min_rtt_ps = INT64_MAX;
     bool reordering = false;  // seen on this path
-    std::uint32_t reorder_quarters =
-        1;  // of the least round trip that a segment may be late (RFC 8985: RACK.reo_wnd_mult)
+    // So many quarters of the least round trip a segment may be late (RFC 8985 §6.2: RACK.reo_wnd_mult).
+    std::uint32_t reorder_quarters = 1;
     std::uint32_t reorder_persist = 0;  // recoveries until that is 1 again
 
     // A round trip measured before any data left: by a handshake, or the connection is an old one.

@@ -48,6 +48,7 @@ TcpSettings TcpSettings::take(Parameters& parameters, const TcpSettings& otherwi
     s.ack_delay_ps = parameters.take_integer("ack_delay_ps", delay_ps);
     require(s.ack_delay_ps >= 0, "ack_delay_ps " + std::to_string(s.ack_delay_ps) + ": accepted is 0 or more");
     if (s.ack_delay_ps == 0) s.receiver.ack_every = 1;
+    s.receiver.quick_after_ps = s.ack_delay_ps;
     sender.max_ack_delay_ps = s.receiver.ack_every > 1 ? s.ack_delay_ps : 0;
     sender.min_probe_ps = parameters.take_integer("min_probe_ps", sender.min_probe_ps);
     sender.tail_probe = flag("tail_probe", sender.tail_probe);

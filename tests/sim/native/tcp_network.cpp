@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,17 @@ std::uint64_t dropped(const Simulation& simulation) {
         sum += simulation.event_counters(p, 0).packets_dropped;
     }
     return sum;
+}
+
+// What waited in class 0 of the one port that was sampled, from then on.
+std::vector<double> depths_packets(const Simulation& simulation, std::int64_t from_ps) {
+    const Recorder::Series series = simulation.recorder().series();
+    std::vector<double> depths;
+    for (std::size_t row = 0; row < series.time_ps.size(); ++row) {
+        if (series.time_ps[row] < from_ps) continue;
+        depths.push_back(static_cast<double>(series.depth_bytes[row * switching::traffic_classes]) / full_bytes);
+    }
+    return depths;
 }
 
 // Jain's index of what flows have delivered between two moments.
@@ -190,8 +202,8 @@ TEST_CASE("cubic: the recorded window regains its plateau as the curve says") {
     double worst = 0, plateau = 0;
     for (std::size_t s = 0; s + 1 < steps.size(); ++s) {
         const double low = trace[steps[s]].threshold_packets, peak = low / 0.7;
-        plateau =
-            peak < plateau ? peak * 0.85 : peak;  // fast convergence: a peak below the last plateau makes way
+        // Fast convergence: a peak below the last plateau makes way.
+        plateau = peak < plateau ? peak * 0.85 : peak;
         // Those after slow start and its many losses.
         if (s == 0 || trace[steps[s]].at_ps - trace[steps[s - 1]].at_ps < 5'000 * ms) continue;
         ++curves;
@@ -205,8 +217,8 @@ TEST_CASE("cubic: the recorded window regains its plateau as the curve says") {
             const double t_s = static_cast<double>(trace[i].at_ps - trace[start].at_ps) * 1e-12;
             if (t_s < 0.5) continue;
             ++points;
-            worst =
-                std::max(worst, std::abs(trace[i].window_packets / (0.4 * std::pow(t_s - k_s, 3) + plateau) - 1));
+            const double curve = 0.4 * std::pow(t_s - k_s, 3) + plateau;
+            worst = std::max(worst, std::abs(trace[i].window_packets / curve - 1));
         }
     }
     MESSAGE(curves << " curves, " << points << " points, off by " << worst << " at most");
@@ -258,10 +270,7 @@ TEST_CASE("dctcp: the queue is what the analysis says, the link full, the flows 
         const std::vector<std::uint64_t> before = delivered(*simulation);
         const std::uint64_t sent = simulation->packet_counters(d.bottleneck, 0).bytes_sent;
         simulation->run(until_ps, -1);
-        std::vector<double> depth;
-        for (const PortSample& sample : simulation->recorder().samples()) {
-            if (sample.time_ps >= from_ps) depth.push_back(double(sample.depth_bytes[0]) / full_bytes);
-        }
+        std::vector<double> depth = depths_packets(*simulation, from_ps);
         std::ranges::sort(depth);
         const double least = depth[depth.size() / 1000], most = depth[depth.size() - 1 - depth.size() / 1000];
         const double pipe = 10e9 * 100e-6 / 8 / full_bytes;
@@ -289,14 +298,8 @@ TEST_CASE("dctcp: its queue is a small part of TCP's") {
         for (std::uint32_t i = 0; i < d.pairs; ++i) simulation->add_flow(flow(i, d.pairs + i, 1'000'000'000));
         simulation->sample({d.bottleneck}, 10 * us);
         simulation->run(200 * ms, -1);
-        double sum = 0;
-        std::size_t count = 0;
-        for (const PortSample& sample : simulation->recorder().samples()) {
-            if (sample.time_ps < 50 * ms) continue;
-            sum += double(sample.depth_bytes[0]) / full_bytes;
-            ++count;
-        }
-        return sum / static_cast<double>(count);
+        const std::vector<double> depth = depths_packets(*simulation, 50 * ms);
+        return std::accumulate(depth.begin(), depth.end(), 0.0) / static_cast<double>(depth.size());
     };
     const double dctcp = mean_depth(true), tcp = mean_depth(false);
     MESSAGE("packets " << dctcp << " against " << tcp);

@@ -217,6 +217,20 @@ TEST_CASE("tcp: every second segment is acknowledged, the last of a flow at once
     CHECK(receiver.must_acknowledge());
 }
 
+TEST_CASE("tcp: what comes after a silence is acknowledged at once") {
+    TcpReceiverSettings settings;
+    settings.quick_after_ps = 500 * us;
+    TcpReceiver receiver(settings, 10);
+    CHECK(receiver.handle_segment(0, false, 0));
+    CHECK(receiver.handle_segment(1, false, 10 * us));
+    (void)receiver.take_ack();
+    CHECK(receiver.handle_segment(2, false, 1 * ms));
+    CHECK(receiver.must_acknowledge());
+    (void)receiver.take_ack();
+    CHECK(receiver.handle_segment(3, false, 1 * ms + us));
+    CHECK_FALSE(receiver.must_acknowledge());
+}
+
 TEST_CASE("dctcp: a change of marks is acknowledged at once, with what was before") {
     TcpReceiverSettings settings;
     settings.per_state_echo = true;
