@@ -161,37 +161,46 @@ def completion_us(
     return took / 1e6
 
 
+# htsim says when its senders know. What its figures stand for: simulators.md, 2; most are of one seed there.
+NDP, UET = Ndp(queue_packets=35, window_packets=50), Uet(entropies=64)
+
+
 @pytest.mark.parametrize(
-    ("transport", "known_to", "mean_us", "max_us", "mean_tolerance", "max_tolerance"),
+    ("transport", "mean_us", "max_us", "mean_tolerance", "max_tolerance"),
     [
-        # htsim's EQDS is another receiver-driven protocol than NDP; its NDP runs of one seed span 188 to 207 us.
-        (Ndp(queue_packets=35, window_packets=50), "receiver", 198.7, 211.9, 0.02, 0.06),
-        # UEC: the same protocol. It sprays over 64 entropies, and says when its sender knows.
-        (Uet(entropies=64), "sender", 191.9, 203.7, 0.01, 0.03),
+        # htsim's NDP with switch ECMP; here 203.8 and 225.7. (EQDS, another protocol of the kind: 198.7 and 211.9.)
+        (NDP, 206.8, 233.7, 0.02, 0.05),
+        # UEC, the same protocol; here 192.5 and 204.0.
+        (UET, 191.9, 203.7, 0.01, 0.03),
     ],
-    ids=["ndp as EQDS", "uet as UEC"],
+    ids=["ndp", "uet as UEC"],
 )
 def test_p128_is_near_what_htsim_finds(
-    transport: Any, known_to: str, mean_us: float, max_us: float, mean_tolerance: float, max_tolerance: float
+    transport: Any, mean_us: float, max_us: float, mean_tolerance: float, max_tolerance: float
 ) -> None:
     fabric, flows = FatTree(8), permutation(128, 2_000_000)
-    runs = [completion_us(transport, fabric, flows, seed, known_to) for seed in SEEDS]
+    runs = [completion_us(transport, fabric, flows, seed, "sender") for seed in SEEDS]
     assert np.mean([run.mean() for run in runs]) == pytest.approx(mean_us, rel=mean_tolerance)
     assert np.mean([run.max() for run in runs]) == pytest.approx(max_us, rel=max_tolerance)
 
 
+def test_p1024_is_near_what_htsim_finds() -> None:
+    # One seed of UEC there, 195.4 and 206.6; over several here 196.4 and 211.2.
+    run = completion_us(UET, FatTree(16), permutation(1024, 2_000_000), 1, "sender")
+    assert run.mean() == pytest.approx(195.4, rel=0.01)
+    assert run.max() == pytest.approx(206.6, rel=0.03)
+
+
 @pytest.mark.parametrize(
-    ("transport", "known_to", "last_us"),
-    # 5,214 us is the least. NDP and EQDS of htsim pull at 0.99 of the rate (5,208 / 0.99 = 5,260 and their start).
-    [
-        (Ndp(queue_packets=35, window_packets=50), "receiver", 5214),
-        (Uet(entropies=64), "sender", 5256),
-    ],
+    ("transport", "last_us"),
+    # 5,214 us is the least, at the receiver. htsim's NDP and EQDS pull at 0.99 of the rate: 5,208 / 0.99 = 5,260 and
+    # their start.
+    [(NDP, 5214), (UET, 5256)],
     ids=["ndp", "uet as UEC"],
 )
-def test_i32_ends_when_it_must(transport: Any, known_to: str, last_us: float) -> None:
+def test_i32_ends_when_it_must(transport: Any, last_us: float) -> None:
     fabric = FatTree(8)
-    found = [completion_us(transport, fabric, I32, seed, known_to).max() for seed in SEEDS]
+    found = [completion_us(transport, fabric, I32, seed, "sender").max() for seed in SEEDS]
     assert np.mean(found) == pytest.approx(last_us, rel=0.01)
     assert max(found) == pytest.approx(last_us, rel=0.03)
 
