@@ -16,6 +16,8 @@ from dlcp.transport.schedule import ALGORITHMS, Combine, Receive, Send, Space, b
 from dlcp.transport.schedule.layout import layout
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
+from dlcp_sim.scenario import Scenario
+from dlcp_sim.transports.dlcp import Dlcp
 from dlcp_sim.workloads.collectives import CoarseRing, balanced, hierarchical, hub, lay, split, template
 from dlcp_sim.workloads.load import Kind, Load, When
 
@@ -311,3 +313,34 @@ def test_a_coarse_ring_takes_a_rings_time(steps: int, part: int) -> None:
         assert took == pytest.approx(exact_ps, rel=0.02)
     else:
         assert took.max() < 0.9 * exact_ps.min()
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "direct", "halving_doubling"])
+def test_the_executor_and_the_graph_take_about_as_long(algorithm: str) -> None:
+    """The same collective over dlcp, as messages that wait for whole messages and by the executor, which pipelines."""
+    times = {}
+    for executor in (False, True):
+        work = workloads.collective(algorithm=algorithm, hosts=4, bytes=4_000_000, executor=executor)
+        result = Scenario(fabric=STAR, transport=Dlcp(), workload=work).run()
+        assert result.tasks is not None
+        assert np.isfinite(result.tasks.finish_s).all()
+        times[executor] = float(result.tasks.finish_s.max())
+    bytes_s = 2 * 3 / 4 * 4e6 * 8 / 100e9
+    assert bytes_s < times[True] < 2 * bytes_s
+    assert times[True] < 1.1 * times[False]
+
+
+def test_a_bounded_job_over_dlcp_loses_within_its_budget() -> None:
+    work = workloads.collective(
+        collective="bounded_all_reduce",
+        algorithm="direct",
+        hosts=16,
+        bytes=16_000_000,
+        loss_ratio=0.1,
+        critical_ratio=0.5,
+    )
+    flows = Scenario(fabric=STAR, transport=Dlcp(), workload=work).run().flows
+    lossy = flows.abandoned_bytes > 0
+    assert lossy.any()
+    assert (flows.abandoned_bytes <= 0.1 * flows.bytes).all()
+    assert flows.finished.all()

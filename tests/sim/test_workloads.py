@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from dlcp.errors import ArgumentError
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import FatTree, ThreeTier
+from dlcp_sim.scenario import Scenario
+from dlcp_sim.transports.line_rate import LineRate
 from dlcp_sim.workloads import SizeDistribution, models
+from dlcp_sim.workloads.collectives import CoarseRing
 from dlcp_sim.workloads.load import Kind, Load, Table, When
 
 STAR = ThreeTier(hosts_per_edge=8, rate_bps=100e9)
@@ -131,7 +136,7 @@ def test_workloads_together_keep_their_labels() -> None:
         (workloads.incast(senders=3, loss_ratio=2), "loss_ratio is 2"),
         (workloads.incast(senders=3, traffic_class=7), "traffic_class is 7"),
         (workloads.poisson(load=0), "load is 0"),
-        (workloads.poisson(flows=5), "one of them"),
+        (workloads.poisson(flows=5, duration_s=0.1), "one of them"),
         (workloads.poisson(sizes="fb"), "web_search"),
         (workloads.cross_traffic(pairs=((1, 1),)), "pairs is"),
         (workloads.Flows(rows=((0, 1),)), "row"),
@@ -175,6 +180,39 @@ def test_a_load_runs_as_it_says() -> None:
     ]
     assert simulation.task_times()["finished_ps"][int(then)] == 5_000_000 + 4 * packet_ps + 2 * delay_ps + 7
     assert load.tasks["kind"].tolist() == [Kind.COMPUTE, Kind.FLOW, Kind.COMPUTE]
+
+
+OWN_MODEL = models.Model(
+    "own",
+    "none",
+    (models.Layer("a", 10, 5), models.Layer("b", 0, 3)),
+    4,
+    models.Speed(9.0, "none", "made up"),
+)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        workloads.permutation(hosts=(3, 1, 2)),
+        workloads.poisson(sizes=((1.0, 0.0), (10.0, 1.0)), flows=5, duration_s=None),
+        workloads.together(workloads.incast(senders=3), workloads.Flows(rows=((0, 1, 500),))),
+        workloads.collective(algorithm="hub", servers=(3, 4)),
+        workloads.TrainingJob(model="vgg16", stragglers={1: 1.5}, loss_ratio=0.1),
+        workloads.TrainingJob(model=OWN_MODEL, coarse=CoarseRing(3, 1e-6, 1e9, 4096)),
+        workloads.ChakraTrace(prefix="trace", groups={"a": (0, 1)}, algorithms={"all_reduce": "direct"}),
+    ],
+)
+def test_a_scenarios_file_keeps_a_workload(workload: workloads.Workload, tmp_path: Path) -> None:
+    scenario = Scenario(fabric=STAR, transport=LineRate(), workload=workload)
+    (tmp_path / "scenario.toml").write_text(scenario.to_toml())
+    assert Scenario.load(tmp_path / "scenario.toml").workload == workload
+
+
+def test_a_model_from_a_table_that_is_none_is_refused() -> None:
+    for table in ({}, {"name": "a"}, {"name": "a", "paper": "", "layers": [], "batch": 1, "speed": {}}):
+        with pytest.raises(ArgumentError, match="model"):
+            workloads.TrainingJob(model=table)
 
 
 # --- models ----------------------------------------------------------------------------------------------------

@@ -317,6 +317,10 @@ class ChakraTrace(Workload):
     """A rank computes one thing at a time."""
     traffic_class: int = 0
 
+    def __post_init__(self) -> None:
+        """Makes of a file's lists what they stand for."""
+        object.__setattr__(self, "groups", {name: tuple(ranks) for name, ranks in self.groups.items()})
+
     def traces(self) -> list[list[Node]]:
         """All ranks' nodes."""
         return [read_trace(path) for path in self._paths()]

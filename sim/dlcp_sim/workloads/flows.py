@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from dlcp_sim.fabrics import Fabric
 
 SEGMENT_BYTES = 1460
+DURATION_S = 0.01
+"""Of random arrivals, if nothing else is said."""
+MAX_FLOWS = 50_000_000
+"""Of a Poisson process: some gigabytes of memory."""
 SIZES: Mapping[str, tuple[tuple[float, float], ...]] = {
     # Web search: Alizadeh et al., "Data Center TCP", SIGCOMM 2010, figure 4, as tabulated for pFabric's simulations
     # (SIGCOMM 2013): packets of 1460 bytes, and the share of flows that are not longer. Mean 1138 packets.
@@ -241,8 +245,8 @@ class Poisson(FlowWorkload):
     load: float = 0.5
     sizes: str | float | tuple[tuple[float, float], ...] = "web_search"
     """"web_search", "data_mining", one size in bytes, or rows of (bytes, share of flows up to it)."""
-    duration_s: float | None = 0.01
-    """Flows start within this time; None: `flows` says how many."""
+    duration_s: float | None = None
+    """Flows start within this time; None: 10 ms, unless `flows` says how many."""
     flows: int | None = None
     """So many flows, however long it takes."""
     sources: tuple[int, ...] | int | None = None
@@ -253,11 +257,13 @@ class Poisson(FlowWorkload):
         """Arrivals of one Poisson process, each between a source and another host."""
         if not 0 < self.load <= 10:
             raise ArgumentError(f"load is {self.load!r}; accepted: above 0, up to 10")
-        if (self.duration_s is None) == (self.flows is None):
+        if self.duration_s is not None and self.flows is not None:
             raise ArgumentError(
-                f"duration_s is {self.duration_s!r} and flows is {self.flows!r}; accepted: one of them, the other None"
+                f"duration_s is {self.duration_s!r} and flows is {self.flows!r}; accepted: one of them"
             )
         sizes = SizeDistribution.of(self.sizes)
+        if not sizes.mean_bytes > 0:
+            raise ArgumentError(f"sizes is {self.sizes!r}; accepted: sizes of more than 0 bytes")
         sources = host_numbers(fabric, self.sources, "sources")
         destinations = host_numbers(fabric, self.destinations, "destinations")
         if len(np.union1d(sources, destinations)) < 2:
@@ -270,9 +276,14 @@ class Poisson(FlowWorkload):
                 raise ArgumentError(f"flows is {self.flows}; accepted: 1 or more")
             start_s = np.cumsum(generator.exponential(1 / per_second, self.flows))
         else:
-            assert self.duration_s is not None
-            count = int(generator.poisson(per_second * self.duration_s))
-            start_s = np.sort(generator.random(count)) * self.duration_s
+            duration_s = DURATION_S if self.duration_s is None else self.duration_s
+            if not 0 <= per_second * duration_s <= MAX_FLOWS:
+                raise ArgumentError(
+                    f"duration_s is {duration_s!r}, {per_second * duration_s:.3g} flows; accepted: 0 to "
+                    f"{MAX_FLOWS / per_second:.3g} seconds"
+                )
+            count = int(generator.poisson(per_second * duration_s))
+            start_s = np.sort(generator.random(count)) * duration_s
         source = generator.choice(sources, len(start_s))
         destination = generator.choice(destinations, len(start_s))
         while (same := source == destination).any():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from dlcp.errors import ArgumentError
 
@@ -406,6 +407,20 @@ MODELS: Mapping[str, Callable[[], Model]] = MappingProxyType(
     }
 )
 """Models by name."""
+
+
+def of_table(table: Mapping[str, Any]) -> Model:
+    """A model from a file's table: the fields of Model, layers and speed as tables of theirs. Raises ArgumentError."""
+    try:
+        layers = tuple(Layer(**layer) for layer in table["layers"])
+        found = Model(**{**table, "layers": layers, "speed": Speed(**table["speed"])})
+    except (KeyError, TypeError) as error:
+        raise ArgumentError(
+            f"model: {error}; accepted: the fields of Model, its layers and its speed"
+        ) from None
+    if not layers or found.macs <= 0 or found.speed.samples_per_s <= 0 or found.batch < 1:
+        raise ArgumentError(f"model {found.name}: accepted: layers, macs, samples_per_s and batch above zero")
+    return found
 
 
 @cache

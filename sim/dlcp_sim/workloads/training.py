@@ -66,8 +66,8 @@ class TrainingJob(Workload):
     """Data-parallel training of one model."""
 
     kind: ClassVar[str] = "training"
-    model: str | models.Model = "resnet50"
-    """One of dlcp_sim.workloads.models.MODELS, or a model of one's own."""
+    model: str | models.Model | Mapping[str, object] = "resnet50"
+    """One of dlcp_sim.workloads.models.MODELS, or a model of one's own; as a table: the fields of Model."""
     workers: int = 8
     topology: str = "ring"
     """bounded: the all-reduce that may lose (transpose and its inverse). all_gather: of sparse gradients, in a ring;
@@ -100,8 +100,8 @@ class TrainingJob(Workload):
     whole."""
     one_at_a_time: bool = False
     """Fifo: a piece leaves when the one before is over, as collectives in one stream of a GPU."""
-    coarse: CoarseRing | None = None
-    """Ring: simulated in fewer steps."""
+    coarse: CoarseRing | Mapping[str, float] | None = None
+    """Ring: simulated in fewer steps; as a table: the fields of CoarseRing."""
     local_rate_bps: float = 0.0
     """Inside a host of several GPUs: how fast the whole tensor is summed before it leaves, and spread when it has come;
     0: a worker is one GPU."""
@@ -125,9 +125,19 @@ class TrainingJob(Workload):
     start_s: float = 0.0
     name: str = ""
 
+    def __post_init__(self) -> None:
+        """Makes of a file's tables what they stand for."""
+        if isinstance(self.model, Mapping):
+            object.__setattr__(self, "model", models.of_table(self.model))
+        if isinstance(self.coarse, Mapping):
+            object.__setattr__(self, "coarse", CoarseRing(**dict[str, Any](self.coarse)))
+        if any(not isinstance(worker, int) for worker in self.stragglers):
+            object.__setattr__(self, "stragglers", {int(k): float(v) for k, v in self.stragglers.items()})
+
     def the_model(self) -> models.Model:
         """The model, simplified as asked."""
-        model = self.model if isinstance(self.model, models.Model) else models.model(self.model)
+        assert not isinstance(self.model, Mapping)
+        model = models.model(self.model) if isinstance(self.model, str) else self.model
         return model if self.max_layers is None else model.merged(self.max_layers)
 
     def check(self) -> None:
@@ -150,7 +160,7 @@ class TrainingJob(Workload):
             raise ArgumentError(f"group_size is {self.group_size}; accepted: divisors of {self.workers}")
         if self.executor and self.topology in ("hub", "hierarchical"):
             raise ArgumentError(f"executor runs no {self.topology}; accepted: the other topologies")
-        wrong = [worker for worker in self.stragglers if not 0 <= int(worker) < self.workers]
+        wrong = [worker for worker in self.stragglers if not 0 <= worker < self.workers]
         if wrong:
             raise ArgumentError(f"stragglers names worker {wrong[0]}; accepted: 0 to {self.workers - 1}")
 
@@ -198,7 +208,7 @@ class TrainingJob(Workload):
         passes, depth = self.iterations + 1, len(model.layers)
         factor = np.full((passes, self.workers), float(self.compute_scale))
         for worker, slower in self.stragglers.items():
-            factor[:, int(worker)] *= slower
+            factor[:, worker] *= slower
         if self.jitter:
             factor *= np.exp(np.random.default_rng((seed, 4)).normal(0, self.jitter, factor.shape))
 
@@ -435,7 +445,7 @@ class _Plan:
             "pipeline_bytes": job.pipeline_bytes,
             "delivery": self.delivery,
         }
-        if job.coarse is not None:
+        if isinstance(job.coarse, CoarseRing):
             return job.coarse.lay(load, self.hosts, self.bytes, **options)
         return lay(load, template(*_schedule(job.topology), world), self.hosts, self.bytes, **options)
 
