@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dlcp.errors import ArgumentError
 from dlcp.switch.policy import Policy
+from dlcp_sim.annotations import check_fields
 from dlcp_sim.fabrics import Fabric, ports_of
 from dlcp_sim.faults import Fault
 from dlcp_sim.transports.base import Transport
@@ -117,6 +118,8 @@ class Scenario:
         for name, kind, words in parts:
             if not isinstance(value := getattr(self, name), kind):
                 refuse(name, value, words)
+        check_fields("fabric", self.fabric)
+        check_fields("workload", self.workload)
         object.__setattr__(self, "faults", tuple(self.faults))
         for fault in self.faults:
             if not isinstance(fault, Fault):

@@ -20,6 +20,7 @@ import numpy as np
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.switch.policy import Policy
 from dlcp_sim import fabrics, faults, switches, workloads
+from dlcp_sim.annotations import as_whole, check, hints_of
 from dlcp_sim.scenario import Sample, Scenario, Trace
 from dlcp_sim.transports import TRANSPORTS, transport_named
 from dlcp_sim.workloads.load import Workload
@@ -157,7 +158,14 @@ def _called(maker: Callable[..., Any], table: Tables, where: str, folder: Path |
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in table:
             raise ArgumentError(f"{where} needs {name}")
-    values = {name: _argument(f"{where}.{name}", name, value, folder) for name, value in table.items()}
+    hints = hints_of(maker)
+    values = {}
+    for name, value in table.items():
+        values[name] = _argument(f"{where}.{name}", name, value, folder)
+        if name in hints:
+            if hints[name] is int:
+                values[name] = as_whole(values[name])
+            check(f"{where}: {name}", values[name], hints[name])
     return _made(where, lambda: maker(**values, **given))
 
 
@@ -235,7 +243,7 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
     tables["transport"] = scenario.transport.as_dict()
     if scenario.switch is not None:
         tables["switch"] = tomllib.loads(scenario.switch.to_toml())
-    tables["workload"] = described(scenario.workload)
+    tables["workload"] = plain(scenario.workload.as_dict())
     if scenario.faults:
         tables["faults"] = [fault.as_dict() for fault in scenario.faults]
     for key in ("sample", "trace"):
@@ -258,8 +266,6 @@ def described(thing: Any) -> dict[str, Any]:
             "pods": list(thing.pods),
         }
         return {"kind": "graph", **graph, "cable": cables}
-    if isinstance(thing, Workload):
-        return thing.as_dict()
     kinds = {maker: kind for kind, maker in FABRICS.items()}
     kind = kinds.get(type(thing))
     if kind is None or not dataclasses.is_dataclass(thing):

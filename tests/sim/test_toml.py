@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("dlcp_sim._core", reason="the extension module is not built")
@@ -211,6 +213,28 @@ MINIMAL: dict[str, Any] = {
         ({"transport": {"kind": "ndp", "window_packets": "3"}}, "ndp.window_packets is '3'; accepted: whole"),
         ({"workload": {"kind": "incst"}}, "workload.kind is 'incst'; did you mean incast?"),
         ({"workload": {"kind": "incast", "sender": 3}}, "workload (incast) has no setting 'sender'"),
+        (
+            {"workload": {"kind": "incast", "senders": "x"}},
+            "senders is 'x'; accepted: a whole number, or a list",
+        ),
+        ({"workload": {"kind": "incast", "bytes": 1.5}}, "(incast): bytes is 1.5; accepted: a whole number"),
+        (
+            {"workload": {"kind": "incast", "bytes": True}},
+            "(incast): bytes is True; accepted: a whole number",
+        ),
+        ({"workload": {"kind": "poisson", "load": float("nan")}}, "load is nan; accepted: a number"),
+        (
+            {"workload": {"kind": "flows", "rows": [[0, 1, "x"]]}},
+            "accepted: a list, each a list, each a number",
+        ),
+        (
+            {"workload": {"kind": "cross_traffic", "pairs": [[1]]}},
+            "each a list of 2: a whole number, a whole number",
+        ),
+        (
+            {"fabric": {"kind": "star", "hosts": 4, "link_rates": "x"}},
+            "link_rates is 'x'; accepted: a table, each",
+        ),
         ({"workload": [{"kind": "incst"}]}, "workload[0].kind is 'incst'"),
         ({"switch": {"kind": "red"}}, "switch.kind is 'red'; accepted: unbounded, "),
         ({"switch": {"kind": "drop_tail", "fabric": 3}}, "switch (drop_tail) has no setting 'fabric'"),
@@ -247,6 +271,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     with pytest.raises(ArgumentError, match=words) as caught:
         ds.Scenario.load(path)
     assert str(path) in str(caught.value)
+
+
+def test_whole_numbers_may_be_written_as_floats_that_are_whole() -> None:
+    scenario = toml.scenario_from({**MINIMAL, "workload": {"kind": "permutation", "bytes": 2e6}})
+    assert scenario == toml.scenario_from(
+        {**MINIMAL, "workload": {"kind": "permutation", "bytes": 2_000_000}}
+    )
+    tables = ds.Scenario(
+        fabric=ds.Star(4), transport=ds.Ndp(), workload=ds.permutation(bytes=np.int64(5000))
+    ).as_dict()
+    assert json.loads(json.dumps(tables))["workload"]["bytes"] == 5000
 
 
 # ---- one setting at a time ----

@@ -113,7 +113,7 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         return None
     choices = metadata.get("choices")
     if choices:
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise ArgumentError(f"{name} is {value!r}; accepted: {', '.join(choices)}")
         return value
     if isinstance(default, bool):
