@@ -1,0 +1,153 @@
+"""The transport dlcp from Python: settings, flows over the shipping engine, collectives of its executor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlcp_sim as ds
+from dlcp.errors import ArgumentError
+from dlcp.transport.schedule import ALGORITHMS, build
+from dlcp_sim import _core
+from dlcp_sim.transports.dlcp import Dlcp, add_collective, compiled, memory_bytes, part_bytes
+
+FABRIC = ds.FatTree(4, rate_bps=100e9, delay_s=1e-6)
+
+
+def run(workload: ds.Workload, **settings: object) -> ds.Result:
+    transport = settings.pop("transport", Dlcp())
+    return ds.Scenario(fabric=FABRIC, transport=transport, workload=workload, seed=1, **settings).run()  # type: ignore[arg-type]
+
+
+def test_parameters_are_in_native_units_and_leave_out_what_follows_from_the_fabric() -> None:
+    assert "min_rto_ps" not in Dlcp().parameters()
+    given = Dlcp(min_rto_s=2e-5, congestion="credit", trim=True).parameters()
+    assert given["min_rto_ps"] == 20_000_000
+    assert given["congestion"] == 2
+    assert "trim" not in given
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"paths": 65}, "from 1 to 64"), ({"congestion": "cubic"}, "window, line_rate, credit")],
+)
+def test_a_setting_out_of_range_says_what_is_accepted(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        Dlcp(**settings)  # type: ignore[arg-type]
+
+
+def test_a_permutation_ends_within_a_third_of_its_bounds() -> None:
+    result = run(ds.permutation(bytes=1_000_000))
+    assert result.flows.finished.all()
+    assert float(result.flows.slowdown.max()) < 1.33
+
+
+def test_flows_are_the_same_for_any_number_of_threads() -> None:
+    one, two = (
+        run(ds.permutation(bytes=200_000), threads=threads, faults=[ds.RandomLoss("host 3", ratio=0.01)])
+        for threads in (1, 2)
+    )
+    np.testing.assert_array_equal(one.flows.completion_s, two.flows.completion_s)
+    assert int(one.flows.retransmitted_packets.sum()) > 0
+
+
+def test_credit_keeps_an_incast_s_queue_short() -> None:
+    incast = ds.incast(bytes=500_000, senders=8)
+    deepest = {
+        congestion: int(
+            run(
+                incast, transport=Dlcp(congestion=congestion), switch=ds.switches.unbounded()
+            ).ports.max_depth_bytes.max()
+        )
+        for congestion in ("window", "credit")
+    }
+    assert deepest["credit"] <= deepest["window"]
+
+
+def test_bounded_flows_under_overload_give_up_droppable_blocks_only() -> None:
+    flows = ds.incast(bytes=400_000, senders=12, loss_ratio=0.2, critical_ratio=0.4)
+    result = run(flows)
+    abandoned = result.flows.abandoned_bytes
+    assert result.flows.finished.all()
+    assert 0 < int(abandoned.sum()) <= 12 * 80_000
+    assert int(abandoned.max()) <= 80_000
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm"),
+    [(collective, algorithm) for collective, served in ALGORITHMS.items() for algorithm in served],
+)
+def test_every_collective_runs_on_the_executor_and_no_faster_than_its_links(
+    collective: str, algorithm: str
+) -> None:
+    nbytes, hosts = 400_003, (0, 3, 5, 8, 11, 14)
+    result = run(
+        ds.collective(collective=collective, algorithm=algorithm, bytes=nbytes, hosts=hosts, executor=True)
+    )
+    over = result.tasks.finish_s
+    assert np.isfinite(over).all()
+    plans = [build(collective, algorithm, len(hosts), rank) for rank in range(len(hosts))]
+    most = 0.0
+    for rank, plan in enumerate(plans):
+        inputs, outputs = memory_bytes(collective, plan, len(hosts), rank, nbytes)
+        lengths = {0: part_bytes(inputs, plan.input_chunks), 1: part_bytes(outputs, plan.output_chunks)}
+        lengths[2] = [lengths[int(space)][index] for space, index in plan.scratch]
+        sent = sum(
+            lengths[int(operation.source.space)][operation.source.index]
+            for operation in plan.operations
+            if hasattr(operation, "source")
+        )
+        most = max(most, 8 * sent / 100e9)
+    assert float(np.max(over)) >= most
+    assert float(np.max(over)) < 3 * most + 100e-6
+
+
+def test_a_bounded_collective_on_the_executor_abandons_within_its_budget() -> None:
+    fabric = ds.Star(8, rate_bps=100e9, delay_s=1e-6)
+    policy = ds.switches.dlcp(fabric, drop_from_bytes=0, drop_full_bytes=4000)
+    simulation = _core.Simulation(
+        fabric.build(), ds.switches.to_core(policy), "dlcp", Dlcp().parameters(), seed=3
+    )
+    index = add_collective(
+        simulation,
+        collective="bounded_all_reduce",
+        algorithm="direct",
+        members=range(8),
+        nbytes=4_000_000,
+        loss_ratio=0.1,
+        critical_ratio=0.2,
+    )
+    simulation.add_tasks(
+        kind=np.full(8, 2, np.uint8),
+        host=np.arange(8, dtype=np.uint32),
+        value=(np.int64(index) << 32) | np.arange(8),
+        channel=np.full(8, _core.NONE, np.uint32),
+        priority=np.zeros(8, np.int64),
+        channel_bytes=np.zeros(8, np.uint64),
+        returned_by=np.full(8, _core.NONE, np.uint32),
+    )
+    assert simulation.run()
+    found = _core.collective_results(simulation, index)
+    assert found["error"] == [None] * 8
+    assert (found["finished_ps"] > 0).all()
+    assert 0 < found["abandoned_bytes"].sum() <= 0.1 * 7 * 4_000_000
+    per_message = [
+        nbytes / message
+        for rank in range(8)
+        for _, _, _, message, _, nbytes, _ in _core.collective_abandoned(simulation, index, rank)
+    ]
+    assert max(per_message) <= 0.1
+
+
+def test_only_dlcp_runs_collectives_itself() -> None:
+    simulation = _core.Simulation(FABRIC.build(), _core.Policy(), "line_rate", {})
+    with pytest.raises(ValueError, match='transport "dlcp" only'):
+        add_collective(simulation, collective="all_reduce", algorithm="ring", members=[0, 1], nbytes=8)
+
+
+def test_parts_are_those_of_a_communicator() -> None:
+    assert part_bytes(4096, 4) == [1024] * 4
+    assert part_bytes(1000, 3) == [384, 384, 232]
+    assert part_bytes(100, 4) == [64, 36, 0, 0]
+    assert part_bytes(10, 0) == []
+    assert compiled("all_reduce", "ring", 4, 1) is compiled("all_reduce", "ring", 4, 1)
