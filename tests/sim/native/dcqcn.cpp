@@ -141,7 +141,46 @@ TEST_CASE("dcqcn: an unloaded flow has line rate, exact to the picosecond") {
     CHECK(run.counter("congestion_notifications") == 0);
 }
 
-TEST_CASE("dcqcn: one notification halves the rate; then five fast stages, then additive ones") {
+namespace {
+
+// When host 1's card sent each packet but the last, and at what share of line rate: packet by packet.
+std::vector<std::pair<std::int64_t, double>> rates_of_host_1(const Run& run) {
+    std::vector<std::pair<std::int64_t, double>> rates;
+    std::int64_t before = -1;
+    for (const PacketRecord& record : run.simulation->recorder().packets()) {
+        if (record.event != PacketEvent::sent || record.packet.type != data_packet) continue;
+        if (before >= 0)
+            rates.push_back(
+                {before, static_cast<double>(packet_ps) / static_cast<double>(record.time_ps - before)});
+        before = record.time_ps;
+    }
+    return rates;
+}
+
+// The last time before `until_ps` that the rate fell: by then it had been `target`.
+struct Cut {
+    std::int64_t at_ps = -1;
+    double target = 1;
+};
+Cut last_cut(const std::vector<std::pair<std::int64_t, double>>& rates, std::int64_t until_ps) {
+    Cut cut;
+    for (std::size_t i = 1; i < rates.size() && rates[i].first < until_ps; ++i)
+        if (rates[i].second < 0.97 * rates[i - 1].second) cut = {rates[i].first, rates[i - 1].second};
+    REQUIRE(cut.at_ps > 0);
+    return cut;
+}
+
+// In a stage of timer T, 55 us each, after a cut.
+double rate_in_stage(const std::vector<std::pair<std::int64_t, double>>& rates, const Cut& cut, int stage) {
+    for (const auto& [at_ps, rate] : rates)
+        if (at_ps > cut.at_ps + stage * 55'000'000 + 10'000'000) return rate;
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "dcqcn: the first notification halves the rate; five stages of T each halve the distance to what it was") {
     // A burst beside a long flow leaves a queue that stands until the flow is told: all above the step are marked.
     Run run(star(3), {.mark_from_bytes = 30'000, .mark_full_bytes = 30'000});
     run.add(1, 0, 40'000'000);
@@ -149,28 +188,56 @@ TEST_CASE("dcqcn: one notification halves the rate; then five fast stages, then 
     run.simulation->trace({1}, 100'000);
     run.run();
     REQUIRE(run.counter("congestion_notifications") >= 1);
-    // Times between packets at the long flow's card give its rate.
-    std::vector<std::pair<std::int64_t, double>> rates;
-    std::int64_t before = -1, cut_ps = -1;
-    for (const PacketRecord& record : run.simulation->recorder().packets()) {
-        if (record.event != PacketEvent::sent || record.packet.type != data_packet) continue;
-        if (before >= 0)
-            rates.push_back(
-                {before, static_cast<double>(packet_ps) / static_cast<double>(record.time_ps - before)});
-        before = record.time_ps;
-        if (cut_ps < 0 && !rates.empty() && rates.back().second < 0.9) cut_ps = rates.back().first;
-    }
-    REQUIRE(cut_ps > 200'000'000);
-    const auto rate_in_stage = [&](int stage) {  // of timer T, 55 us each, since the cut
-        for (const auto& [at, rate] : rates)
-            if (at > cut_ps + stage * 55'000'000 + 10'000'000) return rate;
-        return 0.0;
-    };
-    double rate = 0.5;  // alpha is 1 at first: the rate falls by a half
+    const auto rates = rates_of_host_1(run);
+    const Cut cut = last_cut(rates, INT64_MAX);
+    CHECK(cut.at_ps > 200'000'000);
+    double rate = 0.5;  // alpha is 1 at first
     for (int stage = 0; stage <= 5; ++stage) {
-        CHECK(rate_in_stage(stage) == doctest::Approx(rate).epsilon(0.01));
-        rate = (1 + rate) / 2;  // towards the target, which is what it was
+        CHECK(rate_in_stage(rates, cut, stage) == doctest::Approx(rate).epsilon(0.01));
+        rate = (1 + rate) / 2;
     }
+}
+
+TEST_CASE("dcqcn: from the sixth stage on the target rises") {
+    // A larger burst, and a target that follows: cut twice, the flow has half its rate to come back to.
+    Run run(star(3), {.mark_from_bytes = 30'000, .mark_full_bytes = 30'000},
+            {{"clamp_target", 1}, {"additive_increase_bps", 1e9}, {"notification_ps", 20e6}});
+    run.add(1, 0, 40'000'000);
+    run.add(2, 0, 20 * payload, 200'000'000);
+    run.simulation->trace({1}, 100'000);
+    run.run();
+    const auto rates = rates_of_host_1(run);
+    const Cut cut = last_cut(rates, 400'000'000);
+    double target = cut.target, rate = rate_in_stage(rates, cut, 0);
+    REQUIRE(target < 0.6);
+    REQUIRE(rate < 0.6 * target);
+    for (int stage = 1; stage <= 10; ++stage) {
+        if (stage > 5) target += 1e9 / static_cast<double>(rate_bps);
+        rate = (target + rate) / 2;
+        CHECK(rate_in_stage(rates, cut, stage) == doctest::Approx(rate).epsilon(0.01));
+    }
+}
+
+TEST_CASE("dcqcn: alpha fades, so that a cut after a quiet time is small") {
+    Run run(star(3), {.mark_from_bytes = 30'000, .mark_full_bytes = 30'000});
+    run.add(1, 0, 200'000'000);
+    run.add(2, 0, 12 * payload, 200'000'000);
+    run.add(2, 0, 12 * payload, 30'000'000'000);
+    run.simulation->trace({1}, 100'000);
+    run.run();
+    const auto rates = rates_of_host_1(run);
+    const Cut first = last_cut(rates, 1'000'000'000);
+    double before = 1, after = 1;
+    for (const auto& [at_ps, rate] : rates) {
+        if (at_ps < 30'000'000'000) continue;
+        if (after == 1 && rate < 0.97) {
+            const double quiet = std::floor(static_cast<double>(at_ps - first.at_ps) / 55e6);
+            before = std::pow(1 - 1.0 / 256, quiet);  // alpha
+            after = rate;
+        }
+    }
+    CHECK(before < 0.2);
+    CHECK(after == doctest::Approx(1 - before / 2).epsilon(0.01));
 }
 
 TEST_CASE("dcqcn: beyond fast recovery the target rises by 40 Mb/s each 55 us") {
@@ -249,6 +316,9 @@ TEST_CASE("dcqcn: a link that loses packets is repaired by going back, and by ti
     CHECK(run.sum(&FlowResult::retransmitted_packets) > 2 * lost);
     CHECK(run.counter("nacks") > 0);
     CHECK(run.counter("out_of_order") > run.counter("nacks"));
+    // Once per gap: only where the repeated packet is lost too does a timeout help.
+    CHECK(run.sum(&FlowResult::timeouts) <= 1);
+    CHECK(run.last_ps() < 5'000'000'000);
 }
 
 TEST_CASE("dcqcn: sprayed, a permutation is near the bound; hashed per flow, it collides") {

@@ -158,6 +158,8 @@ TEST_CASE("uet: incast is repaired by negative acknowledgements alone, and the l
     CHECK(run.counter("nacks") == static_cast<double>(run.count(&EventCounters::packets_trimmed)));
     CHECK(run.counter("duplicates") == 0);
     CHECK(run.counter("quick_adapts") > 0);
+    // A window that only gave up a packet for each trim would cost half as many again.
+    CHECK(run.count(&EventCounters::packets_trimmed) < 1000);
     // 15 · 500 kB on one link (simulators.md: within 1 % for flows of 2 MB; here the start weighs more).
     const double ideal = 15 * (122 * static_cast<double>(packet_ps) + 288 * 80 + header_ps);
     CHECK(static_cast<double>(run.last_ps()) < 1.04 * ideal);
@@ -237,6 +239,22 @@ TEST_CASE("uet: entropies leave a slow path; random spraying does not") {
     CHECK(adaptive < 1.35 * (977 * static_cast<double>(packet_ps) + 4 * delay_ps));
 }
 
+TEST_CASE("uet: entropies that come back marked sit out, before anything is trimmed") {
+    Run run(leaf_spine(2, 8, 8), {.links = 4});
+    Fault slow;
+    slow.kind = FaultKind::rate;
+    slow.port = run.simulation->fabric().port_between(16 + 2, 16 + 1);
+    slow.value = 70e9;
+    run.simulation->add_fault(slow);
+    for (std::uint32_t h = 0; h < 7; ++h) run.add(h, 8 + h, 4'000'000);
+    run.run();
+    // Seven flows want seven eighths of each spine's rate; who did not listen to marks would send it 10.4 % of all.
+    const double share = run.simulation->packet_counters(slow.port, 0).packets_sent / (7.0 * 977);
+    CHECK(share < 0.095);
+    CHECK(share > 0.05);
+    CHECK(run.count(&EventCounters::packets_trimmed) < 0.01 * 7 * 977);
+}
+
 TEST_CASE("uet: a dead path is left: what it took is found by later packets, entropies on it sit out") {
     Run run(leaf_spine(2, 4, 4), {.links = 4});
     Fault down;
@@ -303,6 +321,13 @@ TEST_CASE(
     };
     CHECK(took(1) < 8 * round_trip_ps(2));
     CHECK(took(0) > 8 * round_trip_ps(2));
+}
+
+TEST_CASE("uet: acknowledgements far apart do not stop a small window") {
+    Run run(fat_tree(4), {}, {{"ack_bytes", 65'536}, {"probe", 0}});
+    for (std::uint32_t h = 1; h < 16; ++h) run.add(h, 0, 500'000);
+    run.run();
+    CHECK(run.sum(&FlowResult::timeouts) == 0);
 }
 
 TEST_CASE("uet: two threads give one thread's result") {
