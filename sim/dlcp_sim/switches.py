@@ -11,7 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dlcp.switch.policy import DROPPABLE_LEVELS, TRAFFIC_CLASSES, Policy, Thresholds, TrafficClass
+from dlcp.switch.policy import (
+    DROPPABLE_LEVELS,
+    TRAFFIC_CLASSES,
+    Policy,
+    PolicyError,
+    Thresholds,
+    TrafficClass,
+)
 from dlcp_sim.fabrics import Fabric
 
 if TYPE_CHECKING:
@@ -163,9 +170,17 @@ def dlcp(
 
 
 def to_core(policy: Policy) -> _core.Policy:
-    """The simulator's policy. DSCP values, port names and path groups are not its business: hosts write classes."""
+    """The simulator's policy. DSCP values, ports' rates and path groups are not its business: the fabric has them.
+
+    Raises PolicyError for thresholds of single ports, which its switches do not know.
+    """
     from dlcp_sim import _core
 
+    for port in policy.ports:
+        if port.classes:
+            raise PolicyError(
+                f"port {port.name!r} has thresholds of its own; accepted: none, simulated ports are alike"
+            )
     core = _core.Policy()
     for number in range(TRAFFIC_CLASSES):
         traffic_class = policy.traffic_class(number)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlcp.switch import Policy, Thresholds
+from dlcp.switch import Policy, PolicyError, Port, Thresholds, TrafficClass
 from dlcp.switch.policy import DROPPABLE_LEVELS
 from dlcp_sim import switches
 from dlcp_sim.fabrics import Fabric, FatTree, LeafSpine, Star, TwoSites
@@ -58,6 +58,14 @@ def test_core_policy_has_every_field() -> None:
     ):
         assert getattr(core, name) == getattr(policy, name)
     assert switches.to_core(Policy(port_bytes=77)).port_bytes == 77
+
+
+def test_thresholds_of_single_ports_are_refused_and_not_forgotten() -> None:
+    one = TrafficClass(3, critical=Thresholds(9_000))
+    policy = Policy(classes=(one,), ports=(Port("Ethernet0", 10**11), Port("Ethernet4", 10**11, (one,))))
+    with pytest.raises(PolicyError, match="port 'Ethernet4' has thresholds of its own; accepted: none"):
+        switches.to_core(policy)
+    switches.to_core(replace(policy, ports=policy.ports[:1]))
 
 
 def test_figures_are_those_of_the_papers() -> None:
