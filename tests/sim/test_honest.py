@@ -37,8 +37,8 @@ def found(step_s: float) -> Found:
 def test_every_condition_has_every_transport_and_a_lossless_fabric_for_dcqcn() -> None:
     conditions = honest.conditions(quick=False)
     cases = honest.cases_of(conditions)
-    assert len(conditions) == len(set(conditions)) == 10
-    assert len(cases) == len(set(cases)) == 10 * len(ARMS) + 5 * 2
+    assert len(conditions) == len(set(conditions)) == 12
+    assert len(cases) == len(set(cases)) == 12 * len(ARMS) + 6 * 2
     assert {case.condition.switch for case in cases if case.arm in (DCQCN, SPRAYED)} == {"lossless"}
     assert {condition.gray for condition in conditions} == {True, False}
     assert {condition.oversubscription for condition in conditions} == {1, 4}
@@ -83,6 +83,9 @@ def test_bounds_are_the_busiest_link() -> None:
     assert TRIMMING.bound_s(4_000_000) == pytest.approx(2 * 8 * 28e6 / 800e9)
     assert Condition("rails", 1, "trimming").bound_s(4_000_000) == pytest.approx(2 * 8 * 3.5e6 / 400e9)
     assert Condition("servers", 4, "trimming").bound_s(4_000_000) == pytest.approx(2 * 8 * 28e6 / 400e9)
+    large = Condition("rails", 4, "trimming", scale=4)
+    assert large.bound_s(1_000_000) == pytest.approx(TRIMMING.bound_s(4_000_000))
+    assert Case(large, UET).scenario(SIZE, 1).workload == Case(TRIMMING, UET).scenario(4 * SIZE, 1).workload
     assert TRIMMING.bound_s(4_000_000, 0.1) == pytest.approx(0.95 * TRIMMING.bound_s(4_000_000))
 
 

@@ -51,6 +51,8 @@ DEPTHS = (1, 4, 16)
 """Of droppable packets' thresholds, times the default; 16 is nearly the whole buffer."""
 FULL_BYTES, QUICK_BYTES = 4_000_000, 1_000_000
 """Of the tensor at a rank."""
+LARGE = 4
+"""Times that; 2 MB between two ranks, in place of half a megabyte."""
 LIMIT_S = 0.5
 """Of simulated time: what is not over by then is not over."""
 
@@ -72,6 +74,8 @@ class Condition:
     switch: str
     """trimming, dropping or lossless"""
     gray: bool = False
+    scale: int = 1
+    """How many times larger the tensor is: the smaller one fits into the first windows."""
 
     @property
     def fabric(self) -> Fabric:
@@ -87,7 +91,8 @@ class Condition:
     def __str__(self) -> str:
         """In words."""
         link = ", gray link" if self.gray else ""
-        return f"{self.load}, {self.oversubscription}:1, {self.switch}{link}"
+        load = self.load if self.scale == 1 else f"{self.load} x {self.scale}"
+        return f"{load}, {self.oversubscription}:1, {self.switch}{link}"
 
     def bound_s(self, size: int, given_up: float = 0) -> float:
         """No transport can be faster: payload on the busiest link, there and back; `given_up` of one way never sent.
@@ -95,7 +100,7 @@ class Condition:
         Rails: each rank sends 7/8 of the tensor each way, all of it by way of the spines. Servers: each takes an
         eighth of the tensor from 56 workers, 49 of them on other leaves.
         """
-        spines = HOSTS_PER_LEAF // self.oversubscription
+        spines, size = HOSTS_PER_LEAF // self.oversubscription, size * self.scale
         if self.load == "rails":
             host, leaf = size * 7 / 8, HOSTS_PER_LEAF * size * 7 / 8
         else:
@@ -122,7 +127,12 @@ class Case:
         return Scenario(
             fabric=self.condition.fabric,
             transport=transport,
-            workload=workload(self.condition.load, size, LOSS_RATIO if bounded else 0.0, self.critical_ratio),
+            workload=workload(
+                self.condition.load,
+                size * self.condition.scale,
+                LOSS_RATIO if bounded else 0.0,
+                self.critical_ratio,
+            ),
             switch=policy,
             faults=[RandomLoss(GRAY_LINK, ratio=GRAY_RATIO)] if self.condition.gray else [],
             seed=seed,
@@ -269,6 +279,7 @@ def conditions(quick: bool) -> list[Condition]:
         if quick:
             continue
         found += [
+            Condition("rails", 4, switch, scale=LARGE),
             Condition("rails", 4, switch, gray=True),
             Condition("rails", 1, switch),
             Condition("rails", 1, switch, gray=True),
@@ -328,7 +339,7 @@ def percent(ratio: float, digits: int = 1) -> tuple[str, object]:
 def steps(found: dict[Case, Found], size: int) -> Table:
     """A row per case."""
     table = Table(
-        f"One step of {size / 1e6:g} MB per rank",
+        f"One step of {size / 1e6:g} MB per rank, unless it says more",
         (
             *("", "step", "of all seeds", "above bound", "given up", "sent again"),
             *("trimmed", "dropped", "lost", "timeouts", "pauses"),
