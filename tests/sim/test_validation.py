@@ -248,6 +248,20 @@ def test_result_does_not_depend_on_threads_or_event_queue(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSPORTS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_result_does_not_depend_on_stops_on_the_way(name: str, threads: int) -> None:
+    first = run_of(name)
+    stopped = run_of(name, until_ps=1, threads=threads)
+    assert stopped.now_ps == 1
+    at_ps = 1
+    while not stopped.run(until_ps=at_ps):
+        at_ps += 7_777_777
+    assert (completions_ps(stopped) == completions_ps(first)).all()
+    for column, values in first.port_counters().items():
+        assert (values == stopped.port_counters()[column]).all(), column
+
+
+@pytest.mark.parametrize("name", TRANSPORTS)
 def test_seed_changes_what_is_drawn_and_nothing_else_does(name: str) -> None:
     first, again = run_of(name), run_of(name)
     assert (completions_ps(first) == completions_ps(again)).all()
