@@ -433,8 +433,11 @@ void Domain::wait_by_rank(std::uint32_t port_index, std::uint32_t slot) {
     Port& port = ports_[port_index];
     if (port.traced) record(PacketEvent::queued, port_index, slot);
     RankQueue& queue = rank_queues_[port_index];
-    const std::uint32_t out = queue.push(*this, slot, policy_->port_bytes);
-    if (out != none) drop(port_index, out, packets_[out].traffic_class);
+    for (std::uint32_t out = queue.push(*this, slot, policy_->port_bytes); out != none;) {
+        const std::uint32_t next = packets_[out].next;
+        drop(port_index, out, packets_[out].traffic_class);
+        out = next;
+    }
     port.waiting_bytes = queue.bytes();
     port.waiting_classes = queue.empty() ? 0 : 1;
     std::uint32_t& max_bytes = queues_[port_index].max_bytes[0];
