@@ -7,6 +7,7 @@ printed and saved.
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import re
 import sys
@@ -68,6 +69,13 @@ def _tables(options: argparse.Namespace) -> Mapping[str, Any]:
     """The scenario's tables, with what the command line changes."""
     from dlcp_sim.toml import read_file, with_setting
 
+    if options.modules and "" not in sys.path:
+        sys.path.insert(0, "")  # what lies here is found, as by python -m
+    for module in options.modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ArgumentError(f"--import {module}: {error}") from None
     tables = read_file(options.file)
     for name, value in options.set:
         tables = with_setting(tables, name, value)
@@ -310,6 +318,14 @@ def _parser() -> Parser:
         )
         action.add_argument(
             "--threads", type=_integer(1, 1024), metavar="N", help="of each run; changes no result"
+        )
+        action.add_argument(
+            "--import",
+            dest="modules",
+            action="append",
+            default=[],
+            metavar="MODULE",
+            help="a Python module with workloads of your own, so that the scenario can name them; may be repeated",
         )
         action.add_argument(
             "--progress",

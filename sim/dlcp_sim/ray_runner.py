@@ -64,7 +64,7 @@ def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -
         while waiting or under_way:
             while waiting and len(under_way) < ahead:
                 point = waiting.pop()
-                under_way[task.remote(dict(point.tables), __version__)] = point
+                under_way[task.remote(dict(point.tables), point.modules, __version__)] = point
             ready, _ = ray.wait(list(under_way), num_returns=1)
             for reference in ready:
                 point = under_way.pop(reference)
@@ -90,7 +90,9 @@ def _check_reachable(address: str) -> None:
         raise ClusterError(f"no Ray cluster at {address!r}: {error}") from None
 
 
-def _simulate(tables: dict[str, Any], version: str) -> tuple[bytes | None, str, float]:
+def _simulate(
+    tables: dict[str, Any], modules: Sequence[str], version: str
+) -> tuple[bytes | None, str, float]:
     """On a node: the result of a scenario as a block, or what went wrong; and how long it took."""
     from dlcp_sim.worker import explained, simulate
 
@@ -98,7 +100,7 @@ def _simulate(tables: dict[str, Any], version: str) -> tuple[bytes | None, str, 
     try:
         if version != __version__:
             raise ClusterError(f"this node has dlcp {__version__}, the sweep {version}; install the same")
-        return simulate(tables), "", time.monotonic() - begin
+        return simulate(tables, modules), "", time.monotonic() - begin
     except Exception as error:
         return None, explained(error), time.monotonic() - begin
 

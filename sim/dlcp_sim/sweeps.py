@@ -27,6 +27,7 @@ from dlcp_sim.result import Result
 from dlcp_sim.store import Store, key_of
 from dlcp_sim.toml import scenario_from, with_setting
 from dlcp_sim.worker import RESULT, SCENARIO, read_frame, write_frame
+from dlcp_sim.workloads import Together, Workload
 
 if TYPE_CHECKING:
     from dlcp_sim.scenario import Scenario
@@ -44,6 +45,8 @@ class Point:
     tables: Mapping[str, Any]
     """The whole scenario."""
     key: str
+    modules: tuple[str, ...] = ()
+    """What has to be imported to know its workload, besides dlcp_sim."""
 
     def __str__(self) -> str:
         """Its settings in a line."""
@@ -103,13 +106,30 @@ def points_of(
         for name, value in varied.items():
             changed = with_setting(changed, name, value)
         try:
-            complete = scenario_from(changed, folder).as_dict()
+            made = scenario_from(changed, folder)
+            complete, modules = made.as_dict(), modules_of(made.workload)
         except ArgumentError as error:
             where = ", ".join(f"{name}={value}" for name, value in varied.items())
             raise ArgumentError(f"{where}: {error}" if where else str(error)) from None
         key = key_of(complete)
-        points.setdefault(key, Point(varied, complete, key))
+        points.setdefault(key, Point(varied, complete, key, modules))
     return list(points.values())
+
+
+def modules_of(workload: Workload) -> tuple[str, ...]:
+    """Modules of workloads that are not the simulator's own; ArgumentError for one that no other process can import."""
+    found: dict[str, None] = {}
+    parts = list(workload.workloads) if isinstance(workload, Together) else [workload]
+    for part in parts:
+        module = type(part).__module__
+        if module == "__main__":
+            raise ArgumentError(
+                f"{type(part).__name__} is defined in the program itself; put it into a module of its own, which the "
+                "processes of a sweep can import"
+            )
+        if not module.startswith("dlcp_sim."):
+            found[module] = None
+    return tuple(found)
 
 
 def sweep(
@@ -200,7 +220,7 @@ class _Worker:
         self.point, self.since = point, time.monotonic()
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            write_frame(self.process.stdin, SCENARIO, json.dumps(dict(point.tables)).encode())
+            write_frame(self.process.stdin, SCENARIO, json.dumps([point.tables, point.modules]).encode())
 
     def end(self) -> int:
         """Ends it, at once. Returns its status, negative for a signal."""
@@ -220,7 +240,11 @@ def run_in_processes(points: Sequence[Point], jobs: int) -> Iterator[Outcome]:
 
         def start() -> None:
             command = [sys.executable, "-m", "dlcp_sim.worker"]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # What can be imported here can be imported there.
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            )
             worker = _Worker(process, waiting[-1], 0.0)
             workers.append(worker)
             selector.register(worker.answers, selectors.EVENT_READ, worker)

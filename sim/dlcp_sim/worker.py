@@ -7,13 +7,14 @@ content. A program of its own, not a fork or a spawn of the sweep's, so that it 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import struct
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 SCENARIO, RESULT, ERROR = b"s", b"r", b"e"
@@ -36,9 +37,12 @@ def read_frame(stream: IO[bytes]) -> tuple[bytes, bytes] | None:
     return (kind, content) if len(content) == size else None
 
 
-def simulate(tables: Mapping[str, Any]) -> bytes:
-    """Runs a scenario given in tables. Returns its result as a block."""
+def simulate(tables: Mapping[str, Any], modules: Sequence[str] = ()) -> bytes:
+    """Runs a scenario given in tables. Returns its result as a block. `modules` are imported first."""
     from dlcp_sim.toml import scenario_from
+
+    for module in modules:
+        importlib.import_module(module)
 
     parent = os.getppid()
 
@@ -67,7 +71,7 @@ def main() -> int:
     os.dup2(2, 1)
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         try:
-            write_frame(answers, RESULT, simulate(json.loads(frame[1])))
+            write_frame(answers, RESULT, simulate(*json.loads(frame[1])))
         except BrokenPipeError:
             return 1
         except Exception as error:

@@ -79,6 +79,18 @@ def test_a_saved_scenario_gives_the_same_result(file: Path, tmp_path: Path) -> N
     assert first.scenario == second.scenario
 
 
+def test_a_module_of_ones_own_may_be_imported(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from dlcp_sim.workloads import Permutation\n\nclass Own(Permutation):\n    kind = 'own'\n"
+    )
+    command = program("run", file, "--set", "workload.kind=own")
+    refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "workload.kind is 'own'; " in refused.stderr
+    done = subprocess.run([*command, "--import", "own"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.startswith("own on 8 hosts"), done.stderr
+
+
 # ---- compare ----
 
 
@@ -299,6 +311,10 @@ def test_a_ray_address_where_nobody_is_is_told_at_once(
         (("run", "{file}", "--seed", "-1"), "argument --seed: '-1' is not accepted"),
         (("run", "{file}", "--output", "{file}"), "dlcp sim: --output "),
         (("compare", "{file}", "--transport", ","), "argument --transport: ',' is not accepted"),
+        (
+            ("run", "{file}", "--import", "none_such"),
+            "dlcp sim: --import none_such: No module named 'none_such'",
+        ),
         (("compare", "{file}"), "the following arguments are required: --transport"),
         (("sweep", "{file}", "--store", "s"), "the following arguments are required: --vary"),
         (("sweep", "{file}", "--vary", "seed", "--store", "s"), "argument --vary: 'seed' is not accepted"),

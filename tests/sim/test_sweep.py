@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -85,6 +86,34 @@ def test_a_point_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
     assert error == "workload: bytes is -5; accepted: 0 bytes or more"
     again = ds.sweep(SCENARIO, {"workload.bytes": [1000, -5, 2000]}, store, jobs=1)
     assert (again.skipped, again.done, len(again.failures)) == (2, 0, 1)
+
+
+OWN = """
+from dataclasses import dataclass
+from dlcp_sim.workloads import Load, Workload
+
+@dataclass(frozen=True, kw_only=True)
+class Pair(Workload):
+    kind = "pair"
+    bytes: int = 1000
+
+    def add_to(self, load: Load, fabric: object, seed: int) -> None:
+        load.flows.append(source=0, destination=1, bytes=self.bytes)
+"""
+
+
+def test_a_workload_of_ones_own_is_known_to_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_workloads_of_a_test.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    pair = importlib.import_module("own_workloads_of_a_test").Pair
+    scenario = ds.Scenario(fabric=ds.Star(4), transport=ds.Ndp(), workload=pair())
+    report = ds.sweep(scenario, {"workload.bytes": [1000, 2000]}, tmp_path / "sweep.sqlite", jobs=1)
+    assert (report.done, report.failures) == (2, [])
+    monkeypatch.setattr(pair, "__module__", "__main__")
+    with pytest.raises(ArgumentError, match="Pair is defined in the program itself; put it into a module"):
+        ds.sweep(scenario, {"seed": [1]}, tmp_path / "sweep.sqlite")
 
 
 def worker_of(parent: int) -> list[int]:
@@ -181,12 +210,12 @@ def test_a_worker_keeps_its_answers_apart_from_what_is_printed() -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        worker.write_frame(process.stdin, worker.SCENARIO, b'{"seed": 1}')
+        worker.write_frame(process.stdin, worker.SCENARIO, b'[{"seed": 1}, []]')
         assert worker.read_frame(process.stdout) == (
             worker.ERROR,
             b"the scenario has no [fabric]; it needs fabric, transport and workload",
         )
-        worker.write_frame(process.stdin, worker.SCENARIO, json.dumps(SCENARIO.as_dict()).encode())
+        worker.write_frame(process.stdin, worker.SCENARIO, json.dumps([SCENARIO.as_dict(), []]).encode())
         kind, content = worker.read_frame(process.stdout) or (b"", b"")
         assert kind == worker.RESULT
         assert ds.Result.from_bytes(content).scenario == SCENARIO.as_dict()
