@@ -187,11 +187,7 @@ void TcpTransport::after_sender(Domain& domain, std::uint32_t flow) {
         arm(domain, flow);
         return;
     }
-    HostCounters& counters = host_counters_[domain.flow(flow).source];
-    counters.probes += tcp.probes();
-    counters.recoveries += tcp.recoveries();
-    counters.undone += tcp.undone();
-    counters.timeouts += tcp.timeouts();
+    host_counters_[domain.flow(flow).source].add(tcp);
     if (settings_.persistent) connections_[connection_of_[flow]] = {true, tcp.path(), domain.now_ps()};
     senders_[flow].reset();
     domain.flow_acknowledged(flow);
@@ -328,7 +324,9 @@ std::map<std::string, double> TcpTransport::counters() const {
         sum.timeouts += each.timeouts;
         sum.handshake_timeouts += each.handshake_timeouts;
     }
-    // Of flows that are acknowledged.
+    for (const std::unique_ptr<Sender>& each : senders_) {
+        if (each != nullptr) sum.add(each->tcp);
+    }
     return {{"tail_probes", static_cast<double>(sum.probes)},
             {"recoveries", static_cast<double>(sum.recoveries)},
             {"recoveries_undone", static_cast<double>(sum.undone)},

@@ -78,12 +78,20 @@ private:
         std::int64_t sent_ps = -1;  // -1: none, or over
         std::uint32_t attempts = 0;
     };
+    // Of flows that are over.
     struct HostCounters {
         std::uint64_t probes = 0;
         std::uint64_t recoveries = 0;
         std::uint64_t undone = 0;
         std::uint64_t timeouts = 0;
         std::uint64_t handshake_timeouts = 0;
+
+        void add(const TcpSender& sender) {
+            probes += sender.probes();
+            recoveries += sender.recoveries();
+            undone += sender.undone();
+            timeouts += sender.timeouts();
+        }
     };
 
     std::uint32_t segments(std::uint64_t bytes) const;

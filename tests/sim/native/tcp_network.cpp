@@ -246,6 +246,8 @@ TEST_CASE("tcp: flows share a bottleneck evenly and fill it") {
         const double used =
             static_cast<double>(simulation->packet_counters(d.bottleneck, 0).bytes_sent - sent) * 8 / 2e9;
         MESSAGE("Jain " << index << " used " << used << " dropped " << dropped(*simulation));
+        CHECK(simulation->transport().counters().at("recoveries") > 8);
+        CHECK(simulation->transport().counters().at("recoveries_undone") == 0);
         CHECK(index > 0.95);
         CHECK(used > 0.97);
         CHECK(dropped(*simulation) > 0);
