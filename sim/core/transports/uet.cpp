@@ -119,8 +119,9 @@ struct Sender {
     std::uint8_t recycled[recycled_entropies] = {};
 
     std::vector<SentPacket> ring;
-    std::vector<std::uint32_t> lost;  // numbers to be sent again, first in, first out, as many places as the ring
     std::vector<Block> blocks;
+    // Empty until something goes wrong: most flows are short.
+    std::vector<std::uint32_t> lost;  // numbers to be sent again, first in, first out, as many places as the ring
     std::vector<std::uint8_t> penalty;  // per entropy
 
     SentPacket& sent(std::uint32_t place) { return ring[place & ring_mask]; }
@@ -181,7 +182,7 @@ private:
     static bool awaits_answer(const Sender& s);
     static std::uint32_t acknowledge(Sender& s, std::uint32_t word, std::uint64_t mask);
     static void drop_settled(Sender& s);
-    static void give_up(Sender& s, std::uint32_t place, std::uint8_t penalty);
+    void give_up(Sender& s, std::uint32_t place, std::uint8_t penalty) const;
     void find_lost(Domain& domain, Sender& s, std::uint32_t host);
     std::int64_t probe_ps(const Sender& s) const;
     void arm(Domain& domain, Sender& s, std::uint32_t flow);
@@ -189,6 +190,7 @@ private:
 
     // Entropies
     std::uint8_t pick_entropy(Sender& s) const;
+    void penalise(Sender& s, std::uint32_t entropy, std::uint8_t penalty) const;
     void judge_entropy(Sender& s, std::uint16_t path, std::uint8_t penalty) const;
 
     // NSCC
@@ -297,9 +299,7 @@ void Uet::start_flow(Domain& domain, std::uint32_t index) {
         std::bit_ceil(static_cast<std::uint32_t>(std::min(4 * window_packets + 8, 2.0 * s.packets + 8)));
     s.ring_mask = places - 1;
     s.ring.resize(places);
-    s.lost.resize(places);
     s.blocks.resize((s.packets + 63) / 64);
-    s.penalty.resize(settings_.entropies);
     const std::uint64_t random = domain.random(index, 0);
     s.random = static_cast<std::uint32_t>(random) | 1;
     s.path_base = static_cast<std::uint16_t>(random >> 32);
@@ -595,16 +595,17 @@ void Uet::drop_settled(Sender& s) {
 }
 
 // This transmission will not arrive: its number is to be sent again.
-void Uet::give_up(Sender& s, std::uint32_t place, std::uint8_t penalty) {
+void Uet::give_up(Sender& s, std::uint32_t place, std::uint8_t penalty) const {
     SentPacket& sent = s.sent(place);
     const std::uint32_t number = sent.number;
     sent.number = no_number;
-    s.penalty[sent.entropy] = std::max(s.penalty[sent.entropy], penalty);
+    penalise(s, sent.entropy, penalty);
     Block& block = s.blocks[number / 64];
     const std::uint64_t bit = std::uint64_t{1} << (number % 64);
     if ((block.acknowledged & bit) != 0 || (block.in_flight & bit) == 0) return;
     block.in_flight &= ~bit;
     --s.in_flight;
+    if (s.lost.empty()) s.lost.resize(s.ring.size());
     s.lost[s.lost_tail++ & s.ring_mask] = number;
 }
 
@@ -654,7 +655,7 @@ std::uint8_t Uet::pick_entropy(Sender& s) const {
         const std::uint8_t entropy = s.recycled[s.recycled_first];
         s.recycled_first = (s.recycled_first + 1) % recycled_entropies;
         --s.recycled_count;
-        if (s.penalty[entropy] == 0) return entropy;
+        if (s.penalty.empty() || s.penalty[entropy] == 0) return entropy;
     }
     // All in turn, each round in another order, without those that sit out.
     std::uint32_t entropy = 0;
@@ -667,16 +668,21 @@ std::uint8_t Uet::pick_entropy(Sender& s) const {
             s.turn_mask = static_cast<std::uint8_t>(s.random & (settings_.entropies - 1));
         }
         entropy = s.turn++ ^ s.turn_mask;
-        if (s.penalty[entropy] == 0) break;
+        if (s.penalty.empty() || s.penalty[entropy] == 0) break;
         --s.penalty[entropy];
     }
     return static_cast<std::uint8_t>(entropy);
 }
 
+void Uet::penalise(Sender& s, std::uint32_t entropy, std::uint8_t penalty) const {
+    if (s.penalty.empty()) s.penalty.resize(settings_.entropies);
+    s.penalty[entropy] = std::max(s.penalty[entropy], penalty);
+}
+
 void Uet::judge_entropy(Sender& s, std::uint16_t path, std::uint8_t penalty) const {
     const std::uint16_t entropy = static_cast<std::uint16_t>(path - s.path_base);
     if (penalty != 0) {
-        s.penalty[entropy] = std::max(s.penalty[entropy], penalty);
+        penalise(s, entropy, penalty);
         return;
     }
     if (!settings_.recycle || s.recycled_count == recycled_entropies) return;
