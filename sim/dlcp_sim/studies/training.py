@@ -64,10 +64,13 @@ BYTE_SCHEDULER_SIZES = ((1 << 20, 4 << 20), (1 << 20, 16 << 20), (4 << 20, 16 <<
 PUBLISHED = {"hub": 0.843, "ring": 0.11}
 
 TCP_SYSTEMS = ("fifo", "p3", "byte_scheduler 0", "byte_scheduler 1", "byte_scheduler 2")
+# Layers by priority of packets; with servers also in P3's slices: a server sends back what all workers have sent it, so
+# workers that send the same things at the same time keep both directions busy. In a ring also the transpose.
 DLCP_SYSTEMS = {
-    "hub": ("dlcp reliable", "dlcp bounded"),
+    "hub": ("dlcp reliable", "dlcp bounded", "dlcp p3 bounded"),
     "ring": ("dlcp reliable", "dlcp bounded", "dlcp direct bounded"),
 }
+SWEPT_SYSTEMS = ("dlcp reliable", "dlcp bounded")
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,8 @@ class Case:
         bounded = which.endswith("bounded")
         return {
             "topology": "bounded" if which == "direct bounded" else self.topology,
-            "scheduler": "layer_priority",
-            "pipeline_bytes": PIECE_BYTES if self.topology == "hub" else None,
+            "scheduler": "p3" if which == "p3 bounded" else "layer_priority",
+            "pipeline_bytes": PIECE_BYTES if self.topology == "hub" and which != "p3 bounded" else None,
             "loss_ratio": LOSS_RATIO if bounded else 0.0,
             "critical_ratio": CRITICAL_RATIO if bounded else 1.0,
         }
@@ -228,7 +231,7 @@ def sweep_cases(
             ]
         cases += [
             Case(model, "hub", system, rate_bps, port_bytes, packet_bytes=SMALL_BYTES)
-            for system in DLCP_SYSTEMS["hub"]
+            for system in SWEPT_SYSTEMS
         ]
     return cases
 
@@ -273,7 +276,7 @@ def by_model(found: Mapping[Case, Found], models: Sequence[str], rates: Sequence
             "ByteScheduler",
             "dlcp reliable",
             "dlcp bounded",
-            "dlcp direct bounded",
+            "P3's slices / direct",
             "exposed, dlcp",
             "reliable vs best",
             "bounded vs best",
@@ -291,11 +294,8 @@ def by_model(found: Mapping[Case, Found], models: Sequence[str], rates: Sequence
                     (rows[system] for system in ("fifo", "p3", "byte_scheduler")),
                     key=lambda one: one.iteration_s,
                 )
-                direct = rows.get("dlcp direct bounded")
-                bounded = min(
-                    (one for one in (rows["dlcp bounded"], direct) if one is not None),
-                    key=lambda one: one.iteration_s,
-                )
+                other = rows[DLCP_SYSTEMS[topology][2]]
+                bounded = min(rows["dlcp bounded"], other, key=lambda one: one.iteration_s)
                 table.add(
                     model,
                     (f"{rate / 1e9:g}", rate),
@@ -304,7 +304,7 @@ def by_model(found: Mapping[Case, Found], models: Sequence[str], rates: Sequence
                         _ms(rows[system].iteration_s)
                         for system in ("fifo", "p3", "byte_scheduler", "dlcp reliable", "dlcp bounded")
                     ),
-                    _ms(direct.iteration_s) if direct else "",
+                    _ms(other.iteration_s),
                     _ms(bounded.exposed_s),
                     _percent(faster(rows["dlcp reliable"], rival)),
                     _percent(faster(bounded, rival)),
@@ -339,7 +339,7 @@ def by_condition(
     for port_bytes in buffers:
         ours = [
             found[Case(model, "hub", system, rate_bps, port_bytes, packet_bytes=SMALL_BYTES)]
-            for system in DLCP_SYSTEMS["hub"]
+            for system in SWEPT_SYSTEMS
         ]
         for timeout in timeouts:
             theirs = [
