@@ -181,7 +181,7 @@ def _resident(
     if "simulator" not in native:
         return
     for (workload, transport), case in cases.items():
-        if transport in ("ndp", "uet"):
+        if transport in ("ndp", "uet", "dlcp"):
             found = _ask(_line(native["simulator"], files[workload], workload, transport))
             case.rss_mb = found["rss_bytes"] / 1e6
 
@@ -309,7 +309,7 @@ def _notes(cases: Mapping[tuple[str, str], Case], repetitions: int, native: Mapp
     notes = [
         f"{repetitions} interleaved repetitions on {_reference.machine()}.",
         "outside: share of a run's wall time that is not the native loop, median; building the scenario included.",
-        "RSS: of a native process that runs this alone.",
+        "RSS, instructions: of a native process that runs this alone, with trimming switches for all transports.",
         "× yardstick: best ns/hop over that of the bare event core on the same workload (I32: on P128).",
     ]
     if not native:

@@ -2,7 +2,8 @@
 
 Runs with one and with two threads take turns; the gain is the median over pairs of the ratio of their times in the
 native loop. Wall time is what counts here, so the machine should be otherwise idle: a pair that shares its cores with
-others shows less, and the load is printed. The result is compared by a hash over all of its arrays.
+others shows less, and the load is printed (`chrt -f 10 dlcp study threads` keeps others off, as root). The result is
+compared by a hash over all of its arrays.
 """
 
 from __future__ import annotations
