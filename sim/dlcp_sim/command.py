@@ -11,6 +11,7 @@ import importlib
 import math
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlcp.arguments import Parser
 from dlcp.errors import ArgumentError
+from dlcp_sim.units import aligned, duration
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result
@@ -155,11 +157,16 @@ class _SweepLine:
 
     def __init__(self, wanted: bool | None) -> None:
         self._shown = sys.stderr.isatty() if wanted is None else wanted
+        self._begin = time.monotonic()
 
     def __call__(self, report: Report) -> None:
         if self._shown:
+            tried = report.done + len(report.failures)
             failed = f", {len(report.failures)} failed" if report.failures else ""
-            text = f"{report.skipped + report.done} of {report.points} points{failed}"
+            left_s = (time.monotonic() - self._begin) / tried * (report.points - report.skipped - tried)
+            text = (
+                f"{report.skipped + report.done} of {report.points} points{failed}, {duration(left_s)} left"
+            )
             print(f"\r{text:<60}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
@@ -182,8 +189,6 @@ def _sweep_lines(report: Report, store: Any) -> list[str]:
 
 def store_table(store: Any) -> list[str]:
     """The points of a store as lines of text: a line per combination of what was varied, the mean over seeds."""
-    from dlcp_sim.units import aligned, duration
-
     columns, body = store.table()
     rows = [dict(zip(columns, row, strict=True)) for row in body]
     if not rows:
