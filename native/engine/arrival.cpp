@@ -20,6 +20,11 @@ constexpr std::uint16_t least_block_bytes = 256;
 // Paths told apart when judging how late a straggler may be: the most a sender may have.
 constexpr std::size_t most_lanes = 64;
 
+// A peer counts as a sender so long after its last packet at least. They are gone through not at every acknowledgement,
+// which with hundreds of them costs more than all else.
+constexpr Duration sender_memory = milliseconds(10);
+constexpr Duration senders_check = milliseconds(1);
+
 // Trimmed packets remembered for one control packet; more than that in one batch are found by other means.
 constexpr std::size_t most_trimmed = 64;
 
@@ -426,11 +431,18 @@ void Endpoint::Impl::advance_floor(Time now, Peer& peer, std::uint32_t floor) {
 // they cannot overflow it.
 Bytes Endpoint::Impl::credit_for(Time now, Peer& peer) {
     if (is_trusted(peer.address)) return config_.channel_buffer;  // shared with nobody
-    std::erase_if(senders_, [&](std::uint32_t index) {
-        const Peer& other = *peers_[index];
-        return now - other.last_data_at > std::max(other.rtt.smoothed() * 8, milliseconds(10));
-    });
-    if (std::find(senders_.begin(), senders_.end(), peer.index) == senders_.end()) senders_.push_back(peer.index);
+    if (now >= senders_checked_at_ + senders_check) {
+        senders_checked_at_ = now;
+        std::erase_if(senders_, [&](std::uint32_t index) {
+            Peer& other = *peers_[index];
+            other.sends = now - other.last_data_at <= std::max(other.rtt.smoothed() * 8, sender_memory);
+            return !other.sends;
+        });
+    }
+    if (!peer.sends) {
+        peer.sends = true;
+        senders_.push_back(peer.index);
+    }
     return std::max(config_.receive_buffer / senders_.size(), Bytes{2 * std::uint64_t{peer.datagram_bytes}});
 }
 

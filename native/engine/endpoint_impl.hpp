@@ -179,6 +179,7 @@ private:
     DeadlineHeap peer_timers_;
     DeadlineHeap message_timers_;         // of incoming slots: settling and deadlines
     std::vector<std::uint32_t> senders_;  // peers that sent data lately: share the receive buffer
+    Time senders_checked_at_{INT64_MIN / 2};
     GrantScheduler grants_;
     std::vector<PathSet::Change> path_changes_;
     std::vector<std::uint32_t> touched_;

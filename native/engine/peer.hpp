@@ -142,6 +142,7 @@ struct Peer {
     std::uint32_t ce_received = 0;
     Time largest_arrived_at{0};
     Time last_data_at{INT64_MIN / 2};
+    bool sends = false;  // one of Endpoint::Impl::senders_
     Time ack_at = time_never;
     bool ack_now = false;
     bool ack_full = false;   // cover the whole window: a probe asked
