@@ -46,6 +46,7 @@ std::uint32_t TcpSender::next_segment(std::int64_t now_ps) {
         if (again && at(number).lost) return next_segment(now_ps);  // in a recovery of its own by now
         probe_again_ = again;
         probe_end_ = again ? nxt_ : nxt_ + 1;
+        probe_sent_ps_ = now_ps;
         ++probes_;
         rto_base_ps_ = now_ps;
     } else {
@@ -175,6 +176,7 @@ void TcpSender::handle_ack(std::int64_t now_ps, const TcpAck& ack) {
         take_rtt(first_rtt_ps_);
         path_.window.sample_rtt(last_rtt_ps_);
     }
+    handle_probe_ack(ack);
     if (done()) return;
 
     if (ack.duplicate && una_ >= duplicate_round_end_) {
@@ -189,8 +191,6 @@ void TcpSender::handle_ack(std::int64_t now_ps, const TcpAck& ack) {
         if (state_ != State::open && first_resent_ps_ >= 0 && ack.echo_ps < first_resent_ps_) undo();
         if (state_ != State::open && una_ >= high_) leave_recovery();
     }
-    handle_probe_ack(ack);
-
     const std::uint32_t losses = detect_losses(now_ps);
     if ((losses > 0 || lost_beyond_) && state_ == State::open) enter_recovery();
     if (ack.marked && state_ == State::open && una_ > cwr_end_) {
@@ -234,18 +234,15 @@ void TcpSender::take_rtt(std::int64_t rtt_ps) {
     path_.rttvar_ps = std::max(path_.rttvar_ps, round_deviation_ps_);
 }
 
+// If the probe repaired the tail, that was a loss and is answered like one, which matters to the connection's next flow.
+// RFC 8985 §7.4.2 learns it from the acknowledgement after; here the echo of the probe's own timestamp says so at once.
 void TcpSender::handle_probe_ack(const TcpAck& ack) {
     if (probe_end_ == none || una_ < probe_end_) return;
-    // RFC 8985 §7.4.2: if only the probe repaired the tail, that was a loss and is answered like one.
-    const bool needless = !probe_again_ || (ack.duplicate && ack.range[0].end == probe_end_);
-    if (needless) {
-        probe_end_ = none;
-    } else if (una_ > probe_end_) {
-        probe_end_ = none;
-        if (state_ == State::open && una_ > cwr_end_) {
-            path_.window.lose();
-            cwr_end_ = nxt_;
-        }
+    const bool repaired = probe_again_ && !ack.duplicate && ack.echo_ps >= probe_sent_ps_;
+    probe_end_ = none;
+    if (repaired && state_ == State::open && una_ > cwr_end_) {
+        path_.window.lose();
+        cwr_end_ = nxt_;
     }
 }
 

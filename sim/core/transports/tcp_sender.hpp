@@ -178,6 +178,7 @@ private:
     std::int64_t probe_base_ps_ = -1;
     std::uint32_t probe_end_ = none;
     bool probe_due_ = false;
+    std::int64_t probe_sent_ps_ = 0;
     bool probe_again_ = false;  // the probe was a retransmission
 
     // Timeout

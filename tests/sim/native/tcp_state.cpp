@@ -378,6 +378,16 @@ TEST_CASE("tlp: a lost tail is repaired in two round trips, not by a timeout") {
     CHECK(path.sent[10].second == 9);
     CHECK(std::abs(path.sent[10].first - 3 * path.rtt_ps()) < path.rtt_ps() / 4);
     CHECK(path.complete_ps < (holes == 1 ? 4 : 6) * path.rtt_ps());
+    CHECK_FALSE(sender.path().window.slow_start());  // a loss, for the connection's next flow
+}
+
+TEST_CASE("tlp: a tail that was late, not lost, costs a probe and no window") {
+    Path path = quick_path();
+    path.segments = 10;
+    path.late_ps = [](std::uint64_t n) { return n == 9 ? 250 * us : 0; };
+    const TcpSender sender = path.run();
+    CHECK(sender.probes() == 1);
+    CHECK(sender.path().window.slow_start());
 }
 
 TEST_CASE("tcp: timeouts respect the minimum and double") {
