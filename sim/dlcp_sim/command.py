@@ -10,6 +10,7 @@ import argparse
 import importlib
 import math
 import re
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Returns the exit status."""
     options = _parser().parse_args(arguments)
-    status: int = options.action(options)
+    try:
+        status: int = options.action(options)
+    except sqlite3.Error as error:  # damaged, locked by somebody for long, or no room
+        raise ArgumentError(f"the store: {error}") from None
     return status
 
 

@@ -141,6 +141,17 @@ def test_sweep_tells_what_failed(file: Path, tmp_path: Path, capsys: pytest.Capt
     assert "failed: workload.bytes=-1: workload: bytes is -1; accepted: 0 bytes or more" in output
 
 
+def test_a_damaged_store_is_told_in_a_line(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "sweep.sqlite"
+    assert sim("sweep", file, "--vary", "seed=1..2", "--store", store) == 0
+    content = store.read_bytes()
+    store.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    assert sim("report", store) == 2
+    assert capsys.readouterr().err.startswith("dlcp sim: the store: ")
+
+
 def test_report_of_one_result_is_its_summary(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,6 +237,8 @@ def test_ctrl_c_in_a_sweep_keeps_what_is_done_and_goes_on(
 # ---- Ray ----
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_sweep_on_a_local_ray_cluster(file: Path, tmp_path: Path) -> None:
     """Six points by two tasks at a time, one of them bad, one whose process is killed; then it goes on without Ray."""
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dlcp[ray]'")
