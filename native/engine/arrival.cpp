@@ -112,9 +112,10 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         if (h.flags & wire::flag::trimmed) {
             // Not authentic: it may hasten a repair of a packet that was not seen, nothing else.
             ++counters_.trimmed_packets_received;
+            // Of a session's first packets all may be trimmed.
+            const std::uint64_t largest = peer->window.empty() ? 0 : peer->window.largest();
             if (h.packet_number >> 62 == 0 && peer->window.fresh(h.packet_number) &&
-                peer->trimmed_numbers.size() < most_trimmed && !peer->window.empty() &&
-                h.packet_number < peer->window.largest() + PacketWindow::width) {
+                peer->trimmed_numbers.size() < most_trimmed && h.packet_number < largest + PacketWindow::width) {
                 peer->trimmed_numbers.push_back(h.packet_number);
                 queue_control(*peer);
             }

@@ -205,6 +205,16 @@ TEST_CASE("dlcp: every byte arrives through random loss, bursts, trimming and fu
     }
 }
 
+TEST_CASE("dlcp: a session whose first packets are all trimmed hears of it without a timeout") {
+    World world(star(64), trimming(20'000, switching::never), 1, {{"trim_critical", 1}});
+    incast(world, 63, 4000);
+    CHECK(world.run());
+    check_exact(world);
+    CHECK(world.counter("probes_sent") == 0);
+    const double bound = 63 * (4000 + 130) * 8e12 / rate_bps;
+    for (std::uint32_t f = 0; f < 63; ++f) CHECK(static_cast<double>(world.result(f).delivered_ps) < 4 * bound);
+}
+
 TEST_CASE("dlcp: a link that goes down and comes back delays its flows and loses none") {
     World world(tree(4));
     for (std::uint32_t h = 0; h < 16; ++h) world.add(h, 15 - h, 5'000'000);
