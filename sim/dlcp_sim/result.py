@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,14 +151,20 @@ class Tasks:
     finish_s: Numbers
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """What a run found. `flows`, `ports`, `samples`, `trace`, `tasks` are views of its `arrays`."""
 
     metadata: Mapping[str, Any]
     """Plain data: scenario, seed, versions, wall and CPU seconds, events, hops, whether it is partial."""
-    arrays: Mapping[str, Array] = field(repr=False)
+    arrays: Mapping[str, Array]
     """Everything else, as it is saved: "flow.source", "port.bytes_sent", …"""
+
+    def __repr__(self) -> str:
+        """What it is of, and how far it came."""
+        flows = self.flows
+        partial = ", partial" if self.partial else ""
+        return f"<Result: {self.metadata['title']}, {flows.finished.sum()} of {len(flows)} flows finished{partial}>"
 
     # ---- what happened ----
 

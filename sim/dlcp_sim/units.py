@@ -31,7 +31,7 @@ def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
     if not math.isfinite(value):
         return "–"
     if value == 0:
-        return f"0 {units[0][1]}"
+        return f"0 {next(unit for size, unit in units if size == 1)}"
     size, unit = next(((size, unit) for size, unit in units if abs(value) >= size), units[-1])
     number = value / size
     digits = len(str(int(abs(number))))

@@ -94,6 +94,13 @@ def test_result_says_how_it_was_made() -> None:
     assert set(metadata["versions"]) == {"dlcp", "python", "numpy"}
 
 
+def test_a_result_shows_what_it_is_of() -> None:
+    assert (
+        repr(scenario().run())
+        == "<Result: permutation on 16 hosts (three_tier) over ndp, seed 1, 16 of 16 flows finished>"
+    )
+
+
 def test_summary_names_what_matters() -> None:
     text = scenario().run().summary()
     assert text.startswith(
