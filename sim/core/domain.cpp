@@ -303,6 +303,9 @@ std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways&
     in.flow = p.flow * 2 + p.reverse;
     in.path = p.path;
     in.salt = node ^ salt_;
+    // By itself, so that the compiler sees that it needs nothing else: most packets come here.
+    if (choice == switching::PathChoice::path_id)
+        return ways[switching::choose_path(switching::PathChoice::path_id, in, ways.count).first];
     if (choice == switching::PathChoice::round_robin) {
         in.turn = turns_[node - hosts_]++;
     } else if (choice == switching::PathChoice::random || choice == switching::PathChoice::adaptive) {

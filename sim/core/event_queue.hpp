@@ -81,12 +81,12 @@ public:
         buckets_ = static_cast<std::int64_t>(buckets);
     }
 
-    bool empty() const { return size_ == 0; }
-    std::size_t size() const { return size_; }
+    bool empty() const { return size() == 0; }
+    // Worked out when asked: pushing and popping need not keep count.
+    std::size_t size() const { return filed_ + far_.size() + ready_.size() - taken_; }
 
     // `at_ps` is at least the time of the last event popped.
     void push(Clock& clock, std::int64_t at_ps, std::uint32_t code) {
-        ++size_;
         const std::int64_t bucket = at_ps >> width_;
         if (bucket <= current_) {
             insert(clock, at_ps, code);
@@ -103,20 +103,19 @@ public:
         while (taken_ == ready_.size()) {
             ready_.clear();
             taken_ = 0;
-            if (size_ == 0 || !open_next(clock, limit_ps)) return false;
+            if (size() == 0 || !open_next(clock, limit_ps)) return false;
         }
         at_ps = time_at(taken_);
         if (at_ps >= limit_ps) return false;
         code = ready_[taken_].code;
         ++taken_;
-        --size_;
         return true;
     }
 
     // No event comes earlier than this; INT64_MAX if there is none.
     std::int64_t next_ps() {
         if (taken_ < ready_.size()) return time_at(taken_);
-        if (size_ == 0) return INT64_MAX;
+        if (size() == 0) return INT64_MAX;
         const std::int64_t bucket = next_bucket();
         return bucket == INT64_MAX ? far_least_ : bucket << width_;
     }
@@ -329,7 +328,6 @@ private:
     std::size_t taken_ = 0;
     RadixHeap far_;
     std::int64_t far_least_ = INT64_MAX;
-    std::size_t size_ = 0;
 };
 
 }  // namespace dlcp::sim
