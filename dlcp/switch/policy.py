@@ -293,7 +293,9 @@ class Policy:
         lines = [f"{k} = {_toml(v)}" for k, v in _changed(self, skip={"classes", "ports", "path_groups"})]
         if self.path_groups:
             lines += ["", "[path_groups]"]
-            lines += [f"{_toml_key(name)} = {_toml(list(members))}" for name, members in self.path_groups.items()]
+            lines += [
+                f"{_toml_key(name)} = {_toml(list(members))}" for name, members in self.path_groups.items()
+            ]
         for traffic_class in self.classes:
             lines += ["", "[[class]]", *_class_lines(traffic_class)]
         for port in self.ports:
