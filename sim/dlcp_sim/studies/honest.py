@@ -434,17 +434,24 @@ def words(found: dict[Case, Found], size: int) -> list[str]:
                 f"Beside UET bounded loss saves {span(chosen, BOUNDED, UET)}, both "
                 f"{span(chosen, BOUNDED + RELAXED, UET)}."
             )
-    first = conditions[0]
-    bound_s, uet_s = first.bound_s(size), found[Case(first, UET)].mean_s
-    left = 1 - first.bound_s(size, LOSS_RATIO) / uet_s
+    shape = [
+        c
+        for c in conditions
+        if c.load == "rails" and c.switch == "trimming" and c.oversubscription == 4 and not c.gray
+    ]
+    for condition in shape:
+        bound_s, uet_s = condition.bound_s(size), found[Case(condition, UET)].mean_s
+        left = 1 - condition.bound_s(size, LOSS_RATIO) / uet_s
+        lines.append(
+            f"UET ({condition}) ends {100 * (uet_s / bound_s - 1):.1f} % above what the links allow for these bytes. "
+            f"Who never sent what may be given up, and lost no time at all, would save {100 * left:.1f} % beside it: "
+            "there is no more room than that."
+        )
     lines += [
-        f"UET ({first}) ends {100 * (uet_s / bound_s - 1):.1f} % above what the links allow for these bytes. Who never "
-        f"sent what may be given up, and lost no time at all, would save {100 * left:.1f} % beside it: there is no "
-        "more room than that.",
-        f"FORGIVE's 16.1 to 16.7 % are beside DCQCN. In its shape ({first}) bounded loss at line rate saves "
-        f"{span([first], BOUNDED + RELAXED, DCQCN)} beside DCQCN with a path per flow, and UET, which loses nothing, "
-        f"{span([first], UET, DCQCN)}; beside DCQCN over sprayed paths they save "
-        f"{span([first], BOUNDED + RELAXED, SPRAYED)} and {span([first], UET, SPRAYED)}.",
+        f"FORGIVE's 16.1 to 16.7 % are beside DCQCN. In its shape (rails, 4:1) bounded loss at line rate saves "
+        f"{span(shape, BOUNDED + RELAXED, DCQCN)} beside DCQCN with a path per flow, and UET, which loses nothing, "
+        f"{span(shape, UET, DCQCN)}; beside DCQCN over sprayed paths they save "
+        f"{span(shape, BOUNDED + RELAXED, SPRAYED)} and {span(shape, UET, SPRAYED)}.",
         f"A budget of {100 * LOSS_RATIO:g} % of one way is {100 * LOSS_RATIO / 2:g} % of a step's bytes, and what a "
         "switch cuts or drops has crossed the links before it, so that it saves less than it gives up.",
     ]
