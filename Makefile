@@ -25,7 +25,7 @@ NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 
 # Debian packages: without the first group nothing builds, the second adds to it.
 SYSTEM_NEEDED := g++ cmake ninja-build libssl-dev doctest-dev python3-venv python3-dev
-SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy libbpf-dev
+SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy libbpf-dev libns3-dev valgrind
 
 CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
