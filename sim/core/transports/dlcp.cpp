@@ -152,8 +152,8 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     const Settings& s = *settings_;
     config_.initial_rtt = in_ns(or_else(s.initial_rtt_ps, rtt));
     config_.target_delay = in_ns(or_else(s.target_delay_ps, 0.75 * rtt));
+    // With less, paths that differ by a queue make losses of packets that are only late.
     config_.min_rto = in_ns(or_else(s.min_rto_ps, 4 * rtt));
-
     config_.max_ack_delay = in_ns(or_else(s.max_ack_delay_ps, rtt / 4));
     config_.max_rto = std::max(config_.max_rto, config_.min_rto);
     config_.peer_timeout = std::max(config_.peer_timeout, config_.min_rto);

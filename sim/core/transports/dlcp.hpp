@@ -46,7 +46,7 @@ struct CollectiveSpec {
 struct CollectiveOutcome {
     std::int64_t started_ps = -1;
     std::int64_t finished_ps = -1;
-    CollectiveResult result;  // without what only failures have
+    CollectiveResult result;
 };
 
 class DlcpTransport final : public Transport {
@@ -54,19 +54,16 @@ public:
     explicit DlcpTransport(Parameters parameters);
     ~DlcpTransport() override;
 
-    // Before the first run, or between runs; with `at_ps` >= 0 it starts then at all ranks, else by tasks. Returns its
-    // index. Throws std::invalid_argument.
+    // Before the first run, or between runs. Returns its index. Throws std::invalid_argument.
     std::uint32_t add_collective(CollectiveSpec spec);
+    // At that time, between runs; those that are tasks start with them.
     void start_collective_at(Simulation& simulation, std::uint32_t index, std::uint32_t rank, std::int64_t at_ps);
     // Members that will run collectives: their sessions are there from the start.
     void add_group(const std::vector<std::uint32_t>& members);
-    std::uint32_t collectives() const { return static_cast<std::uint32_t>(collectives_.size()); }
     const CollectiveOutcome& outcome(std::uint32_t index, std::uint32_t rank) const;
     std::uint32_t ranks(std::uint32_t index) const;
     // Of one that is over at all ranks nothing is kept any more.
     void forget_collective(std::uint32_t index);
-    // What a datagram carries: blocks are as long.
-    std::uint16_t block_bytes() const { return static_cast<std::uint16_t>(payload_bytes()); }
     // nullptr: no engine there yet.
     const Endpoint* endpoint(std::uint32_t host) const;
 
