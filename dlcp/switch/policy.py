@@ -170,6 +170,9 @@ class Policy:
     """What is left of a trimmed packet on the wire …"""
     trimmed_class: int = 7
     """… and the class that it goes on in."""
+    trimmed_run_packets: int = 0
+    """Of that class, how many packets leave in a row while other classes wait; then one of theirs does. 0: any number.
+    NDP's switches: 10 (Handley et al., SIGCOMM 2017, 3.1)."""
 
     pause_above_bytes: int | None = None
     """Priority flow control (IEEE 802.1Qbb): a class of which one input has brought more is paused there. None: off."""
@@ -222,6 +225,7 @@ class Policy:
         _check_integer("shared_alpha_log2", self.shared_alpha_log2, -MAX_ALPHA_LOG2, MAX_ALPHA_LOG2)
         _check_integer("trimmed_bytes", self.trimmed_bytes, MIN_TRIMMED_BYTES, 2**16 - 1)
         _check_integer("trimmed_class", self.trimmed_class, 0, TRAFFIC_CLASSES - 1)
+        _check_integer("trimmed_run_packets", self.trimmed_run_packets, 0, 255)
         _check_optional_bytes("pause_above_bytes", self.pause_above_bytes)
         most = MAX_BYTES if self.pause_above_bytes is None else self.pause_above_bytes
         _check_integer("resume_below_bytes", self.resume_below_bytes, 0, most)

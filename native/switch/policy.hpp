@@ -55,6 +55,8 @@ struct Policy {
     // What is left of a trimmed packet on the wire, and the class it goes on in.
     std::uint16_t trimmed_bytes = 64;
     std::uint8_t trimmed_class = 7;
+    // Of that class, how many packets leave in a row while other classes wait; then one of theirs does. 0: any number.
+    std::uint8_t trimmed_run_packets = 0;
 
     // Priority flow control (IEEE 802.1Qbb): a class of one input that holds more is paused, below resume goes on.
     std::uint32_t pause_above_bytes = never;

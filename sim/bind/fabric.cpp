@@ -167,6 +167,7 @@ void bind_fabric(nb::module_& m) {
         .def_rw("shared_alpha_log2", &Policy::shared_alpha_log2)
         .def_rw("trimmed_bytes", &Policy::trimmed_bytes)
         .def_rw("trimmed_class", &Policy::trimmed_class)
+        .def_rw("trimmed_run_packets", &Policy::trimmed_run_packets)
         .def_rw("pause_above_bytes", &Policy::pause_above_bytes)
         .def_rw("resume_below_bytes", &Policy::resume_below_bytes)
         .def("validate", &Policy::validate);

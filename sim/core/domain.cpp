@@ -26,8 +26,7 @@ void Domain::prepare() {
     event_counters_ = s.event_counters_.data();
     rank_queues_ = s.rank_queues_.data();
     shared_used_bytes_ = s.shared_used_bytes_.data();
-    ingress_bytes_ = s.ingress_bytes_.data();
-    ingress_paused_ = s.ingress_paused_.data();
+    ingress_ = s.ingress_.empty() ? nullptr : s.ingress_.data();
     node_of_port_ = s.node_of_port_.data();
     domain_of_node_ = s.domain_of_node_.data();
     transport_ = s.transport_.get();
@@ -122,7 +121,7 @@ inline std::uint32_t Domain::tie_of(std::uint32_t event, std::int64_t at_ps) con
         id = packets_[i].port;
     } else if (kind != service) {
         const TimerNode& t = timers_[i];
-        if (kind == control) return static_cast<std::uint32_t>(t.what) << 17 | (t.a & 0x1ffff);
+        if (kind == control) return static_cast<std::uint32_t>(t.what) << 17 | std::min(t.a, 0x1ffffU);
         id = t.a ^ static_cast<std::uint32_t>(t.what) << 29;
     }
     const std::uint32_t moment = static_cast<std::uint32_t>(at_ps) * 0x9e3779b1U;
@@ -154,16 +153,21 @@ bool Domain::before(std::uint32_t a, std::uint32_t b) const {
 bool Domain::run(std::int64_t limit_ps, std::uint64_t most) {
     std::int64_t at_ps = 0;
     std::uint32_t event = 0;
-    limit_ps_ = std::min(limit_ps, end_ps_);
+    limit_ps_ = std::min({limit_ps, end_ps_, end_of_time_ps});
     for (std::uint64_t n = 0; n < most; ++n) {
         if (!queue_.pop(*this, limit_ps_, at_ps, event)) return true;
-        now_ps_ = at_ps;
         ++events_;
         const std::uint32_t i = event & index_mask;
         switch (event >> 30) {
-            case arrival: arrive(i); break;
-            case service: serve(i); break;
-            default: handle_control(i); break;
+            case arrival:
+                now_ps_ = at_ps;
+                arrive(i);
+                break;
+            case service:
+                now_ps_ = at_ps;
+                serve(i);
+                break;
+            default: handle_control(i, at_ps); break;
         }
         if (!woken_.empty()) pull_woken();
     }
@@ -197,8 +201,13 @@ void Domain::schedule(std::int64_t at_ps, Control what, std::uint32_t a, std::ui
     queue_.push(*this, at_ps, code(what < Control::flow_start ? control : timer, node));
 }
 
-void Domain::handle_control(std::uint32_t node) {
+void Domain::handle_control(std::uint32_t node, std::int64_t at_ps) {
     const TimerNode t = timers_[node];
+    if (t.what == Control::sample) {
+        if (events_ != events_at_sample_ + 1) active_ps_ = now_ps_;
+        events_at_sample_ = events_;
+    }
+    now_ps_ = at_ps;
     timers_[node].next_free = free_timer_;
     free_timer_ = node;
     switch (t.what) {
@@ -367,7 +376,7 @@ bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
     const switching::Thresholds& at = policy_->classes[c].level[switching::level_of(headers)];
     const std::uint32_t word =
         p.ecn_capable && depths.queue_bytes > at.mark_from_bytes && depths.queue_bytes < at.mark_full_bytes
-            ? static_cast<std::uint32_t>(random(std::uint64_t{p.flow} << 32 | p.number << 4 | p.type,
+            ? static_cast<std::uint32_t>(random(std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type,
                                                 static_cast<std::uint64_t>(now_ps_) << 20 ^ port_index))
             : 0;
     switch (switching::decide(*policy_, headers, depths, word)) {
@@ -427,7 +436,7 @@ inline void Domain::wait(std::uint32_t port_index, std::uint32_t slot) {
     if (port.traced) record(PacketEvent::queued, port_index, slot);
     if (!port.is_host) {
         if (policy_->shared_bytes != 0) shared_used_bytes_[port.shared] += bytes;
-        if (ingress_bytes_ != nullptr) hold_upstream(p.port, c, bytes, true);
+        if (ingress_ != nullptr) hold_upstream(p.port, c, bytes, true);
     }
     if (!port.service_pending) serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
 }
@@ -461,7 +470,16 @@ inline std::uint32_t Domain::take_waiting(std::uint32_t port_index) {
     }
     const std::uint32_t able = port.waiting_classes & ~std::uint32_t{port.paused_classes};
     if (able == 0) return none;
-    const std::uint32_t c = 31 - static_cast<std::uint32_t>(std::countl_zero(able));
+    std::uint32_t c = 31 - static_cast<std::uint32_t>(std::countl_zero(able));
+    if (policy_->trimmed_run_packets != 0 && c == policy_->trimmed_class) {
+        const std::uint32_t others = able & ~(1u << c);
+        if (others == 0) {
+            port.trimmed_run = 0;
+        } else if (port.trimmed_run++ == policy_->trimmed_run_packets) {
+            port.trimmed_run = 0;
+            c = 31 - static_cast<std::uint32_t>(std::countl_zero(others));
+        }
+    }
     PortQueues& q = queues_[port_index];
     const std::uint32_t slot = q.head[c];
     Packet& p = packets_[slot];
@@ -474,7 +492,7 @@ inline std::uint32_t Domain::take_waiting(std::uint32_t port_index) {
         __builtin_prefetch(&packets_[q.head[c]]);
     if (!port.is_host) {
         if (policy_->shared_bytes != 0) shared_used_bytes_[port.shared] -= p.wire_bytes;
-        if (ingress_bytes_ != nullptr) hold_upstream(p.port, c, p.wire_bytes, false);
+        if (ingress_ != nullptr) hold_upstream(p.port, c, p.wire_bytes, false);
     }
     return slot;
 }
@@ -580,6 +598,8 @@ void Domain::take_samples() {
         if (rank_queues_ != nullptr) sample.depth_bytes[0] = ports_[p].waiting_bytes;
         records.samples.push_back(sample);
     }
+    // Nothing is left: the run is over, though it will look only after many more samples.
+    if (alone_ && stops_idle_ && queue_.empty()) limit_ps_ = now_ps_;
     schedule(now_ps_ + simulation_.recorder_.sample_interval_ps, Control::sample, 0, 0);
 }
 

@@ -62,6 +62,9 @@ public:
         if (!ports_[host].service_pending) woken_.push_back(host);
     }
     std::uint64_t host_rate_bps(std::uint32_t host) const;
+    // Bit c: class c of the host's link is paused by the switch. A packet of such a class waits in the card, and holds up
+    // what would come after it; so who can do without should not hand one over. The card pulls again when that ends.
+    std::uint32_t paused_classes(std::uint32_t host) const { return ports_[host].paused_classes; }
     // How long `bytes` take on the host's link.
     std::int64_t host_transmit_ps(std::uint32_t host, std::uint32_t bytes) const {
         return ports_[host].transmit_ps(bytes);
@@ -111,8 +114,10 @@ public:
     std::uint64_t unroutable() const { return unroutable_; }
     // Packets that are on a link of this domain now.
     std::uint64_t on_links() const { return on_links_; }
-    // Ends the run at a time: when all is completed (one domain only; several are told by the simulation).
-    void set_end(std::int64_t end_ps) { end_ps_ = end_ps; }
+    // When something happened that the simulator does not do by itself.
+    std::int64_t last_active_ps() const { return events_ == events_at_sample_ ? active_ps_ : now_ps_; }
+    // Whether what the simulator does by itself goes on when nothing else is left.
+    void set_stops_idle(bool stops) { stops_idle_ = stops; }
 
 private:
     friend class EventQueue<Domain>;
@@ -151,7 +156,7 @@ private:
 
     std::uint32_t grow();
     void schedule(std::int64_t at_ps, Control what, std::uint32_t a, std::uint32_t b);
-    void handle_control(std::uint32_t node);
+    void handle_control(std::uint32_t node, std::int64_t at_ps);
     void handle_fault(std::uint32_t index);
     void handle_pause(std::uint32_t port, std::uint32_t traffic_class, bool pause);
     void start_due_flows();
@@ -195,8 +200,7 @@ private:
     EventCounters* event_counters_ = nullptr;
     RankQueue* rank_queues_ = nullptr;             // with Discipline::least_rank
     std::uint32_t* shared_used_bytes_ = nullptr;   // per switch
-    std::uint32_t* ingress_bytes_ = nullptr;       // per port and class: what came by it and waits here; with PFC
-    std::uint8_t* ingress_paused_ = nullptr;       // per port: classes that were told to pause
+    Ingress* ingress_ = nullptr;                   // per port and class; with PFC
     const std::uint32_t* node_of_port_ = nullptr;  // where a port's link leads
     const std::uint32_t* domain_of_node_ = nullptr;
     Transport* transport_ = nullptr;
@@ -238,7 +242,10 @@ private:
     std::int64_t last_completed_ps_ = 0;
     std::uint64_t unroutable_ = 0;
     std::uint64_t on_links_ = 0;
-    std::size_t housekeeping_ = 0;
+    std::size_t housekeeping_ = 0;         // events that wait of what the simulator does by itself
+    std::uint64_t events_at_sample_ = 0;   // events_ when samples were taken last
+    std::int64_t active_ps_ = 0;           // last_active_ps() as it was then
+    bool stops_idle_ = true;
 
     friend class Simulation;
 };

@@ -47,10 +47,17 @@ std::uint32_t FlowTransport::pull_packet(Domain& domain, std::uint32_t host) {
         if (box.control_head != none || box.turn_head != none) domain.wake(host);
         return slot;
     }
-    while (box.turn_head != none) {
+    const std::uint32_t paused = domain.paused_classes(host);
+    std::uint32_t first_passed_over = none;
+    while (box.turn_head != none && box.turn_head != first_passed_over) {
         const std::uint32_t flow = box.turn_head;
         box.turn_head = next_turn_[flow];
         next_turn_[flow] = not_waiting;
+        if (paused >> (*flows_)[flow].traffic_class & 1) {
+            if (first_passed_over == none) first_passed_over = flow;
+            queue_turn(box, flow);
+            continue;
+        }
         const std::uint32_t slot = next_data(domain, flow);
         if (slot == none) continue;
         if (next_turn_[flow] == not_waiting) queue_turn(box, flow);

@@ -25,14 +25,18 @@ struct alignas(64) Port {
     std::uint32_t shared = none;       // switch, for its shared buffer
     std::uint8_t waiting_classes = 0;  // bit c: class c waits
     std::uint8_t paused_classes = 0;   // by priority flow control
+    std::uint8_t trimmed_run = 0;      // packets of the trimmed class that left in a row while others waited
     bool service_pending = false;      // an event comes when it is free
     bool traced = false;
     bool is_host = false;
     bool down = false;
 
-    std::int64_t transmit_ps(std::uint32_t bytes) const {
-        return static_cast<std::int64_t>((bytes * ps_per_byte_q16 + 0x8000) >> 16);
+    // Of 128 bits, since 64 KiB at 1 kbit/s are more than 2^64 of these.
+    static std::int64_t transmit_ps(std::uint64_t bytes, std::uint64_t ps_per_byte_q16) {
+        __extension__ using u128 = unsigned __int128;
+        return static_cast<std::int64_t>((u128{bytes} * ps_per_byte_q16 + 0x8000) >> 16);
     }
+    std::int64_t transmit_ps(std::uint32_t bytes) const { return transmit_ps(bytes, ps_per_byte_q16); }
 };
 static_assert(sizeof(Port) == 64);
 
@@ -46,6 +50,13 @@ struct alignas(64) PortQueues {
         for (std::uint32_t& h : head) h = none;
         for (std::uint32_t& t : tail) t = none;
     }
+};
+
+// What waits somewhere and came by one port's link, of one class; with priority flow control. The far end's.
+struct Ingress {
+    std::int64_t told_ps = 0;  // when the last pause or resume reaches the port
+    std::uint32_t bytes = 0;
+    bool paused = false;  // the port was told so
 };
 
 // Of one port and class, since the start. in = sent + dropped + trimmed + what waits; lost are among those sent.

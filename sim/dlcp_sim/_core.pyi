@@ -68,6 +68,7 @@ class Policy:
     shared_alpha_log2: int
     trimmed_bytes: int
     trimmed_class: int
+    trimmed_run_packets: int
     pause_above_bytes: int
     resume_below_bytes: int
     def validate(self) -> str: ...

@@ -94,12 +94,14 @@ def ndp(
     """Queues of eight packets; what finds them full loses its payload and goes on ahead of all data.
 
     Headers may take as much room as data does (Handley et al., SIGCOMM 2017, 3.1: 1,125 headers of 64 bytes beside
-    eight jumbo packets). The authors serve headers and data 10 : 1; here headers always come first.
+    eight jumbo packets), and go first, but for one data packet after ten of them: on a slow link headers alone would
+    otherwise fill it for ever.
     """
     data = Thresholds(trim_above_bytes=(queue_packets - 1) * packet_bytes)
     headers = Thresholds(drop_above_bytes=queue_packets * packet_bytes)
     control = TrafficClass(CONTROL_CLASS, critical=headers, droppable=(headers,))
-    return Policy("ndp", (*_everywhere(data), control), path_choice, trimmed_class=CONTROL_CLASS)
+    classes = (*_everywhere(data), control)
+    return Policy("ndp", classes, path_choice, trimmed_class=CONTROL_CLASS, trimmed_run_packets=10)
 
 
 def lossless(
@@ -202,6 +204,7 @@ def to_core(policy: Policy) -> _core.Policy:
         core.shared_alpha_log2 = policy.shared_alpha_log2
     core.trimmed_bytes = policy.trimmed_bytes
     core.trimmed_class = policy.trimmed_class
+    core.trimmed_run_packets = policy.trimmed_run_packets
     if policy.pause_above_bytes is not None:
         core.pause_above_bytes = policy.pause_above_bytes
         core.resume_below_bytes = policy.resume_below_bytes
