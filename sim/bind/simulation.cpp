@@ -39,7 +39,6 @@ std::uint32_t add_flows(Simulation& self, Column<std::uint32_t> source, Column<s
                                              start_ps.shape(0), traffic_class.shape(0), loss_ratio.shape(0),
                                              critical_ratio.shape(0), patience_ps.shape(0), label.shape(0)});
     const auto first = static_cast<std::uint32_t>(self.flows().size());
-    self.flows().reserve(first + count);
     for (std::size_t i = 0; i < count; ++i) {
         Flow flow;
         flow.source = source(i);
@@ -51,7 +50,12 @@ std::uint32_t add_flows(Simulation& self, Column<std::uint32_t> source, Column<s
         flow.critical_ratio = static_cast<float>(critical_ratio(i));
         flow.patience_ps = patience_ps(i);
         flow.label = label(i);
-        self.add_flow(flow);
+        try {
+            self.add_flow(flow);
+        } catch (...) {
+            self.flows().resize(first);  // all or none
+            throw;
+        }
     }
     return first;
 }
@@ -64,6 +68,9 @@ std::uint32_t add_tasks(Simulation& self, Column<std::uint8_t> kind, Column<std:
     const std::uint32_t first = self.tasks().tasks();
     for (std::size_t i = 0; i < count; ++i) {
         if (kind(i) > 2) throw std::invalid_argument("kind is " + std::to_string(kind(i)) + "; accepted: 0 to 2");
+        if (kind(i) == 0 && value(i) > latest_given_ps)
+            throw std::invalid_argument("value is " + std::to_string(value(i)) +
+                                        "; accepted: computations of 0 to 2^55 ps");
         Task task;
         task.kind = static_cast<TaskKind>(kind(i));
         task.host = host(i);

@@ -31,12 +31,15 @@ bool walk(const Fabric& fabric, const Routes& routes, std::uint32_t source, std:
 
 std::int64_t Simulation::base_rtt_ps(std::uint32_t source, std::uint32_t destination, std::uint32_t data_bytes,
                                      std::uint32_t ack_bytes) const {
+    for (const std::uint32_t host : {source, destination})
+        if (host >= fabric_.hosts())
+            throw std::invalid_argument("host is " + std::to_string(host) + "; accepted: 0 to " +
+                                        std::to_string(fabric_.hosts() - 1));
     std::int64_t sum_ps = 0;
     const auto add = [&sum_ps](std::uint32_t bytes) {
         return [&sum_ps, bytes](const Link& link, bool) {
             sum_ps +=
-                link.delay_ps + static_cast<std::int64_t>(
-                                    (bytes * ps_per_byte_q16(static_cast<double>(link.rate_bps)) + 0x8000) >> 16);
+                link.delay_ps + Port::transmit_ps(bytes, ps_per_byte_q16(static_cast<double>(link.rate_bps)));
         };
     };
     if (!walk(fabric_, *routes_, source, destination, add(data_bytes)) ||

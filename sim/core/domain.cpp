@@ -376,8 +376,9 @@ bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
     const switching::Thresholds& at = policy_->classes[c].level[switching::level_of(headers)];
     const std::uint32_t word =
         p.ecn_capable && depths.queue_bytes > at.mark_from_bytes && depths.queue_bytes < at.mark_full_bytes
-            ? static_cast<std::uint32_t>(random(std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type,
-                                                static_cast<std::uint64_t>(now_ps_) << 20 ^ port_index))
+            ? static_cast<std::uint32_t>(
+                  random(std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type,
+                         static_cast<std::uint64_t>(now_ps_) << 20 ^ port_index))
             : 0;
     switch (switching::decide(*policy_, headers, depths, word)) {
         case switching::Action::keep: break;

@@ -242,9 +242,9 @@ private:
     std::int64_t last_completed_ps_ = 0;
     std::uint64_t unroutable_ = 0;
     std::uint64_t on_links_ = 0;
-    std::size_t housekeeping_ = 0;         // events that wait of what the simulator does by itself
-    std::uint64_t events_at_sample_ = 0;   // events_ when samples were taken last
-    std::int64_t active_ps_ = 0;           // last_active_ps() as it was then
+    std::size_t housekeeping_ = 0;        // events that wait of what the simulator does by itself
+    std::uint64_t events_at_sample_ = 0;  // events_ when samples were taken last
+    std::int64_t active_ps_ = 0;          // last_active_ps() as it was then
     bool stops_idle_ = true;
 
     friend class Simulation;

@@ -10,6 +10,14 @@ namespace {
 
 // 24 bits name a host in a packet.
 constexpr std::uint32_t max_hosts = 1u << 24;
+// 30 bits name a port in an event.
+constexpr std::uint64_t max_ports = 1u << 30;
+
+// Also bounds the number of switches, so that their numbers and the sums of them fit 32 bits.
+void check_ports(std::uint64_t ports) {
+    if (ports >= max_ports)
+        refuse("the fabric has " + std::to_string(ports) + " ports; accepted: less than 2^30, two for each cable");
+}
 
 void check(const Link& link, const std::string& where) {
     if (link.rate_bps < 1000 || link.rate_bps > 100'000'000'000'000)
@@ -46,6 +54,8 @@ Fabric::Fabric(const Clos& shape) : regular_(true), clos_(shape) {
     const std::uint64_t all = std::uint64_t{c.pods} * c.edges * c.hosts;
     if (all < 2 || all >= max_hosts)
         refuse("the fabric has " + std::to_string(all) + " hosts; accepted: 2 to 2^24 - 1");
+
+    check_ports(2 * (all + std::uint64_t{c.pods} * c.aggregations * c.edges + std::uint64_t{c.pods} * c.cores));
 
     const std::uint32_t edges = c.pods * c.edges;
     const std::uint32_t aggregations = c.pods * c.aggregations;
@@ -121,7 +131,9 @@ Fabric::Fabric(std::uint32_t hosts, std::uint32_t switches, const std::vector<Li
                const std::vector<std::uint32_t>& region)
     : hosts_(hosts), switches_(switches) {
     if (hosts < 2 || hosts >= max_hosts) refuse("hosts is " + std::to_string(hosts) + "; accepted: 2 to 2^24 - 1");
-    if (switches < 1) refuse("switches is 0; accepted: 1 or more");
+    if (switches < 1 || switches >= max_hosts)
+        refuse("switches is " + std::to_string(switches) + "; accepted: 1 to 2^24 - 1");
+    check_ports(2 * cables.size());
     if (!region.empty() && region.size() != switches)
         refuse("region has " + std::to_string(region.size()) + " entries; accepted: one per switch, " +
                std::to_string(switches));

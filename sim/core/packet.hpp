@@ -10,6 +10,13 @@ namespace dlcp::sim {
 
 inline constexpr std::uint32_t none = UINT32_MAX;
 
+// No flow starts, no fault comes and nothing computes later or longer than this, some 10 hours: half of what a packet's
+// 56 bits can say.
+inline constexpr std::int64_t latest_given_ps = std::int64_t{1} << 55;
+// Nothing happens from here on, some 20 hours: what leaves before then arrives within the 56 bits. A packet of 65535
+// bytes takes 2^49 ps at 1 kbit/s, the slowest link, whose delay is at most 2 * 10^13 ps.
+inline constexpr std::int64_t end_of_time_ps = (std::int64_t{1} << 56) - (std::int64_t{1} << 50);
+
 // What a packet is to the hosts; switches do not look. Transports give the values from `first_own` on a meaning.
 enum PacketType : std::uint32_t {
     data_packet = 0,

@@ -13,17 +13,19 @@ constexpr std::uint32_t pause_frame_bytes = 64 + 20;  // with preamble and gap
 
 // `bytes` more or fewer that came by `in_port` wait here; tells the other end when that crosses a threshold.
 void Domain::hold_upstream(std::uint32_t in_port, std::uint32_t c, std::uint32_t bytes, bool more) {
-    std::uint32_t& held = ingress_bytes_[std::size_t{in_port} * switching::traffic_classes + c];
-    std::uint8_t& paused = ingress_paused_[in_port];
-    held = more ? held + bytes : held - bytes;
-    const bool is_paused = paused >> c & 1;
-    const bool pause = more && !is_paused && held > policy_->pause_above_bytes;
-    const bool resume = !more && is_paused && held <= policy_->resume_below_bytes;
+    Ingress& held = ingress_[std::size_t{in_port} * switching::traffic_classes + c];
+    held.bytes = more ? held.bytes + bytes : held.bytes - bytes;
+    const bool pause = more && !held.paused && held.bytes > policy_->pause_above_bytes;
+    const bool resume = !more && held.paused && held.bytes <= policy_->resume_below_bytes;
     if (!pause && !resume) return;
-    paused = static_cast<std::uint8_t>(paused ^ 1u << c);
+    held.paused = pause;
     const Fabric& fabric = simulation_.fabric();
     const Port& back = ports_[fabric.reverse(in_port)];
-    const std::int64_t at_ps = now_ps_ + back.transmit_ps(pause_frame_bytes) + back.delay_ps;
+    // What is told in one moment is told by one frame after the other: a packet that leaves may resume a class and one that
+    // comes may pause it again, and the far end must hear it in this order.
+    const std::int64_t frame_ps = back.transmit_ps(pause_frame_bytes);
+    const std::int64_t at_ps = std::max(now_ps_ + frame_ps + back.delay_ps, held.told_ps + frame_ps);
+    held.told_ps = at_ps;
     const std::uint32_t domain = domain_of_node_[fabric.link(in_port).from];
     if (domain == index_)
         schedule(at_ps, pause ? Control::pause : Control::resume, in_port, c);

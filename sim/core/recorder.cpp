@@ -5,6 +5,11 @@
 
 namespace dlcp::sim {
 
+void Recorder::end_samples(std::int64_t at_ps) {
+    for (Records& records : domains)
+        while (!records.samples.empty() && records.samples.back().time_ps > at_ps) records.samples.pop_back();
+}
+
 Recorder::Series Recorder::series() const {
     constexpr std::size_t classes = switching::traffic_classes;
     Series all;

@@ -51,6 +51,9 @@ public:
     };
     std::vector<Records> domains;
 
+    // Forgets samples that were taken later.
+    void end_samples(std::int64_t at_ps);
+
     // All samples: a row per moment, in it the ports in order, of each all classes. A moment that only some domains
     // came to (a run that was stopped) is left out.
     struct Series {

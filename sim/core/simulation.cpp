@@ -26,6 +26,9 @@ double thread_cpu_s() {
 // How many events pass between two looks at the wall clock: some milliseconds.
 constexpr std::uint64_t events_per_look = 1 << 15;
 
+// Of a flow: Packet::number has 28 bits.
+constexpr std::uint64_t max_packets = 1 << 28;
+
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
 
 }  // namespace
@@ -75,8 +78,7 @@ Simulation::Simulation(Fabric fabric, const switching::Policy& policy, std::uniq
     if (policy_.pause_above_bytes != switching::never) {
         if (settings_.discipline == Discipline::least_rank)
             refuse("pause_above_bytes does not go with queues by rank");
-        ingress_bytes_.assign(std::size_t{ports} * switching::traffic_classes, 0);
-        ingress_paused_.assign(ports, 0);
+        ingress_.resize(std::size_t{ports} * switching::traffic_classes);
     }
     std::uint64_t fastest_bps = 0;
     lookahead_ps_ = INT64_MAX;
@@ -123,8 +125,11 @@ std::uint32_t Simulation::add_flow(const Flow& flow) {
     host(flow.destination, "destination");
     if (flow.source == flow.destination)
         refuse("a flow goes from host " + std::to_string(flow.source) + " to itself");
-    if (flow.start_ps < -1)
-        refuse("start_ps is " + std::to_string(flow.start_ps) + "; accepted: 0 or later, -1: by its task");
+    if (flow.start_ps < -1 || flow.start_ps > latest_given_ps)
+        refuse("start_ps is " + std::to_string(flow.start_ps) + "; accepted: 0 to 2^55, -1: by its task");
+    if (flow.bytes / transport_->payload_bytes() >= max_packets)
+        refuse("bytes is " + std::to_string(flow.bytes) + "; accepted: less than 2^28 packets of " +
+               std::to_string(transport_->payload_bytes()));
     if (flow.traffic_class > 6)
         refuse("traffic_class is " + std::to_string(flow.traffic_class) + "; accepted: 0 to 6");
     if (!(flow.loss_ratio >= 0 && flow.loss_ratio < 1))
@@ -137,7 +142,8 @@ std::uint32_t Simulation::add_flow(const Flow& flow) {
 
 void Simulation::add_fault(const Fault& fault) {
     if (prepared_) throw std::logic_error("faults are added before the run");
-    if (fault.at_ps < 0) refuse("at_ps of a fault is " + std::to_string(fault.at_ps) + "; accepted: 0 or later");
+    if (fault.at_ps < 0 || fault.at_ps > latest_given_ps)
+        refuse("at_ps of a fault is " + std::to_string(fault.at_ps) + "; accepted: 0 to 2^55");
     if (fault.kind != FaultKind::reroute && fault.port >= fabric_.ports())
         refuse("port of a fault is " + std::to_string(fault.port) + "; accepted: 0 to " +
                std::to_string(fabric_.ports() - 1));
@@ -160,7 +166,8 @@ void Simulation::add_fault(const Fault& fault) {
 
 void Simulation::sample(const std::vector<std::uint32_t>& ports, std::int64_t interval_ps) {
     if (prepared_) throw std::logic_error("samples are asked for before the run");
-    if (interval_ps < 1) refuse("interval_ps is " + std::to_string(interval_ps) + "; accepted: 1 or more");
+    if (interval_ps < 1 || interval_ps > latest_given_ps)
+        refuse("interval_ps is " + std::to_string(interval_ps) + "; accepted: 1 to 2^55");
     for (std::uint32_t p : ports)
         if (p >= fabric_.ports())
             refuse("port is " + std::to_string(p) + "; accepted: 0 to " + std::to_string(fabric_.ports() - 1));
@@ -170,11 +177,11 @@ void Simulation::sample(const std::vector<std::uint32_t>& ports, std::int64_t in
 
 void Simulation::trace(const std::vector<std::uint32_t>& ports, std::uint64_t limit) {
     if (prepared_) throw std::logic_error("traces are asked for before the run");
-    for (std::uint32_t p : ports) {
+    for (std::uint32_t p : ports)
         if (p >= fabric_.ports())
             refuse("port is " + std::to_string(p) + "; accepted: 0 to " + std::to_string(fabric_.ports() - 1));
-        ports_[p].traced = true;
-    }
+    for (std::uint32_t p : recorder_.traced_ports) ports_[p].traced = false;
+    for (std::uint32_t p : ports) ports_[p].traced = true;
     recorder_.traced_ports = ports;
     recorder_.trace_limit = limit;
 }
@@ -201,12 +208,38 @@ void Simulation::prepare() {
 // Deliveries, acknowledgements and tasks: when all are done the run is over.
 std::uint64_t Simulation::target() const { return open_ ? UINT64_MAX : 2 * flows_.size() + tasks_.tasks(); }
 
+bool Simulation::idle() const {
+    return std::all_of(domains_.begin(), domains_.end(), [](const auto& domain) { return domain->idle(); });
+}
+
 bool Simulation::run(std::int64_t until_ps, double wall_s) {
+    if (!failure_.empty()) throw std::logic_error("a run that has failed does not go on; it said: " + failure_);
+    try {
+        return run_on(until_ps, wall_s);
+    } catch (const std::exception& error) {
+        failure_ = error.what();
+        throw;
+    }
+}
+
+bool Simulation::run_on(std::int64_t until_ps, double wall_s) {
     if (!prepared_) prepare();
     if (over_ && !open_) return true;
     if (end_ps_ == 0) return over_ = true;
+    // What is open may be given more at `until_ps`, and is sampled up to there.
+    const bool stops_idle = !open_ || until_ps < 0;
+    for (const auto& domain : domains_) domain->set_stops_idle(stops_idle);
     over_ = domains_.size() == 1 ? run_alone(until_ps, wall_s) : run_threads(until_ps, wall_s);
-    for (const auto& domain : domains_) now_ps_ = std::max(now_ps_, domain->now_ps());
+    // How many samples a domain took after all had come to rest depends on its windows.
+    const bool rests = over_ && !open_ && idle();
+    for (const auto& domain : domains_)
+        now_ps_ = std::max(now_ps_, rests ? domain->last_active_ps() : domain->now_ps());
+    if (rests) recorder_.end_samples(now_ps_);
+    const bool all_time = std::all_of(domains_.begin(), domains_.end(),
+                                      [](const auto& domain) { return domain->next_ps() >= end_of_time_ps; });
+    if (!over_ && all_time && (until_ps < 0 || until_ps > end_of_time_ps))
+        throw std::runtime_error("the simulated time has come to " + std::to_string(end_of_time_ps) +
+                                 " ps, its end, and something is left to happen");
     // Stopped by `wall_s` it is not yet there.
     const bool reached = until_ps >= 0 && std::all_of(domains_.begin(), domains_.end(), [&](const auto& domain) {
                              return domain->next_ps() >= until_ps;
@@ -223,7 +256,7 @@ bool Simulation::run_alone(std::int64_t until_ps, double wall_s) {
     const auto start = Clock::now();
     const double cpu_start_s = thread_cpu_s();
     bool ended = false;
-    while (!ended && !domain.idle()) {
+    while (!ended && !(domain.idle() && domain.stops_idle_)) {
         ended = domain.run(limit_ps, events_per_look);
         if (wall_s >= 0 && std::chrono::duration<double>(Clock::now() - start).count() >= wall_s) break;
     }
@@ -274,7 +307,8 @@ bool Simulation::run_threads(std::int64_t until_ps, double wall_s) {
                 last_ps = std::max(last_ps, word.last_completed_ps);
             }
             const std::int64_t end_ps = completed == target() ? last_ps + lookahead_ps_ : INT64_MAX;
-            const bool stop = failed.load() || time_is_up.load() || idle || next_ps >= end_ps ||
+            const bool stop = failed.load() || time_is_up.load() || (idle && domain.stops_idle_) ||
+                              next_ps >= std::min(end_ps, end_of_time_ps) ||
                               (until_ps >= 0 && next_ps >= until_ps);
             if (me == 0) over = idle || next_ps >= end_ps;
             barrier.wait();

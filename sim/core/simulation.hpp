@@ -69,7 +69,7 @@ public:
     // there is to do. A run ends at its time or when nothing is left to happen, and another may follow.
     void keep_open() { open_ = true; }
     // Runs until nothing is left to happen, until `until_ps` (negative: no limit) or for about `wall_s` of real time
-    // (negative: no limit). True: over. Throws std::logic_error when an invariant is broken.
+    // (negative: no limit). True: over. Throws std::logic_error when an invariant is broken. What has thrown does not go on.
     bool run(std::int64_t until_ps, double wall_s);
 
     const Fabric& fabric() const { return fabric_; }
@@ -102,7 +102,7 @@ public:
     // Round trip of a data packet and its answer with empty queues, store-and-forward.
     std::int64_t base_rtt_ps(std::uint32_t source, std::uint32_t destination, std::uint32_t data_bytes,
                              std::uint32_t ack_bytes) const;
-    // No flow can be faster: payload at the slowest link, the first packet over the other links, all delays.
+    // No flow can be faster: its payload at the slowest link that it must take, and the delays of all.
     std::int64_t bound_ps(const Flow& flow, std::uint64_t bytes) const;
     // The same for a whole flow on a shortest path of the fabric as it was built, whatever faults come: what reports
     // compare with.
@@ -122,6 +122,8 @@ private:
     class Barrier;
 
     void prepare();
+    bool run_on(std::int64_t until_ps, double wall_s);
+    bool idle() const;
     std::uint64_t target() const;
     bool over() const;
     bool run_alone(std::int64_t until_ps, double wall_s);
@@ -147,8 +149,7 @@ private:
     LazyZeros<EventCounters> event_counters_;
     std::vector<RankQueue> rank_queues_;
     std::vector<std::uint32_t> shared_used_bytes_;  // per switch
-    std::vector<std::uint32_t> ingress_bytes_;      // per port and class
-    std::vector<std::uint8_t> ingress_paused_;
+    std::vector<Ingress> ingress_;                  // per port and class
     std::vector<std::uint32_t> node_of_port_;
     std::vector<std::uint32_t> domain_of_node_;  // per node
 
@@ -160,6 +161,7 @@ private:
     bool prepared_ = false;
     bool over_ = false;
     bool open_ = false;
+    std::string failure_;  // what a run has thrown; empty: nothing
     double cpu_s_ = 0;
 };
 
