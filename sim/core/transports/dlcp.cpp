@@ -137,6 +137,12 @@ std::vector<DlcpTransport::Pair> DlcpTransport::pairs(const Simulation& simulati
 }
 
 // What a deployer would set for this fabric: its round trip, and what is under way in one.
+namespace {
+
+constexpr double longest_drain_ps = 100e6;
+
+}  // namespace
+
 void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pairs) {
     const std::uint32_t data = payload_bytes() + header_bytes();
     const std::uint32_t ack = header_bytes() + ack_frame_bytes;
@@ -152,8 +158,12 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     const Settings& s = *settings_;
     config_.initial_rtt = in_ns(or_else(s.initial_rtt_ps, rtt));
     config_.target_delay = in_ns(or_else(s.target_delay_ps, 0.75 * rtt));
-    // With less, paths that differ by a queue make losses of packets that are only late.
-    config_.min_rto = in_ns(or_else(s.min_rto_ps, 4 * rtt));
+    // With less, what waits in one port's full buffer is taken for lost and sent again, which fills it further. A buffer
+    // that is shared or without a limit says little about how long that is.
+    const std::uint32_t buffer_bytes = simulation.policy().port_bytes;
+    const double drain_ps =
+        static_cast<double>(buffer_bytes) * 8e12 / static_cast<double>(simulation.fabric().link(0).rate_bps);
+    config_.min_rto = in_ns(or_else(s.min_rto_ps, 4 * rtt + std::min(drain_ps, longest_drain_ps)));
     config_.max_ack_delay = in_ns(or_else(s.max_ack_delay_ps, rtt / 4));
     config_.max_rto = std::max(config_.max_rto, config_.min_rto);
     config_.peer_timeout = std::max(config_.peer_timeout, config_.min_rto);

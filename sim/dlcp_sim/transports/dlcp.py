@@ -64,7 +64,9 @@ class Dlcp(Transport):
     initial_rtt_s: float | None = setting(
         None, minimum=1e-9, maximum=10, help="round trip until it is measured"
     )
-    min_rto_s: float | None = setting(None, minimum=1e-9, maximum=10, help="least timeout; None: 4 T")
+    min_rto_s: float | None = setting(
+        None, minimum=1e-9, maximum=10, help="least timeout; None: 4 T and what drains a port's buffer"
+    )
     max_rto_s: float = setting(1.0, minimum=1e-9, maximum=3600, help="to which timeouts double")
     max_ack_delay_s: float | None = setting(None, minimum=0, maximum=1, help="None: T / 4")
     peer_timeout_s: float = setting(
