@@ -18,6 +18,9 @@ namespace {
 // the constant term. The median of a round is used, not the last sample: with spraying the last sample is one path's
 // (MSwift, arXiv 2509.07907).
 //
+// Who loses more than half of a round before a queue keeps what got through: an incast's first windows are as many times too
+// large as there are senders, and steps towards the right one would fill the buffer anew each time.
+//
 // Loss alone is not congestion here: without a queue, up to 2 % a round is ignored (random loss on Ethernet, and losses
 // that the path set answers by leaving a path); above, the window shrinks by the lost share, which keeps a shallow-buffered network
 // without marks from collapse.
@@ -87,7 +90,12 @@ private:
         // Few packets make no share: three of a hundred may be chance, three of four too.
         const bool lossy = lost > loss_ignored && round_lost_ > 4 * std::int64_t{datagram_};
 
-        if (round_ce_ > 0) {
+        const bool queued = round_ce_ > 0 || delay * 4 > target_;
+        if (queued && lossy && lost > mostly_lost) {
+            // The path carries a part of the window, and this is it: no steps towards it (UET's NSCC, "quick adapt").
+            window_ = std::min(window_, round_acked_);
+            slow_start_ = false;
+        } else if (round_ce_ > 0) {
             mark_average_ = std::max(mark_average_, marked / 16);
             window_ -= window_ * mark_average_ / (2 << 16);
             slow_start_ = false;
@@ -126,6 +134,7 @@ private:
     void clamp() { window_ = std::clamp(window_, 2 * std::int64_t{datagram_}, max_window_); }
 
     static constexpr std::int64_t loss_ignored = (1 << 16) / 50;
+    static constexpr std::int64_t mostly_lost = (1 << 16) / 2;
 
     Duration target_;
     Duration rtt_{0};  // smoothed
