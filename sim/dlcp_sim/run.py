@@ -145,7 +145,7 @@ def _driven(
     while True:
         before = time.perf_counter()
         try:
-            over = simulation.run(until_ps, SLICE_S)
+            over = simulation.run(stall.look_ps if until_ps < 0 else min(stall.look_ps, until_ps), SLICE_S)
         except ValueError as error:  # what can be seen only now: a task graph that has a cycle
             raise _as_argument_error(error) from None
         except RuntimeError as error:
@@ -166,9 +166,9 @@ def _driven(
 class _Stall:
     """Notices a run that would go on for ever: hosts that send the same again and again to one that is cut off.
 
-    All flows by the clock have started, the last fault has come, and for twice STALL_S of simulated time since then no
-    flow has ended and nothing was sent for the first time. It looks only when that long has passed, so a run that gets
-    on pays nothing.
+    It looks whenever STALL_S of simulated time have passed, never in between: where a run ends does not depend on how
+    fast this machine is. Between two looks, with all flows by the clock started and the last fault come before them, no
+    flow has ended and nothing was sent for the first time.
     """
 
     def __init__(self, scenario: Scenario, load: Load) -> None:
@@ -176,20 +176,20 @@ class _Stall:
             0.0,
             *(time_s for f in scenario.faults for time_s in (f.at_s, f.until_s) if time_s is not None),
         ]
-        self._since_ps = max(round(max(times_s) * PS_PER_S), int(load.flows["start_ps"].max(initial=0)))
-        self._finished = 0
-        self._sent: int | None = None
+        self._settled_ps = max(round(max(times_s) * PS_PER_S), int(load.flows["start_ps"].max(initial=0)))
+        self.look_ps = STALL_S * PS_PER_S
+        self._before: tuple[int, int] | None = None
 
     def found(self, simulation: _core.Simulation) -> bool:
         """Whether it is so by now."""
-        now_ps, finished = simulation.now_ps, simulation.flows_finished
-        if finished != self._finished:
-            self._since_ps, self._finished, self._sent = now_ps, finished, None
-        elif now_ps - self._since_ps >= STALL_S * PS_PER_S:
-            before, self._sent = self._sent, int(simulation.flow_results()["sent_packets"].sum())
-            self._since_ps = now_ps
-            return self._sent == before
-        return False
+        if simulation.now_ps < self.look_ps:
+            return False
+        before, self._before = self._before, None
+        if self.look_ps >= self._settled_ps:
+            sent = int(simulation.flow_results()["sent_packets"].sum())
+            self._before = (simulation.flows_finished, sent)
+        self.look_ps += STALL_S * PS_PER_S
+        return before is not None and self._before == before
 
 
 class _Watch:

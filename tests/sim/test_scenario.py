@@ -395,3 +395,21 @@ def test_time_outside_the_loop_is_small_on_the_reference_permutation(
     with capsys.disabled():
         print(f"\n{100 * share:.2f} % of P128 outside the native loop ({time.perf_counter() - began:.2f} s)")
     assert 0 <= share < 1
+
+
+@pytest.mark.parametrize("transport", [ds.Dctcp(), ds.Dcqcn()])
+def test_a_host_cut_off_for_good_stalls_its_flows(transport: ds.transports.Transport) -> None:
+    """Though its peers' timers double, so that little happens in all the time there is."""
+    scenario = ds.Scenario(
+        fabric=ds.Star(3),
+        transport=transport,
+        workload=ds.Flows(rows=[(0, 1, 1000), (1, 2, 1000)]),
+        faults=[ds.LinkDown("host 0", at_s=0)],
+    )
+    result = scenario.run()
+    assert result.metadata["ended_by"] == "stalled"
+    assert result.flows.finished.tolist() == [False, True]
+    assert (
+        "1 of 2 flows finished in 500.0 s of simulated time, then nothing got on any more" in result.summary()
+    )
+    assert result.simulated_s == scenario.run().simulated_s
