@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.action(options)
     except sqlite3.Error as error:  # damaged, locked by somebody for long, or no room
-        raise ArgumentError(f"the store: {error}") from None
+        paths = [options.store] if "store" in options else options.source
+        raise ArgumentError(f"the store {', '.join(map(str, paths))}: {error}") from None
     return status
 
 
@@ -234,7 +235,7 @@ def _report(options: argparse.Namespace) -> int:
     if not results:
         raise ArgumentError(f"{', '.join(map(str, options.source))}: no result; run a scenario first")
     if options.chrome_trace or options.pcap:
-        return _export(results, options)
+        _export(results, options)
     if options.output is not None:
         from dlcp_sim.report.page import write_report
 
@@ -245,6 +246,7 @@ def _report(options: argparse.Namespace) -> int:
         except ImportError as error:
             raise ArgumentError(f"the page has pictures ({error}); pip install 'dlcp[sim]'") from None
         print(f"report: {options.output}")
+    if options.output or options.chrome_trace or options.pcap:
         return 0
     if len(results) == 1:
         print(results[0].summary())
@@ -255,7 +257,7 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _export(results: list[Result], options: argparse.Namespace) -> int:
+def _export(results: list[Result], options: argparse.Namespace) -> None:
     """`dlcp sim report --chrome-trace FILE --pcap FILE`."""
     from dlcp_sim.report.chrome_trace import write_chrome_trace
     from dlcp_sim.report.pcap import write_pcap
@@ -269,7 +271,6 @@ def _export(results: list[Result], options: argparse.Namespace) -> int:
             except OSError as error:
                 raise ArgumentError(f"{path}: {error.strerror or error}") from None
             print(f"written: {path}")
-    return 0
 
 
 def _results(path: Path, options: argparse.Namespace) -> list[Result]:

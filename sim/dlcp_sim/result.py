@@ -280,6 +280,7 @@ class Result:
         stopped = {
             "interrupt": ", stopped before it was over",
             "stalled": ", then nothing got on any more",
+            "over": ", the others never did" if figures["finished"] < len(flows) else "",
         }.get(metadata["ended_by"], "")
         yield (
             f"{int(figures['finished'])} of {len(flows)} flows finished in "
@@ -317,9 +318,9 @@ class Result:
                     yield report.summary()
         yield ""
         yield (
-            f"packets: {figures['packets_dropped']:.0f} dropped, {figures['packets_trimmed']:.0f} trimmed, "
-            f"{figures['packets_marked']:.0f} marked, {figures['packets_lost']:.0f} lost to faults, "
-            f"{figures['retransmitted_packets']:.0f} sent again; {figures['timeouts']:.0f} timeouts"
+            f"packets: {grouped(figures['packets_dropped'])} dropped, {grouped(figures['packets_trimmed'])} trimmed, "
+            f"{grouped(figures['packets_marked'])} marked, {grouped(figures['packets_lost'])} lost to faults, "
+            f"{grouped(figures['retransmitted_packets'])} sent again; {grouped(figures['timeouts'])} timeouts"
         )
         if figures["abandoned_bytes"]:
             total = figures["abandoned_bytes"] + figures["delivered_bytes"]
@@ -350,7 +351,8 @@ class Result:
                 arrays = {name: archive[name] for name in archive.files}
             metadata = json.loads(arrays.pop("metadata").tobytes())
         except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise ArgumentError(f"not a result of the simulator: {error}") from None
+            why = str(error) if content[:2] == b"PK" else "not an archive of NumPy's"
+            raise ArgumentError(f"not a result of the simulator: {why}") from None
         if not isinstance(metadata, dict) or metadata.pop("format", None) != FORMAT:
             raise ArgumentError(f"a result of another version; accepted: format {FORMAT}")
         return cls(metadata, arrays)

@@ -6,7 +6,7 @@ is made, as far as it can be without building anything; nothing is simulated unt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -120,6 +120,8 @@ class Scenario:
                 refuse(name, value, words)
         check_fields("fabric", self.fabric)
         check_fields("workload", self.workload)
+        if not isinstance(self.faults, Iterable):
+            refuse("faults", self.faults, "a list of faults")
         object.__setattr__(self, "faults", tuple(self.faults))
         for fault in self.faults:
             if not isinstance(fault, Fault):

@@ -94,6 +94,8 @@ def points_of(
     tables = scenario if isinstance(scenario, Mapping) else scenario.as_dict()
     count = 1
     for name, values in vary.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ArgumentError(f"{name} is varied over {values!r}; accepted: a list of values")
         count *= len(values)
         if not values:
             raise ArgumentError(f"{name} is varied over no value; give at least one")
@@ -314,7 +316,9 @@ def read_vary(text: str) -> tuple[str, list[Any]]:
         )
     if found := _RANGE.fullmatch(words.strip()):
         first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
-        if step < 1 or last < first or (last - first) // step >= MAX_POINTS:
+        if step < 1 or last < first:
             raise ArgumentError(f"{text!r} is not accepted; accepted: a range upwards, such as seed=1..20")
+        if (last - first) // step >= MAX_POINTS:
+            raise ArgumentError(f"{text!r} is not accepted; accepted: up to {MAX_POINTS} values")
         return name.strip(), list(range(first, last + 1, step))
     return name.strip(), [read_value(word) for word in words.split(",")]

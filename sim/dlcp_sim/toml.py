@@ -141,8 +141,9 @@ def _construct(
     if not isinstance(kind, str) or kind not in makers:
         if kind is None:
             raise ArgumentError(f"{where} has no kind; accepted: {', '.join(makers)}")
+        own = ", or one of your own, by --import MODULE" if where.startswith("workload") else ""
         raise ArgumentError(
-            f"{where}.kind is {kind!r}; {_near(str(kind), makers)}accepted: {', '.join(makers)}"
+            f"{where}.kind is {kind!r}; {_near(str(kind), makers)}accepted: {', '.join(makers)}{own}"
         )
     return _called(makers[kind], values, f"{where} ({kind})", folder, **given)
 

@@ -149,7 +149,7 @@ def test_a_damaged_store_is_told_in_a_line(
     content = store.read_bytes()
     store.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
     assert sim("report", store) == 2
-    assert capsys.readouterr().err.startswith("dlcp sim: the store: ")
+    assert capsys.readouterr().err.startswith(f"dlcp sim: the store {store}: ")
 
 
 def test_report_of_one_result_is_its_summary(
@@ -168,6 +168,10 @@ def test_report_writes_a_page_that_needs_nothing_else(file: Path, tmp_path: Path
     page = (tmp_path / "report.html").read_text()
     assert "<svg" in page or "<img" in page
     assert not re.findall(r"(?:src|href)=\"https?:", page)
+    targets = ("--output", tmp_path / "both.html", "--chrome-trace", tmp_path / "run.json")
+    assert sim("report", tmp_path / "out", *targets) == 0
+    assert (tmp_path / "both.html").is_file()
+    assert (tmp_path / "run.json").is_file()
 
 
 def test_report_exports_what_other_programs_read(

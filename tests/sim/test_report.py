@@ -76,6 +76,10 @@ def test_results_of_one_name_are_told_apart(result: Result) -> None:
     other_seed = replace(SCENARIO, seed=8).run()
     assert names([result, other_seed]) == ["trimmed, seed 7", "trimmed, seed 8"]
     assert len(set(names([result, result]))) == 2
+    other_transport = replace(SCENARIO, transport=LineRate()).run()
+    assert names([result, other_transport]) == ["trimmed, ndp", "trimmed, line_rate"]
+    wider = replace(SCENARIO, transport=Ndp(window_packets=9)).run()
+    assert names([wider, result])[0] == "trimmed, window_packets=9"
 
 
 def test_costs_are_those_of_the_run(result: Result) -> None:
@@ -194,7 +198,7 @@ def test_page_stands_alone_and_says_how_to_repeat_it(result: Result, other: Resu
     assert "var(--ink)" in text
     for one in (result, other):
         assert f"seed {one.seed}" in text
-    assert "&quot;senders&quot;: 8" in text or '"senders": 8' in text
+    assert "senders = 8" in text
 
 
 def test_page_of_a_result_that_was_stopped_says_so(result: Result, tmp_path: Path) -> None:

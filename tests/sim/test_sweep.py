@@ -49,6 +49,8 @@ def test_every_point_is_checked_before_the_first_one_runs(tmp_path: Path) -> Non
     with pytest.raises(ArgumentError, match="seed=1, transport.paths=3: ndp.paths is 3; accepted"):
         ds.sweep(SCENARIO, {"seed": [1], "transport.paths": [4, 3]}, store)
     assert not store.exists()
+    with pytest.raises(ArgumentError, match="seed is varied over 3; accepted: a list of values"):
+        points_of(SCENARIO, {"seed": 3})  # type: ignore[dict-item]
     with pytest.raises(ArgumentError, match="seed is varied over no value"):
         ds.sweep(SCENARIO, {"seed": []}, store)
     with pytest.raises(ArgumentError, match="has 10000000000 points; accepted: up to 1000000"):

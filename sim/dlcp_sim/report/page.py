@@ -6,7 +6,6 @@ phone. The numbers are those of tables.py; without matplotlib the page has no pi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dlcp_sim.report import pictures
 from dlcp_sim.report.tables import Table, comparison, names, run_costs
 from dlcp_sim.result import Result
+from dlcp_sim.toml import to_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +108,7 @@ def _page(
     yield f'<div class="scroll">{run_costs(results).html()}</div>'
     yield "<h2>To run it again</h2>"
     for name, result in zip(names(results), results, strict=True):
-        scenario = json.dumps(_plain(result.scenario), indent=2, ensure_ascii=False)
+        scenario = to_text(_plain(result.scenario))
         versions = (result.metadata.get("versions") or {}).items()
         about = ", ".join(
             [f"{name}, seed {result.seed}", *(f"{part} {version}" for part, version in versions)]
@@ -178,7 +178,7 @@ def _later(draw: Callable[..., Figure], *arguments: Any) -> Callable[[], Figure]
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and sequences as JSON has them; everything else that it does not know as text."""
+    """Mappings and sequences as TOML has them; everything else that it does not know as text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

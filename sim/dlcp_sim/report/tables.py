@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
@@ -20,6 +20,11 @@ from dlcp_sim.units import aligned, duration, rate
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result
+
+NAMED_SETTINGS = 3
+"""More differences than these say nothing beside a row."""
+UNNAMED = ("name", "seed", "threads")
+"""What of a scenario is said otherwise, or changes no result."""
 
 
 @dataclass
@@ -70,14 +75,50 @@ class Table:
 
 
 def names(results: Sequence[Result]) -> list[str]:
-    """What to call each result beside the others: by name, with the seed or a number where that is not enough."""
+    """What to call each result beside the others: by name, and where that is not enough by what differs."""
     found = [result.name for result in results]
-    for more in ([f"seed {result.seed}" for result in results], [f"#{i + 1}" for i in range(len(results))]):
-        if len(set(found)) == len(found):
-            break
+    for more in (
+        [str(result.scenario.get("transport", {}).get("kind", "")) for result in results],
+        _differences(results),
+        [f"seed {result.seed}" for result in results],
+        [f"#{i + 1}" for i in range(len(results))],
+    ):
+        words: dict[str, set[str]] = {}
+        for name, word in zip(found, more, strict=True):
+            words.setdefault(name, set()).add(word)
         pairs = zip(found, more, strict=True)
-        found = [f"{name}, {word}" if found.count(name) > 1 else name for name, word in pairs]
+        found = [f"{name}, {word}" if word and len(words[name]) > 1 else name for name, word in pairs]
     return found
+
+
+def _differences(results: Sequence[Result]) -> list[str]:
+    """Of each result the settings in which not all are alike, as "load=0.5"; the seed and the transport's apart."""
+    each = [dict(_settings(result.scenario)) for result in results]
+    keys = list(dict.fromkeys(key for settings in each for key in settings))
+    differ = [key for key in keys if len({settings.get(key, "") for settings in each}) > 1]
+    if len({settings.get("transport.kind") for settings in each}) > 1:
+        differ = [key for key in differ if not key.startswith(("transport.", "switch."))]
+    if len(differ) > NAMED_SETTINGS:  # a policy's classes follow from few numbers
+        differ = [key for key in differ if not any(part.isdecimal() for part in key.split("."))]
+    if len(differ) > NAMED_SETTINGS:
+        return [""] * len(results)
+    return [
+        ", ".join(f"{key.rpartition('.')[2]}={settings[key]}" for key in differ if key in settings)
+        for settings in each
+    ]
+
+
+def _settings(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves of a scenario's tables by their dotted names."""
+    items: list[tuple[str, object]] = []
+    if isinstance(value, Mapping):
+        items = [(str(key), one) for key, one in value.items() if name or key not in UNNAMED]
+    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        items = [(str(index), one) for index, one in enumerate(value)]
+    else:
+        yield name, str(value)
+    for key, one in items:
+        yield from _settings(one, f"{name}.{key}" if name else key)
 
 
 def comparison(results: Sequence[Result], title: str = "completion time") -> Table:

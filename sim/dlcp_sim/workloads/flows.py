@@ -346,11 +346,13 @@ class Flows(FlowWorkload):
     def add_to(self, load: Load, fabric: Fabric, seed: int) -> None:
         """The rows as they are."""
         for row in self.rows:
-            if len(row) not in (3, 4) or row[0] == row[1] or row[2] != int(row[2]):
+            if len(row) not in (3, 4) or row[2] != int(row[2]):
                 raise ArgumentError(
                     f"row {row!r}: accepted: source, destination, bytes, start_s if it is not 0"
                 )
-            host_numbers(fabric, (int(row[0]), int(row[1])), "rows")
+            if row[0] == row[1]:
+                raise ArgumentError(f"row {row!r}: accepted: a destination that is not the source")
+            host_numbers(fabric, (int(row[0]), int(row[1])), "source, destination")
         self._add(
             load,
             source=np.array([int(row[0]) for row in self.rows], np.int64),

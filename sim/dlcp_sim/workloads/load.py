@@ -321,7 +321,12 @@ def host_numbers(fabric: Fabric, hosts: Sequence[int] | int | None, name: str = 
         return np.arange(fabric.hosts)
     chosen = np.arange(hosts) if isinstance(hosts, int) else np.asarray(list(hosts), np.int64)
     if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= fabric.hosts:
-        raise ArgumentError(f"{name} is {hosts!r}; accepted: at least one of 0 to {fabric.hosts - 1}")
+        accepted = (
+            f"1 to {fabric.hosts}, the fabric's hosts"
+            if isinstance(hosts, int)
+            else f"at least one of 0 to {fabric.hosts - 1}"
+        )
+        raise ArgumentError(f"{name} is {hosts!r}; accepted: {accepted}")
     if len(np.unique(chosen)) != len(chosen):
         raise ArgumentError(f"{name} is {hosts!r}; accepted: each host once")
     return chosen
