@@ -345,10 +345,12 @@ def test_examples_run(path: Path) -> None:
     assert read(scenario.to_toml()) == scenario
 
 
-def test_the_guides_file_is_a_scenario() -> None:
-    (text,) = re.findall(
+def test_the_guides_files_are_a_graph_and_a_scenario(tmp_path: Path) -> None:
+    graph, text = re.findall(
         r"^```toml\n(.*?)^```", (DOCS / "simulator.md").read_text(), re.DOTALL | re.MULTILINE
     )
+    (tmp_path / "graph.toml").write_text(graph, encoding="utf-8")
+    assert ds.GraphFile(tmp_path / "graph.toml").hosts == 2
     assert read(text).run().flows.finished.all()
 
 
