@@ -472,9 +472,9 @@ inline std::uint32_t Domain::take_waiting(std::uint32_t port_index) {
     const std::uint32_t able = port.waiting_classes & ~std::uint32_t{port.paused_classes};
     if (able == 0) return none;
     std::uint32_t c = 31 - static_cast<std::uint32_t>(std::countl_zero(able));
-    if (policy_->trimmed_run_packets != 0 && c == policy_->trimmed_class) {
+    if (policy_->trimmed_run_packets != 0) {
         const std::uint32_t others = able & ~(1u << c);
-        if (others == 0) {
+        if (others == 0 || c != policy_->trimmed_class) {
             port.trimmed_run = 0;
         } else if (port.trimmed_run++ == policy_->trimmed_run_packets) {
             port.trimmed_run = 0;

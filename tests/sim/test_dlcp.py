@@ -7,7 +7,7 @@ import pytest
 
 import dlcp_sim as ds
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import ALGORITHMS, build
+from dlcp.transport.schedule import ALGORITHMS, Receive, Send, build
 from dlcp_sim import _core
 from dlcp_sim.transports.dlcp import Dlcp, add_collective, compiled, memory_bytes, part_bytes
 
@@ -92,12 +92,11 @@ def test_every_collective_runs_on_the_executor_and_no_faster_than_its_links(
         inputs, outputs = memory_bytes(collective, plan, len(hosts), rank, nbytes)
         lengths = {0: part_bytes(inputs, plan.input_chunks), 1: part_bytes(outputs, plan.output_chunks)}
         lengths[2] = [lengths[int(space)][index] for space, index in plan.scratch]
-        sent = sum(
-            lengths[int(operation.source.space)][operation.source.index]
-            for operation in plan.operations
-            if hasattr(operation, "source")
-        )
-        most = max(most, 8 * sent / 100e9)
+        sent = [operation.source for operation in plan.operations if isinstance(operation, Send)]
+        received = [operation.target for operation in plan.operations if isinstance(operation, Receive)]
+        for chunks in (sent, received):
+            carried = sum(lengths[int(chunk.space)][chunk.index] for chunk in chunks)
+            most = max(most, 8 * carried / 100e9)
     assert float(np.max(over)) >= most
     assert float(np.max(over)) < 3 * most + 100e-6
 
