@@ -101,6 +101,7 @@ def _simulated(
     from dlcp_sim.toml import scenario_from
 
     scenario = scenario_from(tables, options.file.parent)
+    _make_folder(options)
     line = terminal_line(options.progress, prefix)
     try:
         return scenario.run(line), False
@@ -111,12 +112,20 @@ def _simulated(
             line.clear()
 
 
+def _make_folder(options: argparse.Namespace) -> None:
+    """Of `--output`, before a run that would be lost without it."""
+    if options.output is not None:
+        try:
+            options.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArgumentError(f"--output {options.output}: {error.strerror or error}") from None
+
+
 def _save(result: Result, folder: Path, name: str) -> None:
     """The result and its scenario as files in `folder`, and a line that says so."""
     from dlcp_sim.toml import to_text
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         path = result.save(folder / f"{name}.npz")
         path.with_suffix(".toml").write_text(to_text(result.scenario), encoding="utf-8")
     except OSError as error:

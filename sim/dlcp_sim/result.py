@@ -282,9 +282,11 @@ class Result:
             "stalled": ", then nothing got on any more",
             "over": ", the others never did" if figures["finished"] < len(flows) else "",
         }.get(metadata["ended_by"], "")
+        ended, of, things = int(figures["finished"]), len(flows), "flows"
+        if not of and self.tasks is not None:  # as of collectives that the transport's executor runs
+            ended, of, things = int(np.isfinite(self.tasks.finish_s).sum()), len(self.tasks.finish_s), "tasks"
         yield (
-            f"{int(figures['finished'])} of {len(flows)} flows finished in "
-            f"{duration(self.simulated_s)} of simulated time{stopped}"
+            f"{ended} of {of} {things} finished in {duration(self.simulated_s)} of simulated time{stopped}"
         )
         groups: list[tuple[str, NDArray[np.bool_]]] = [("all", flows.finished)]
         present = [label for label in range(len(flows.labels)) if (flows.label == label).any()]

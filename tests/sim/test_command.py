@@ -327,6 +327,7 @@ def test_a_ray_address_where_nobody_is_is_told_at_once(
         (("run", "{file}", "--threads", "0"), "argument --threads: '0' is not accepted; accepted: 1 to 1024"),
         (("run", "{file}", "--seed", "-1"), "argument --seed: '-1' is not accepted"),
         (("run", "{file}", "--output", "{file}"), "dlcp sim: --output "),
+        (("compare", "{file}", "--transport", "ndp", "--output", "{file}"), "dlcp sim: --output "),
         (("compare", "{file}", "--transport", ","), "argument --transport: ',' is not accepted"),
         (
             ("run", "{file}", "--import", "none_such"),

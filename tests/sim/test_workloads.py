@@ -141,6 +141,7 @@ def test_workloads_together_keep_their_labels() -> None:
         (workloads.cross_traffic(pairs=((1, 1),)), "pairs is"),
         (workloads.Flows(rows=((0, 1),)), "row"),
         (workloads.collective(algorithm="ring", times=0), "times is 0"),
+        (workloads.collective(algorithm="ring", loss_ratio=-0.1), "loss_ratio is -0.1; accepted: 0 to 1"),
         (workloads.collective(algorithm="circle"), "circle"),
         (workloads.collective(algorithm="hierarchical", group_size=3), "group_size is 3"),
     ],

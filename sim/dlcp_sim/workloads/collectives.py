@@ -527,6 +527,9 @@ class CollectiveRun(Workload):
             raise ArgumentError(
                 f"times is {self.times}, bytes is {self.bytes}; accepted: 1 or more, 0 or more"
             )
+        for name in ("loss_ratio", "critical_ratio"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ArgumentError(f"{name} is {getattr(self, name)!r}; accepted: 0 to 1")
         servers = np.empty(0, np.int64)
         if self.algorithm == "hub":
             wanted = self.servers
