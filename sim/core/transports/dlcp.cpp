@@ -140,6 +140,8 @@ std::vector<DlcpTransport::Pair> DlcpTransport::pairs(const Simulation& simulati
 namespace {
 
 constexpr double longest_drain_ps = 100e6;
+// Round trips of one site: under one switch and over three tiers of them differ by less than this.
+constexpr std::int64_t site_over_shortest = 8;
 
 }  // namespace
 
@@ -147,16 +149,23 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     const std::uint32_t data = payload_bytes() + header_bytes();
     const std::uint32_t ack = header_bytes() + ack_frame_bytes;
     const std::size_t step = std::max<std::size_t>(1, pairs.size() / most_measured_pairs);
-    for (std::size_t i = 0; i < pairs.size(); i += step)
-        base_rtt_ps_ = std::max(base_rtt_ps_, simulation.base_rtt_ps(pairs[i].first, pairs[i].second, data, ack));
-    if (pairs.empty() && simulation.fabric().hosts() > 1)
-        base_rtt_ps_ = simulation.base_rtt_ps(0, simulation.fabric().hosts() - 1, data, ack);
+    std::int64_t shortest_ps = INT64_MAX;
+    const auto measure = [&](std::uint32_t a, std::uint32_t b) {
+        const std::int64_t rtt_ps = simulation.base_rtt_ps(a, b, data, ack);
+        longest_rtt_ps_ = std::max(longest_rtt_ps_, rtt_ps);
+        shortest_ps = std::min(shortest_ps, rtt_ps);
+    };
+    for (std::size_t i = 0; i < pairs.size(); i += step) measure(pairs[i].first, pairs[i].second);
+    if (pairs.empty()) measure(0, simulation.fabric().hosts() - 1);
+    // An endpoint has one target and one floor for all its peers. Those of a far site would let the queues of its own grow to
+    // the size of the way there; what is far is measured soon enough.
+    site_rtt_ps_ = std::min(longest_rtt_ps_, shortest_ps * site_over_shortest);
 
     const auto or_else = [](double given, double derived) { return given >= 0 ? given : derived; };
     const auto in_ns = [](double ps) { return nanoseconds(std::max<std::int64_t>(1, std::llround(ps / 1000))); };
-    const double rtt = static_cast<double>(base_rtt_ps_);
+    const double rtt = static_cast<double>(site_rtt_ps_);
     const Settings& s = *settings_;
-    config_.initial_rtt = in_ns(or_else(s.initial_rtt_ps, rtt));
+    config_.initial_rtt = in_ns(or_else(s.initial_rtt_ps, static_cast<double>(longest_rtt_ps_)));
     config_.target_delay = in_ns(or_else(s.target_delay_ps, 0.75 * rtt));
     // With less, what waits in one port's full buffer is taken for lost and sent again, which fills it further. A buffer
     // that is shared or without a limit says little about how long that is.
@@ -177,15 +186,18 @@ DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
     config.line_rate = Rate{fabric_->link(index).rate_bps};
     // What is under way in a round trip, and half as much again: an acknowledgement comes every quarter of a window, so
     // with one product alone the link would idle between them.
-    const double product =
-        static_cast<double>(config.line_rate.value_bps) / 8e12 * static_cast<double>(base_rtt_ps_);
+    const double bytes_per_ps = static_cast<double>(config.line_rate.value_bps) / 8e12;
     const double least = 4.0 * config.max_datagram_bytes;
-    const double window = std::max(1.5 * product, least);
-    config.max_window =
-        Bytes{static_cast<std::uint64_t>(settings_->max_window_bytes >= 0 ? settings_->max_window_bytes : window)};
-    config.initial_window = Bytes{static_cast<std::uint64_t>(settings_->initial_window_bytes >= 0
-                                                                 ? settings_->initial_window_bytes
-                                                                 : static_cast<double>(config.max_window.value))};
+    const auto window_for = [&](std::int64_t rtt_ps) {
+        return std::max(1.5 * bytes_per_ps * static_cast<double>(rtt_ps), least);
+    };
+    const auto or_else = [](double given, double derived) {
+        return Bytes{static_cast<std::uint64_t>(given >= 0 ? given : derived)};
+    };
+    config.max_window = or_else(settings_->max_window_bytes, window_for(longest_rtt_ps_));
+    config.initial_window =
+        or_else(settings_->initial_window_bytes,
+                std::min(static_cast<double>(config.max_window.value), window_for(site_rtt_ps_)));
     config.eager = Bytes{settings_->eager_bytes >= 0 ? static_cast<std::uint64_t>(settings_->eager_bytes)
                                                      : std::max(config.eager.value, 2 * config.max_window.value)};
     if (const std::string problem = config.validate(); !problem.empty()) refuse(problem);

@@ -135,8 +135,9 @@ private:
 
     std::unique_ptr<Settings> settings_;
     EngineNetwork network_;
-    EndpointConfig config_;  // of every host, but for rank, line rate and what follows from it
-    std::int64_t base_rtt_ps_ = 0;
+    EndpointConfig config_;            // of every host, but for rank, line rate and what follows from it
+    std::int64_t longest_rtt_ps_ = 0;  // unloaded, of the pairs that talk
+    std::int64_t site_rtt_ps_ = 0;     // the same, without what is much farther than the nearest
     std::uint64_t seed_ = 0;
     bool prepared_ = false;
     const Fabric* fabric_ = nullptr;
