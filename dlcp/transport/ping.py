@@ -198,7 +198,9 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        # One that comes just now finds a command that is ending anyway.
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.signal(signal.SIGTERM, before)
 
 
 # --- the three ways to run ------------------------------------------------------------------------------------
