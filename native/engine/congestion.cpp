@@ -18,8 +18,9 @@ namespace {
 // the constant term. The median of a round is used, not the last sample: with spraying the last sample is one path's
 // (MSwift, arXiv 2509.07907).
 //
-// Who loses more than half of a round before a queue keeps what got through: an incast's first windows are as many times too
-// large as there are senders, and steps towards the right one would fill the buffer anew each time.
+// Who loses more than half of a round before a queue above the target, or with most of what arrives marked, keeps what
+// got through: an incast's first windows are as many times too large as there are senders, and steps towards the right
+// one would fill the buffer anew each time.
 //
 // Loss alone is not congestion here: without a queue, up to 2 % a round is ignored (random loss on Ethernet, and losses
 // that the path set answers by leaving a path); above, the window shrinks by the lost share, which keeps a shallow-buffered network
@@ -90,8 +91,8 @@ private:
         // Few packets make no share: three of a hundred may be chance, three of four too.
         const bool lossy = lost > loss_ignored && round_lost_ > 4 * std::int64_t{datagram_};
 
-        const bool queued = round_ce_ > 0 || delay * 4 > target_;
-        if (queued && lossy && lost > mostly_lost) {
+        const bool overflowed = 2 * round_ce_ > round_packets_ || delay > target_;
+        if (overflowed && lossy && lost > mostly_lost) {
             // The path carries a part of the window, and this is it: no steps towards it (UET's NSCC, "quick adapt").
             window_ = std::min(window_, round_acked_);
             slow_start_ = false;
