@@ -1,4 +1,4 @@
-"""Which class a port serves when several wait: the trimmed class cannot starve the rest, a pause holds its class alone."""
+"""Which class a port serves when several wait: the trimmed class starves none, a pause holds its class alone."""
 
 from __future__ import annotations
 
