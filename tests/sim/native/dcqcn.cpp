@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
+#include "tests/sim/native/run.hpp"
 
 using namespace dlcp::sim;
 namespace switching = dlcp::switching;
@@ -29,10 +28,7 @@ Fabric star(std::uint32_t hosts) {
     return Fabric(shape);
 }
 
-Fabric fat_tree(std::uint32_t k) {
-    return Fabric(
-        Clos{k, k / 2, k / 2, k / 2, k * k / 4, rate_bps, rate_bps, rate_bps, delay_ps, delay_ps, delay_ps});
-}
+Fabric fat_tree(std::uint32_t k) { return testing::fat_tree(k, rate_bps, delay_ps); }
 
 struct Options {
     bool mark = true;
@@ -44,66 +40,24 @@ struct Options {
     std::uint64_t seed = 1;
 };
 
-struct Run {
-    explicit Run(Fabric fabric, Options options = {}, std::map<std::string, double> parameters = {}) {
-        switching::Policy policy;
-        for (std::size_t c = 0; c < 7; ++c)
-            for (switching::Thresholds& at : policy.classes[c].level) {
-                if (!options.mark) continue;
-                at.mark_from_bytes = options.mark_from_bytes;
-                at.mark_full_bytes = options.mark_full_bytes;
-                at.mark_ratio = static_cast<std::uint16_t>(options.mark_ratio * 65535);
-            }
-        policy.pause_above_bytes = options.pause_above_bytes;
-        policy.resume_below_bytes = options.pause_above_bytes - 2 * wire;
-        SimulationSettings settings;
-        settings.check_invariants = true;
-        settings.threads = options.threads;
-        settings.seed = options.seed;
-        simulation = std::make_unique<Simulation>(std::move(fabric), policy,
-                                                  make_dcqcn(Parameters(std::move(parameters))), settings);
-    }
-    std::uint32_t add(std::uint32_t source, std::uint32_t destination, std::uint64_t bytes,
-                      std::int64_t start_ps = 0) {
-        Flow flow;
-        flow.source = source;
-        flow.destination = destination;
-        flow.bytes = bytes;
-        flow.start_ps = start_ps;
-        return simulation->add_flow(flow);
-    }
-    void run() {
-        REQUIRE(simulation->run(-1, -1));
-        const std::vector<FlowResult>& results = simulation->results();
-        for (std::size_t i = 0; i < results.size(); ++i) {
-            CHECK(results[i].delivered_bytes == simulation->flows()[i].bytes);
-            CHECK(results[i].acknowledged_ps > results[i].delivered_ps);
+switching::Policy lossless(const Options& options) {
+    switching::Policy policy;
+    for (std::size_t c = 0; c < 7; ++c)
+        for (switching::Thresholds& at : policy.classes[c].level) {
+            if (!options.mark) continue;
+            at.mark_from_bytes = options.mark_from_bytes;
+            at.mark_full_bytes = options.mark_full_bytes;
+            at.mark_ratio = static_cast<std::uint16_t>(options.mark_ratio * 65535);
         }
-    }
-    std::int64_t took_ps(std::uint32_t flow) const {
-        return simulation->results()[flow].delivered_ps - simulation->results()[flow].started_ps;
-    }
-    std::int64_t last_ps() const {
-        std::int64_t last = 0;
-        for (const FlowResult& result : simulation->results()) last = std::max(last, result.delivered_ps);
-        return last;
-    }
-    template <class Member>
-    std::uint64_t sum(Member member) const {
-        std::uint64_t total = 0;
-        for (const FlowResult& result : simulation->results()) total += result.*member;
-        return total;
-    }
-    template <class Member>
-    std::uint64_t count(Member member) const {
-        std::uint64_t total = 0;
-        for (std::uint32_t p = 0; p < simulation->fabric().ports(); ++p)
-            for (std::uint32_t c = 0; c < switching::traffic_classes; ++c)
-                total += simulation->event_counters(p, c).*member;
-        return total;
-    }
-    double counter(const std::string& name) const { return simulation->transport().counters().at(name); }
-    std::unique_ptr<Simulation> simulation;
+    policy.pause_above_bytes = options.pause_above_bytes;
+    policy.resume_below_bytes = options.pause_above_bytes - 2 * wire;
+    return policy;
+}
+
+struct Run : testing::TransportRun {
+    explicit Run(Fabric fabric, const Options& options = {}, std::map<std::string, double> parameters = {})
+        : TransportRun(std::move(fabric), lossless(options), make_dcqcn(Parameters(std::move(parameters))),
+                       {.seed = options.seed, .threads = options.threads}) {}
 };
 
 // What each flow got between two times, bits per second.
@@ -114,7 +68,7 @@ std::vector<double> shares(Run& run, std::int64_t from_ps, std::int64_t until_ps
         shares.push_back(-static_cast<double>(result.delivered_bytes));
     run.simulation->run(until_ps, -1);
     for (std::size_t i = 0; i < shares.size(); ++i)
-        shares[i] = (shares[i] + static_cast<double>(run.simulation->results()[i].delivered_bytes)) * 8 /
+        shares[i] = (shares[i] + static_cast<double>(run.result(i).delivered_bytes)) * 8 /
                     (static_cast<double>(until_ps - from_ps) * 1e-12);
     return shares;
 }
@@ -137,7 +91,7 @@ TEST_CASE("dcqcn: an unloaded flow has line rate, exact to the picosecond") {
     run.run();
     CHECK(run.took_ps(far) == (489 + 5) * packet_ps + 6 * delay_ps);
     CHECK(run.took_ps(small) == 6 * 8 * 25 * 1064 + 6 * delay_ps);
-    CHECK(run.simulation->results()[small].acknowledged_ps == run.took_ps(small) + 6 * (header_ps + delay_ps));
+    CHECK(run.result(small).acknowledged_ps == run.took_ps(small) + 6 * (header_ps + delay_ps));
     CHECK(run.counter("congestion_notifications") == 0);
 }
 
@@ -248,7 +202,7 @@ TEST_CASE("dcqcn: beyond fast recovery the target rises by 40 Mb/s each 55 us") 
     run.add(3, 0, 4'000'000);
     const std::vector<double> first = shares(run, 6'000'000'000, 6'550'000'000);
     const std::vector<double> later = shares(run, 11'500'000'000, 12'050'000'000);
-    REQUIRE(run.simulation->results()[2].delivered_ps < 6'000'000'000);
+    REQUIRE(run.result(2).delivered_ps < 6'000'000'000);
     REQUIRE(first[0] < 0.7 * static_cast<double>(rate_bps));
     // 5.5 ms are 100 periods: 4 Gb/s on the wire.
     CHECK((later[0] - first[0]) * wire / payload == doctest::Approx(100 * 40e6).epsilon(0.05));
@@ -342,12 +296,7 @@ TEST_CASE("dcqcn: two threads give one thread's result") {
         run.run();
         CHECK(run.count(&EventCounters::pauses) > 0);
         CHECK(run.counter("congestion_notifications") > 0);
-        std::vector<std::int64_t> values;
-        for (const FlowResult& r : run.simulation->results()) {
-            values.push_back(r.delivered_ps);
-            values.push_back(r.acknowledged_ps);
-        }
-        return values;
+        return run.outcome();
     };
     CHECK(results(1) == results(2));
 }

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
+#include "tests/sim/native/run.hpp"
 
 using namespace dlcp::sim;
 namespace switching = dlcp::switching;
@@ -19,10 +17,7 @@ constexpr std::uint32_t payload = 4096, header = 64, wire = payload + header;
 constexpr std::uint64_t rate_bps = 100'000'000'000;
 constexpr std::int64_t packet_ps = 8 * 10 * wire, header_ps = 8 * 10 * header, delay_ps = 1'000'000;
 
-Fabric fat_tree(std::uint32_t k) {
-    return Fabric(
-        Clos{k, k / 2, k / 2, k / 2, k * k / 4, rate_bps, rate_bps, rate_bps, delay_ps, delay_ps, delay_ps});
-}
+Fabric fat_tree(std::uint32_t k) { return testing::fat_tree(k, rate_bps, delay_ps); }
 
 switching::Policy trimming(std::uint32_t queue_packets, std::uint32_t header_queue_bytes) {
     switching::Policy policy;
@@ -32,46 +27,12 @@ switching::Policy trimming(std::uint32_t queue_packets, std::uint32_t header_que
     return policy;
 }
 
-struct Run {
+struct Run : testing::TransportRun {
     explicit Run(Fabric fabric, std::map<std::string, double> parameters = {}, std::uint32_t queue_packets = 35,
-                 SimulationSettings settings = {}, std::uint32_t header_queue_bytes = switching::never) {
-        settings.check_invariants = true;
-        simulation = std::make_unique<Simulation>(std::move(fabric), trimming(queue_packets, header_queue_bytes),
-                                                  make_ndp(Parameters(std::move(parameters))), settings);
-    }
-    std::uint32_t add(std::uint32_t source, std::uint32_t destination, std::uint64_t bytes,
-                      std::int64_t start_ps = 0) {
-        Flow flow;
-        flow.source = source;
-        flow.destination = destination;
-        flow.bytes = bytes;
-        flow.start_ps = start_ps;
-        return simulation->add_flow(flow);
-    }
-    void run() {
-        REQUIRE(simulation->run(-1, -1));
-        for (const FlowResult& result : simulation->results()) {
-            CHECK(result.delivered_ps >= 0);
-            CHECK(result.acknowledged_ps > result.delivered_ps);
-        }
-    }
-    std::int64_t took_ps(std::uint32_t flow) const {
-        return simulation->results()[flow].delivered_ps - simulation->results()[flow].started_ps;
-    }
-    template <class Member>
-    std::uint64_t sum(Member member) const {
-        std::uint64_t total = 0;
-        for (const FlowResult& result : simulation->results()) total += result.*member;
-        return total;
-    }
-    std::uint64_t dropped() const {
-        std::uint64_t total = 0;
-        for (std::uint32_t p = 0; p < simulation->fabric().ports(); ++p)
-            for (std::uint32_t c = 0; c < switching::traffic_classes; ++c)
-                total += simulation->event_counters(p, c).packets_dropped;
-        return total;
-    }
-    std::unique_ptr<Simulation> simulation;
+                 SimulationSettings settings = {}, std::uint32_t header_queue_bytes = switching::never)
+        : TransportRun(std::move(fabric), trimming(queue_packets, header_queue_bytes),
+                       make_ndp(Parameters(std::move(parameters))), settings) {}
+    std::uint64_t dropped() const { return count(&EventCounters::packets_dropped); }
 };
 
 }  // namespace
@@ -85,7 +46,7 @@ TEST_CASE("ndp: an unloaded flow is exact to the picosecond, with the window tha
     CHECK(run.took_ps(far) == (489 + 5) * packet_ps + 6 * delay_ps);
     CHECK(run.took_ps(near) == (5 + 1) * packet_ps + 2 * delay_ps);
     CHECK(run.took_ps(small) == 6 * 8 * 10 * 1064 + 6 * delay_ps);
-    CHECK(run.simulation->results()[small].acknowledged_ps == run.took_ps(small) + 6 * (header_ps + delay_ps));
+    CHECK(run.result(small).acknowledged_ps == run.took_ps(small) + 6 * (header_ps + delay_ps));
     CHECK(run.sum(&FlowResult::timeouts) == 0);
     CHECK(run.sum(&FlowResult::retransmitted_packets) == 0);
 }
@@ -94,7 +55,7 @@ TEST_CASE("ndp: on an idle path each pull rides in the answer that it is due wit
     Run run(fat_tree(4), {{"window_packets", 60}});
     run.add(0, 15, 400 * payload);
     run.run();
-    CHECK(run.simulation->transport().counters().at("pulls") == 400 - 60);
+    CHECK(run.counter("pulls") == 400 - 60);
     CHECK(run.simulation->hops() == 2 * 6 * 400);  // a packet and an answer each
 }
 
@@ -115,19 +76,16 @@ TEST_CASE("ndp: incast ends without timeouts, as fast as the receiver's link all
         for (std::uint32_t i = 1; i <= senders; ++i) run.add((37 * i) % 127 + 1, 0, 100 * payload);
         run.run();
         const double bound_ps = static_cast<double>(senders) * 100 * packet_ps + 5 * packet_ps + 6 * delay_ps;
-        std::int64_t last_ps = 0;
-        for (const FlowResult& result : run.simulation->results())
-            last_ps = std::max(last_ps, result.delivered_ps);
+        const auto last_ps = static_cast<double>(run.last_ps());
         // Pulls are paced at the link's rate, not at 0.99 of it. What is lost is the round trip between the end of the
         // first window's queue and the first pulled packet, and the headers' share of the link.
-        const double headers_ps =
-            static_cast<double>(run.simulation->transport().counters().at("trimmed_packets")) * header_ps;
-        CHECK(static_cast<double>(last_ps) >= bound_ps);
-        CHECK(static_cast<double>(last_ps) <= bound_ps + headers_ps + 14e6 * (senders == 4 ? 0.2 : 1));
-        if (senders == 32) CHECK(static_cast<double>(last_ps) <= 1.02 * bound_ps);
+        const double headers_ps = run.counter("trimmed_packets") * header_ps;
+        CHECK(last_ps >= bound_ps);
+        CHECK(last_ps <= bound_ps + headers_ps + 14e6 * (senders == 4 ? 0.2 : 1));
+        if (senders == 32) CHECK(last_ps <= 1.02 * bound_ps);
         CHECK(run.sum(&FlowResult::timeouts) == 0);
         CHECK(run.dropped() == 0);
-        CHECK(run.simulation->transport().counters().at("lost_packets") == 0);
+        CHECK(run.counter("lost_packets") == 0);
     }
 }
 
@@ -135,24 +93,21 @@ TEST_CASE("ndp: senders are pulled in turns, so that those who started together 
     Run run(fat_tree(8), {{"window_packets", 1}});  // nobody has a head start from the first window
     for (std::uint32_t i = 0; i < 60; ++i) run.add(128 - 60 + i, 0, 100 * payload);
     run.run();
-    std::int64_t last_ps = 0, first_ps = INT64_MAX;
-    for (const FlowResult& result : run.simulation->results()) {
-        last_ps = std::max(last_ps, result.delivered_ps);
-        first_ps = std::min(first_ps, result.delivered_ps);
-    }
-    CHECK(last_ps - first_ps <= 60 * packet_ps + 14'000'000);
+    std::int64_t first_ps = INT64_MAX;
+    for (const FlowResult& result : run.simulation->results()) first_ps = std::min(first_ps, result.delivered_ps);
+    CHECK(run.last_ps() - first_ps <= 60 * packet_ps + 14'000'000);
 }
 
 TEST_CASE("ndp: every trimmed packet is sent again once, and nothing else is") {
     Run run(fat_tree(8), {{"window_packets", 50}}, 8);
     for (std::uint32_t i = 1; i <= 20; ++i) run.add((37 * i) % 127 + 1, 0, 150 * payload);
     run.run();
-    const double trimmed = run.simulation->transport().counters().at("trimmed_packets");
+    const double trimmed = run.counter("trimmed_packets");
     CHECK(trimmed > 0);
     CHECK(static_cast<double>(run.sum(&FlowResult::retransmitted_packets)) == trimmed);
     CHECK(run.sum(&FlowResult::sent_packets) == 20 * 150);
     // As many pulls as packets beyond the first windows, trimmed ones included: none is wasted.
-    CHECK(run.simulation->transport().counters().at("pulls") == 20 * (150 - 50) + trimmed);
+    CHECK(run.counter("pulls") == 20 * (150 - 50) + trimmed);
 }
 
 TEST_CASE("ndp: what was trimmed is sent again before anything new") {
@@ -196,7 +151,7 @@ TEST_CASE("ndp: a permutation runs near the bound with small queues") {
 }
 
 TEST_CASE("ndp: the result is the same for any number of threads") {
-    std::vector<std::vector<std::int64_t>> times;
+    std::vector<std::vector<std::int64_t>> outcomes;
     for (const std::uint32_t threads : {1U, 2U, 4U}) {
         SimulationSettings settings;
         settings.threads = threads;
@@ -206,15 +161,10 @@ TEST_CASE("ndp: the result is the same for any number of threads") {
             if (h != 0) run.add(h, 0, 20 * payload + h);
         }
         run.run();
-        times.emplace_back();
-        for (const FlowResult& result : run.simulation->results()) {
-            times.back().push_back(result.delivered_ps);
-            times.back().push_back(result.acknowledged_ps);
-            times.back().push_back(static_cast<std::int64_t>(result.retransmitted_packets));
-        }
+        outcomes.push_back(run.outcome());
     }
-    CHECK(times[0] == times[1]);
-    CHECK(times[0] == times[2]);
+    CHECK(outcomes[0] == outcomes[1]);
+    CHECK(outcomes[0] == outcomes[2]);
 }
 
 TEST_CASE("ndp: what a link loses, of any kind, timeouts repair") {
@@ -232,7 +182,7 @@ TEST_CASE("ndp: what a link loses, of any kind, timeouts repair") {
         }
         run.run();
         CHECK(run.sum(&FlowResult::timeouts) > 0);
-        CHECK(run.simulation->results()[flow].delivered_bytes == 300 * payload);
+        CHECK(run.result(flow).delivered_bytes == 300 * payload);
         // Lost pulls are made good by the count in the next answer: one per cent costs some timeouts at the end, not one each.
         if (loss_ratio < 0.1) CHECK(run.took_ps(flow) < 1'000'000'000);
     }
@@ -258,15 +208,13 @@ TEST_CASE("ndp: headers that overrun their queue are asked for again, and do not
     for (std::uint32_t i = 1; i <= 127; ++i) run.add(i, 0, 100 * payload);
     run.run();
     CHECK(run.dropped() > 1000);
-    const double lost = run.simulation->transport().counters().at("lost_packets");
-    const double trimmed = run.simulation->transport().counters().at("trimmed_packets");
+    const double lost = run.counter("lost_packets");
+    const double trimmed = run.counter("trimmed_packets");
     CHECK(lost == static_cast<double>(run.dropped()));
     CHECK(static_cast<double>(run.sum(&FlowResult::retransmitted_packets)) == lost + trimmed);
     // One timeout per sender, not one per packet; meanwhile the link has others to serve.
     CHECK(run.sum(&FlowResult::timeouts) <= 2 * 127);
-    std::int64_t last_ps = 0;
-    for (const FlowResult& result : run.simulation->results()) last_ps = std::max(last_ps, result.delivered_ps);
-    CHECK(static_cast<double>(last_ps) <= 1.02 * 127 * 100 * packet_ps);
+    CHECK(static_cast<double>(run.last_ps()) <= 1.02 * 127 * 100 * packet_ps);
 }
 
 TEST_CASE("ndp: flows that wait long for their pulls do not lose patience again and again") {
@@ -274,7 +222,7 @@ TEST_CASE("ndp: flows that wait long for their pulls do not lose patience again 
     for (std::uint32_t i = 0; i < 1500; ++i) run.add(1 + i % 15, 0, 30 * payload);
     run.run();
     // A turn among 1500 takes half a millisecond, five timeouts.
-    CHECK(run.simulation->transport().counters().at("lost_packets") == 0);
+    CHECK(run.counter("lost_packets") == 0);
     CHECK(run.sum(&FlowResult::timeouts) <= 4 * 1500);
 }
 

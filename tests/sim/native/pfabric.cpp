@@ -1,13 +1,11 @@
 // pFabric does what its paper says: shortest remaining first, everywhere, and recovery by a small timeout.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <map>
-#include <memory>
+#include <string>
 #include <vector>
 
-#include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
+#include "tests/sim/native/run.hpp"
 
 using namespace dlcp::sim;
 namespace switching = dlcp::switching;
@@ -28,41 +26,18 @@ constexpr std::int64_t ideal_ps(std::int64_t packets) {
     return (packets + 1) * packet_ps + 2 * packet_ps / 4 + 4 * delay_ps;
 }
 
-struct Run {
+switching::Policy random_paths(std::uint32_t buffer_packets) {
+    switching::Policy policy;
+    policy.port_bytes = buffer_packets * wire;
+    policy.path_choice = switching::PathChoice::random;
+    return policy;
+}
+
+struct Run : testing::TransportRun {
     explicit Run(std::uint32_t buffer_packets = 150, std::map<std::string, double> parameters = {},
-                 SimulationSettings settings = {}) {
-        settings.check_invariants = true;
-        settings.discipline = Discipline::least_rank;
-        switching::Policy policy;
-        policy.port_bytes = buffer_packets * wire;
-        policy.path_choice = switching::PathChoice::random;
-        simulation = std::make_unique<Simulation>(leaf_spine(), policy,
-                                                  make_pfabric(Parameters(std::move(parameters))), settings);
-    }
-    std::uint32_t add(std::uint32_t source, std::uint32_t destination, std::uint64_t bytes,
-                      std::int64_t start_ps = 0) {
-        Flow flow;
-        flow.source = source;
-        flow.destination = destination;
-        flow.bytes = bytes;
-        flow.start_ps = start_ps;
-        return simulation->add_flow(flow);
-    }
-    void run() {
-        REQUIRE(simulation->run(-1, -1));
-        for (const FlowResult& result : simulation->results()) {
-            CHECK(result.delivered_ps >= 0);
-            CHECK(result.acknowledged_ps >= 0);
-        }
-    }
-    const FlowResult& result(std::uint32_t flow) const { return simulation->results()[flow]; }
-    std::int64_t took_ps(std::uint32_t flow) const { return result(flow).delivered_ps - result(flow).started_ps; }
-    std::uint64_t timeouts() const {
-        std::uint64_t total = 0;
-        for (const FlowResult& r : simulation->results()) total += r.timeouts;
-        return total;
-    }
-    std::unique_ptr<Simulation> simulation;
+                 std::uint32_t threads = 1)
+        : TransportRun(leaf_spine(), random_paths(buffer_packets), make_pfabric(Parameters(std::move(parameters))),
+                       {.threads = threads, .discipline = Discipline::least_rank}) {}
 };
 
 }  // namespace
@@ -74,7 +49,7 @@ TEST_CASE("pfabric: an unloaded flow is exact to the picosecond") {
     run.run();
     CHECK(run.took_ps(far) == ideal_ps(1000));
     CHECK(run.took_ps(near) == (7 + 1) * packet_ps + 2 * delay_ps);
-    CHECK(run.timeouts() == 0);
+    CHECK(run.sum(&FlowResult::timeouts) == 0);
     CHECK(run.result(far).retransmitted_packets == 0);
     CHECK(run.result(near).acknowledged_ps == run.took_ps(near) + 2 * (ack_ps + delay_ps));
 }
@@ -126,17 +101,15 @@ TEST_CASE("pfabric: a host's card serves its own flows by rank") {
     CHECK(run.took_ps(brief) <= ideal_ps(50) + packet_ps);
     CHECK(run.took_ps(lengthy) <= ideal_ps(2000 + 50) + packet_ps);
     // A flow that waits in its own host has lost nothing: no timeout.
-    CHECK(run.timeouts() == 0);
+    CHECK(run.sum(&FlowResult::timeouts) == 0);
 }
 
 TEST_CASE("pfabric: incast into a tiny buffer recovers and keeps the link busy") {
     Run run(24);
     for (std::uint32_t i = 1; i <= 40; ++i) run.add(3 * i + 17, 0, 100 * payload);
     run.run();
-    std::int64_t last_ps = 0;
-    for (const FlowResult& result : run.simulation->results()) last_ps = std::max(last_ps, result.delivered_ps);
-    CHECK(run.timeouts() > 0);
-    CHECK(static_cast<double>(last_ps) <= 1.3 * 40 * 100 * packet_ps);
+    CHECK(run.sum(&FlowResult::timeouts) > 0);
+    CHECK(static_cast<double>(run.last_ps()) <= 1.3 * 40 * 100 * packet_ps);
 }
 
 TEST_CASE("pfabric: after five timeouts in a row a flow probes, and goes on when a probe is answered") {
@@ -152,8 +125,7 @@ TEST_CASE("pfabric: after five timeouts in a row a flow probes, and goes on when
     run.run();
     CHECK(run.result(flow).timeouts >= 10);
     // Four slow starts with one packet each, then probes.
-    CHECK(run.simulation->transport().counters().at("probes") >=
-          static_cast<double>(run.result(flow).timeouts) - 5);
+    CHECK(run.counter("probes") >= static_cast<double>(run.result(flow).timeouts) - 5);
     CHECK(run.took_ps(flow) >= 400'000'000);
     CHECK(run.took_ps(flow) <= 400'000'000 + 30'000'000 + 60'000'000 + ideal_ps(200));
 }
@@ -174,25 +146,18 @@ TEST_CASE("pfabric: random loss is repaired, each packet that was lost and hardl
 }
 
 TEST_CASE("pfabric: the result is the same for any number of threads") {
-    std::vector<std::vector<std::int64_t>> times;
+    std::vector<std::vector<std::int64_t>> outcomes;
     for (const std::uint32_t threads : {1U, 2U, 3U}) {
-        SimulationSettings settings;
-        settings.threads = threads;
-        Run run(24, {}, settings);
+        Run run(24, {}, threads);
         for (std::uint32_t h = 0; h < 60; ++h) {
             run.add(h, (h * 7 + 33) % 144, 40 * payload + h);
             run.add(h, 100 + h % 3, 10 * payload, 1'000'000 * h);
         }
         run.run();
-        times.emplace_back();
-        for (const FlowResult& result : run.simulation->results()) {
-            times.back().push_back(result.delivered_ps);
-            times.back().push_back(result.acknowledged_ps);
-            times.back().push_back(static_cast<std::int64_t>(result.retransmitted_packets));
-        }
+        outcomes.push_back(run.outcome());
     }
-    CHECK(times[0] == times[1]);
-    CHECK(times[0] == times[2]);
+    CHECK(outcomes[0] == outcomes[1]);
+    CHECK(outcomes[0] == outcomes[2]);
 }
 
 TEST_CASE("pfabric: settings out of range are refused with their value") {

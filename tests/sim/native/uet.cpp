@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
+#include "tests/sim/native/run.hpp"
 
 using namespace dlcp::sim;
 namespace switching = dlcp::switching;
@@ -20,10 +19,7 @@ constexpr std::uint32_t payload = 4096, header = 64, wire = payload + header;
 constexpr std::uint64_t rate_bps = 100'000'000'000;
 constexpr std::int64_t packet_ps = 8 * 10 * wire, header_ps = 8 * 10 * header, delay_ps = 1'000'000;
 
-Fabric fat_tree(std::uint32_t k) {
-    return Fabric(
-        Clos{k, k / 2, k / 2, k / 2, k * k / 4, rate_bps, rate_bps, rate_bps, delay_ps, delay_ps, delay_ps});
-}
+Fabric fat_tree(std::uint32_t k) { return testing::fat_tree(k, rate_bps, delay_ps); }
 
 Fabric leaf_spine(std::uint32_t leaves, std::uint32_t hosts, std::uint32_t spines) {
     Clos shape;
@@ -50,68 +46,30 @@ struct Options {
     std::uint64_t seed = 1;
 };
 
-struct Run {
-    explicit Run(Fabric fabric, Options options = {}, std::map<std::string, double> parameters = {}) {
-        switching::Policy policy;
-        policy.path_choice = options.path_choice;
-        const std::uint32_t product = product_bytes(options.links);
-        for (std::size_t c = 0; c < 7; ++c)
-            for (switching::Thresholds& at : policy.classes[c].level) {
-                if (options.mark) {
-                    at.mark_from_bytes = product / 5;
-                    at.mark_full_bytes = product * 4 / 5;
-                }
-                (options.trim ? at.trim_above_bytes : at.drop_above_bytes) = product;
+switching::Policy policy_of(const Options& options) {
+    switching::Policy policy;
+    policy.path_choice = options.path_choice;
+    const std::uint32_t product = product_bytes(options.links);
+    for (std::size_t c = 0; c < 7; ++c)
+        for (switching::Thresholds& at : policy.classes[c].level) {
+            if (options.mark) {
+                at.mark_from_bytes = product / 5;
+                at.mark_full_bytes = product * 4 / 5;
             }
-        if (!options.trim) parameters["trimming"] = 0;
-        SimulationSettings settings;
-        settings.check_invariants = true;
-        settings.threads = options.threads;
-        settings.seed = options.seed;
-        simulation = std::make_unique<Simulation>(std::move(fabric), policy,
-                                                  make_uet(Parameters(std::move(parameters))), settings);
-    }
-    std::uint32_t add(std::uint32_t source, std::uint32_t destination, std::uint64_t bytes,
-                      std::int64_t start_ps = 0) {
-        Flow flow;
-        flow.source = source;
-        flow.destination = destination;
-        flow.bytes = bytes;
-        flow.start_ps = start_ps;
-        return simulation->add_flow(flow);
-    }
-    void run() {
-        REQUIRE(simulation->run(-1, -1));
-        const std::vector<FlowResult>& results = simulation->results();
-        for (std::size_t i = 0; i < results.size(); ++i) {
-            CHECK(results[i].delivered_bytes == simulation->flows()[i].bytes);
-            CHECK(results[i].acknowledged_ps > results[i].delivered_ps);
+            (options.trim ? at.trim_above_bytes : at.drop_above_bytes) = product;
         }
-    }
-    std::int64_t took_ps(std::uint32_t flow) const {
-        return simulation->results()[flow].delivered_ps - simulation->results()[flow].started_ps;
-    }
-    std::int64_t last_ps() const {
-        std::int64_t last = 0;
-        for (const FlowResult& result : simulation->results()) last = std::max(last, result.delivered_ps);
-        return last;
-    }
-    template <class Member>
-    std::uint64_t sum(Member member) const {
-        std::uint64_t total = 0;
-        for (const FlowResult& result : simulation->results()) total += result.*member;
-        return total;
-    }
-    template <class Member>
-    std::uint64_t count(Member member) const {
-        std::uint64_t total = 0;
-        for (std::uint32_t p = 0; p < simulation->fabric().ports(); ++p)
-            for (std::uint32_t c = 0; c < switching::traffic_classes; ++c)
-                total += simulation->event_counters(p, c).*member;
-        return total;
-    }
-    double counter(const std::string& name) const { return simulation->transport().counters().at(name); }
-    std::unique_ptr<Simulation> simulation;
+    return policy;
+}
+
+std::unique_ptr<Transport> transport_of(const Options& options, std::map<std::string, double> parameters) {
+    if (!options.trim) parameters["trimming"] = 0;
+    return make_uet(Parameters(std::move(parameters)));
+}
+
+struct Run : testing::TransportRun {
+    explicit Run(Fabric fabric, const Options& options = {}, std::map<std::string, double> parameters = {})
+        : TransportRun(std::move(fabric), policy_of(options), transport_of(options, std::move(parameters)),
+                       {.seed = options.seed, .threads = options.threads}) {}
 };
 
 // Flow i of a permutation: each host sends to the one that many hosts on.
@@ -130,7 +88,7 @@ TEST_CASE("uet: an unloaded flow is exact to the picosecond: the window covers t
     CHECK(run.took_ps(far) == (489 + 5) * packet_ps + 6 * delay_ps);
     CHECK(run.took_ps(near) == (5 + 1) * packet_ps + 2 * delay_ps);
     CHECK(run.took_ps(small) == 6 * 8 * 10 * 1064 + 6 * delay_ps);
-    CHECK(run.simulation->results()[small].acknowledged_ps == run.took_ps(small) + 6 * (header_ps + delay_ps));
+    CHECK(run.result(small).acknowledged_ps == run.took_ps(small) + 6 * (header_ps + delay_ps));
     CHECK(run.count(&EventCounters::packets_marked) == 0);
     // One acknowledgement for four packets, not for each.
     CHECK(run.counter("acks") == doctest::Approx(489 / 4 + 1 + 2 + 1).epsilon(0.02));
@@ -343,13 +301,7 @@ TEST_CASE("uet: two threads give one thread's result") {
         run.run();
         CHECK(run.count(&EventCounters::packets_lost) > 0);
         CHECK(run.count(&EventCounters::packets_trimmed) > 0);
-        std::vector<std::int64_t> values;
-        for (const FlowResult& r : run.simulation->results()) {
-            values.push_back(r.delivered_ps);
-            values.push_back(r.acknowledged_ps);
-            values.push_back(static_cast<std::int64_t>(r.retransmitted_packets));
-        }
-        return values;
+        return run.outcome();
     };
     CHECK(results(1) == results(2));
 }
