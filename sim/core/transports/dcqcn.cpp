@@ -9,13 +9,12 @@
 // Paths: one per flow, or sprayed; then packets overtake each other, so that the receiver keeps what comes early
 // (direct data placement with adaptive routing) and gaps say nothing about loss: the timeout finds it.
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <stdexcept>
 
 #include "sim/core/domain.hpp"
 #include "sim/core/flow_transport.hpp"
 #include "sim/core/simulation.hpp"
+#include "sim/core/transports/packets_of.hpp"
 #include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
@@ -101,10 +100,6 @@ private:
     };
     enum Timer : std::uint32_t { pace = 0, retransmit = 1 };  // timer number: flow * 2 + this
 
-    std::uint32_t packets_of(std::uint64_t bytes) const {
-        return static_cast<std::uint32_t>(
-            std::max<std::uint64_t>((bytes + settings_.payload_bytes - 1) / settings_.payload_bytes, 1));
-    }
     void receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot);
     void answer(Domain& domain, std::uint32_t host, std::uint32_t flow, std::uint32_t type, std::uint32_t number);
     void receive_ack(Domain& domain, const Packet& packet);
@@ -119,8 +114,7 @@ private:
 };
 
 [[noreturn]] void refuse(const char* name, double value, const char* accepted) {
-    throw std::invalid_argument(std::string("dcqcn: ") + name + " is " + std::to_string(value) +
-                                "; accepted: " + accepted);
+    refuse_setting("dcqcn", name, value, accepted);
 }
 
 Dcqcn::Dcqcn(Parameters parameters) {
@@ -163,7 +157,7 @@ void Dcqcn::prepare(Simulation& simulation) {
     if (flows.size() >= none / 2)
         refuse("the number of flows", static_cast<double>(flows.size()), "less than 2^31");
     for (const Flow& flow : flows)
-        if (packets_of(flow.bytes) >= 1u << 28)
+        if (packets_of(flow.bytes, settings_.payload_bytes) >= packet_number_limit)
             refuse("a flow's size in packets", static_cast<double>(flow.bytes) / settings_.payload_bytes,
                    "less than 2^28");
     senders_.resize(flows.size());
@@ -177,9 +171,8 @@ void Dcqcn::start_flow(Domain& domain, std::uint32_t index) {
     const Flow& flow = domain.flow(index);
     senders_[index] = std::make_unique<Sender>();
     Sender& s = *senders_[index];
-    s.packets = packets_of(flow.bytes);
-    s.last_payload =
-        static_cast<std::uint32_t>(flow.bytes - std::uint64_t{s.packets - 1} * settings_.payload_bytes);
+    s.packets = static_cast<std::uint32_t>(packets_of(flow.bytes, settings_.payload_bytes));
+    s.last_payload = payload_of(flow.bytes, settings_.payload_bytes, s.packets - 1);
     s.line_bps = static_cast<double>(domain.host_rate_bps(flow.source));
     s.rate_bps = s.target_bps = s.line_bps;
     s.progress_ps = domain.now_ps();
@@ -280,7 +273,8 @@ void Dcqcn::receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot)
     std::unique_ptr<Receiver>& receiver = receivers_[flow];
     FlowResult& result = domain.result(flow);
     if (receiver == nullptr) {
-        const std::uint32_t packets = packets_of(domain.flow(flow).bytes);
+        const auto packets =
+            static_cast<std::uint32_t>(packets_of(domain.flow(flow).bytes, settings_.payload_bytes));
         if (result.delivered_ps >= 0) {  // a copy of what has come
             answer(domain, host, flow, ack_packet, packets);
             return;

@@ -6,6 +6,7 @@
 #include "sim/core/domain.hpp"
 #include "sim/core/flow_transport.hpp"
 #include "sim/core/simulation.hpp"
+#include "sim/core/transports/packets_of.hpp"
 #include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
@@ -29,8 +30,7 @@ public:
         received_bytes_.assign(simulation.flows().size(), 0);
         packets_.resize(simulation.flows().size());
         for (std::size_t f = 0; f < packets_.size(); ++f)
-            packets_[f] =
-                std::max<std::uint64_t>(1, (simulation.flows()[f].bytes + payload_bytes_ - 1) / payload_bytes_);
+            packets_[f] = packets_of(simulation.flows()[f].bytes, payload_bytes_);
     }
 
     void start_flow(Domain& domain, std::uint32_t flow) override { ready(domain, flow); }

@@ -11,13 +11,13 @@
 // headers. Here headers have what the switch policy gives their class, and what is lost there the timeout repairs.
 #include <algorithm>
 #include <bit>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "sim/core/domain.hpp"
 #include "sim/core/flow_transport.hpp"
 #include "sim/core/simulation.hpp"
+#include "sim/core/transports/packets_of.hpp"
 #include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
@@ -26,7 +26,6 @@ namespace {
 constexpr std::uint32_t pull_timer = none;  // other timers are flows
 constexpr std::uint32_t control_class = 7;
 constexpr std::uint32_t owes_pulls = 1;  // Packet::importance: a count of packets that were lost stands beside it
-constexpr std::uint32_t most_packets = 1U << 28;  // Packet::number
 
 class Ndp final : public FlowTransport {
 public:
@@ -37,18 +36,8 @@ public:
           paths_(static_cast<std::uint32_t>(parameters.take_integer("paths", 64))),
           rto_ps_(parameters.take_integer("rto_ps", 1'000'000'000)) {
         parameters.done("ndp");
-        if (payload_bytes_ == 0 || header_bytes_ == 0 || payload_bytes_ + header_bytes_ > UINT16_MAX)
-            throw std::invalid_argument("ndp: payload_bytes + header_bytes is " +
-                                        std::to_string(payload_bytes_ + header_bytes_) +
-                                        "; accepted: each at least 1, at most 65535 together");
-        if (window_packets_ < 0 || window_packets_ >= most_packets)
-            throw std::invalid_argument("ndp: window_packets is " + std::to_string(window_packets_) +
-                                        "; accepted: 0 (a round trip's worth) to 268435455");
-        if (!std::has_single_bit(paths_) || paths_ > 65536)
-            throw std::invalid_argument("ndp: paths is " + std::to_string(paths_) +
-                                        "; accepted: powers of two up to 65536");
-        if (rto_ps_ <= 0)
-            throw std::invalid_argument("ndp: rto_ps is " + std::to_string(rto_ps_) + "; accepted: above 0");
+        check_window_settings("ndp", payload_bytes_, header_bytes_, window_packets_, paths_);
+        if (rto_ps_ <= 0) refuse_setting("ndp", "rto_ps", rto_ps_, "above 0");
     }
 
     void prepare(Simulation& simulation) override {
@@ -60,14 +49,10 @@ public:
         const std::uint32_t wire_bytes = payload_bytes_ + header_bytes_;
         std::uint32_t words = 0;
         for (std::size_t f = 0; f < flows.size(); ++f) {
-            const std::uint64_t packets =
-                std::max<std::uint64_t>(1, (flows[f].bytes + payload_bytes_ - 1) / payload_bytes_);
-            if (packets >= most_packets)
-                throw std::invalid_argument("ndp: flow " + std::to_string(f) + " has " + std::to_string(packets) +
-                                            " packets; accepted: fewer than 268435456");
+            const std::uint32_t packets = numbered_packets_of("ndp", f, flows[f].bytes, payload_bytes_);
             Sender& sender = senders_[f];
             Receiver& receiver = receivers_[f];
-            sender.packets = receiver.packets = static_cast<std::uint32_t>(packets);
+            sender.packets = receiver.packets = packets;
             const std::int64_t rtt_ps =
                 simulation.base_rtt_ps(flows[f].source, flows[f].destination, wire_bytes, header_bytes_);
             // Over long links, what has not been answered for a millisecond may be on its way.
@@ -79,7 +64,7 @@ public:
                     8e12 * wire_bytes / static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
                 window = static_cast<std::uint64_t>(1.125 * static_cast<double>(rtt_ps) / packet_ps) + 1;
             }
-            sender.credit = static_cast<std::uint32_t>(std::min(window, packets));
+            sender.credit = static_cast<std::uint32_t>(std::min<std::uint64_t>(window, packets));
             receiver.to_pull = sender.packets - sender.credit;
             sender.words = receiver.words = words;
             words += (sender.packets + 63) / 64;
@@ -164,12 +149,6 @@ private:
         std::uint32_t tail = none;
     };
 
-    std::uint32_t payload_of(const Domain& domain, std::uint32_t flow, std::uint32_t number,
-                             std::uint32_t packets) const {
-        if (number + 1 < packets) return payload_bytes_;
-        return static_cast<std::uint32_t>(domain.flow(flow).bytes - std::uint64_t{number} * payload_bytes_);
-    }
-
     // --- sender ---
 
     std::uint32_t next_data(Domain& domain, std::uint32_t flow) override {
@@ -195,8 +174,9 @@ private:
         word.flying |= std::uint64_t{1} << number % 64;
         word.old &= ~(std::uint64_t{1} << number % 64);
 
-        const std::uint32_t slot = make_packet(domain, flow, false, data_packet, number,
-                                               header_bytes_ + payload_of(domain, flow, number, sender.packets));
+        const std::uint32_t slot =
+            make_packet(domain, flow, false, data_packet, number,
+                        header_bytes_ + payload_of(domain.flow(flow).bytes, payload_bytes_, number));
         Packet& packet = domain.packet(slot);
         packet.trimmable = true;
         packet.ecn_capable = false;
@@ -328,7 +308,8 @@ private:
         } else if (!known) {
             word |= bit;
             ++receiver.received;
-            domain.result(flow).delivered_bytes += payload_of(domain, flow, packet.number, receiver.packets);
+            domain.result(flow).delivered_bytes +=
+                payload_of(domain.flow(flow).bytes, payload_bytes_, packet.number);
         }
 
         for (std::uint32_t due = 1 + owed; due > 0 && receiver.to_pull > 0; --due) {

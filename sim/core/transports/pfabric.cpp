@@ -6,15 +6,14 @@
 // The receiver acknowledges every packet by number, with the first one missing, so that only what was lost is sent
 // again; acknowledgements have rank 0. A host's network card serves its own flows by rank, too.
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "sim/core/domain.hpp"
 #include "sim/core/simulation.hpp"
 #include "sim/core/transport.hpp"
+#include "sim/core/transports/packets_of.hpp"
 #include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
@@ -22,7 +21,6 @@ namespace {
 
 constexpr std::uint32_t probe_packet = first_own;
 constexpr std::uint32_t control_class = 7;
-constexpr std::uint32_t most_packets = 1U << 28;  // Packet::number
 constexpr std::int64_t no_deadline = INT64_MAX;
 
 class PFabric final : public Transport {
@@ -35,18 +33,9 @@ public:
           probe_after_(parameters.take_integer("probe_after_timeouts", 5)),
           paths_(static_cast<std::uint32_t>(parameters.take_integer("paths", 64))) {
         parameters.done("pfabric");
-        const auto refuse = [](const char* name, std::int64_t value, const char* accepted) {
-            throw std::invalid_argument("pfabric: " + std::string(name) + " is " + std::to_string(value) +
-                                        "; accepted: " + accepted);
-        };
-        if (payload_bytes_ == 0 || header_bytes_ == 0 || payload_bytes_ + header_bytes_ > UINT16_MAX)
-            refuse("payload_bytes + header_bytes", payload_bytes_ + header_bytes_,
-                   "each at least 1, at most 65535 together");
-        if (window_packets_ < 0 || window_packets_ >= most_packets)
-            refuse("window_packets", window_packets_, "0 (a round trip's worth) to 268435455");
-        if (rto_ps_ < 0) refuse("rto_ps", rto_ps_, "0 (three round trips) and above");
-        if (probe_after_ < 1) refuse("probe_after_timeouts", probe_after_, "1 and above");
-        if (!std::has_single_bit(paths_) || paths_ > 65536) refuse("paths", paths_, "powers of two up to 65536");
+        check_window_settings("pfabric", payload_bytes_, header_bytes_, window_packets_, paths_);
+        if (rto_ps_ < 0) refuse_setting("pfabric", "rto_ps", rto_ps_, "0 (three round trips) and above");
+        if (probe_after_ < 1) refuse_setting("pfabric", "probe_after_timeouts", probe_after_, "1 and above");
     }
 
     void prepare(Simulation& simulation) override {
@@ -57,17 +46,13 @@ public:
         const std::uint32_t wire_bytes = payload_bytes_ + header_bytes_;
         std::uint32_t words = 0;
         for (std::size_t f = 0; f < flows.size(); ++f) {
-            const std::uint64_t packets =
-                std::max<std::uint64_t>(1, (flows[f].bytes + payload_bytes_ - 1) / payload_bytes_);
-            if (packets >= most_packets)
-                throw std::invalid_argument("pfabric: flow " + std::to_string(f) + " has " +
-                                            std::to_string(packets) + " packets; accepted: fewer than 268435456");
+            const std::uint32_t packets = numbered_packets_of("pfabric", f, flows[f].bytes, payload_bytes_);
             const std::int64_t rtt_ps =
                 simulation.base_rtt_ps(flows[f].source, flows[f].destination, wire_bytes, header_bytes_);
             const double packet_ps =
                 8e12 * wire_bytes / static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
             Sender& sender = senders_[f];
-            sender.packets = receivers_[f].packets = static_cast<std::uint32_t>(packets);
+            sender.packets = receivers_[f].packets = packets;
             sender.window_max = window_packets_ > 0 ? static_cast<double>(window_packets_)
                                                     : std::ceil(static_cast<double>(rtt_ps) / packet_ps);
             sender.window = sender.slow_start_until = sender.window_max;
@@ -181,12 +166,6 @@ private:
         return words[first + number / 64] >> number % 64 & 1;
     }
 
-    std::uint32_t payload_of(const Domain& domain, std::uint32_t flow, std::uint32_t number,
-                             std::uint32_t packets) const {
-        if (number + 1 < packets) return payload_bytes_;
-        return static_cast<std::uint32_t>(domain.flow(flow).bytes - std::uint64_t{number} * payload_bytes_);
-    }
-
     // What is left of the flow: its priority, everywhere.
     std::uint64_t bytes_left(const Domain& domain, std::uint32_t flow) const {
         const std::uint64_t done = std::uint64_t{senders_[flow].acknowledged} * payload_bytes_;
@@ -205,7 +184,7 @@ private:
         packet.reverse = reverse;
         packet.destination = (reverse ? domain.flow(flow).source : domain.flow(flow).destination) & 0xffffff;
         packet.type = type & 0xf;
-        packet.number = number & (most_packets - 1);
+        packet.number = number & (packet_number_limit - 1);
         packet.wire_bytes = static_cast<std::uint16_t>(wire_bytes);
         return slot;
     }
@@ -244,7 +223,7 @@ private:
                 ++domain.result(flow).retransmitted_packets;
             }
             slot = make_packet(domain, flow, false, data_packet, number,
-                               header_bytes_ + payload_of(domain, flow, number, sender.packets));
+                               header_bytes_ + payload_of(domain.flow(flow).bytes, payload_bytes_, number));
         }
         // Sprayed: each path once, in an order of its own for each flow and round.
         const std::uint32_t i = sender.transmissions++;
@@ -318,7 +297,8 @@ private:
         bool finished = false;
         if (packet.type == data_packet && !has(received_, receiver.words, packet.number)) {
             received_[receiver.words + packet.number / 64] |= std::uint64_t{1} << packet.number % 64;
-            domain.result(flow).delivered_bytes += payload_of(domain, flow, packet.number, receiver.packets);
+            domain.result(flow).delivered_bytes +=
+                payload_of(domain.flow(flow).bytes, payload_bytes_, packet.number);
             finished = ++receiver.received == receiver.packets;
             while (receiver.base < receiver.packets && has(received_, receiver.words, receiver.base))
                 ++receiver.base;

@@ -7,6 +7,7 @@
 
 #include "sim/core/domain.hpp"
 #include "sim/core/simulation.hpp"
+#include "sim/core/transports/packets_of.hpp"
 
 namespace dlcp::sim {
 namespace {
@@ -71,12 +72,11 @@ std::uint32_t TcpTransport::payload_bytes() const { return settings_.mtu_bytes -
 std::uint32_t TcpTransport::header_bytes() const { return frame_bytes; }
 
 std::uint32_t TcpTransport::segments(std::uint64_t bytes) const {
-    return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (bytes + payload_bytes() - 1) / payload_bytes()));
+    return static_cast<std::uint32_t>(packets_of(bytes, payload_bytes()));
 }
 
 std::uint32_t TcpTransport::payload_of(Domain& domain, std::uint32_t flow, std::uint32_t number) const {
-    const std::uint64_t before = std::uint64_t{number} * payload_bytes();
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>(payload_bytes(), domain.flow(flow).bytes - before));
+    return sim::payload_of(domain.flow(flow).bytes, payload_bytes(), number);
 }
 
 void TcpTransport::prepare(Simulation& simulation) {

@@ -12,11 +12,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <stdexcept>
 
 #include "sim/core/domain.hpp"
 #include "sim/core/flow_transport.hpp"
 #include "sim/core/simulation.hpp"
+#include "sim/core/transports/packets_of.hpp"
 #include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
@@ -163,10 +163,6 @@ private:
     };
 
     double packet_bytes() const { return settings_.payload_bytes + settings_.header_bytes; }
-    std::uint32_t packets_of(std::uint64_t bytes) const {
-        return static_cast<std::uint32_t>(
-            std::max<std::uint64_t>((bytes + settings_.payload_bytes - 1) / settings_.payload_bytes, 1));
-    }
     static std::uint32_t clock(std::int64_t time_ps) {
         return static_cast<std::uint32_t>(time_ps >> sent_time_shift);
     }
@@ -209,8 +205,7 @@ private:
 };
 
 [[noreturn]] void refuse(const char* name, double value, const char* accepted) {
-    throw std::invalid_argument(std::string("uet: ") + name + " is " + std::to_string(value) +
-                                "; accepted: " + accepted);
+    refuse_setting("uet", name, value, accepted);
 }
 
 Uet::Uet(Parameters parameters) {
@@ -261,7 +256,7 @@ void Uet::prepare(Simulation& simulation) {
         }
     }
     for (const Flow& flow : flows)
-        if (packets_of(flow.bytes) >= most_packets)
+        if (packets_of(flow.bytes, settings_.payload_bytes) >= most_packets)
             refuse("a flow's size in packets", static_cast<double>(flow.bytes) / settings_.payload_bytes,
                    "less than 2^24 - 1");
 }
@@ -272,9 +267,8 @@ void Uet::start_flow(Domain& domain, std::uint32_t index) {
     const Flow& flow = domain.flow(index);
     senders_[index] = std::make_unique<Sender>();
     Sender& s = *senders_[index];
-    s.packets = packets_of(flow.bytes);
-    s.last_payload =
-        static_cast<std::uint32_t>(flow.bytes - std::uint64_t{s.packets - 1} * settings_.payload_bytes);
+    s.packets = static_cast<std::uint32_t>(packets_of(flow.bytes, settings_.payload_bytes));
+    s.last_payload = payload_of(flow.bytes, settings_.payload_bytes, s.packets - 1);
     s.base_rtt_ps = domain.simulation().base_rtt_ps(
         flow.source, flow.destination, settings_.payload_bytes + settings_.header_bytes, control_bytes);
     // All flows of a network share one target, or short ones would starve beside long ones; but not a rack beside
@@ -469,7 +463,7 @@ void Uet::receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot) {
 
 std::unique_ptr<Receiver> Uet::make_receiver(std::uint32_t flow, const Domain& domain) const {
     auto receiver = std::make_unique<Receiver>();
-    receiver->packets = packets_of(domain.flow(flow).bytes);
+    receiver->packets = static_cast<std::uint32_t>(packets_of(domain.flow(flow).bytes, settings_.payload_bytes));
     receiver->bits.resize((receiver->packets + 63) / 64);
     return receiver;
 }
@@ -485,7 +479,9 @@ void Uet::receive_probe(Domain& domain, std::uint32_t host, std::uint32_t slot) 
 void Uet::send_ack(Domain& domain, std::uint32_t host, std::uint32_t slot, const Receiver* receiver) {
     const Packet packet = domain.packet(slot);
     const std::uint32_t cumulative =
-        receiver == nullptr ? packets_of(domain.flow(packet.flow).bytes) : receiver->cumulative;
+        receiver == nullptr
+            ? static_cast<std::uint32_t>(packets_of(domain.flow(packet.flow).bytes, settings_.payload_bytes))
+            : receiver->cumulative;
     const std::uint32_t ack = make_packet(domain, packet.flow, true, ack_packet, cumulative, control_bytes);
     Packet& answer = domain.packet(ack);
     answer.traffic_class = control_class;
