@@ -18,7 +18,7 @@ public:
         : payload_bytes_(static_cast<std::uint32_t>(parameters.take_integer("payload_bytes", 4096))),
           header_bytes_(static_cast<std::uint32_t>(parameters.take_integer("header_bytes", 64))),
           critical_(parameters.take_integer("ecn_capable", 1) != 0) {
-        if (payload_bytes_ < 1 || payload_bytes_ + header_bytes_ > 65535)
+        if (payload_bytes_ < 1 || std::uint64_t{payload_bytes_} + header_bytes_ > 65535)
             throw std::invalid_argument("payload_bytes is " + std::to_string(payload_bytes_) +
                                         "; accepted: 1 or more, with the header at most 65535");
         parameters.done("line_rate");

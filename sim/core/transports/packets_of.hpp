@@ -32,9 +32,9 @@ template <class Number>
 // The settings of transports with a window counted in packets, and with packets that take their paths in turn.
 inline void check_window_settings(const char* transport, std::uint32_t payload_bytes, std::uint32_t header_bytes,
                                   std::int64_t window_packets, std::uint32_t paths) {
-    if (payload_bytes == 0 || header_bytes == 0 || payload_bytes + header_bytes > UINT16_MAX)
-        refuse_setting(transport, "payload_bytes + header_bytes", payload_bytes + header_bytes,
-                       "each at least 1, at most 65535 together");
+    const std::uint64_t both = std::uint64_t{payload_bytes} + header_bytes;
+    if (payload_bytes == 0 || header_bytes == 0 || both > UINT16_MAX)
+        refuse_setting(transport, "payload_bytes + header_bytes", both, "each at least 1, at most 65535 together");
     if (window_packets < 0 || window_packets >= packet_number_limit)
         refuse_setting(transport, "window_packets", window_packets, "0 (a round trip's worth) to 268435455");
     if (!std::has_single_bit(paths) || paths > 65536)

@@ -154,3 +154,10 @@ TEST_CASE("core: only the ports asked for last are traced") {
     for (const PacketRecord& record : simulation.recorder().packets())
         CHECK(record.port == simulation.fabric().reverse(1));
 }
+
+TEST_CASE("core: a payload that wraps around is no small one") {
+    for (const char* name : {"ndp", "pfabric", "dcqcn", "uet", "line_rate"}) {
+        CAPTURE(name);
+        CHECK_THROWS_AS(make_transport(name, Parameters({{"payload_bytes", -1}})), std::invalid_argument);
+    }
+}
