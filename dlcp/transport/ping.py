@@ -275,6 +275,10 @@ def _demo(options: argparse.Namespace, plan: Plan) -> int:
             return _ping(options, settings, plan)
 
 
+_LISTENER_END_S = 1.0
+"""How long the demo's listener may take to end by itself."""
+
+
 @contextlib.contextmanager
 def _listener(key_file: str) -> Iterator[str]:
     """The address of a listener in a process of its own."""
@@ -301,6 +305,9 @@ def _listener(key_file: str) -> Iterator[str]:
                 raise SettingsError("the listener did not start; what it said stands above")
             yield line.removeprefix("listening on ").strip()
         finally:
+            # It ends by itself once its client has said goodbye; a signal just then would find it half gone.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LISTENER_END_S)
             process.terminate()
 
 
