@@ -75,7 +75,7 @@ $(PY):
 $(VENV)/.packages: pyproject.toml constraints.txt | build/.system $(PY)
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt scikit-build-core nanobind
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt \
-	    $$($(PY) .ci/requirements.py dependencies test lint demo sim ray)
+	    $$($(PY) .ci/requirements.py dependencies test lint demo sim ray p4)
 	@touch $@
 
 $(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt $(CPP_SOURCES)

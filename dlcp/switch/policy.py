@@ -158,6 +158,9 @@ class Policy:
     path_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Name of a group of equal ways → its ports. The simulator knows its own from the fabric."""
     ports: tuple[Port, ...] = ()
+    foreign_class: int = 0
+    """Whose queue packets join that belong to no class, by a DSCP value that none has, or by not being IP. They are
+    never marked or trimmed, and dropped only where the buffer ends."""
 
     port_bytes: int | None = None
     """What may wait at a port, all classes together. None: no limit."""
@@ -211,6 +214,7 @@ class Policy:
                     accepted = f"a value that no other class has; class {owner[value]} has it"
                     _refuse(f"class[{index}].dscp", value, accepted)
                 owner[value] = traffic_class.number
+        _check_integer("foreign_class", self.foreign_class, 0, TRAFFIC_CLASSES - 1)
         if self.path_choice not in PATH_CHOICES:
             _refuse("path_choice", self.path_choice, ", ".join(PATH_CHOICES))
         self._validate_ports(numbers)

@@ -15,6 +15,7 @@ struct PacketHeaders {
     std::uint8_t importance = 0;
     bool ecn_capable = false;  // critical, or ordinary traffic that reacts to marks
     bool trimmable = false;    // carries a payload that a switch may cut off
+    bool foreign = false;      // of no class of the policy: only the buffer's end touches it
     std::uint32_t bytes = 0;   // on the wire
 };
 
@@ -55,6 +56,7 @@ inline std::uint32_t mark_ratio_at(const Thresholds& at, std::uint32_t depth_byt
 // `random`: 32 independent bits per packet.
 inline Action decide(const Policy& policy, const PacketHeaders& packet, const Depths& depths,
                      std::uint32_t random) {
+    if (packet.foreign) return fits(policy, depths, packet.bytes) ? Action::keep : Action::drop;
     const Thresholds& at = policy.classes[packet.traffic_class].level[level_of(packet)];
     const std::uint32_t depth = depths.queue_bytes;
     if (depth > at.drop_above_bytes) return Action::drop;
@@ -64,6 +66,32 @@ inline Action decide(const Policy& policy, const PacketHeaders& packet, const De
     if (!packet.ecn_capable || depth <= at.mark_from_bytes) return Action::keep;
     if (depth >= at.mark_full_bytes) return Action::mark;
     return (random & 0xffff) < mark_ratio_at(at, depth) ? Action::mark : Action::keep;
+}
+
+// What becomes of a packet in the end. None of them: it waits, as it came.
+struct Verdict {
+    bool marked = false;
+    bool trimmed = false;  // cut, and in the class that trimmed packets go on in; dropped there, if `dropped` too
+    bool dropped = false;
+
+    friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+
+// decide(), and what follows when it says trim: the packet, cut to `trimmed_bytes`, has to find room once more, in the
+// class that trimmed packets go on in, where `trimmed_depths` wait.
+inline Verdict admit(const Policy& policy, const PacketHeaders& packet, const Depths& depths, std::uint32_t random,
+                     std::uint32_t trimmed_bytes, const Depths& trimmed_depths) {
+    switch (decide(policy, packet, depths, random)) {
+        case Action::keep: return {};
+        case Action::mark: return {.marked = true};
+        case Action::drop: return {.dropped = true};
+        case Action::trim: break;
+    }
+    PacketHeaders cut = packet;
+    cut.traffic_class = policy.trimmed_class;
+    cut.trimmable = false;
+    cut.bytes = trimmed_bytes;
+    return {.trimmed = true, .dropped = decide(policy, cut, trimmed_depths, 0) == Action::drop};
 }
 
 // One of `paths` equal ways from 32 bits that decide: a hash, a random word.

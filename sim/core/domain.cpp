@@ -380,33 +380,29 @@ bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
                   random(std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type,
                          static_cast<std::uint64_t>(now_ps_) << 20 ^ port_index))
             : 0;
-    switch (switching::decide(*policy_, headers, depths, word)) {
-        case switching::Action::keep: break;
-        case switching::Action::mark:
-            p.congestion_marked = 1;
-            ++events_of(port_index, c).packets_marked;
-            if (port.traced) record(PacketEvent::marked, port_index, slot);
-            break;
-        case switching::Action::trim: {
-            ++events_of(port_index, c).packets_trimmed;
-            p.wire_bytes = std::min(p.wire_bytes, policy_->trimmed_bytes);
-            p.traffic_class = policy_->trimmed_class;
-            p.trimmable = 0;
-            p.trimmed = 1;
-            c = p.traffic_class;
-            ++packets_of(port_index, c).packets_in;
-            if (port.traced) record(PacketEvent::trimmed, port_index, slot);
-            headers.traffic_class = static_cast<std::uint8_t>(c);
-            headers.trimmable = false;
-            headers.bytes = p.wire_bytes;
-            depths.queue_bytes = queues_[port_index].bytes[c];
-            if (switching::decide(*policy_, headers, depths, 0) == switching::Action::drop) {
-                drop(port_index, slot, c);
-                return false;
-            }
-            break;
-        }
-        case switching::Action::drop: drop(port_index, slot, c); return false;
+    const std::uint32_t trimmed_bytes = std::min<std::uint32_t>(p.wire_bytes, policy_->trimmed_bytes);
+    switching::Depths trimmed_depths = depths;
+    trimmed_depths.queue_bytes = queues_[port_index].bytes[policy_->trimmed_class];
+    const switching::Verdict verdict =
+        switching::admit(*policy_, headers, depths, word, trimmed_bytes, trimmed_depths);
+    if (verdict.marked) {
+        p.congestion_marked = 1;
+        ++events_of(port_index, c).packets_marked;
+        if (port.traced) record(PacketEvent::marked, port_index, slot);
+    }
+    if (verdict.trimmed) {
+        ++events_of(port_index, c).packets_trimmed;
+        p.wire_bytes = static_cast<decltype(p.wire_bytes)>(trimmed_bytes);
+        p.traffic_class = policy_->trimmed_class;
+        p.trimmable = 0;
+        p.trimmed = 1;
+        c = p.traffic_class;
+        ++packets_of(port_index, c).packets_in;
+        if (port.traced) record(PacketEvent::trimmed, port_index, slot);
+    }
+    if (verdict.dropped) {
+        drop(port_index, slot, c);
+        return false;
     }
     return true;
 }

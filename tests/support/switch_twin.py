@@ -7,7 +7,7 @@ reads the policy object that all targets are rendered from, and shares no code w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dlcp.switch.policy import Policy, Thresholds
@@ -26,6 +26,7 @@ class Packet:
     ecn_capable: bool = False
     trimmable: bool = False
     bytes: int = 1500
+    foreign: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,28 @@ def decide(policy: Policy, packet: Packet, depths: Depths, random: int) -> str:
     def above(limit: int | None) -> bool:
         return depths.queue_bytes > (NEVER if limit is None else limit)
 
+    room = has_room(policy, packet, depths)
+    if packet.foreign:
+        return "keep" if room else "drop"
     at = thresholds_of(policy, packet)
     if above(at.drop_above_bytes):
         return "drop"
-    room = has_room(policy, packet, depths)
     if packet.trimmable and (above(at.trim_above_bytes) or not room):
         return "trim"
     if not room:
         return "drop"
     return "mark" if packet.ecn_capable and marked(at, depths.queue_bytes, random) else "keep"
+
+
+def admit(
+    policy: Policy, packet: Packet, depths: Depths, random: int, trimmed_bytes: int, trimmed_depths: Depths
+) -> str:
+    """As `decide`; what is trimmed has to find room once more, cut, in the class of trimmed packets: trim, trim drop."""
+    action = decide(policy, packet, depths, random)
+    if action != "trim":
+        return action
+    cut = replace(packet, traffic_class=policy.trimmed_class, trimmable=False, bytes=trimmed_bytes)
+    return "trim drop" if decide(policy, cut, trimmed_depths, 0) == "drop" else "trim"
 
 
 # --- paths ---------------------------------------------------------------------------------------------------
