@@ -120,7 +120,7 @@ def with_class(**values: object) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (with_line("colour = 3"), "colour is unknown; accepted: class, name, path_choice"),
+        (with_line("colour = 3"), "colour is unknown; accepted: class, foreign_class, name, path_choice"),
         (with_line("port_bytes ="), "not TOML"),
         (with_line("port_bytes = 0"), "port_bytes is 0; accepted: an integer from 1 to 4294967294"),
         (with_line("port_bytes = 1.5"), "port_bytes is 1.5; accepted: an integer"),
