@@ -73,6 +73,12 @@ def _study(words: list[str]) -> int:
     return main(words, others={study.name: study.summary for study in simulated.values()})
 
 
+def _switch(words: list[str]) -> int:
+    from dlcp.switch.command import main
+
+    return main(words)
+
+
 def _train(words: list[str]) -> int:
     from dlcp.train import main
 
@@ -107,6 +113,7 @@ COMMANDS = {
     "ping": _Command("move data between two hosts and say how it went", _ping),
     "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", _sim),
     "study": _Command("what loss does to training, and how transports do on simulated networks", _study),
+    "switch": _Command("one policy for all switches: show, render, deploy, run; status", _switch),
     "train": _Command("train a model on real data over a lossy network, beside Gloo", _train),
     "version": _Command("versions of dlcp, its wire format and what it runs on", _version),
 }

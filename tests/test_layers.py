@@ -100,6 +100,9 @@ PYTHON_ARROWS = {
     "dlcp.transport.scapy": {"scapy"},  # reads captures, on its own; nothing imports it
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp", "numpy"},
+    # P4Runtime: loaded when somebody deploys. The program for p4runtime-shell runs under another Python.
+    "dlcp.switch.deploy": {"dlcp", "dlcp.switch", "finsy", "google", "grpc"},
+    "dlcp.switch.deploy.shell_program": {"p4", "p4runtime_sh", "grpc", "google"},
     "dlcp.lab": set(),  # commands of the operating system, nothing of ours
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
@@ -127,7 +130,16 @@ PYTHON_ARROWS = {
 # Allowed too when it is loaded inside a function: optional packages, and what the command line is asked for.
 LAZY_PYTHON_ARROWS = {
     "dlcp": {"dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"},
-    "dlcp.cli": {"dlcp._native", "dlcp.transport", "dlcp.doctor", "dlcp.study", "dlcp.train", "dlcp_sim"},
+    "dlcp.cli": {
+        "dlcp._native",
+        "dlcp.transport",
+        "dlcp.doctor",
+        "dlcp.study",
+        "dlcp.switch",
+        "dlcp.train",
+        "dlcp_sim",
+    },
+    "dlcp.switch": {"dlcp.switch.deploy"},
     "dlcp.study": {"dlcp.study.figure", "dlcp.study.mse_figure"},
     "dlcp.doctor": {"torch"},
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
@@ -216,7 +228,7 @@ def test_python_imports_follow_the_arrows(repository: Path) -> None:
 
 @pytest.mark.parametrize("module", ["dlcp", "dlcp.transport", "dlcp.switch", "dlcp.cli", "dlcp_sim"])
 def test_import_loads_nothing_that_is_optional(module: str) -> None:
-    optional = ("torch", "scapy", "ray", "matplotlib", "pyarrow", "tests")
+    optional = ("torch", "scapy", "finsy", "grpc", "ray", "matplotlib", "pyarrow", "tests")
     code = f"import sys, {module}; print([m for m in {optional} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
