@@ -1,0 +1,129 @@
+"""The compiled switch programs, and the words of their counters.
+
+`load` gives a program as a switch takes it: BMv2's JSON and the P4Info. They are made by `p4/compile.py` and committed,
+so nobody needs a P4 compiler; in a wheel they lie beside this file, in a source tree where they were made. The lists of
+words are those of `p4/blocks/metadata.p4`; a test holds them together. Nothing here talks to a switch.
+"""
+
+from __future__ import annotations
+
+import enum
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlcp.errors import SettingsError
+
+CLASSES = 8
+MAX_PORTS = 64  # of a switch that runs v1model.p4; their numbers are 0 … 63
+MAX_GROUPS = 255  # of equal ways; their numbers are 1 … 255
+NEVER_BYTES = 2**32 - 1  # a threshold that is not met, a buffer without end
+KEEP_DSCP = 255  # of trimmed packets: theirs
+FOREIGN_LEVEL = 9  # in counters, behind eight droppable levels and the critical one
+LEVELS = FOREIGN_LEVEL + 1
+
+
+class ProgramError(SettingsError):
+    """A program that is not there."""
+
+
+class Arrival(enum.IntEnum):
+    """What became of a frame between its port and its output queue."""
+
+    FORWARDED = 0
+    FLOODED = 1
+    MALFORMED = 2
+    TTL_EXPIRED = 3
+    NO_ROUTE = 4
+    NO_WAY = 5
+    FILTERED = 6
+
+
+class Decision(enum.IntEnum):
+    """What became of a packet at its output queue."""
+
+    KEPT = 0
+    MARKED = 1
+    TRIMMED = 2
+    DROPPED_THRESHOLD = 3
+    DROPPED_BUFFER = 4
+    DROPPED_TRIMMED = 5
+
+
+class PathChoice(enum.IntEnum):
+    """How one of equal ways is chosen; in lower case, `Policy.path_choice`."""
+
+    FLOW_HASH = 0
+    PATH_ID = 1
+    RANDOM = 2
+    ROUND_ROBIN = 3
+    ADAPTIVE = 4
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a program was made of, and by what."""
+
+    sources_sha256: str
+    compiler: str
+    compiler_version: str
+    flags: tuple[str, ...]
+    json_sha256: str
+    p4info_sha256: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled program."""
+
+    name: str
+    json: bytes
+    """What BMv2 runs: the device configuration of P4Runtime's SetForwardingPipelineConfig."""
+    p4info: str
+    """Its tables, actions and counters with their ids: a P4Info message in text format."""
+    manifest: Manifest
+
+
+def folder() -> Path:
+    """Where the compiled programs are."""
+    here = Path(__file__).resolve().parent
+    installed = here / "compiled"
+    return installed if installed.is_dir() else here.parent.parent / "p4" / "compiled"
+
+
+def names() -> list[str]:
+    """The programs that there are."""
+    return sorted(_manifest())
+
+
+def load(name: str) -> Program:
+    """The program of this name; ProgramError lists those that there are."""
+    entries = _manifest()
+    if name not in entries:
+        raise ProgramError(f"program is {name!r}; accepted: {', '.join(sorted(entries))}")
+    where = folder()
+    return Program(
+        name,
+        (where / f"{name}.json").read_bytes(),
+        (where / f"{name}.p4info.txtpb").read_text(encoding="utf-8"),
+        entries[name],
+    )
+
+
+def _manifest() -> dict[str, Manifest]:
+    path = folder() / "manifest.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProgramError(f"no compiled switch programs: {error}") from None
+    return {name: Manifest(**{**values, "flags": tuple(values["flags"])}) for name, values in table.items()}
+
+
+def arrivals_index(port: int, arrival: Arrival) -> int:
+    """Place in the counter `arrivals` of what arrived at `port`."""
+    return port << 3 | arrival
+
+
+def decisions_index(port: int, traffic_class: int, level: int, decision: Decision) -> int:
+    """Place in the counter `decisions` of what was to leave by `port`, with the class and level that it came with."""
+    return port << 10 | traffic_class << 7 | level << 3 | decision
