@@ -11,7 +11,7 @@ import dataclasses
 from tests.support import vectors
 from tests.support import wire_twin as twin
 from tests.support.vectors import Record
-from tests.vectors import schedules, switch
+from tests.vectors import schedules, switch, switch_frames
 
 U16, U32, U64 = 2**16 - 1, 2**32 - 1, 2**64 - 1
 
@@ -574,6 +574,20 @@ def switch_paths() -> str:
     return vectors.dump("Which of equal paths a packet takes.", switch.paths())
 
 
+def switch_verdicts() -> str:
+    return vectors.dump(
+        "What becomes of a packet in the end, foreign ones too, when a trimmed one has to find room once more.",
+        switch.verdicts(),
+    )
+
+
+def frames_at_switch() -> str:
+    return vectors.dump(
+        "Ethernet frames: what a switch reads of them, and the frames that marking and trimming make of them.",
+        switch_frames.frames(),
+    )
+
+
 FILES = {
     "headers.txt": headers,
     "frames.txt": frames,
@@ -582,7 +596,9 @@ FILES = {
     "schedules.txt": schedule_records,
     "switch_policies.txt": switch_policies,
     "switch_decisions.txt": switch_decisions,
+    "switch_verdicts.txt": switch_verdicts,
     "switch_paths.txt": switch_paths,
+    "switch_frames.txt": frames_at_switch,
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dlcp.switch.policy import (
     DROPPABLE_LEVELS,
@@ -59,6 +61,21 @@ POLICIES = (
         shared_alpha_log2=-2,
     ),
     Policy("shared, alpha 8", (), "round_robin", shared_bytes=4_294_967_294, shared_alpha_log2=3),
+    Policy(
+        "trimming, shared, foreign",
+        _classes(
+            Thresholds(trim_above_bytes=60_000, drop_above_bytes=90_000),
+            tuple(
+                Thresholds(trim_above_bytes=4_000 * (i + 1), drop_above_bytes=8_000 * (i + 1))
+                for i in range(8)
+            ),
+        ),
+        "random",
+        foreign_class=2,
+        shared_bytes=1_000_000,
+        shared_alpha_log2=-1,
+        trimmed_class=5,
+    ),
     Policy(
         "one class differs",
         tuple(
@@ -169,6 +186,59 @@ def decisions() -> list[Record]:
                 twin.Depths(depth, depth + draw.randrange(50_000), draw.randrange(2_000_000)),
                 draw.getrandbits(32),
             )
+    return records
+
+
+def verdicts() -> list[Record]:
+    """Packets as in `decisions`, foreign ones among them, and what waits where they go when they are cut.
+
+    Bytes are those of frames that can be, and a foreign packet has the class that its policy gives to foreign ones.
+    """
+    records: list[Record] = []
+
+    def add(policy: Policy, packet: twin.Packet, depths: twin.Depths, word: int, ip: str, below: int) -> None:
+        trimmed_bytes = {"ipv4": 106, "ipv6": 126}[ip]
+        if packet.traffic_class == policy.trimmed_class:
+            below = depths.queue_bytes  # one queue
+        expect = twin.admit(policy, packet, depths, word, trimmed_bytes, replace(depths, queue_bytes=below))
+        records.append(
+            [
+                ("name", str(len(records))),
+                ("policy", policy.name),
+                ("ip", ip),
+                ("foreign", str(int(packet.foreign))),
+                ("traffic_class", str(packet.traffic_class)),
+                ("importance", str(packet.importance)),
+                ("ecn_capable", str(int(packet.ecn_capable))),
+                ("trimmable", str(int(packet.trimmable))),
+                ("bytes", str(packet.bytes)),
+                ("queue_bytes", str(depths.queue_bytes)),
+                ("port_bytes", str(depths.port_bytes)),
+                ("shared_free_bytes", str(depths.shared_free_bytes)),
+                ("random", str(word)),
+                ("trimmed_bytes", str(trimmed_bytes)),
+                ("trimmed_queue_bytes", str(below)),
+                ("expect", expect),
+            ]
+        )
+
+    for policy in POLICIES:
+        draw = random.Random(policy.name + ", verdicts")
+        for foreign, critical, trimmable in itertools.product((False, True), repeat=3):
+            for importance in (0, 254):
+                ip = draw.choice(("ipv4", "ipv6"))
+                number = policy.foreign_class if foreign else draw.randrange(TRAFFIC_CLASSES)
+                size = draw.choice((1500, 9000))
+                packet = twin.Packet(number, importance, critical, trimmable, size, foreign)
+                at = twin.thresholds_of(policy, packet)
+                limits = [*dict.fromkeys(_edges(at, policy, packet.bytes))]
+                cut = replace(packet, traffic_class=policy.trimmed_class)
+                below = [*_edges(twin.thresholds_of(policy, cut), policy, 106)]
+                for depth in limits if trimmable else limits[:3]:
+                    port = max(depth, draw.choice((depth, depth + 1500, (policy.port_bytes or 0) - 120)))
+                    free = draw.choice((0, 105, 106, 125, 126, 4 * (depth + size), 3 * depth, 2**32 - 1))
+                    depths = twin.Depths(depth, port, min(free, 2**32 - 1))
+                    add(policy, packet, depths, draw.getrandbits(32), ip, draw.choice(below))
     return records
 
 
