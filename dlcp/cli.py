@@ -49,6 +49,12 @@ def _doctor(words: list[str]) -> int:
     return main(words)
 
 
+def _lab(words: list[str]) -> int:
+    from dlcp.lab.command import main
+
+    return main(words)
+
+
 def _ping(words: list[str]) -> int:
     from dlcp.transport.ping import main
 
@@ -110,6 +116,9 @@ def _version(words: list[str]) -> int:
 
 COMMANDS = {
     "doctor": _Command("look at this host and at the ways between ranks; say what to mend", _doctor),
+    "lab": _Command(
+        "a leaf-spine of network namespaces with switches and faults: up, run, fault, down", _lab
+    ),
     "ping": _Command("move data between two hosts and say how it went", _ping),
     "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", _sim),
     "study": _Command("what loss does to training, and how transports do on simulated networks", _study),

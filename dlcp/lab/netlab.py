@@ -30,6 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dlcp.errors import DlcpError
 from dlcp.lab.link import NO_LOSS, Arrivals, Link, Loss
 
 INTERFACE = "eth-lab"
@@ -45,7 +46,7 @@ BURST_BYTES = 64 * 1024
 DELAYED_PACKETS_MAX = 100_000
 
 
-class LabError(RuntimeError):
+class LabError(DlcpError, RuntimeError):
     """A command that builds the lab failed; the message holds the command and its words."""
 
 

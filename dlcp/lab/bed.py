@@ -1,0 +1,272 @@
+"""A test bed: a fabric's namespaces, cables and switches, from `with` to its end, or standing until taken down.
+
+    with Bed(Fabric.preset("star")) as bed:
+        process = bed.start(0, ["iperf3", "-s"])
+        bed.set_fault("h1-l0", Fault(loss_ratio=0.01))
+        print(bed.counts()["l0"]["h1"].classes[0].dropped)
+
+Invariant: leaving the context ends what runs in the lab and removes it. If this process is killed, its reaper does so;
+if that is killed too, the next lab does. Any process may look at a lab and change it: `Bed.find(name)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dlcp.lab import namespaces, policies, state
+from dlcp.lab.counts import Counts
+from dlcp.lab.fabric import Fabric, Link
+from dlcp.lab.fault import NO_FAULT, FabricError, Fault
+from dlcp.lab.network import Network
+from dlcp.lab.reaper import Reaper
+from dlcp.lab.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dlcp.switch import Policy
+
+_TOOLS = {"ip": "iproute2", "tc": "iproute2", "ethtool": "ethtool"}
+# Kinds whose switches route; the others bridge.
+ROUTED = ("kernel", "none")
+
+
+class Switches(Protocol):
+    """All switches of a fabric, of one kind. Found again by another process from the network and the lab's folder."""
+
+    def start(self) -> None:
+        """Makes them forward. Raises FabricError or LabError."""
+
+    def stop(self) -> None:
+        """Ends them; what goes with the namespaces need not be ended."""
+
+    def set_policies(self, policies: Mapping[str, Policy]) -> None:
+        """Another policy for each, live."""
+
+    def set_fault(self, link: Link, fault: Fault) -> None:
+        """Makes the link's fault so, and no other. FabricError: this kind cannot."""
+
+    def counts(self) -> Counts:
+        """What all ports did so far."""
+
+    def notes(self) -> list[str]:
+        """What they do differently from the policy."""
+
+
+class Bed:
+    """A lab. `policy`: in place of the fabric's own. `name`: for `dlcp lab --name`; None: one of its own.
+
+    sample_s: how often a software switch notes its queues. Raises FabricError for what the fabric, the policy or the
+    system does not let be, LabError if a command fails.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        *,
+        policy: Policy | None = None,
+        name: str | None = None,
+        sample_s: float | None = None,
+    ) -> None:
+        own_name = name or state.fresh_name()
+        self.fabric = fabric
+        self._sample_s = sample_s
+        self._policy = policy
+        pid = os.getpid()
+        holder = (pid, namespaces.started_at(pid))
+        self._use(State(own_name, fabric, namespaces.prefix_of(own_name), holder))
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def _use(self, found: State) -> None:
+        self._state = found
+        self.network = Network(found.fabric, found.prefix, routed=found.fabric.switch in ROUTED)
+
+    @classmethod
+    def find(cls, name: str) -> Bed:
+        """A lab that is up, to look at and change; not for a `with`, which makes one. FabricError: it is not up."""
+        found = State.load(name)
+        if found.is_orphan:
+            raise FabricError(
+                f"lab {name!r} lost the process that held it; `dlcp lab down --name {name}` clears it away"
+            )
+        bed = cls.__new__(cls)
+        bed.fabric, bed._sample_s, bed._started, bed._policy = found.fabric, None, [], None
+        if found.policy:
+            from dlcp.switch.policy import Policy
+
+            bed._policy = Policy.from_toml(found.policy)
+        bed._use(found)
+        bed.switches = _switches(bed.network, found.directory, bed._policy, None)
+        return bed
+
+    # ---- from beginning to end ----
+
+    def __enter__(self) -> Bed:
+        if (reason := missing()) is not None:
+            raise FabricError(reason)
+        state.remove_orphans()
+        if self._policy is None and self.fabric.switch != "none":
+            self._policy = policies.load(self.fabric)
+        self._state.policy = "" if self._policy is None else self._policy.to_toml()
+        self.switches = _switches(self.network, self._state.directory, self._policy, self._sample_s)
+        self._state.create()
+        self._reaper = Reaper(self._state.prefix, self._state.directory)
+        try:
+            self.network.build()
+            self.switches.start()
+            for link in self.fabric.each_link():
+                if link.fault:
+                    self.set_fault(link.name, link.fault)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Takes it down."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+        for process in self._started:
+            process.wait()
+            for pipe in (process.stdout, process.stderr, process.stdin):
+                if pipe is not None:
+                    pipe.close()
+        with contextlib.suppress(Exception):
+            self.switches.stop()
+        self._state.remove()
+        self._reaper.dismiss()
+
+    def let_stand(self) -> None:
+        """Leaves it standing when this process ends; nobody holds it from now on."""
+        self._state.holder = None
+        self._state.save()
+        self._reaper.dismiss(stand=True)
+
+    def take_down(self) -> None:
+        """Takes down a lab that was found."""
+        with contextlib.suppress(Exception):
+            self.switches.stop()
+        self._state.remove()
+
+    # ---- what runs in it ----
+
+    @property
+    def name(self) -> str:
+        """For `dlcp lab --name`."""
+        return self._state.name
+
+    @property
+    def holder(self) -> int | None:
+        """The process that it ends with; None: it stands."""
+        return None if self._state.holder is None else self._state.holder[0]
+
+    @property
+    def directory(self) -> Path:
+        """For logs and sockets; goes with the lab."""
+        return self._state.directory
+
+    @property
+    def hosts(self) -> int:
+        """How many."""
+        return self.fabric.hosts
+
+    @property
+    def addresses(self) -> list[str]:
+        """IPv4, by host."""
+        return [self.fabric.address(host) for host in range(self.hosts)]
+
+    def namespace(self, host: int) -> str:
+        """The name of that host's network namespace, for `ip -n` and setns(2)."""
+        return self.network.namespace(f"h{host}")
+
+    def command(self, host: int, words: Iterable[object]) -> list[str]:
+        """The command line that runs `words` on that host."""
+        return self.network.command(f"h{host}", words)
+
+    def start(self, host: int, words: Iterable[object], **popen: object) -> subprocess.Popen[Any]:
+        """A process on that host, with text pipes for output and errors; ended with the lab at the latest."""
+        options: dict[str, Any] = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            **popen,
+        }
+        process: subprocess.Popen[Any] = subprocess.Popen(self.command(host, words), **options)
+        self._started.append(process)
+        return process
+
+    # ---- what is wrong with it, and what it does ----
+
+    @property
+    def faults(self) -> dict[str, Fault]:
+        """By link, those that are not none."""
+        return dict(self._state.faults)
+
+    @property
+    def policy(self) -> Policy | None:
+        """What the switches obey; None: nothing."""
+        return self._policy
+
+    def set_fault(self, name: str, fault: Fault) -> None:
+        """Makes a link's fault so, in place of what it was. FabricError: no such link, or the switches cannot."""
+        link = self.fabric.link(name)
+        self.switches.set_fault(link, fault)
+        self._state.faults = {**self._state.faults, name: fault}
+        if fault == NO_FAULT:
+            del self._state.faults[name]
+        self._state.save()
+
+    def set_policy(self, policy: Policy) -> None:
+        """Another policy for all switches, live."""
+        self.switches.set_policies(policies.fit(policy, self.fabric))
+        self._policy, self._state.policy = policy, policy.to_toml()
+        self._state.save()
+
+    def counts(self) -> Counts:
+        """What all ports did so far."""
+        return self.switches.counts()
+
+
+def missing() -> str | None:
+    """Why no test bed can be made here, or None. What a kind of switch needs besides, it says itself."""
+    if os.geteuid() != 0:
+        return "the lab needs root (`dlcp lab run` makes do with `unshare -Urnm`)"
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool) is None:
+            return f"the lab needs {tool} (Debian: {package})"
+    probe = f"dlcp-{os.getpid()}-probe"
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", probe], capture_output=True)
+    return f"no network namespaces here: {made.stderr.strip()}" if made.returncode else None
+
+
+def _switches(network: Network, directory: Path, policy: Policy | None, sample_s: float | None) -> Switches:
+    """Those of the fabric's kind. Kinds are loaded when they are asked for."""
+    fabric = network.fabric
+    if fabric.switch == "none":
+        from dlcp.lab.plain import PlainSwitches
+
+        return PlainSwitches(network, directory)
+    assert policy is not None
+    by_switch = policies.fit(policy, fabric)
+    if fabric.switch == "kernel":
+        from dlcp.lab.kernel import KernelSwitches
+
+        return KernelSwitches(network, directory, by_switch)
+    if fabric.switch == "bmv2":
+        from dlcp.lab.bmv2 import Bmv2Switches
+
+        return Bmv2Switches(network, directory, by_switch)
+    from dlcp.lab.software import SoftwareSwitches
+
+    return SoftwareSwitches(network, directory, by_switch, sample_s)

@@ -1,0 +1,98 @@
+"""Switches that know nothing: the kernel routes, and every port has one queue, first in first out, at the link's rate.
+
+What a fabric does that nobody has told anything; the other kinds are compared with it. Ways to the spines are chosen by
+a flow's addresses and ports, so by a dlcp path, which is a source port.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlcp.lab.counts import Counts, PortCount
+from dlcp.lab.fabric import Fabric, Link
+from dlcp.lab.fault import FabricError, Fault
+from dlcp.lab.losses import Losses
+from dlcp.lab.namespaces import run
+from dlcp.lab.network import Network, each_of, shape
+
+if TYPE_CHECKING:
+    from dlcp.switch import Policy
+
+# What may wait at a port: so much time of it, as in a switch of a few megabytes at 10 Gbit/s.
+QUEUE_S = 0.02
+
+
+class PlainSwitches:
+    """Routers with one queue per port: what a fabric does that nobody has told anything."""
+
+    def __init__(self, network: Network, directory: Path) -> None:
+        self._network = network
+        self._fabric: Fabric = network.fabric
+        self._losses = Losses(network, directory)
+
+    def start(self) -> None:
+        """Shapes every port of every switch."""
+        each_of(self._fabric.switch_names, self._start)
+
+    def stop(self) -> None:
+        """Nothing: all of it goes with the namespaces."""
+
+    def set_policies(self, policies: Mapping[str, Policy]) -> None:
+        """FabricError: there is nobody to obey them."""
+        raise FabricError("switch is 'none': it obeys no policy; accepted: software, kernel, bmv2")
+
+    def notes(self) -> list[str]:
+        """What is done differently from the policy, for people."""
+        return []
+
+    def set_fault(self, link: Link, fault: Fault) -> None:
+        """Makes the fault so, and no other. FabricError: the system does not let it."""
+        self._losses.set(link, fault)
+        rate_bps = min(link.rate_bps, fault.rate_bps or link.rate_bps)
+        for node, peer in link.ends:
+            if node.startswith("h"):
+                self._network.set_host_rate(node, rate_bps)
+            else:
+                self._set_rate(node, peer, rate_bps)
+        self._network.set_down(link, fault.down)
+
+    def counts(self) -> Counts:
+        """What all ports did."""
+        return {
+            switch: {
+                port: self._count(switch, port, link) for port, link in self._fabric.ports(switch).items()
+            }
+            for switch in self._fabric.switch_names
+        }
+
+    def _start(self, switch: str) -> None:
+        for port, link in self._fabric.ports(switch).items():
+            self._set_rate(switch, port, link.rate_bps)
+
+    def _set_rate(self, switch: str, port: str, rate_bps: int) -> None:
+        queue_bytes = round(rate_bps / 8 * QUEUE_S)
+        shape(self._network.namespace(switch), port, rate_bps, self._fabric.mtu, queue_bytes)
+
+    def _count(self, switch: str, port: str, link: Link) -> PortCount:
+        root = self._root(switch, port)
+        return PortCount(
+            rate_bps=int(root.get("options", {}).get("rate", 0)) * 8 or link.rate_bps,
+            up=self._is_up(switch, port),
+            sent=int(root.get("packets", 0)),
+            waiting_bytes=int(root.get("backlog", 0)),
+            faults_lost=self._losses.lost(port, switch),
+            arrivals_lost=self._losses.lost(switch, port),
+            other={"queue_full": int(root.get("drops", 0))},
+        )
+
+    def _root(self, switch: str, port: str) -> dict[str, Any]:
+        """The account that tc gives of the port's root queue."""
+        shown = run("tc", "-n", self._network.namespace(switch), "-s", "-j", "qdisc", "show", "dev", port)
+        return next((one for one in json.loads(shown) if one.get("root")), {})
+
+    def _is_up(self, switch: str, port: str) -> bool:
+        shown = run("ip", "-n", self._network.namespace(switch), "-j", "link", "show", "dev", port)
+        return bool(json.loads(shown)[0]["operstate"] == "UP")

@@ -1,0 +1,159 @@
+"""A command on every host of a lab, as ranks of a job: started, its output marked by rank, ended together.
+
+The variables are torchrun's, so that a script that runs under it runs here. Invariant: when `run_ranks` returns or
+raises, none of the processes it started is left; the first that fails ends the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from dlcp.lab.bed import Bed
+from dlcp.lab.fault import FabricError
+from dlcp.lab.netlab import INTERFACE
+
+MASTER_PORT = 29500
+# Between being asked to end and being killed.
+GRACE_S = 3.0
+
+
+def environment(bed: Bed, hosts: Sequence[int], rank: int) -> dict[str, str]:
+    """What a rank is told; what is set outside stays, where it does not say who and where a rank is."""
+    return {
+        "OMP_NUM_THREADS": "1",  # the ranks together have few cores
+        "PYTHONUNBUFFERED": "1",
+        "DLCP_SHM": "0",  # a network is what there is to see
+        **os.environ,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(hosts)),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": bed.addresses[hosts[0]],
+        "MASTER_PORT": os.environ.get("MASTER_PORT", str(MASTER_PORT)),
+        "DLCP_INTERFACE": INTERFACE,
+        "GLOO_SOCKET_IFNAME": INTERFACE,
+        "DLCP_LAB": bed.name,
+    }
+
+
+def parse_hosts(text: str, count: int) -> list[int]:
+    """Numbers of hosts from words such as "0-2,5" or "h0,h3". FabricError: one is not there, or comes twice."""
+    found: list[int] = []
+    for word in text.split(","):
+        first, _, last = word.strip().replace("h", "").partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise FabricError(f"hosts has {word!r}; accepted: numbers and ranges, such as 0-2,5")
+        found += range(int(first), int(last or first) + 1)
+    for host in found:
+        if host >= count:
+            raise FabricError(f"hosts has {host}; accepted: 0 to {count - 1}")
+    if not found or len(set(found)) != len(found):
+        raise FabricError(f"hosts is {text!r}; accepted: each host once")
+    return found
+
+
+@dataclass
+class _Rank:
+    number: int
+    host: int
+    process: subprocess.Popen[bytes]
+    unread: dict[int, bytes]
+
+    def show(self, got: bytes, source: int, target: IO[str], prefix: str) -> None:
+        """Writes whole lines, marked; what is left of one at the end as well."""
+        *lines, self.unread[source] = (self.unread[source] + got).split(b"\n")
+        if not got and self.unread[source]:
+            lines, self.unread[source] = [self.unread[source]], b""
+        for line in lines:
+            print(f"{prefix}{line.decode(errors='replace')}", file=target, flush=True)
+
+
+def run_ranks(bed: Bed, words: Sequence[str], hosts: Iterable[int] | None = None) -> int:
+    """Runs a command on the hosts, all of them if None. Returns 0, or the status of the first that failed.
+
+    A rank that a signal ended counts as 128 and the signal's number. Blocks until all are over.
+    """
+    chosen = list(range(bed.hosts) if hosts is None else hosts)
+    ranks: list[_Rank] = []
+    with selectors.DefaultSelector() as selector:
+        try:
+            for number, host in enumerate(chosen):
+                process = subprocess.Popen(
+                    bed.command(host, words),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=environment(bed, chosen, number),
+                    start_new_session=True,
+                )
+                rank = _Rank(number, host, process, {})
+                ranks.append(rank)
+                for pipe, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+                    assert pipe is not None
+                    rank.unread[pipe.fileno()] = b""
+                    selector.register(pipe, selectors.EVENT_READ, (rank, target))
+            return _watch(ranks, selector)
+        finally:
+            _end(ranks)
+
+
+def _watch(ranks: list[_Rank], selector: selectors.BaseSelector) -> int:
+    failed: _Rank | None = None
+    while selector.get_map():
+        # A rank's children may hold its pipes open, so it is looked at too.
+        for key, _ in selector.select(0.1):
+            rank, target = key.data
+            got = os.read(key.fd, 1 << 16)
+            rank.show(got, key.fd, target, f"[{rank.number}] ")
+            if not got:
+                selector.unregister(key.fileobj)
+        over = [rank for rank in ranks if rank.process.poll() is not None]
+        if failed is None and (failed := next((r for r in over if r.process.returncode), None)) is not None:
+            if len(ranks) > 1:
+                print(
+                    f"rank {failed.number} on h{failed.host} {_fate(failed.process.returncode)}; "
+                    "the others are ended",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            _end(ranks)
+        if len(over) == len(ranks) and not selector.select(0.1):
+            break
+    for rank in ranks:
+        rank.process.wait()
+    if failed is None:
+        failed = next((rank for rank in ranks if rank.process.returncode), None)
+    return 0 if failed is None else exit_status(failed.process.returncode)
+
+
+def exit_status(returncode: int) -> int:
+    """As shells say it: 128 and the signal's number for what a signal ended."""
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def _fate(returncode: int) -> str:
+    if returncode < 0:
+        return f"was killed by {signal.Signals(-returncode).name}"
+    return f"ended with status {returncode}"
+
+
+def _end(ranks: list[_Rank]) -> None:
+    """Asks all that are left to end, with their children, and kills those that do not."""
+    for number, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
+        left = [rank for rank in ranks if rank.process.poll() is None]
+        for rank in left:
+            with contextlib.suppress(OSError):
+                os.killpg(rank.process.pid, number)
+        end_s = time.monotonic() + wait_s
+        for rank in left:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                rank.process.wait(max(0.0, end_s - time.monotonic()))

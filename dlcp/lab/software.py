@@ -1,0 +1,172 @@
+"""dlcp's software switch, one process per switch of the fabric, each in its namespace (dlcp.switch.software).
+
+A switch shapes its own ports, so only hosts are shaped by the kernel. A link's losses are made at one of its ends, where
+a switch can lose what leaves by a port and what arrives there; a lower rate is made at both. The process is reached
+through a socket in the lab's folder, so that any process may ask and change it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlcp.lab.counts import CRITICAL_LEVEL, ClassCount, Counts, PortCount
+from dlcp.lab.fabric import Link
+from dlcp.lab.fault import FabricError, Fault
+from dlcp.lab.netlab import LabError
+from dlcp.lab.network import Network, each_of
+
+if TYPE_CHECKING:
+    from dlcp.switch import Policy
+    from dlcp.switch.software import Control
+
+READY_S = 20.0
+_DROPS = ("dropped_threshold", "dropped_buffer", "dropped_trimmed", "dropped_memory")
+
+
+class SoftwareSwitches:
+    """One process per switch. `policies`: by switch. `sample_s`: how often each notes its queues."""
+
+    def __init__(
+        self, network: Network, directory: Path, policies: Mapping[str, Policy], sample_s: float | None = None
+    ) -> None:
+        self._network = network
+        self._fabric = network.fabric
+        self._directory = directory
+        self._policies = dict(policies)
+        self._sample_s = sample_s
+
+    def start(self) -> None:
+        """Starts the processes and waits until all forward. LabError: one does not, with its own words."""
+        processes = {switch: self._start(switch) for switch in self._fabric.switch_names}
+        for switch, process in processes.items():
+            self._await(switch, process)
+
+    def stop(self) -> None:
+        """Nothing: the processes live in the namespaces, and end with them."""
+
+    def notes(self) -> list[str]:
+        """What is done differently from the policy: nothing."""
+        return []
+
+    def set_policies(self, policies: Mapping[str, Policy]) -> None:
+        """Another policy for each switch, live: what waits stays."""
+        for switch, policy in policies.items():
+            with self.control(switch) as control:
+                control.set_policy(policy)
+        self._policies = dict(policies)
+
+    def set_fault(self, link: Link, fault: Fault) -> None:
+        """Makes the fault so, and no other. FabricError: not by this kind of switch."""
+        burst = fault.burst
+        if burst is not None and (burst.loss_ratio != 1 or fault.loss_ratio):
+            what = "burst.loss_ratio" if burst.loss_ratio != 1 else "loss_ratio"
+            value = burst.loss_ratio if burst.loss_ratio != 1 else fault.loss_ratio
+            accepted = "1" if burst.loss_ratio != 1 else "0, beside bursts"
+            raise FabricError(f"switch is 'software': {what} is {value}; accepted: {accepted}; kernel can")
+        losses: dict[str, Any] = {"loss_ratio": fault.loss_ratio}
+        if burst is not None and burst.enter_ratio:
+            losses = {"loss_ratio": burst.mean_ratio, "burst_packets": 1 / burst.leave_ratio}
+        slow_bps = 0 if fault.rate_bps is None or fault.rate_bps >= link.rate_bps else fault.rate_bps
+        # A host's link has one switch, at its upper end; of two switches the lower one loses.
+        loser = link.upper if link.lower.startswith("h") else link.lower
+        for switch, port in link.ends:
+            if switch.startswith("h"):
+                self._network.set_host_rate(switch, slow_bps or link.rate_bps)
+                continue
+            out: dict[str, Any] = {"rate_bps": slow_bps, **(losses if switch == loser else {})}
+            with self.control(switch) as control:
+                control.set_faults(port, "out", seed=_seed(switch, port), **out)
+                if switch == loser:
+                    control.set_faults(port, "in", seed=_seed(port, switch), **losses)
+        self._network.set_down(link, fault.down)
+
+    def counts(self) -> Counts:
+        """What all ports did so far."""
+        found: Counts = {}
+        for switch in self._fabric.switch_names:
+            with self.control(switch) as control:
+                ports = control.status()["ports"]
+            found[switch] = {name: _count(ports[name]) for name in self._fabric.ports(switch)}
+        return found
+
+    def control(self, switch: str) -> contextlib.AbstractContextManager[Control]:
+        """A connection to that switch."""
+        from dlcp.switch.software import connect
+
+        return contextlib.closing(connect(self._socket(switch)))
+
+    # ---- processes ----
+
+    def _socket(self, switch: str) -> Path:
+        return self._directory / f"{switch}.sock"
+
+    def _start(self, switch: str) -> subprocess.Popen[bytes]:
+        policy = self._directory / f"{switch}.toml"
+        self._policies[switch].save(policy)
+        words: list[object] = [sys.executable, "-m", "dlcp.switch.software", policy]
+        words += ["--ports", ",".join(self._fabric.ports(switch)), "--control", self._socket(switch)]
+        words += ["--salt", _seed(switch, "salt"), "--seed", _seed(switch, "seed")]
+        if self._sample_s is not None:
+            words += ["--sample", f"{self._sample_s * 1e3:g}ms"]
+        with (self._directory / f"{switch}.log").open("wb") as log:
+            # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
+            return subprocess.Popen(
+                self._network.command(switch, words),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _await(self, switch: str, process: subprocess.Popen[bytes]) -> None:
+        log = self._directory / f"{switch}.log"
+        end_s = time.monotonic() + READY_S
+        while b"ready" not in log.read_bytes():
+            if process.poll() is not None or time.monotonic() > end_s:
+                words = log.read_text(errors="replace").strip().splitlines()
+                fate = (
+                    "does not get ready" if process.returncode is None else f"ended with {process.returncode}"
+                )
+                raise LabError(f"switch {switch} {fate}: {words[-1] if words else 'no word'}")
+            time.sleep(0.02)
+
+
+def _count(port: Mapping[str, Any]) -> PortCount:
+    """From the switch's own account."""
+    classes = tuple(
+        ClassCount(
+            one["sent"],
+            one["dropped"],
+            one["marked"],
+            one["trimmed"],
+            one["waiting_bytes"],
+            one["max_waiting_bytes"],
+        )
+        for one in port["classes"]
+    )
+    dropped = [d for d in port["decisions"] if d["fate"] in _DROPS]
+    drops = dict(port["drops"])
+    return PortCount(
+        rate_bps=port["rate_bps"],
+        up=bool(port["link"]),
+        sent=port["sent_packets"],
+        waiting_bytes=port["waiting_bytes"],
+        classes=classes,
+        critical_dropped=sum(d["packets"] for d in dropped if d["level"] == CRITICAL_LEVEL),
+        droppable_dropped=sum(d["packets"] for d in dropped if d["level"] < CRITICAL_LEVEL),
+        faults_lost=drops.pop("fault_out", 0),
+        arrivals_lost=drops.pop("fault_in", 0),
+        other=drops,
+    )
+
+
+def _seed(*words: str) -> int:
+    """The same in every lab, and another for each switch and direction."""
+    return zlib.crc32("-".join(words).encode()) & 0x7FFF_FFFF
