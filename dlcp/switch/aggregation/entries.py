@@ -1,0 +1,280 @@
+"""What an aggregating switch is told for its jobs: table entries and multicast groups, as pure data.
+
+Names are those of p4/aggregation.p4 and its P4Info. `place_jobs` gives each job a range of slots that no other has, a
+counter row and a multicast group; `job_entries` writes its entries. A job that is admitted again needs a new
+generation: its slots then count as empty, without anybody writing registers (which P4Runtime cannot on BMv2).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlcp.errors import SettingsError
+from dlcp.switch.aggregation.packet import HUB, MAX_WORKERS
+from dlcp.switch.aggregation.settings import check_integer
+
+SLOTS = 2048  # AGGREGATION_SLOTS of p4/aggregation.p4
+MAX_JOBS = 63  # AGGREGATION_JOBS, less row 0, which counts what is of no job
+MAX_PORT = 510  # BMv2: 511 is "drop"
+OUTCOMES = (
+    "added",
+    "completed",
+    "flushed",
+    "duplicate",
+    "repeated",
+    "released",
+    "collision",
+    "stale",
+    "mismatch",
+    "below_quorum",
+    "absent",
+    "refused",
+    "to_hub",
+    "damaged",
+    "foreign",
+)
+"""Of a packet: cell 16 · row + position here of the counter `outcomes`."""
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """One exact entry of a table: names of keys, action and parameters as in the P4Info, all values numbers."""
+
+    table: str
+    match: Mapping[str, int]
+    action: str
+    parameters: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class MulticastGroup:
+    """Copies of a packet: port, and instance (`egress_rid`) by which the copies differ."""
+
+    group: int
+    replicas: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class JobEntries:
+    """All of one job, or of several."""
+
+    table_entries: tuple[TableEntry, ...] = ()
+    multicast_groups: tuple[MulticastGroup, ...] = ()
+
+    def __add__(self, other: JobEntries) -> JobEntries:
+        return JobEntries(
+            self.table_entries + other.table_entries, self.multicast_groups + other.multicast_groups
+        )
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A worker or the hub, where the switch finds it and where its socket is bound."""
+
+    port: int
+    mac: str
+    ip: str
+    udp_port: int
+
+    def validate(self, where: str) -> None:
+        """SettingsError unless everything is in range."""
+        check_integer(f"{where}.port", self.port, 0, MAX_PORT)
+        check_integer(f"{where}.udp_port", self.udp_port, 1, 2**16 - 1)
+        if not isinstance(self.mac, str) or not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", self.mac):
+            raise SettingsError(f"{where}.mac is {self.mac!r}; accepted: six pairs of hexadecimal digits")
+        try:
+            ipaddress.IPv4Address(self.ip)
+        except ValueError:
+            accepted = "an IPv4 address (the program aggregates over IPv4 only)"
+            raise SettingsError(f"{where}.ip is {self.ip!r}; accepted: {accepted}") from None
+
+    @property
+    def mac_number(self) -> int:
+        """The MAC address as 48 bits."""
+        return int(self.mac.replace(":", ""), 16)
+
+    @property
+    def ip_number(self) -> int:
+        """The IPv4 address as 32 bits."""
+        return int(ipaddress.IPv4Address(self.ip))
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """A job that a switch shall aggregate for."""
+
+    job: int
+    workers: tuple[Participant, ...]
+    hub: Participant
+    slots: int = 128
+    generation: int = 1
+
+    def validate(self, where: str) -> None:
+        """SettingsError unless everything is in range and no two participants are one."""
+        check_integer(f"{where}.job", self.job, 0, 2**32 - 1)
+        check_integer(f"{where}.generation", self.generation, 0, 2**16 - 1)
+        check_integer(f"{where}.slots", self.slots, 2, SLOTS)
+        if not 1 <= len(self.workers) <= MAX_WORKERS:
+            raise SettingsError(
+                f"{where}.worker has {len(self.workers)} entries; accepted: 1 to {MAX_WORKERS}"
+            )
+        for index, worker in enumerate(self.workers):
+            worker.validate(f"{where}.worker[{index}]")
+        self.hub.validate(f"{where}.hub")
+        addresses = [(p.ip, p.udp_port) for p in (*self.workers, self.hub)]
+        for address in addresses:
+            if addresses.count(address) > 1:
+                raise SettingsError(f"{where}: {address[0]}:{address[1]} is there twice; accepted: once")
+        if self.hub.ip in {worker.ip for worker in self.workers}:
+            raise SettingsError(
+                f"{where}.hub.ip is {self.hub.ip!r}, a worker's; accepted: an address of its own, since what that "
+                "worker sends to it would not pass the switch"
+            )
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], where: str = "job") -> JobRequest:
+        """A job from a table as `tomllib` gives it: [[job]] with [[job.worker]] and [job.hub]."""
+        known = {"job", "worker", "hub", "slots", "generation"}
+        _check_keys(table, known, {"job", "worker", "hub"}, where)
+        workers = tuple(_participant(w, f"{where}.worker[{i}]") for i, w in enumerate(table["worker"]))
+        rest = {key: table[key] for key in ("slots", "generation") if key in table}
+        request = cls(table["job"], workers, _participant(table["hub"], f"{where}.hub"), **rest)
+        request.validate(where)
+        return request
+
+
+def _check_keys(table: Mapping[str, Any], known: set[str], needed: set[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise SettingsError(f"{where}.{key} is not known; accepted: {', '.join(sorted(known))}")
+    for key in sorted(needed):
+        if key not in table:
+            raise SettingsError(f"{where}.{key} is missing")
+
+
+def _participant(table: Mapping[str, Any], where: str) -> Participant:
+    names = {"port", "mac", "ip", "udp_port"}
+    _check_keys(table, names, names, where)
+    return Participant(**table)
+
+
+@dataclass(frozen=True)
+class JobPlacement:
+    """A job and what is its own on one switch."""
+
+    request: JobRequest
+    row: int
+    """Of the counters, from 1."""
+    first_slot: int
+    group: int
+
+
+def place_jobs(requests: Sequence[JobRequest], first_group: int = 1) -> list[JobPlacement]:
+    """Ranges of slots one after the other; SettingsError if they do not fit, or a job is there twice.
+
+    `first_group`: multicast groups from here on are free.
+    """
+    if len(requests) > MAX_JOBS:
+        raise SettingsError(f"job has {len(requests)} entries; accepted: at most {MAX_JOBS}")
+    placements: list[JobPlacement] = []
+    next_slot = 0
+    for index, request in enumerate(requests):
+        request.validate(f"job[{index}]")
+        if any(request.job == other.request.job for other in placements):
+            raise SettingsError(
+                f"job[{index}].job is {request.job}; accepted: a number that no other job has"
+            )
+        if next_slot + request.slots > SLOTS:
+            left = SLOTS - next_slot
+            raise SettingsError(
+                f"job[{index}].slots is {request.slots}; accepted: at most {left}, what is left"
+            )
+        placements.append(JobPlacement(request, index + 1, next_slot, first_group + index))
+        next_slot += request.slots
+    return placements
+
+
+def job_entries(placement: JobPlacement) -> JobEntries:
+    """What the switch is told for one job."""
+    return JobEntries(
+        tuple(_job_table_entries(placement)),
+        (
+            MulticastGroup(
+                placement.group, tuple((w.port, index) for index, w in enumerate(placement.request.workers))
+            ),
+        ),
+    )
+
+
+def _job_table_entries(placement: JobPlacement) -> Iterator[TableEntry]:
+    request = placement.request
+    everyone = 2 ** len(request.workers) - 1
+    members = [*enumerate(request.workers), (HUB, request.hub)]
+    for number, participant in members:
+        yield TableEntry(
+            "AggregationIngress.admit.participant",
+            {
+                "standard.ingress_port": participant.port,
+                "hdr.aggregation.job": request.job,
+                "hdr.aggregation.generation": request.generation,
+                "hdr.aggregation.worker": number,
+            },
+            "AggregationIngress.admit.admit",
+            {
+                "index": placement.row,
+                "bit_of_worker": 0 if number == HUB else 1 << number,
+                "everyone": everyone,
+                "base": placement.first_slot,
+                "slots_of_job": request.slots,
+                "group": placement.group,
+            },
+        )
+        yield TableEntry(
+            "AggregationEgress.address.addressees",
+            {"hdr.aggregation.job": request.job, "addressee": number},
+            "AggregationEgress.address.address",
+            {
+                "mac": participant.mac_number,
+                "ip": participant.ip_number,
+                "udp_port": participant.udp_port,
+            },
+        )
+
+
+def bridge_entries(ports_of_macs: Mapping[int, int]) -> JobEntries:
+    """Entries of the bridge: MAC address → port."""
+    return JobEntries(
+        tuple(
+            TableEntry(
+                "AggregationIngress.forward.bridge",
+                {"hdr.ethernet.dst": mac},
+                "AggregationIngress.forward.to_port",
+                {"port": port},
+            )
+            for mac, port in ports_of_macs.items()
+        )
+    )
+
+
+def flood_entries(ports: Iterable[int], first_group: int) -> JobEntries:
+    """What is broadcast or unknown goes to all other ports: a multicast group for each input port."""
+    all_ports = sorted(ports)
+    entries = JobEntries()
+    for index, port in enumerate(all_ports):
+        group = first_group + index
+        entries += JobEntries(
+            (
+                TableEntry(
+                    "AggregationIngress.forward.flood",
+                    {"standard.ingress_port": port},
+                    "AggregationIngress.forward.set_mcast",
+                    {"group": group},
+                ),
+            ),
+            (MulticastGroup(group, tuple((other, 0) for other in all_ports if other != port)),),
+        )
+    return entries

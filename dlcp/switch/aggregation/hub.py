@@ -1,0 +1,344 @@
+"""The hub of an aggregating job: decides the blocks that the switch did not, once and for all workers.
+
+It hears of such a block by any contribution or flush that arrives here: turned away by the switch, sent past it, or
+because there is no such switch. It then asks all workers. One that has the switch's result says so, and that is the
+decision; it is the same wherever it is, since a switch makes one per block. If all workers say that they have none,
+and will take none from the switch any more, nobody has one, and the hub adds up what they sent along, each once. There
+is no third way, so replicas do not diverge; a worker that never answers fails the job, after `peer_timeout_ns`.
+
+A protocol engine like the worker: `handle_packet`, `poll_packet`, `next_time_ns`. One per job; it may run at a worker.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+
+import numpy as np
+
+from dlcp.switch.aggregation.packet import (
+    HUB,
+    INT32_MAX,
+    INT32_MIN,
+    LANES,
+    NO_FLAGS,
+    Flag,
+    Kind,
+    Operation,
+    Packet,
+    Values,
+    decode,
+)
+from dlcp.switch.aggregation.settings import JobSettings
+from dlcp.switch.aggregation.worker import MAX_BACKOFF, ranks_in
+
+Key = tuple[int, int]
+
+
+def add_up(contributions: list[Values], operation: Operation) -> tuple[Values, int]:
+    """The sum (or maximum) as a switch makes it, one after the other, and the lanes that left the 32 bits."""
+    total = contributions[0].astype(np.int64)
+    saturated = np.zeros(LANES, np.bool_)
+    for values in contributions[1:]:
+        if operation is Operation.MAX:
+            total = np.maximum(total, values)
+            continue
+        total = total + values
+        saturated |= (total > INT32_MAX) | (total < INT32_MIN)
+        total = np.clip(total, INT32_MIN, INT32_MAX)
+    bits = sum(1 << int(lane) for lane in np.flatnonzero(saturated))
+    return total.astype(np.int32), bits
+
+
+class _Block:
+    """A block that the hub was asked to decide."""
+
+    def __init__(self, key: Key, slot: int, now_ns: int, interval_ns: int) -> None:
+        self.key = key
+        self.slot = slot
+        self.opened_ns = now_ns
+        self.due_ns = now_ns
+        self.interval_ns = interval_ns
+        self.promised = 0  # workers that have no result, and take none but the hub's
+        self.contributions: dict[int, Packet] = {}
+        self.decision: Packet | None = None
+        self.unacknowledged = 0  # workers that the decision is sent to again
+
+    @property
+    def contributed(self) -> int:
+        return sum(1 << worker for worker in self.contributions)
+
+
+class Hub:
+    """The hub of one job."""
+
+    def __init__(self, settings: JobSettings) -> None:
+        self.settings = settings
+        self.counters: Counter[str] = Counter()
+        self._out: deque[tuple[int, bytes]] = deque()
+        self._blocks: dict[Key, _Block] = {}
+        self._timers: list[tuple[int, Key]] = []
+        self._heard_ns: dict[int, int] = {}  # of each worker, when it was last
+        self._finished: dict[int, int] = {}  # message → workers that have all of it
+        self._closed = 0  # all messages up to here are finished everywhere, …
+        self._closed_beyond: set[int] = set()  # … and these
+        self._released: dict[int, Key] = {}  # slot → the last block that was decided here
+        self._failure: Packet | None = None
+
+    # ---- packets in ----
+
+    def handle_packet(self, datagram: bytes, now_ns: int) -> None:
+        """Takes one datagram from the hub's socket; what is not for this job is counted."""
+        packet = decode(datagram)
+        if packet is None:
+            self.counters["malformed"] += 1
+            return
+        if packet.job != self.settings.job or packet.generation != self.settings.generation:
+            self.counters["foreign"] += 1
+            return
+        if packet.worker >= self.settings.workers:
+            self.counters["unexpected"] += 1
+            return
+        self._heard_ns[packet.worker] = now_ns
+        if self._failure is not None:
+            self._send(packet.worker, self._failure)
+            return
+        if packet.kind is Kind.FINISHED:
+            self._handle_finished(packet)
+        elif self._is_closed(packet.message):
+            self.counters["late"] += 1
+        elif packet.kind in (Kind.CONTRIBUTION, Kind.FLUSH):
+            self._handle_plea(packet, now_ns)
+        elif packet.kind is Kind.ANSWER:
+            self._handle_answer(packet, now_ns)
+        elif packet.kind is Kind.ACK:
+            if (block := self._blocks.get((packet.message, packet.block))) is not None:
+                block.unacknowledged &= ~(1 << packet.worker)
+                if block.decision is not None and not block.unacknowledged:
+                    # Whoever asks later is answered by those who have it.
+                    del self._blocks[block.key]
+        else:
+            self.counters["unexpected"] += 1
+
+    def _is_closed(self, message: int) -> bool:
+        return message <= self._closed or message in self._closed_beyond
+
+    def _handle_finished(self, packet: Packet) -> None:
+        number = packet.message
+        if self._is_closed(number):
+            self._send(packet.worker, self._of(packet, Kind.CLOSED))
+            return
+        if number > self._closed + 2 * self.settings.open_messages:
+            self.counters["unexpected"] += 1
+            return
+        self._finished[number] = self._finished.get(number, 0) | 1 << packet.worker
+        if self._finished[number] != self.settings.everyone:
+            return
+        del self._finished[number]
+        self._closed_beyond.add(number)
+        while self._closed + 1 in self._closed_beyond:
+            self._closed += 1
+            self._closed_beyond.discard(self._closed)
+        for key in [key for key in self._blocks if key[0] == number]:
+            del self._blocks[key]
+        for worker in range(self.settings.workers):
+            self._send(worker, self._of(packet, Kind.CLOSED))
+
+    def _handle_plea(self, packet: Packet, now_ns: int) -> None:
+        """A contribution or flush that no switch has answered: its sender has no result."""
+        self.counters["turned_away" if packet.flags & Flag.TO_HUB else "not_aggregated"] += 1
+        key = (packet.message, packet.block)
+        held = self._released.get(packet.slot)
+        if held is not None and held < key:
+            # The slot may still collect for a block that was decided here, if the release was lost.
+            self._release(held, packet.slot)
+        block = self._blocks.get(key)
+        if block is None:
+            if len(self._blocks) >= self.settings.slots * self.settings.open_messages or (
+                packet.message > self._closed + 2 * self.settings.open_messages
+            ):
+                self.counters["too_many"] += 1
+                return
+            block = self._blocks[key] = _Block(key, packet.slot, now_ns, self.settings.retransmit_ns)
+            heapq.heappush(self._timers, (now_ns, key))
+            self.counters["blocks"] += 1
+        elif block.decision is not None:
+            block.unacknowledged |= 1 << packet.worker
+            self._send(packet.worker, block.decision)
+            self._wake(block, now_ns + self.settings.retransmit_ns)
+
+    def _handle_answer(self, packet: Packet, now_ns: int) -> None:
+        block = self._blocks.get((packet.message, packet.block))
+        if block is None or block.decision is not None:
+            return
+        if packet.flags & Flag.HAS_RESULT:
+            self.counters["copied"] += 1
+            # Those who have it already say so when they are told once more.
+            self._decide(block, packet, now_ns)
+            return
+        block.promised |= 1 << packet.worker
+        if packet.flags & Flag.HAS_CONTRIBUTION:
+            block.contributions[packet.worker] = packet
+        self._decide_if_due(block, now_ns)
+
+    # ---- deciding ----
+
+    def _decide_if_due(self, block: _Block, now_ns: int) -> None:
+        if block.promised != self.settings.everyone:
+            return  # somebody may have the switch's result
+        if block.contributed != self.settings.everyone:
+            deadline = self.settings.deadline_ns
+            if deadline is None or now_ns < block.opened_ns + deadline:
+                return
+            if len(block.contributions) < self.settings.quorum:
+                return
+        workers = sorted(block.contributions)
+        first = block.contributions[workers[0]]
+        shape = (first.operation, first.exponent)
+        odd = [w for w in workers if _shape(block.contributions[w]) != shape]
+        if odd:
+            self._fail(block, odd, Flag.HAS_CONTRIBUTION)
+            return
+        values, saturated = add_up([block.contributions[w].values for w in workers], first.operation)
+        decision = self._of(first, Kind.DECIDED)
+        decision.operation, decision.exponent = shape
+        decision.values, decision.saturated = values, saturated
+        decision.bitmap, decision.count = block.contributed, len(workers)
+        self.counters["added_up"] += 1
+        self._decide(block, decision, now_ns)
+        self._release(block.key, block.slot)
+
+    def _decide(self, block: _Block, result: Packet, now_ns: int) -> None:
+        decision = self._of(result, Kind.DECIDED)
+        decision.operation, decision.exponent = result.operation, result.exponent
+        decision.values, decision.saturated = result.values, result.saturated
+        decision.bitmap, decision.count = result.bitmap, result.bitmap.bit_count()
+        block.decision = decision
+        block.unacknowledged = self.settings.everyone
+        block.contributions.clear()
+        block.interval_ns = self.settings.retransmit_ns
+        self._wake(block, now_ns)
+
+    def _release(self, key: Key, slot: int) -> None:
+        """Tells the switch that a slot need not wait for this block any more. Only a switch looks at it."""
+        self._released[slot] = max(key, self._released.get(slot, key))
+        packet = Packet(
+            Kind.RELEASE,
+            self.settings.job,
+            key[0],
+            key[1],
+            HUB,
+            slot=slot,
+            generation=self.settings.generation,
+        )
+        self._send(0, packet)
+
+    def _fail(self, block: _Block, workers: list[int], flags: Flag) -> None:
+        packet = Packet(
+            Kind.FAILED,
+            self.settings.job,
+            block.key[0],
+            block.key[1],
+            HUB,
+            slot=block.slot,
+            generation=self.settings.generation,
+            flags=flags,
+            bitmap=sum(1 << worker for worker in workers),
+        )
+        self._failure = packet
+        self._out.clear()
+        for worker in range(self.settings.workers):
+            self._send(worker, packet)
+
+    @property
+    def failed_workers(self) -> list[int] | None:
+        """Whom the job failed by; None: it has not."""
+        return None if self._failure is None else ranks_in(self._failure.bitmap)
+
+    # ---- packets out ----
+
+    def poll_packet(self, now_ns: int) -> tuple[int, bytes] | None:
+        """The next datagram, and the worker that it is for. Repeat until None."""
+        while not self._out and self._failure is None and self._timers and self._timers[0][0] <= now_ns:
+            block = self._blocks.get(heapq.heappop(self._timers)[1])
+            if block is not None:
+                self._run_timer(block, now_ns)
+        return self._out.popleft() if self._out else None
+
+    def next_time_ns(self) -> int | None:
+        """When to poll again, if nothing comes before."""
+        while self._timers and self._timers[0][1] not in self._blocks:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers and self._failure is None else None
+
+    def _wake(self, block: _Block, due_ns: int) -> None:
+        block.due_ns = due_ns
+        heapq.heappush(self._timers, (due_ns, block.key))
+
+    def _run_timer(self, block: _Block, now_ns: int) -> None:
+        if now_ns < block.due_ns:
+            return  # an older timer of the same block
+        if block.decision is None:
+            self._decide_if_due(block, now_ns)
+        if self._failure is not None:
+            return
+        if block.decision is not None:
+            waiting = block.unacknowledged
+            packet = block.decision
+        else:
+            waiting = self.settings.everyone & ~(block.promised & block.contributed)
+            packet = self._query(block)
+        since = block.opened_ns
+        silent = [
+            worker
+            for worker in ranks_in(waiting)
+            if now_ns - max(since, self._heard_ns.get(worker, since)) >= self.settings.peer_timeout_ns
+        ]
+        if silent:
+            self._fail(block, silent, NO_FLAGS)
+            return
+        for worker in ranks_in(waiting):
+            self._send(worker, packet)
+        if waiting:
+            self._wake(block, self._next_due_ns(block, now_ns))
+            block.interval_ns = min(2 * block.interval_ns, MAX_BACKOFF * self.settings.retransmit_ns)
+
+    def _next_due_ns(self, block: _Block, now_ns: int) -> int:
+        due = now_ns + block.interval_ns
+        deadline = self.settings.deadline_ns
+        if block.decision is None and deadline is not None and now_ns < block.opened_ns + deadline:
+            due = min(due, block.opened_ns + deadline)
+        return due
+
+    def _query(self, block: _Block) -> Packet:
+        packet = Packet(
+            Kind.QUERY,
+            self.settings.job,
+            block.key[0],
+            block.key[1],
+            HUB,
+            slot=block.slot,
+            generation=self.settings.generation,
+        )
+        packet.bitmap = block.contributed
+        packet.count = len(block.contributions)
+        return packet
+
+    def _of(self, packet: Packet, kind: Kind) -> Packet:
+        """A packet of the hub's about the same block."""
+        return Packet(
+            kind,
+            self.settings.job,
+            packet.message,
+            packet.block,
+            HUB,
+            slot=packet.slot,
+            generation=self.settings.generation,
+        )
+
+    def _send(self, worker: int, packet: Packet) -> None:
+        self._out.append((worker, packet.encode()))
+
+
+def _shape(packet: Packet) -> tuple[Operation, int]:
+    return packet.operation, packet.exponent

@@ -1,0 +1,87 @@
+"""What the participants of one job agree on before they send; checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dlcp.errors import SettingsError
+from dlcp.switch.aggregation.packet import MAX_WORKERS
+
+
+def check_integer(name: str, value: object, least: int, most: int) -> None:
+    """SettingsError unless `value` is an integer in the range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise SettingsError(f"{name} is {value!r}; accepted: an integer from {least} to {most}")
+
+
+_MAX_NS = 3600 * 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """The same at all workers and the hub of a job, except the times, which each may have of its own."""
+
+    job: int
+    workers: int
+    slots: int
+    """Of the switch, in the job's range. Half of them are in flight at most, so that a result is still there when the
+    last worker asks for it again."""
+    trust_switch: bool
+    """Must be True: the switch may write any values, and so may whoever can send from a participant's port."""
+    generation: int = 1
+    deadline_ns: int | None = None
+    """From the first transmission of a block: then its result is what is in. None: exact, all are waited for."""
+    quorum: int = 1
+    """With a deadline: no result of fewer workers."""
+    retransmit_ns: int = 10_000_000
+    """First interval, doubled each time up to sixteenfold. SwitchML's hosts: 10 ms."""
+    fallback_after_ns: int = 200_000_000
+    """From the first transmission of a block: then the hub takes it."""
+    peer_timeout_ns: int = 5_000_000_000
+    """The hub gives a message up when a worker does not answer for so long."""
+    timeout_ns: int = 30_000_000_000
+    """A worker gives a message up so long after it may send its first block."""
+    open_messages: int = 4
+    """Messages that are sent, and kept for who may ask, at a time."""
+
+    def __post_init__(self) -> None:
+        if self.trust_switch is not True:
+            raise SettingsError(
+                f"trust_switch is {self.trust_switch!r}; accepted: True, which says that this network and its "
+                "switch may read and falsify the values"
+            )
+        check_integer("job", self.job, 0, 2**32 - 1)
+        check_integer("workers", self.workers, 1, MAX_WORKERS)
+        check_integer("slots", self.slots, 2, 2**16 - 1)
+        check_integer("generation", self.generation, 0, 2**16 - 1)
+        check_integer("quorum", self.quorum, 1, self.workers)
+        check_integer("open_messages", self.open_messages, 1, 1024)
+        if self.deadline_ns is not None:
+            check_integer("deadline_ns", self.deadline_ns, 1, _MAX_NS)
+        elif self.quorum != 1:
+            raise SettingsError(f"quorum is {self.quorum}; accepted: 1, unless deadline_ns is set")
+        for name in ("retransmit_ns", "fallback_after_ns", "peer_timeout_ns", "timeout_ns"):
+            check_integer(name, getattr(self, name), 1, _MAX_NS)
+
+    @property
+    def everyone(self) -> int:
+        """Bits of all workers."""
+        return (1 << self.workers) - 1
+
+    @property
+    def window(self) -> int:
+        """Blocks in flight at most."""
+        return self.slots // 2
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any]) -> JobSettings:
+        """Settings from a table as `tomllib` gives them; SettingsError names what is unknown or missing."""
+        names = {f.name for f in fields(cls)}
+        for key in table:
+            if key not in names:
+                raise SettingsError(f"{key} is no setting of a job; accepted: {', '.join(sorted(names))}")
+        for key in ("job", "workers", "slots", "trust_switch"):
+            if key not in table:
+                raise SettingsError(f"{key} is missing")
+        return cls(**table)
