@@ -1,8 +1,9 @@
 """The words of `dlcp switch`: a policy, written once, shown, turned into configurations, or brought onto switches.
 
 A word belongs to a module that offers `add_parser(subparsers)` for its word or words and `run(options) -> int`, where
-`options.word` says which; it is loaded when it is asked for, since `render` needs no gRPC and `show` needs nothing. Exit status: 0 done; 1 done, but something is not as it should be, as
-the word's help says; 2 bad input and errors of dlcp. Nothing here knows what a word does.
+`options.word` says which; it is loaded when it is asked for, since `render` needs no gRPC and `show` needs nothing.
+Exit status: 0 done; 1 done, but not all is as it should be, as the word's help says; 2 bad input and errors of dlcp.
+Nothing here knows what a word does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,58 @@
+"""What goes wrong between a policy and P4Runtime switches. Each text names the switch, its address and what to do.
+
+All are DlcpError. Unless it is a RollbackError, every switch holds what it held before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dlcp.errors import DlcpError
+
+
+class DeployError(DlcpError):
+    """A deployment that did not come about."""
+
+
+class UnreachableError(DeployError, ConnectionError):
+    """Nothing answers at the address, or not P4Runtime, or the connection broke."""
+
+
+class SwitchTimeoutError(DeployError, TimeoutError):
+    """The switch did not answer within the time that it was given."""
+
+
+class OtherPipelineError(DeployError):
+    """The switch holds the pipeline of another program."""
+
+
+class OtherPrimaryError(DeployError):
+    """Another controller is the primary of the switch."""
+
+
+class SwitchRefusedError(DeployError):
+    """The switch refused a request: an entry, a pipeline, its device id."""
+
+
+class ProgramError(DeployError):
+    """The program's P4Info has not what its entries name: program and dlcp are of different versions."""
+
+
+class VerifyError(DeployError):
+    """The switch took everything, but does not hold what was written."""
+
+
+class ShellError(DeployError):
+    """The Python with p4runtime-shell cannot be started, or ended without an answer."""
+
+
+class RollbackError(DeployError):
+    """A deployment failed, and some switches could not be brought back to what they held: they need a person."""
+
+
+def several(errors: Iterable[DeployError]) -> DeployError:
+    """One error for all: itself if it is alone, else of the first one's kind with everybody's text."""
+    first, *others = errors
+    if not others:
+        return first
+    return type(first)("; ".join(str(error) for error in (first, *others)))

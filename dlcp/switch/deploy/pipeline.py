@@ -1,0 +1,155 @@
+"""A program as P4Runtime knows it: P4Info and device configuration, and the names, ids and widths in its P4Info.
+
+Two pipelines are the same if their contents are; the cookie only makes that cheap to see. The messages are finsy's,
+so that everything that deploys speaks one set of protocol buffers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from finsy.proto import p4i
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from dlcp.switch.deploy.errors import ProgramError
+from dlcp.switch.programs import Program
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A program with its interface."""
+
+    p4info: bytes
+    """A serialised p4.config.v1.P4Info."""
+    device_config: bytes
+    """What the target runs; of BMv2, its JSON."""
+    cookie: int = 0
+    """What the controller that set it gave it; 0 if none."""
+
+    @classmethod
+    def of(cls, program: Program) -> Pipeline:
+        """One of our programs. Its cookie is a hash of it, so that another version has another one."""
+        p4info = text_format.Parse(program.p4info, p4i.P4Info()).SerializeToString(deterministic=True)
+        digest = hashlib.sha256(p4info + b"\0" + program.json).digest()
+        return cls(p4info, program.json, int.from_bytes(digest[:8], "big"))
+
+    def is_same(self, other: Pipeline) -> bool:
+        """Whether both are the same program, whatever their cookies."""
+        return self.device_config == other.device_config and self._info == other._info
+
+    @cached_property
+    def _info(self) -> p4i.P4Info:
+        try:
+            info: p4i.P4Info = p4i.P4Info.FromString(self.p4info)
+            return info
+        except DecodeError:
+            raise ProgramError("the switch's P4Info cannot be read") from None
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema.of(self._info)
+
+    def title(self) -> str:
+        """A few words for people: name and version if the program gives them, else its tables."""
+        package = self._info.pkg_info
+        if package.name:
+            return f"{package.name} {package.version}".strip()
+        tables = [table.preamble.alias for table in self._info.tables]
+        if not tables:
+            return "a program without tables"
+        shown = ", ".join(tables[:4])
+        return f"a program with the tables {shown}{', …' if len(tables) > 4 else ''}"
+
+
+@dataclass(frozen=True)
+class FieldSchema:
+    """A match field or an action's parameter. `kind` is empty for a parameter."""
+
+    name: str
+    id: int
+    bits: int
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class ActionSchema:
+    name: str
+    id: int
+    params: Mapping[str, FieldSchema]
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    name: str
+    id: int
+    size: int
+    fields: Mapping[str, FieldSchema]
+    actions: Mapping[str, ActionSchema]
+    is_const: bool
+    has_const_default: bool
+
+    @property
+    def needs_priority(self) -> bool:
+        return any(f.kind in ("TERNARY", "RANGE", "OPTIONAL") for f in self.fields.values())
+
+
+@dataclass(frozen=True)
+class CounterSchema:
+    name: str
+    id: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Names of a P4Info, as short as they are unique in it, with what stands behind them."""
+
+    tables: Mapping[str, TableSchema]
+    counters: Mapping[str, CounterSchema]
+
+    @classmethod
+    def of(cls, info: p4i.P4Info) -> Schema:
+        actions = {
+            action.preamble.id: ActionSchema(
+                action.preamble.alias,
+                action.preamble.id,
+                {p.name: FieldSchema(p.name, p.id, p.bitwidth) for p in action.params},
+            )
+            for action in info.actions
+        }
+        tables = {}
+        for table in info.tables:
+            found = [actions[reference.id] for reference in table.action_refs if reference.id in actions]
+            tables[table.preamble.alias] = TableSchema(
+                table.preamble.alias,
+                table.preamble.id,
+                table.size,
+                {
+                    f.name: FieldSchema(f.name, f.id, f.bitwidth, p4i.MatchField.MatchType.Name(f.match_type))
+                    for f in table.match_fields
+                },
+                {action.name: action for action in found},
+                table.is_const_table,
+                table.const_default_action_id != 0,
+            )
+        counters = {
+            c.preamble.alias: CounterSchema(c.preamble.alias, c.preamble.id, c.size) for c in info.counters
+        }
+        return cls(tables, counters)
+
+    def table(self, name: str) -> TableSchema:
+        """ProgramError if the program has no such table."""
+        if name not in self.tables:
+            raise ProgramError(f"the program has no table {name!r}; it has {', '.join(self.tables)}")
+        return self.tables[name]
+
+    def action(self, table: str, name: str) -> ActionSchema:
+        """ProgramError if the table has no such action."""
+        actions = self.table(table).actions
+        if name not in actions:
+            raise ProgramError(f"table {table!r} has no action {name!r}; it has {', '.join(actions)}")
+        return actions[name]

@@ -1,0 +1,401 @@
+"""What a switch holds under a policy: entries of match-action tables, default actions, multicast groups.
+
+A pure function of a policy and one switch of the topology. Names are those of the v1model program (`p4/v1model.p4`);
+values are plain numbers, so that any P4Runtime client can write them. The order is the same at each call. What
+the program or its switch cannot do of a policy is a Limit, never left out silently. Nothing here talks to a switch.
+
+Several entries of a table never match one packet with the same priority, so a switch has no choice to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dlcp.switch.limits import Limit
+from dlcp.switch.policy import (
+    DROPPABLE_LEVELS,
+    TRAFFIC_CLASSES,
+    Policy,
+    Thresholds,
+    TrafficClass,
+)
+from dlcp.switch.programs import KEEP_DSCP, NEVER_BYTES, PathChoice
+from dlcp.switch.topology import SwitchTarget, mac_number
+
+MARK_STEPS = 16  # of native/switch/decision.hpp
+LEVELS = DROPPABLE_LEVELS + 1  # the last one is that of critical packets
+PORT_MASK = 2**9 - 1  # v1model's port numbers have nine bits
+ALL_PORTS_PRIORITY, ONE_PORT_PRIORITY = 1, 2  # P4Runtime: ternary entries have at least 1, larger wins
+TRIMMED_BYTES = {"IPv4": 14 + 20 + 8 + 64, "IPv6": 14 + 40 + 8 + 64}  # up to the end of dlcp's header
+
+# Tables in the order in which they are written: dlcp/switch/deploy/update.py says why.
+WRITE_ORDER = (
+    "buffer",
+    "trimmed",
+    "trimmed_thresholds",
+    "mark_ramp",
+    "thresholds",
+    "classify",
+    "arrival_group",
+    "member",
+    "member_other",
+    "path_group",
+    "multicast",
+    "flood",
+    "bridge",
+    "route_ipv4",
+    "route_ipv6",
+    "router_mac",
+)
+
+
+# ---- what entries are made of ----
+
+
+@dataclass(frozen=True, order=True)
+class Exact:
+    """This value."""
+
+    value: int
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, order=True)
+class Ternary:
+    """The bits of `value` that `mask` has; a mask of 0 is not written at all."""
+
+    value: int
+    mask: int
+
+    def __str__(self) -> str:
+        return f"{self.value} & {self.mask:#x}"
+
+
+@dataclass(frozen=True, order=True)
+class Prefix:
+    """The first `length` bits; a length of 0 is not written at all."""
+
+    value: int
+    length: int
+
+    def __str__(self) -> str:
+        return f"{self.value:#x}/{self.length}"
+
+
+@dataclass(frozen=True, order=True)
+class Range:
+    """From `low` to `high`, both included; the whole range is not written at all."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"{self.low}…{self.high}"
+
+
+Key = Exact | Ternary | Prefix | Range
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """An entry of a table. Two entries of equal `identity` cannot be in it together."""
+
+    table: str
+    match: tuple[tuple[str, Key], ...]
+    """Fields by name, in the order of their names; those that match anything are left out."""
+    action: str
+    params: tuple[tuple[str, int], ...] = ()
+    priority: int = 0
+    """Of ternary and range keys: the largest wins. 0 for others."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return ("entry", self.table, self.match, self.priority)
+
+
+@dataclass(frozen=True)
+class DefaultAction:
+    """What a table does with packets that no entry matches."""
+
+    table: str
+    action: str
+    params: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return ("default", self.table)
+
+
+@dataclass(frozen=True)
+class MulticastGroup:
+    """The ports that get a copy of a packet."""
+
+    group_id: int
+    ports: tuple[int, ...]
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return ("multicast", self.group_id)
+
+
+Entry = TableEntry | DefaultAction | MulticastGroup
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """All that is to be on one switch, and what the policy asked in vain."""
+
+    entries: tuple[Entry, ...]
+    limits: tuple[Limit, ...]
+
+
+# ---- a policy as entries ----
+
+Groups = Mapping[str, tuple[str, ...]]
+
+
+def wanted(policy: Policy, target: SwitchTarget) -> Wanted:
+    """What `target` is to hold. Raises TopologyError if it has some but not all ports of a path group."""
+    groups = target.groups_under(policy)
+    entries = [
+        *_classify(policy),
+        *_admission(policy, target),
+        *_bridge(policy, target, groups),
+        *_flood(target, groups),
+        *_routes(policy, target, groups),
+    ]
+    return Wanted(tuple(entries), tuple(limits_of(policy)))
+
+
+def _entry(table: str, match: Mapping[str, Key], action: str, priority: int = 0, **params: int) -> TableEntry:
+    return TableEntry(table, tuple(sorted(match.items())), action, tuple(params.items()), priority)
+
+
+def _classify(policy: Policy) -> Iterator[Entry]:
+    yield DefaultAction("classify", "foreign", (("traffic_class", policy.foreign_class),))
+    for dscp, number in sorted(policy.class_of_dscp().items()):
+        yield _entry("classify", {"dscp": Exact(dscp)}, "set_class", traffic_class=number)
+
+
+# ---- who is marked, trimmed, dropped ----
+
+
+def _admission(policy: Policy, target: SwitchTarget) -> Iterator[Entry]:
+    """The buffer, and thresholds: the policy's at all ports, and above them those of single ports."""
+    alpha = policy.shared_alpha_log2
+    buffer = {
+        "port_bytes_limit": _or_never(policy.port_bytes),
+        "shared_bytes": policy.shared_bytes or 0,
+        "alpha_left": max(alpha, 0),
+        "alpha_right": max(-alpha, 0),
+    }
+    yield DefaultAction("buffer", "set_buffer", tuple(buffer.items()))
+    trimmed = {"traffic_class": policy.trimmed_class, "dscp": trimmed_dscp(policy)}
+    yield DefaultAction("trimmed", "set_trimmed", tuple(trimmed.items()))
+    for number in range(TRAFFIC_CLASSES):
+        everywhere = policy.traffic_class(number)
+        yield from _thresholds(policy, everywhere, {}, ALL_PORTS_PRIORITY)
+        for port in policy.ports:
+            if port.name in target.ports and any(c.number == number for c in port.classes):
+                at = {"port": Ternary(target.ports[port.name], PORT_MASK)}
+                here = policy.traffic_class(number, port.name)
+                yield from _thresholds(policy, here, at, ONE_PORT_PRIORITY, everywhere)
+
+
+def _thresholds(
+    policy: Policy,
+    traffic_class: TrafficClass,
+    at: Mapping[str, Key],
+    priority: int,
+    replaced: TrafficClass | None = None,
+) -> Iterator[Entry]:
+    """Entries of one class; a level without any threshold has none, unless it replaces one that has."""
+    of_class = {"traffic_class": Exact(traffic_class.number), **at}
+    for index in range(LEVELS):
+        level = traffic_class.level(index)
+        old = Thresholds() if replaced is None else replaced.level(index)
+        if not (_is_empty(level) and _is_empty(old)):
+            numbers = {
+                "mark_from_bytes": _or_never(level.mark_from_bytes),
+                "mark_full_bytes": _or_never(level.mark_full),
+                "trim_above_bytes": _or_never(level.trim_above_bytes),
+                "drop_above_bytes": _or_never(level.drop_above_bytes),
+            }
+            match = {**of_class, "level": Exact(index)}
+            yield _entry("thresholds", match, "set_thresholds", priority, **numbers)
+        # A packet that is trimmed asks once more, in the class that trimmed packets go on in.
+        drops = level.drop_above_bytes is not None or old.drop_above_bytes is not None
+        if drops and traffic_class.number == policy.trimmed_class:
+            drop = _or_never(level.drop_above_bytes)
+            match = {"level": Exact(index), **at}
+            yield _entry("trimmed_thresholds", match, "set_trimmed_drop", priority, drop_above_bytes=drop)
+    for low, high, ratio in mark_steps(traffic_class.critical):
+        match = {**of_class, "depth": Range(low, high)}
+        yield _entry("mark_ramp", match, "set_mark_ratio", priority, ratio=ratio)
+
+
+def _is_empty(level: Thresholds) -> bool:
+    return level.mark_from_bytes is None and level.trim_above_bytes is None and level.drop_above_bytes is None
+
+
+def _or_never(limit: int | None) -> int:
+    return NEVER_BYTES if limit is None else limit
+
+
+def mark_steps(level: Thresholds) -> Iterator[tuple[int, int, int]]:
+    """Depth from, depth to, marks of 65536 between them: the steps of `mark_ratio_at` in native/switch/decision.hpp."""
+    first, full = level.mark_from_bytes, level.mark_full
+    if first is None or full is None:
+        return
+    ratio = min(round(level.mark_ratio * 65536), 65535)
+    width = full - first
+    for step in range(MARK_STEPS):
+        low = first + -(-step * width // MARK_STEPS)
+        high = first + -(-(step + 1) * width // MARK_STEPS) - 1
+        if low <= high:
+            yield low, high, ratio * (2 * step + 1) // (2 * MARK_STEPS)
+
+
+def trimmed_dscp(policy: Policy) -> int:
+    """What is written into trimmed packets: the first DSCP value of the class that they go on in, if it has one."""
+    return next(iter(policy.traffic_class(policy.trimmed_class).dscp), KEEP_DSCP)
+
+
+# ---- where it goes ----
+
+
+def _bridge(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
+    """MAC addresses behind ports and groups. A group's number is its place among the groups, from 1."""
+    numbers = {name: number for number, name in enumerate(groups, 1)}
+    for name, members in groups.items():
+        ways = [("member_port", {"port": target.ports[port]}) for port in members]
+        yield from _group(policy, target, numbers[name], ways)
+        for port in members:
+            arrival = {"ingress_port": Exact(target.ports[port])}
+            yield _entry("arrival_group", arrival, "in_group", group=numbers[name])
+    for entry in target.bridge:
+        match = {"dst_mac": Exact(mac_number("mac", entry.mac))}
+        if entry.port is not None:
+            yield _entry("bridge", match, "to_port", port=target.ports[entry.port])
+        elif entry.group is not None:
+            yield _entry("bridge", match, "to_group", group=numbers[entry.group])
+
+
+def _group(
+    policy: Policy, target: SwitchTarget, number: int, ways: list[tuple[str, dict[str, int]]]
+) -> Iterator[Entry]:
+    """A group, and its ways twice where the program draws two of them to compare."""
+    tables = ("member", "member_other") if policy.path_choice == "adaptive" else ("member",)
+    group = {"group": Exact(number)}
+    for table in tables:
+        for index, (action, params) in enumerate(ways):
+            yield _entry(table, {**group, "index": Exact(index)}, action, **params)
+    choice = PathChoice[policy.path_choice.upper()]
+    yield _entry("path_group", group, "choose", size=len(ways), choice=choice, salt=target.path_salt)
+
+
+def _flood(target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
+    """Where broadcast and unknown frames go: split horizon, so that a leaf-spine needs no spanning tree.
+
+    To every port of no path group, and to one port of each group; never back, and never from a group into itself.
+    """
+    group_of = {port: name for name, members in groups.items() for port in members}
+    for port, number in sorted(target.ports.items(), key=lambda item: item[1]):
+        alone = [other for other in target.ports if other not in group_of and other != port]
+        one_each = [members[0] for name, members in groups.items() if name != group_of.get(port)]
+        copies = tuple(sorted(target.ports[other] for other in (*alone, *one_each)))
+        if copies:
+            yield MulticastGroup(number + 1, copies)  # 0 is no group: P4Runtime 1.3, 9.5.1
+            yield _entry("flood", {"ingress_port": Exact(number)}, "set_mcast", group=number + 1)
+
+
+def _routes(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
+    """Routes. Equal next hops are a group of their own, behind the bridge's: its ways write other MAC addresses."""
+    if not target.routes:
+        return
+    source = mac_number("router_macs", target.router_macs[0])
+    for mac in target.router_macs:
+        yield _entry("router_mac", {"dst_mac": Exact(mac_number("router_macs", mac))}, "to_router")
+    numbers: dict[tuple[tuple[int, int], ...], int] = {}
+    for route in target.routes:
+        network = route.network
+        table = f"route_ipv{network.version}"
+        prefix = Prefix(int(network.network_address), network.prefixlen)
+        match = {"dst": prefix} if network.prefixlen else {}  # /0 matches anything
+        if route.port is not None:
+            hop = mac_number("next_hop", route.next_hop)
+            port = target.ports[route.port]
+            yield _entry(table, match, "next_hop", port=port, dst_mac=hop, src_mac=source)
+            continue
+        members = groups[route.group] if route.group is not None else ()
+        hops = tuple((target.ports[p], mac_number("next_hops", route.next_hops[p])) for p in members)
+        if hops not in numbers:
+            numbers[hops] = len(groups) + len(numbers) + 1
+            ways = [
+                ("routed_member", {"port": port, "dst_mac": mac, "src_mac": source}) for port, mac in hops
+            ]
+            yield from _group(policy, target, numbers[hops], ways)
+        yield _entry(table, match, "next_hop_group", group=numbers[hops])
+
+
+# ---- what cannot be ----
+
+
+def limits_of(policy: Policy) -> Iterator[Limit]:
+    """Lines of the policy that the v1model program, or BMv2 under it, cannot carry out."""
+    if policy.pause_above_bytes is not None:
+        yield Limit(
+            "pause_above_bytes",
+            policy.pause_above_bytes,
+            "BMv2 sends no pause frames (IEEE 802.1Qbb)",
+            "packets that find the buffer full are dropped",
+        )
+    if policy.trimmed_run_packets:
+        yield Limit(
+            "trimmed_run_packets",
+            policy.trimmed_run_packets,
+            "BMv2's queues are strict priority, whatever is in them",
+            f"class {policy.trimmed_class} leaves first without end",
+        )
+    if policy.port_bytes is None and policy.shared_bytes is None:
+        yield Limit(
+            "port_bytes",
+            "not set, nor is shared_bytes",
+            "a switch's buffer has an end, and where BMv2's ends it drops any packet, critical ones too",
+            "packets are lost where BMv2's own queue ends (set_queue_depth, in packets)",
+        )
+    trims = any(level.trim_above_bytes is not None for level in _all_levels(policy))
+    if trims and policy.trimmed_bytes not in TRIMMED_BYTES.values():
+        sizes = " and ".join(f"{size} bytes over {version}" for version, size in TRIMMED_BYTES.items())
+        yield Limit(
+            "trimmed_bytes",
+            policy.trimmed_bytes,
+            "the program cuts behind dlcp's header",
+            f"{sizes} are left of a trimmed packet",
+            refused=False,
+        )
+    if trims and trimmed_dscp(policy) == KEEP_DSCP:
+        yield Limit(
+            "trimmed_class",
+            policy.trimmed_class,
+            "the class has no DSCP value that could be written into trimmed packets",
+            "they keep theirs, and the next switch puts them into their old class",
+            refused=False,
+        )
+    if any(port.rate_bps for port in policy.ports):
+        yield Limit(
+            "port.rate_bps",
+            policy.ports[0].rate_bps if len({p.rate_bps for p in policy.ports}) == 1 else "…",
+            "P4Runtime sets no rates",
+            "links are as fast as they are; BMv2's rates are set over Thrift (set_queue_rate), and hold per queue",
+            refused=False,
+        )
+
+
+def _all_levels(policy: Policy) -> Iterator[Thresholds]:
+    classes = (*policy.classes, *(c for port in policy.ports for c in port.classes))
+    for traffic_class in classes:
+        yield from (traffic_class.level(index) for index in range(LEVELS))

@@ -1,0 +1,58 @@
+"""What a target cannot do of a policy: which line of it, and what would be done instead.
+
+A limit is either *refused*, since carrying on would break what the policy promises, until somebody accepts it by the
+line's name; or only *told*, since the rest of the policy holds without it. Nothing here knows a target.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from dlcp.errors import SettingsError
+
+
+class UnsupportedError(SettingsError):
+    """The target cannot do what a line of the policy asks; the text names the line and what would be done instead."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One line of a policy that a target cannot carry out as it stands."""
+
+    line: str
+    """The field, as the policy's TOML names it: `pause_above_bytes`, `port.rate_bps`."""
+    value: object
+    why: str
+    instead: str
+    """What happens, if one goes on."""
+    refused: bool = True
+
+    def text(self, policy_text: str | None = None, path: str = "the policy") -> str:
+        """A sentence; with the policy's TOML text the number of the line is in it too."""
+        number = None if policy_text is None else line_number(policy_text, self.line)
+        where = path if number is None else f"{path}:{number}"
+        return f"{where}: {self.line} = {self.value}: {self.why}; instead: {self.instead}"
+
+
+def refuse(limits: Iterable[Limit], accepted: Collection[str], policy_text: str | None, path: str) -> None:
+    """UnsupportedError for the limits that are refused and whose lines are not in `accepted`."""
+    refused = [limit for limit in limits if limit.refused and limit.line not in accepted]
+    if refused:
+        lines = list(dict.fromkeys(limit.line for limit in refused))
+        words = " ".join(f"--accept {line}" for line in lines)
+        told = "; and ".join(limit.text(policy_text, path) for limit in refused)
+        raise UnsupportedError(f"{told}. To go on all the same: {words}")
+
+
+def line_number(policy_text: str, line: str) -> int | None:
+    """Where a field of a policy stands in its TOML text, counted from 1: the first place. None: nowhere."""
+    *tables, key = line.split(".")
+    heading = ""
+    for number, text in enumerate(policy_text.splitlines(), 1):
+        if match := re.match(r"\s*\[+\s*([\w.\"-]+)\s*\]+", text):
+            heading = match[1]
+        elif re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", text) and heading == ".".join(tables):
+            return number
+    return None
