@@ -1,0 +1,12 @@
+"""A policy in the languages of ordinary switches, and onto Linux interfaces by tc.
+
+    policy > check (what the system cannot do) > body of one language
+
+system.py holds capabilities as data, queue.py what ordinary queues can be told, one module each language; apply.py is
+the only one that touches anything.
+"""
+
+from dlcp.switch.render.base import RENDERERS, Rendered, render
+from dlcp.switch.render.finding import Finding, RenderError, Weight
+
+__all__ = ["RENDERERS", "Finding", "RenderError", "Rendered", "Weight", "render"]

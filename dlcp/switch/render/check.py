@@ -1,0 +1,317 @@
+"""Goes over a policy before it is rendered and says, field by field, what an operating system cannot do of it.
+
+The list is complete in this sense: a field of the policy that changes nothing in the rendered text, or less than it
+asks for, has a finding. What would turn the policy into its opposite is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, TrafficClass
+from dlcp.switch.render.finding import Finding, Weight
+from dlcp.switch.render.queue import Queue, drop_limit, queue_of
+from dlcp.switch.render.system import System
+
+ERROR, CAVEAT, NOTE = Weight.ERROR, Weight.CAVEAT, Weight.NOTE
+
+
+def check(policy: Policy, system: System, ports: Sequence[str], shape: bool = False) -> list[Finding]:
+    """Everything that `system` does not do as the policy says, in the order of the policy's fields."""
+    found = [*_switch(policy, system), *_paths(policy, system), *_ports(policy, system, ports, shape)]
+    for index, traffic_class in enumerate(policy.classes):
+        found += _class(policy, system, traffic_class, None, f"class[{index}]")
+    for index, port in enumerate(policy.ports):
+        if port.name in ports:
+            for inner, traffic_class in enumerate(port.classes):
+                where = f"port[{index}].class[{inner}]"
+                found += _class(policy, system, traffic_class, port.name, where)
+    found += [Finding(NOTE, "", "", note) for note in system.notes]
+    return found
+
+
+# ---- the switch as a whole ----
+
+
+def _switch(policy: Policy, system: System) -> Iterator[Finding]:
+    for index, traffic_class in enumerate(policy.classes):
+        if traffic_class.number >= system.queues:
+            asked = f"a queue of number {traffic_class.number}"
+            instead = f"{system.title} has queues 0 to {system.queues - 1}"
+            yield Finding(ERROR, f"class[{index}].number", asked, instead)
+    if policy.foreign_class in {c.number for c in policy.classes}:
+        queue = queue_of(policy, policy.foreign_class, None, system.trims)
+        if queue.curve or queue.tail_bytes is not None or queue.trim_bytes is not None:
+            yield Finding(
+                CAVEAT,
+                "foreign_class",
+                f"foreign traffic is left alone in queue {policy.foreign_class}",
+                "it is marked and dropped like the class whose queue it shares",
+            )
+    if policy.port_bytes is not None:
+        if system.limits_port:
+            instead = f"each queue by itself is limited to {policy.port_bytes}; together they may hold more"
+        else:
+            instead = "the switch's own buffer settings decide"
+        asked = f"a port holds {policy.port_bytes} bytes in all its queues"
+        yield Finding(CAVEAT, "port_bytes", asked, instead)
+    if policy.shared_bytes is not None:
+        yield from _shared(policy, system)
+    if policy.trimmed_run_packets and any(_trim_limits(c) for c in policy.classes):
+        asked = f"after {policy.trimmed_run_packets} trimmed packets another class has its turn"
+        yield Finding(CAVEAT, "trimmed_run_packets", asked, "the trimmed class is strictly first")
+    if policy.pause_above_bytes is not None:
+        asked = f"an input that has brought more than {policy.pause_above_bytes} bytes is paused"
+        yield Finding(
+            CAVEAT, "pause_above_bytes", asked, f"nothing is paused: not rendered. {system.pausing}".strip()
+        )
+
+
+def _trim_limits(traffic_class: TrafficClass) -> list[int]:
+    limits = [traffic_class.level(level).trim_above_bytes for level in range(DROPPABLE_LEVELS + 1)]
+    return [limit for limit in limits if limit is not None]
+
+
+def _shared(policy: Policy, system: System) -> Iterator[Finding]:
+    exponent = policy.shared_alpha_log2
+    asked = f"a queue may grow to 2^{exponent} of what is free in the shared buffer"
+    if system.alpha_log2 is None:
+        instead = "not rendered: the system's own buffer settings stay"
+        yield Finding(CAVEAT, "shared_alpha_log2", asked, instead)
+    elif exponent not in system.alpha_log2:
+        near = clamped_alpha(policy, system)
+        yield Finding(CAVEAT, "shared_alpha_log2", asked, f"2^{near} is the nearest that can be set")
+    yield Finding(NOTE, "shared_bytes", "", "the size of the shared buffer is the hardware's")
+
+
+def clamped_alpha(policy: Policy, system: System) -> int:
+    """The logarithm of the dynamic threshold that the system takes nearest to the policy's."""
+    assert system.alpha_log2 is not None
+    return max(system.alpha_log2[0], min(system.alpha_log2[-1], policy.shared_alpha_log2))
+
+
+def _paths(policy: Policy, system: System) -> Iterator[Finding]:
+    if not policy.path_groups:
+        return
+    yield Finding(
+        NOTE, "path_groups", "", f"which ports are equal ways is the routing's to know. {system.hashing}"
+    )
+    match policy.path_choice:
+        case "path_id":
+            instead = "the host writes the path id into the UDP source port, and the hash reads it there"
+            yield Finding(NOTE, "path_choice", "", instead)
+        case "random" | "round_robin" | "adaptive":
+            asked = f"each packet takes a way of its own ({policy.path_choice})"
+            instead = "a hash over addresses and UDP ports decides: hosts spray by their source ports."
+            instead += f" {system.spraying}"
+            yield Finding(CAVEAT, "path_choice", asked, instead.strip())
+
+
+def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) -> Iterator[Finding]:
+    listed = {port.name: (index, port) for index, port in enumerate(policy.ports)}
+    for name in ports:
+        if not system.has_port(name):
+            field = f"port[{listed[name][0]}].name" if name in listed else ""
+            yield Finding(
+                ERROR,
+                field,
+                f"a port called {name!r}",
+                f"a port of {system.title} is called like {system.port_example}",
+            )
+        if name in listed and not system.shapes:
+            index, port = listed[name]
+            if shape:
+                asked = f"{name} is shaped to {port.rate_bps} bit/s"
+                yield Finding(
+                    CAVEAT,
+                    f"port[{index}].rate_bps",
+                    asked,
+                    "no shaper of the port is rendered: its link's speed",
+                )
+    if any(name in listed for name in ports) and system.shapes and not shape:
+        yield Finding(NOTE, "", "", "rate_bps is taken for the speed of the link: no shaper without --shape")
+
+
+# ---- one class at one port ----
+
+
+def _class(
+    policy: Policy, system: System, traffic_class: TrafficClass, port: str | None, where: str
+) -> Iterator[Finding]:
+    if traffic_class.number >= system.queues:
+        return
+    queue = queue_of(policy, traffic_class.number, port, system.trims)
+    yield from _levels(system, traffic_class, queue, where)
+    yield from _marks(system, traffic_class, queue, where)
+    yield from _trims(policy, system, traffic_class, queue, where)
+    yield from _limit(system, traffic_class, queue, where)
+    yield from _range(system, queue, where)
+    if queue.drop_bytes is not None and 0 in queue.dscp and port is None:
+        yield Finding(
+            CAVEAT,
+            f"{where}.dscp",
+            "DSCP 0 belongs to this class",
+            f"all best-effort traffic that is not ECN-capable is dropped from {queue.drop_bytes} bytes as well",
+        )
+
+
+def _levels(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Finding]:
+    limits = [drop_limit(traffic_class, level, system.trims) for level in range(DROPPABLE_LEVELS)]
+    if queue.drop_bytes is None or len(set(limits)) == 1:
+        return
+    if None in limits:
+        index = limits.index(None)
+        asked = f"droppable packets of level {index} and above are never dropped"
+        instead = f"all that are not ECN-capable are dropped above {queue.drop_bytes}"
+    else:
+        index = 0
+        asked = f"droppable packets go above {', '.join(map(str, limits))}, by importance"
+        instead = (
+            f"switches do not read importance, and all go above {queue.drop_bytes}, the most important's"
+        )
+    yield Finding(CAVEAT, f"{where}.droppable[{index}]", asked, instead)
+
+
+def _marks(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Finding]:
+    field = f"{where}.critical.mark_from_bytes"
+    if queue.mark is None:
+        if queue.drop_bytes is not None:
+            yield Finding(
+                CAVEAT,
+                f"{where}.critical",
+                "critical packets are never marked",
+                f"they are marked above {queue.drop_bytes}, where others are dropped: that is what keeps them",
+            )
+        return
+    begin, full, ratio = queue.mark
+    if queue.drop_bytes is None:
+        if not system.marks_without_drops:
+            yield Finding(
+                CAVEAT,
+                field,
+                f"critical packets are marked from {begin} and droppable ones kept",
+                "what is not ECN-capable is dropped where the others are marked",
+            )
+        yield from _curve(system, (begin, full, ratio), where)
+    elif system.marks_below_drops and full <= queue.drop_bytes:
+        yield from _curve(system, (begin, full, ratio), where)
+    elif (begin, full, ratio) != (queue.drop_bytes, queue.drop_bytes, 1.0):
+        asked = f"critical packets are marked from {begin}"
+        if full > begin or ratio < 1:
+            asked += f", in {ratio:g} of cases from {full}"
+        instead = f"all are from {queue.drop_bytes}, since marks and drops share the threshold"
+        if not system.marks_below_drops and begin < queue.drop_bytes:
+            instead += ", and a mark too late costs less than a drop too early"
+        yield Finding(CAVEAT, field, asked, instead)
+
+
+def _curve(system: System, mark: tuple[int, int, float], where: str) -> Iterator[Finding]:
+    _, full, ratio = mark
+    if ratio < 1:
+        yield Finding(
+            CAVEAT,
+            f"{where}.critical.mark_ratio",
+            f"{ratio:g} of packets are marked above {full}",
+            f"all are: the ratio holds just below {full}",
+        )
+        if not system.any_ratio and round(100 * ratio) != 100 * ratio:
+            percent = max(1, round(100 * ratio))
+            yield Finding(
+                CAVEAT,
+                f"{where}.critical.mark_ratio",
+                f"a ratio of {ratio:g}",
+                f"{percent} per cent: whole ones only",
+            )
+
+
+def _trims(
+    policy: Policy, system: System, traffic_class: TrafficClass, queue: Queue, where: str
+) -> Iterator[Finding]:
+    droppable = [traffic_class.level(level).trim_above_bytes for level in range(DROPPABLE_LEVELS)]
+    critical = traffic_class.critical.trim_above_bytes
+    if not system.trims:
+        if any(limit is not None for limit in droppable):
+            yield Finding(
+                CAVEAT,
+                f"{where}.droppable[{_first(droppable)}].trim_above_bytes",
+                "droppable packets lose their payload and go on as headers",
+                f"they are dropped above {queue.drop_bytes}: the receiver learns of it by time, not by a header",
+            )
+        if critical is not None:
+            yield Finding(
+                CAVEAT,
+                f"{where}.critical.trim_above_bytes",
+                f"critical packets are trimmed above {critical}",
+                "they are kept, whole, as long as the buffer lasts",
+            )
+        return
+    if queue.trim_bytes is None:
+        return
+    field = f"{where}.droppable[{_first(droppable)}].trim_above_bytes"
+    if critical is None:
+        yield Finding(
+            ERROR,
+            field,
+            "droppable packets are trimmed and critical ones never",
+            f"{system.title} would trim critical ones as well: it trims whatever the queue has no room for. "
+            "Set critical.trim_above_bytes, or drop droppable packets instead",
+        )
+        return
+    if policy.shared_bytes is not None:
+        yield Finding(
+            CAVEAT,
+            f"{where}.critical.trim_above_bytes",
+            f"packets are trimmed above {queue.trim_bytes}",
+            "packets are trimmed where the shared buffer ends for the queue, by shared_alpha_log2",
+        )
+    elif {*droppable, critical} != {queue.trim_bytes}:
+        yield Finding(
+            CAVEAT,
+            field if _first(droppable) is not None else f"{where}.critical.trim_above_bytes",
+            "trim thresholds differ by importance",
+            f"everything is trimmed above {queue.trim_bytes}, the last of them",
+        )
+
+
+def _first(limits: Iterable[int | None]) -> int | None:
+    return next((index for index, limit in enumerate(limits) if limit is not None), None)
+
+
+def _limit(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Finding]:
+    if queue.tail_bytes is None:
+        return
+    field = f"{where}.critical.drop_above_bytes"
+    asked = f"critical packets are dropped above {queue.tail_bytes}"
+    levels = [traffic_class.level(level).drop_above_bytes for level in range(DROPPABLE_LEVELS)]
+    kept = [limit for limit in levels if limit is None or limit > queue.tail_bytes]
+    if not system.limits_queue:
+        yield Finding(CAVEAT, field, asked, "they are kept as long as the buffer lasts")
+    elif kept:
+        longer = "never" if kept[-1] is None else f"only above {kept[-1]}"
+        yield Finding(
+            CAVEAT, field, f"{asked}, droppable ones {longer}", "everything is: that is the end of the queue"
+        )
+
+
+def _range(system: System, queue: Queue, where: str) -> Iterator[Finding]:
+    accepted = system.threshold_bytes
+    depths = [
+        ("droppable", queue.drop_bytes),
+        ("critical", queue.tail_bytes if system.limits_queue else None),
+    ]
+    if queue.mark is not None and (queue.drop_bytes is None or system.marks_below_drops):
+        depths += [("critical", queue.mark[0]), ("critical", queue.mark[1])]
+    for level, depth in depths:
+        if depth is None:
+            continue
+        if depth >= accepted.stop:
+            yield Finding(
+                ERROR, f"{where}.{level}", f"a threshold of {depth}", f"it takes {accepted.stop - 1} at most"
+            )
+        elif depth < accepted.start:
+            yield Finding(
+                CAVEAT,
+                f"{where}.{level}",
+                f"a threshold of {depth}",
+                f"{accepted.start} is the least that it takes",
+            )

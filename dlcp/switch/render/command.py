@@ -1,0 +1,147 @@
+"""`dlcp switch render` and `dlcp switch apply`: a policy as text for another system, or onto this host's interfaces.
+
+The configuration goes to standard output or a file, what differs from the policy to standard error. Exit status 2 and
+one line if anything is in the way, and then nothing was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlcp.switch.policy import Policy
+from dlcp.switch.render.base import RENDERERS, render, renderer
+from dlcp.switch.render.finding import RenderError, toml_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dlcp.switch.render.apply import Change
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The words `render` and `apply` and their options."""
+    word = subparsers.add_parser(
+        "render",
+        help="the policy in the language of a switch's operating system",
+        description="Writes the policy as the configuration of a switch. What the system cannot do as the policy "
+        "asks goes to standard error, by field and line of the policy.",
+    )
+    word.add_argument("policy", nargs="?", metavar="POLICY", help="the policy, a TOML file")
+    word.add_argument("--os", metavar="NAME", help=f"{', '.join(RENDERERS)}")
+    word.add_argument("--ports", metavar="A,B", help="the ports to configure; default: the policy's")
+    word.add_argument(
+        "--output", metavar="FILE", type=Path, help="write here; JSON gets its notes beside it, in FILE.txt"
+    )
+    word.add_argument(
+        "--shape", action=argparse.BooleanOptionalAction, help="hold ports at the policy's rates"
+    )
+    word.add_argument("--strict", action="store_true", help="what differs from the policy is an error")
+    word.add_argument("--list", action="store_true", help="the systems, and what each is for")
+
+    word = subparsers.add_parser(
+        "apply",
+        help="put the policy onto this host's interfaces, by Linux tc",
+        description="Replaces the queues of interfaces by the policy's: all of them, or none. As root.",
+    )
+    word.add_argument(
+        "policy", nargs="?", metavar="POLICY", help="the policy, a TOML file; not needed for --remove"
+    )
+    word.add_argument("--dev", metavar="IFACE", nargs="+", help="interfaces; default: the policy's ports")
+    word.add_argument(
+        "--dry-run", action="store_true", help="rehearse on a scratch interface, show, change nothing"
+    )
+    word.add_argument(
+        "--remove", action="store_true", help="give the interfaces the system's default queues back"
+    )
+    word.add_argument(
+        "--qdisc", default="red", metavar="NAME", help="red; or htb, which does not mark or choose"
+    )
+    word.add_argument("--strict", action="store_true", help="what differs from the policy is an error")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Does what was asked for. Returns the exit status."""
+    return _apply(args) if args.word == "apply" else _render(args)
+
+
+# ---- render ----
+
+
+def _render(args: argparse.Namespace) -> int:
+    if args.list:
+        for name, module in RENDERERS.items():
+            print(f"{name:<9}{module.SYSTEM.title}; ports like {module.SYSTEM.port_example}")
+        return 0
+    if args.policy is None or args.os is None:
+        raise RenderError(f"give a POLICY and --os; accepted: {', '.join(RENDERERS)}")
+    renderer(args.os)  # a name that is wrong is wrong whatever the policy says
+    policy, source = _load(args.policy)
+    ports = None if args.ports is None else [name for name in args.ports.split(",") if name]
+    done = render(policy, args.os, ports, source=source, shape=args.shape, strict=args.strict)
+    _say(args.policy, done.complaints())
+    if args.output is None:
+        sys.stdout.write(done.text)
+        if done.system.comment is None:
+            sys.stderr.write(done.notes)
+    else:
+        args.output.write_text(done.text, encoding="utf-8")
+        if done.system.comment is None:
+            args.output.with_name(f"{args.output.name}.txt").write_text(done.notes, encoding="utf-8")
+    return 0
+
+
+def _load(path: str) -> tuple[Policy, str]:
+    try:
+        return Policy.load(path), Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise RenderError(f"{path}: {error.strerror}") from None
+
+
+def _say(path: str, complaints: Iterable[str]) -> None:
+    for complaint in complaints:
+        print(f"{path}: {complaint}", file=sys.stderr)
+
+
+# ---- apply ----
+
+
+def _apply(args: argparse.Namespace) -> int:
+    from dlcp.switch.render import apply as tc_apply
+    from dlcp.switch.render.base import refuse
+    from dlcp.switch.render.tc import SYSTEM
+
+    if args.policy is None and not (args.remove and args.dev):
+        raise RenderError("give a POLICY, or --remove and --dev")
+    if args.policy is None:
+        _report(tc_apply.remove(args.dev, dry_run=args.dry_run), args.dry_run, removed=True)
+        return 0
+    policy, source = _load(args.policy)
+    interfaces = args.dev if args.dev is not None else [port.name for port in policy.ports]
+    if args.remove:
+        _report(tc_apply.remove(interfaces, dry_run=args.dry_run), args.dry_run, removed=True)
+        return 0
+    done = render(policy, "tc", interfaces, source=source, strict=args.strict)
+    own = tc_apply.findings_for(policy, interfaces, args.qdisc)
+    refuse(own, SYSTEM, toml_lines(source), args.strict)
+    _say(args.policy, [f"caveat: {f.text(done.lines)}" for f in own] if own else done.complaints())
+    changes = tc_apply.apply(policy, interfaces, args.qdisc, dry_run=args.dry_run)
+    _report(changes, args.dry_run, removed=False)
+    return 0
+
+
+def _report(changes: Sequence[Change], dry_run: bool, removed: bool) -> None:
+    for change in changes:
+        if removed:
+            state = "had none of ours" if change.before == "none" else "default queues"
+        elif change.before == "same":
+            state = "unchanged"
+        else:
+            place = "in place of another policy" if change.before == "ours" else "new"
+            state = f"{len(change.commands)} lines, {place}"
+        print(f"{change.interface}: {'would be: ' if dry_run else ''}{state}")
+        if dry_run and change.before != "same":
+            for line in change.commands:
+                print(f"  tc {line}")
