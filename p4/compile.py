@@ -1,8 +1,8 @@
 """Compiles the switch programs into `compiled/`: `python p4/compile.py [PROGRAM ...]`, with p4c-bm2-ss on PATH.
 
 The outputs are committed, since most machines have no P4 compiler; `manifest.toml` beside them says what they were made
-from and by what, so that a test can tell when they are stale. Same sources and compiler, same bytes: nothing here depends
-on the folder or the time, and the JSON is without `source_info`, which repeats the source and only debuggers read.
+from and by what, so that a test can tell when they are stale. Same sources and compiler, same bytes: nothing depends on
+the folder or the time, and the JSON is without `source_info`, which repeats the source and only debuggers read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Outputs:
 
 
 def sources(program: str) -> list[Path]:
-    """The files of ours that a program is made of, in the order of their names; those of the compiler's are its version's."""
+    """Our files that a program is made of, in the order of their names; the compiler's own go with its version."""
     found: set[Path] = set()
     waiting = [HERE / f"{program}.p4"]
     while waiting:
@@ -47,7 +47,8 @@ def sources(program: str) -> list[Path]:
         found.add(path)
         text = path.read_text(encoding="utf-8")
         waiting += [
-            (path.parent / name).resolve() for name in re.findall(r'^\s*#include "([^"]+)"', text, re.MULTILINE)
+            (path.parent / name).resolve()
+            for name in re.findall(r'^\s*#include "([^"]+)"', text, re.MULTILINE)
         ]
     return sorted(found, key=lambda path: path.relative_to(HERE).as_posix())
 

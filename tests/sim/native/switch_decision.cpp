@@ -92,6 +92,33 @@ TEST_CASE("switch: decisions are those of the golden vectors") {
     for (const int count : seen) CHECK(count > 0);
 }
 
+TEST_CASE("switch: verdicts are those of the golden vectors, of foreign packets too") {
+    const auto policies = load_policies();
+    std::map<std::string, int> seen;
+    for (const auto& record : vectors::load("switch_verdicts.txt")) {
+        CAPTURE(record.text("name"));
+        const auto number = [&record](const char* key) { return static_cast<std::uint32_t>(record.number(key)); };
+        PacketHeaders packet;
+        packet.traffic_class = static_cast<std::uint8_t>(number("traffic_class"));
+        packet.importance = static_cast<std::uint8_t>(number("importance"));
+        packet.ecn_capable = number("ecn_capable") != 0;
+        packet.trimmable = number("trimmable") != 0;
+        packet.foreign = number("foreign") != 0;
+        packet.bytes = number("bytes");
+        const Depths depths{number("queue_bytes"), number("port_bytes"), number("shared_free_bytes")};
+        Depths trimmed_depths = depths;
+        trimmed_depths.queue_bytes = number("trimmed_queue_bytes");
+        const Verdict verdict = admit(policies.at(record.text("policy")), packet, depths, number("random"),
+                                      number("trimmed_bytes"), trimmed_depths);
+        const std::string& expect = record.text("expect");
+        ++seen[expect];
+        CHECK(verdict.marked == (expect == "mark"));
+        CHECK(verdict.trimmed == (expect == "trim" || expect == "trim drop"));
+        CHECK(verdict.dropped == (expect == "drop" || expect == "trim drop"));
+    }
+    CHECK(seen.size() == 5);
+}
+
 TEST_CASE("switch: paths are those of the golden vectors") {
     int records = 0;
     for (const auto& record : vectors::load("switch_paths.txt")) {
