@@ -11,7 +11,7 @@ import dataclasses
 from tests.support import vectors
 from tests.support import wire_twin as twin
 from tests.support.vectors import Record
-from tests.vectors import schedules, switch, switch_frames
+from tests.vectors import aggregation, schedules, switch, switch_frames
 
 U16, U32, U64 = 2**16 - 1, 2**32 - 1, 2**64 - 1
 
@@ -588,6 +588,13 @@ def frames_at_switch() -> str:
     )
 
 
+def aggregation_frames() -> str:
+    return vectors.dump(
+        "Frames through an aggregating switch, in this order, and what leaves it (tests/vectors/aggregation.py).",
+        aggregation.records(),
+    )
+
+
 FILES = {
     "headers.txt": headers,
     "frames.txt": frames,
@@ -599,6 +606,7 @@ FILES = {
     "switch_verdicts.txt": switch_verdicts,
     "switch_paths.txt": switch_paths,
     "switch_frames.txt": frames_at_switch,
+    "aggregation.txt": aggregation_frames,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -110,7 +110,7 @@ class Packet:
     quorum: int = 0
     saturated: int = 0
     """Bit per lane: its sum left the 32 bits."""
-    values: Values = ZEROS
+    values: Values = field(default_factory=lambda: ZEROS)
 
     def encode(self) -> bytes:
         """The packet's bytes."""

@@ -1,0 +1,136 @@
+"""The aggregation program as compiled, in the interpreter: vectors, and random frames beside the twin."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlcp.switch.aggregation.entries import OUTCOMES, job_entries, place_jobs
+from dlcp.switch.aggregation.packet import HUB, Flag, Kind, Operation, Packet
+from tests.support import vectors
+from tests.support.aggregation_network import InterpretedSwitch, participant, udp_frame
+from tests.support.aggregation_twin import AggregatingSwitch, Frame
+from tests.support.bmv2 import Program
+from tests.vectors import aggregation
+
+
+@pytest.fixture
+def switch(repository: Path) -> InterpretedSwitch:
+    program = Program.load(str(repository / "p4" / "compiled" / "aggregation.json"), seed=0)
+    switch = InterpretedSwitch(program)
+    switch.write(aggregation.entries())
+    return switch
+
+
+def counted(switch: InterpretedSwitch) -> dict[tuple[int, str], int]:
+    cells = switch.program.counter("outcomes")
+    return {
+        (index // 16, OUTCOMES[index % 16]): cell.packets for index, cell in enumerate(cells) if cell.packets
+    }
+
+
+def test_vectors_are_what_the_generator_writes() -> None:
+    text = (vectors.DIRECTORY / "aggregation.txt").read_text(encoding="utf-8")
+    assert vectors.read(text) == aggregation.records()
+
+
+def test_program_obeys_the_vectors(switch: InterpretedSwitch) -> None:
+    before: dict[tuple[int, str], int] = {}
+    for record in vectors.load("aggregation.txt"):
+        got = switch.process(bytes.fromhex(record["bytes"]), int(record["port"]))
+        assert sorted(got) == sorted(aggregation.outs(record.get("out"))), record["name"]
+        after = counted(switch)
+        grown = [f"{row} {name}" for (row, name), n in after.items() if n != before.get((row, name), 0)]
+        assert (grown or ["none"]) == [record["outcome"]], record["name"]
+        before = after
+
+
+def test_vectors_reach_every_outcome() -> None:
+    reached = {record["outcome"].partition(" ")[2] for record in vectors.load("aggregation.txt")}
+    assert set(OUTCOMES) <= reached
+
+
+def random_frame(rng: random.Random) -> tuple[int, bytes]:
+    """A frame of a few blocks, slots and workers, so that they meet; some of them broken."""
+    port = rng.randint(1, 7)
+    first = port <= 4
+    request = aggregation.REQUESTS[0 if first else 1]
+    number = port - (1 if first else 5)
+    worker = HUB if number == len(request.workers) else number
+    kinds = [Kind.CONTRIBUTION] * 8 + [Kind.FLUSH, Kind.RELEASE, Kind.ACK]
+    big = rng.random() < 0.3
+    packet = Packet(
+        rng.choice(kinds),
+        request.job,
+        rng.randint(1, 3),
+        rng.randint(0, 3),
+        worker if rng.random() < 0.95 else rng.randint(0, 3),
+        slot=rng.choice((0, 0, 0, 1, 1, 3, 4)),
+        generation=request.generation,
+        operation=Operation(rng.random() < 0.2),
+        flags=Flag(rng.choice((0, 0, 0, 2, 1))),
+        exponent=rng.choice((0, 0, 0, 0, 130)),
+        quorum=rng.randint(0, 3),
+        values=np.array(
+            [rng.randint(-(2**31), 2**31 - 1) if big else rng.randint(-99, 99) for _ in range(32)], np.int32
+        ),
+    )
+    to = request.hub if rng.random() < 0.9 else participant(rng.randint(1, 7))
+    frame = udp_frame(participant(port), to, packet.encode(), ttl=rng.randint(0, 255))
+    fate = rng.random()
+    if fate < 0.05:
+        at = rng.randrange(len(frame))
+        frame = frame[:at] + bytes([frame[at] ^ 1 << rng.randrange(8)]) + frame[at + 1 :]
+    elif fate < 0.10:
+        frame = frame[: rng.randrange(14, len(frame))]
+    elif fate < 0.15:  # a field that lies, under a right checksum
+        at = rng.randrange(14, 78)
+        frame = Frame(frame[:at] + bytes([rng.randrange(256)]) + frame[at + 1 :]).with_checksums().raw
+    return port, frame
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_program_does_what_the_twin_does(switch: InterpretedSwitch, seed: int) -> None:
+    rng = random.Random(seed)
+    twin = AggregatingSwitch()
+    twin.write(aggregation.entries())
+    for index in range(1500):
+        port, frame = random_frame(rng)
+        expected = twin.process(frame, port)
+        assert sorted(switch.process(frame, port)) == sorted(expected), (seed, index, port, frame.hex())
+    assert counted(switch) == dict(twin.outcomes)
+    assert len(twin.outcomes) > 20, "the frames reach most outcomes of both jobs"
+
+
+def test_new_generation_finds_its_slots_empty(switch: InterpretedSwitch) -> None:
+    """The job is over in mid-block; the next one has its slots, message numbers from 1, and nobody clears registers."""
+    old = aggregation.REQUESTS[0]
+    values = aggregation.lanes(3)
+
+    def contribute(worker: int, message: int, generation: int) -> list[tuple[int, bytes]]:
+        packet = Packet(
+            Kind.CONTRIBUTION, 7, message, 0, worker, slot=0, generation=generation, values=values
+        )
+        place = old.workers[worker]
+        return switch.process(udp_frame(place, old.hub, packet.encode()), place.port)
+
+    assert contribute(0, 50, 1) == []
+    (placement, _) = place_jobs(aggregation.REQUESTS)
+    for entry in job_entries(placement).table_entries:
+        if entry.table.endswith("participant"):
+            switch.program.delete(entry.table, entry.match)
+            switch.program.insert(
+                entry.table,
+                {**entry.match, "hdr.aggregation.generation": 2},
+                entry.action,
+                entry.parameters,
+            )
+    [(port, _)] = contribute(1, 50, 1)
+    assert port == old.hub.port, "the old generation goes to the hub"
+    assert [contribute(worker, 1, 2) for worker in (0, 1)] == [[], []]
+    results = contribute(2, 1, 2)
+    assert [port for port, _ in results] == [1, 2, 3]
+    assert {raw[78:] for _, raw in results} == {(values * 3).astype(">i4").tobytes()}
