@@ -87,6 +87,8 @@ class Participant:
         if not isinstance(self.mac, str) or not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", self.mac):
             raise SettingsError(f"{where}.mac is {self.mac!r}; accepted: six pairs of hexadecimal digits")
         try:
+            if not isinstance(self.ip, str):
+                raise ValueError
             ipaddress.IPv4Address(self.ip)
         except ValueError:
             accepted = "an IPv4 address (the program aggregates over IPv4 only)"
@@ -136,13 +138,24 @@ class JobRequest:
             )
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any], where: str = "job") -> JobRequest:
-        """A job from a table as `tomllib` gives it: [[job]] with [[job.worker]] and [job.hub]."""
+    def from_table(
+        cls, table: Mapping[str, Any], where: str = "job", port_numbers: Mapping[str, int] | None = None
+    ) -> JobRequest:
+        """A job from a table as `tomllib` gives it: [[job]] with [[job.worker]] and [job.hub].
+
+        `port_numbers`: then ports go by these names.
+        """
         known = {"job", "worker", "hub", "slots", "generation"}
         _check_keys(table, known, {"job", "worker", "hub"}, where)
-        workers = tuple(_participant(w, f"{where}.worker[{i}]") for i, w in enumerate(table["worker"]))
+        if not isinstance(table["worker"], Sequence) or isinstance(table["worker"], str):
+            raise SettingsError(f"{where}.worker is {table['worker']!r}; accepted: a list of tables")
+        workers = tuple(
+            _participant(worker, f"{where}.worker[{index}]", port_numbers)
+            for index, worker in enumerate(table["worker"])
+        )
         rest = {key: table[key] for key in ("slots", "generation") if key in table}
-        request = cls(table["job"], workers, _participant(table["hub"], f"{where}.hub"), **rest)
+        hub = _participant(table["hub"], f"{where}.hub", port_numbers)
+        request = cls(table["job"], workers, hub, **rest)
         request.validate(where)
         return request
 
@@ -156,10 +169,20 @@ def _check_keys(table: Mapping[str, Any], known: set[str], needed: set[str], whe
             raise SettingsError(f"{where}.{key} is missing")
 
 
-def _participant(table: Mapping[str, Any], where: str) -> Participant:
+def _participant(table: Any, where: str, port_numbers: Mapping[str, int] | None) -> Participant:
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{where} is {table!r}; accepted: a table")
     names = {"port", "mac", "ip", "udp_port"}
     _check_keys(table, names, names, where)
-    return Participant(**table)
+    values = dict(table)
+    if port_numbers is not None:
+        if values["port"] not in port_numbers:
+            known = ", ".join(port_numbers)
+            raise SettingsError(
+                f"{where}.port is {values['port']!r}; accepted: a port of the switch: {known}"
+            )
+        values["port"] = port_numbers[values["port"]]
+    return Participant(**values)
 
 
 @dataclass(frozen=True)
