@@ -1,0 +1,78 @@
+"""What the tests of the switched lab share: load from several hosts into one, and what came through."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlcp.lab.bed import Bed
+from dlcp.lab.namespaces import NETNS
+from dlcp.lab.traffic import Stream
+
+
+@dataclass
+class Load:
+    """What was offered and what arrived, by stream."""
+
+    sent: list[int]
+    rate_bps: float
+    """Of all senders together, as it came to be."""
+    arrived: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def delivered(self, stream: int) -> float:
+        """The part of a stream that arrived."""
+        return self.arrived.get(str(stream), {}).get("packets", 0) / self.sent[stream]
+
+    def marked(self, stream: int) -> float:
+        """Of what arrived, the part that was marked."""
+        one = self.arrived.get(str(stream), {"packets": 1, "marked": 0})
+        return one["marked"] / one["packets"]
+
+
+def offer(
+    bed: Bed,
+    streams: Sequence[Stream],
+    rate_bps: int,
+    *,
+    senders: Sequence[int] = (0, 1),
+    receiver: int = 2,
+    seconds: float = 1.0,
+    version: int = 4,
+) -> Load:
+    """Sends the streams from each sender at an equal part of the rate, all to one receiver."""
+    traffic: list[Any] = [sys.executable, "-m", "dlcp.lab.traffic"]
+    sink = bed.start(receiver, [*traffic, "receive"])
+    assert sink.stdout is not None
+    assert sink.stdout.readline() == "ready\n"
+    address = bed.addresses[receiver] if version == 4 else bed.fabric.address_v6(receiver)
+    words = [
+        *traffic,
+        "send",
+        address,
+        "--seconds",
+        seconds,
+        "--rate",
+        f"{rate_bps / len(senders) / 1e6:.3f}M",
+    ]
+    for stream in streams:
+        words += ["--stream", stream]
+    sources = [bed.start(host, words) for host in senders]
+    load = Load([0] * len(streams), 0.0)
+    for source in sources:
+        output, errors = source.communicate(timeout=60)
+        assert source.returncode == 0, errors
+        told = json.loads(output)
+        load.rate_bps += told["rate_bps"]
+        load.sent = [a + b for a, b in zip(load.sent, told["sent"], strict=True)]
+    output, errors = sink.communicate(timeout=60)
+    assert sink.returncode == 0, errors
+    load.arrived = json.loads(output)["streams"]
+    return load
+
+
+def namespaces_of(prefix: str) -> list[str]:
+    """Names that begin so."""
+    return [path.name for path in NETNS.iterdir() if path.name.startswith(prefix)]
