@@ -22,9 +22,10 @@ import pytest
 CPP_ARROWS = {
     "engine": set(),
     "switch": set(),
+    "softswitch": {"switch"},
     "collective": {"engine"},
     "io": {"collective", "engine", "switch"},
-    "bind": {"io", "collective", "engine", "switch"},
+    "bind": {"io", "collective", "engine", "softswitch", "switch"},
     "sim/core": {"collective", "engine", "switch"},
     "sim/bind": {"sim/core", "collective", "engine", "switch"},
 }
@@ -103,7 +104,7 @@ PYTHON_ARROWS = {
     # P4Runtime: loaded when somebody deploys. The program for p4runtime-shell runs under another Python.
     "dlcp.switch.deploy": {"dlcp", "dlcp.switch", "finsy", "google", "grpc"},
     "dlcp.switch.deploy.shell_program": {"p4", "p4runtime_sh", "grpc", "google"},
-    "dlcp.lab": set(),  # commands of the operating system, nothing of ours
+    "dlcp.lab": {"dlcp"},  # commands of the operating system; a switch's software when it is asked for
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
@@ -134,12 +135,14 @@ LAZY_PYTHON_ARROWS = {
         "dlcp._native",
         "dlcp.transport",
         "dlcp.doctor",
+        "dlcp.lab",
         "dlcp.study",
         "dlcp.switch",
         "dlcp.train",
         "dlcp_sim",
     },
     "dlcp.switch": {"dlcp.switch.deploy"},
+    "dlcp.lab": {"dlcp.switch"},
     "dlcp.study": {"dlcp.study.figure", "dlcp.study.mse_figure"},
     "dlcp.doctor": {"torch"},
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
