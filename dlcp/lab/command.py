@@ -267,7 +267,7 @@ def _parser() -> Parser:
         metavar="ENTER,LEAVE[,LOSS]",
         help="Gilbert's bursts: with what probability a packet begins one and ends one, and the loss in it (1)",
     )
-    fault.add_argument("--rate", type=_rate, metavar="RATE", help="a lower rate, such as 20M")
+    fault.add_argument("--rate", type=parse_rate, metavar="RATE", help="a lower rate, such as 20M")
     cable = fault.add_mutually_exclusive_group()
     cable.add_argument("--down", action="store_true", default=None, help="pull the cable")
     cable.add_argument("--up", dest="down", action="store_false", default=None, help="plug it in again")
@@ -289,12 +289,16 @@ def _shaped() -> Parser:
     parser.add_argument("--leaves", type=int, metavar="N")
     parser.add_argument("--spines", type=int, metavar="N")
     parser.add_argument("--hosts-per-leaf", type=int, metavar="N")
-    parser.add_argument("--rate", type=_rate, metavar="RATE", help="of all links, such as 100M")
+    parser.add_argument("--rate", type=parse_rate, metavar="RATE", help="of all links, such as 100M")
     parser.add_argument(
-        "--host-rate", dest="host_rate_bps", type=_rate, metavar="RATE", help="of hosts' links"
+        "--host-rate", dest="host_rate_bps", type=parse_rate, metavar="RATE", help="of hosts' links"
     )
     parser.add_argument(
-        "--fabric-rate", dest="fabric_rate_bps", type=_rate, metavar="RATE", help="between leaves and spines"
+        "--fabric-rate",
+        dest="fabric_rate_bps",
+        type=parse_rate,
+        metavar="RATE",
+        help="between leaves and spines",
     )
     parser.add_argument("--mtu", type=int, metavar="BYTES")
     parser.add_argument("--switch", choices=SWITCHES)
@@ -302,7 +306,7 @@ def _shaped() -> Parser:
     return parser
 
 
-def _rate(text: str) -> int:
+def parse_rate(text: str) -> int:
     """Bits per second."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG])(?:bit(?:/s)?)?", text)
     if match is None:

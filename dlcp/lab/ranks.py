@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -49,10 +50,10 @@ def parse_hosts(text: str, count: int) -> list[int]:
     """Numbers of hosts from words such as "0-2,5" or "h0,h3". FabricError: one is not there, or comes twice."""
     found: list[int] = []
     for word in text.split(","):
-        first, _, last = word.strip().replace("h", "").partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
+        match = re.fullmatch(r"h?(\d+)(?:-h?(\d+))?", word.strip())
+        if match is None:
             raise FabricError(f"hosts has {word!r}; accepted: numbers and ranges, such as 0-2,5")
-        found += range(int(first), int(last or first) + 1)
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
     for host in found:
         if host >= count:
             raise FabricError(f"hosts has {host}; accepted: 0 to {count - 1}")

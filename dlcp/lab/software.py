@@ -1,6 +1,6 @@
 """dlcp's software switch, one process per switch of the fabric, each in its namespace (dlcp.switch.software).
 
-A switch shapes its own ports, so only hosts are shaped by the kernel. A link's losses are made at one of its ends, where
+A switch shapes its own ports, so only hosts are shaped by the kernel. A link's losses are made at one end, where
 a switch can lose what leaves by a port and what arrives there; a lower rate is made at both. The process is reached
 through a socket in the lab's folder, so that any process may ask and change it.
 """
@@ -20,7 +20,7 @@ from dlcp.lab.counts import CRITICAL_LEVEL, ClassCount, Counts, PortCount
 from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.netlab import LabError
-from dlcp.lab.network import Network, each_of
+from dlcp.lab.network import Network
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
