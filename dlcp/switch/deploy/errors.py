@@ -34,6 +34,10 @@ class SwitchRefusedError(DeployError):
     """The switch refused a request: an entry, a pipeline, its device id."""
 
 
+class NotOfferedError(SwitchRefusedError):
+    """The switch does not implement a request."""
+
+
 class ProgramError(DeployError):
     """The program's P4Info has not what its entries name: program and dlcp are of different versions."""
 

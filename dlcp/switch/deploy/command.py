@@ -1,0 +1,203 @@
+"""`dlcp switch deploy`: the differences first, then the policy onto every switch of a topology, or onto none.
+
+Exit status: 0 done, or nothing to do; 2 refused or failed, and every switch holds what it held, unless the line says
+NOT BROUGHT BACK.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlcp.switch.deploy.packages import require
+from dlcp.switch.entries import wanted
+from dlcp.switch.policy_file import PolicyFile
+from dlcp.switch.topology import SwitchTarget, Topology
+
+if TYPE_CHECKING:
+    from dlcp.switch.deploy.session import Session
+    from dlcp.switch.deploy.transaction import Look, OpenSession, Order
+
+MAX_TIMEOUT_S = 600.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """The words of `dlcp switch deploy`."""
+    parser = subparsers.add_parser(
+        "deploy",
+        help="bring a policy onto P4Runtime switches, all or none",
+        description="Brings a policy onto the switches of a topology over P4Runtime. All are connected, read and "
+        "compared before the first write; what is written is read back; if one switch fails, all are brought back "
+        "to what they held. Doing it twice writes nothing the second time.",
+    )
+    add_target(parser)
+    parser.add_argument("policy", type=Path, help="the policy, a TOML file")
+    parser.add_argument("--dry-run", action="store_true", help="show the differences, write nothing")
+    parser.add_argument(
+        "--take-over", action="store_true", help="become primary where another controller is connected"
+    )
+    parser.add_argument(
+        "--replace-pipeline",
+        action="store_true",
+        help="where another program runs, throw it out with all it holds",
+    )
+    parser.add_argument(
+        "--accept",
+        metavar="LINE",
+        action="append",
+        default=[],
+        help="go on though the switches cannot do this line of the policy (the error names it); may be repeated",
+    )
+    parser.add_argument(
+        "--via",
+        choices=("finsy", "shell"),
+        default="finsy",
+        help="finsy: gRPC from here. shell: p4runtime-shell, one process per switch, under --shell-python",
+    )
+    parser.add_argument(
+        "--shell-python",
+        metavar="PYTHON",
+        type=Path,
+        help="the Python of an environment with dlcp[p4shell]'s packages",
+    )
+    parser.add_argument("--json", action="store_true", help="the differences as JSON")
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Which switches, and how long to wait for them."""
+    parser.add_argument(
+        "--target",
+        metavar="TOPOLOGY",
+        type=Path,
+        required=True,
+        help="the switches, a TOML file: docs/switch.md",
+    )
+    parser.add_argument(
+        "--only", metavar="SWITCH", nargs="+", default=[], help="only these switches of the topology"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=10.0,
+        help="how long a switch may take for an answer (10)",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MAX_TIMEOUT_S:
+        raise argparse.ArgumentTypeError(f"{text!r}: accepted: a number above 0, at most {MAX_TIMEOUT_S:g}")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """`dlcp switch deploy`."""
+    file = PolicyFile.load(options.policy)
+    topology = Topology.load(options.target)
+    topology.check_policy(file.policy)
+    require()
+    from dlcp.switch.deploy import report, transaction
+    from dlcp.switch.deploy.errors import several
+
+    orders, notes = _orders(file, topology.only(options.only), options.accept)
+    open_session = opener(options)
+    settings = transaction.Settings(options.take_over, options.replace_pipeline)
+    if options.dry_run:
+        seen = transaction.look(orders, open_session)
+        refused = transaction.refusals(seen, settings)
+        _show(
+            options.json, report.document(seen, [*map(str, refused)], notes, False), report.text(seen), notes
+        )
+        if refused:
+            raise several(refused)
+        return 0
+
+    def show(looks: list[Look]) -> None:
+        if not options.json:
+            _show(False, {}, report.text(looks), notes)
+            sys.stdout.flush()
+
+    with _signals_undo():
+        seen = transaction.deploy(orders, open_session, settings, show)
+    if options.json:
+        _show(True, report.document(seen, [], notes, True), "", notes)
+    elif any(look.changes for look in seen):
+        count = sum(look.changes for look in seen)
+        print(
+            f"{count} {'switch holds' if count == 1 else 'switches hold'} the policy now, read back and verified"
+        )
+    return 0
+
+
+def _orders(file: PolicyFile, topology: Topology, accepted: Sequence[str]) -> tuple[list[Order], list[str]]:
+    """What each switch is to hold, and what it will not do of it. UnsupportedError: more than was accepted."""
+    from dlcp.switch import programs
+    from dlcp.switch.deploy.pipeline import Pipeline
+    from dlcp.switch.deploy.transaction import Order
+
+    pipelines = {name: Pipeline.of(programs.load(name)) for name in {t.program for t in topology.switches}}
+    orders, notes = [], []
+    for target in topology.switches:
+        entries, limits = (found := wanted(file.policy, target)).entries, found.limits
+        file.refuse(limits, accepted)
+        notes += [file.told(limit) for limit in limits]
+        orders.append(Order.of(target, pipelines[target.program], entries))
+    return orders, list(dict.fromkeys(notes))
+
+
+def _show(as_json: bool, document: dict[str, Any], text: str, notes: Sequence[str]) -> None:
+    if as_json:
+        print(json.dumps(document, indent=2))
+        return
+    for note in notes:
+        print(f"note: {note}")
+    print(text)
+
+
+def opener(options: argparse.Namespace) -> OpenSession:
+    """What opens the sessions that the options ask for."""
+    if options.via == "shell":
+        from dlcp.switch.deploy.shell_session import ShellSession, check_python
+
+        python = check_python(options.shell_python)
+
+        def open_shell(target: SwitchTarget) -> Session:
+            return ShellSession(target, python, options.timeout)
+
+        return open_shell
+    from dlcp.switch.deploy.grpc_session import GrpcSession
+
+    def open_grpc(target: SwitchTarget) -> Session:
+        return GrpcSession(target, options.timeout)
+
+    return open_grpc
+
+
+@contextmanager
+def _signals_undo() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a deployment as Ctrl-C does: what was written is undone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before: dict[int, Callable[..., Any] | int | None] = {n: signal.signal(n, interrupt) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

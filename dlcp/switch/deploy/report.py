@@ -1,0 +1,69 @@
+"""What a deployment found, and what it writes: for people as lines, for programs as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dlcp.switch.deploy.transaction import Look, Pipelines
+from dlcp.switch.deploy.update import Kind, Update, described
+
+
+def text(looks: Sequence[Look]) -> str:
+    """The differences of each switch, `+` for what comes, `~` for what changes, `-` for what goes."""
+    return "\n".join(line for seen in looks for line in _lines(seen))
+
+
+def _lines(seen: Look) -> Iterator[str]:
+    target = seen.order.target
+    where = f"{target.name} ({target.address})"
+    if not seen.changes:
+        yield f"{where}: holds it already"
+        return
+    count = len(seen.updates)
+    yield f"{where}: {count} {'change' if count == 1 else 'changes'}"
+    if seen.holds is Pipelines.none:
+        yield f"  + pipeline {target.program}, where nothing ran"
+    elif seen.holds is Pipelines.other:
+        yield f"  ~ pipeline {target.program} INSTEAD OF another one ({seen.title}) and all its entries"
+    for update in seen.updates:
+        yield f"  {_line(update)}"
+
+
+def _line(update: Update) -> str:
+    if update.kind is Kind.modify and update.before is not None:
+        # Of what changes, the second half: the first one is the same.
+        was = described(update.before).rpartition(": ")[2]
+        return f"~ {described(update.entry)}   (was {was})"
+    return f"{update.kind.value} {described(update.entry)}"
+
+
+def document(
+    looks: Sequence[Look], refused: Sequence[str], notes: Sequence[str], deployed: bool
+) -> dict[str, Any]:
+    """The same as plain data."""
+    return {
+        "deployed": deployed,
+        "refused": list(refused),
+        "notes": list(notes),
+        "switches": [
+            {
+                "name": seen.order.target.name,
+                "address": seen.order.target.address,
+                "device_id": seen.order.target.device_id,
+                "program": seen.order.target.program,
+                "pipeline": seen.holds.name,
+                "pipeline_title": seen.title,
+                "other_primary": seen.primary,
+                "changes": [
+                    {
+                        "kind": update.kind.name,
+                        "entry": described(update.entry),
+                        "before": None if update.before is None else described(update.before),
+                    }
+                    for update in seen.updates
+                ],
+            }
+            for seen in looks
+        ],
+    }
