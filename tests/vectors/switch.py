@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import random
 from collections.abc import Iterator
@@ -135,6 +136,11 @@ def _edges(at: Thresholds, policy: Policy, packet_bytes: int) -> Iterator[int]:
         yield from (d for d in (limit - 1, limit, limit + 1) if 0 <= d < 2**32 - 1)
 
 
+def _last_marked(at: Thresholds, depth_bytes: int) -> int:
+    """The largest random word that marks at this depth; -1 if none does."""
+    return bisect.bisect_left(range(2**16), True, key=lambda word: not twin.marked(at, depth_bytes, word)) - 1
+
+
 def decisions() -> list[Record]:
     """Packets on either side of every edge of every policy, and some drawn at random."""
     records: list[Record] = []
@@ -186,6 +192,21 @@ def decisions() -> list[Record]:
                 twin.Depths(depth, depth + draw.randrange(50_000), draw.randrange(2_000_000)),
                 draw.getrandbits(32),
             )
+        # On either side of the ratio of each step of a ramp.
+        for number in range(TRAFFIC_CLASSES):
+            packet = twin.Packet(number, 255, True)
+            at = twin.thresholds_of(policy, packet)
+            if number > 1 or at.mark_from_bytes is None or at.mark_full == at.mark_from_bytes:
+                continue
+            assert at.mark_full is not None
+            for step in range(twin.MARK_STEPS):
+                depth = at.mark_from_bytes + (2 * step + 1) * (at.mark_full - at.mark_from_bytes) // (
+                    2 * twin.MARK_STEPS
+                )
+                last = _last_marked(at, depth)
+                for word in (last, last + 1):
+                    if 0 <= word < 2**16:
+                        add(policy, packet, twin.Depths(depth, depth, 2**32 - 1), 0xABCD0000 | word)
     return records
 
 
