@@ -94,6 +94,9 @@ class Network:
                 "echo 1 > ipv4/ip_forward",
                 "echo 1 > ipv6/conf/all/forwarding",
                 "echo 0 > ipv4/conf/all/rp_filter",
+                # A way whose cable is cut is none, as with any routing protocol.
+                "echo 1 > ipv4/conf/all/ignore_routes_with_linkdown",
+                "echo 1 > ipv6/conf/all/ignore_routes_with_linkdown",
                 *(f"echo 0 > ipv4/conf/{name}/rp_filter" for name in interfaces),
                 # By addresses, ports and protocol, so that a sender's path, a source port, chooses its way.
                 "echo 1 > ipv4/fib_multipath_hash_policy",

@@ -40,11 +40,12 @@ def offer(
     senders: Sequence[int] = (0, 1),
     receiver: int = 2,
     seconds: float = 1.0,
+    payload_bytes: int = 1400,
     version: int = 4,
 ) -> Load:
     """Sends the streams from each sender at an equal part of the rate, all to one receiver."""
     traffic: list[Any] = [sys.executable, "-m", "dlcp.lab.traffic"]
-    sink = bed.start(receiver, [*traffic, "receive"])
+    sink = bed.start(receiver, [*traffic, "receive", "--quiet", "0.3"])
     assert sink.stdout is not None
     assert sink.stdout.readline() == "ready\n"
     address = bed.addresses[receiver] if version == 4 else bed.fabric.address_v6(receiver)
@@ -54,6 +55,8 @@ def offer(
         address,
         "--seconds",
         seconds,
+        "--bytes",
+        payload_bytes,
         "--rate",
         f"{rate_bps / len(senders) / 1e6:.3f}M",
     ]

@@ -1,0 +1,171 @@
+"""What each kind of switch does with load in a star: strict priority, colours, marks, faults, a live policy.
+
+Ratios and orders, never absolute rates: two shared cores schedule in tens of milliseconds (datapath.md, 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dlcp.lab.bed import Bed, missing
+from dlcp.lab.fabric import Fabric
+from dlcp.lab.fault import Burst, FabricError, Fault
+from dlcp.lab.traffic import Stream
+from dlcp.switch.policy import Policy, Thresholds, TrafficClass
+from tests.lab.switched import namespaces_of, offer
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.skipif((reason := missing()) is not None, reason=reason or ""),
+]
+
+RATE_BPS = 50_000_000
+CLASSES = (0, 2, 4, 6)
+# Each class of its own, no colours: only who is served first decides.
+FOUR = Policy(
+    "four",
+    tuple(TrafficClass(n, dscp=(8 * n,), droppable=(Thresholds(drop_above_bytes=60_000),)) for n in CLASSES),
+    port_bytes=400_000,
+)
+# One class: marks of what is critical, and the less important a packet, the earlier it goes.
+COLOURS = Policy(
+    "colours",
+    (
+        TrafficClass(
+            1,
+            dscp=(8,),
+            critical=Thresholds(mark_from_bytes=10_000),
+            droppable=tuple(Thresholds(drop_above_bytes=20_000 + 10_000 * level) for level in range(8)),
+        ),
+    ),
+    port_bytes=200_000,
+)
+CRITICAL = Stream(dscp=8, ecn=2)
+
+
+def star(kind: str) -> Fabric:
+    """Two senders, each as fast as the receiver's port."""
+    return Fabric(leaves=1, spines=0, hosts_per_leaf=3, host_rate_bps=RATE_BPS, switch=kind)
+
+
+@pytest.fixture(scope="module", params=["software", "kernel"])
+def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
+    with Bed(star(request.param), policy=FOUR) as made:
+        yield made
+    assert not namespaces_of(made.network.prefix)
+
+
+def test_twice_the_rate_in_four_classes_delivers_the_upper_two(bed: Bed) -> None:
+    bed.set_policy(FOUR)
+    load = offer(bed, [Stream(dscp=8 * n) for n in CLASSES], 2 * RATE_BPS)
+    assert load.rate_bps > 1.8 * RATE_BPS, "no overload was made"
+    lowest, low, high, highest = (load.delivered(stream) for stream in range(4))
+    assert highest > 0.99, load
+    assert high > 0.95, load
+    # What is left of the lower two are first fills of their queues, and the moments in which a sender did not run.
+    assert low < 0.12, load
+    assert lowest < 0.12, load
+
+
+def test_overload_in_one_class_spares_what_is_critical_and_important(bed: Bed) -> None:
+    bed.set_policy(COLOURS)
+    before = bed.counts()["l0"]["h2"]
+    streams = [CRITICAL, *(Stream(dscp=8, importance=importance) for importance in (250, 130, 0))]
+    load = offer(bed, streams, int(1.3 * RATE_BPS))
+    critical, important, ordinary, least = (load.delivered(stream) for stream in range(4))
+    assert critical >= 0.999, load
+    assert important >= ordinary - 0.01 >= least - 0.02, load
+    assert least < 0.5, load
+    assert load.marked(0) > 0.5, load
+    after = bed.counts()["l0"]["h2"]
+    assert after.critical_dropped == before.critical_dropped
+    assert (after.droppable_dropped or 0) > (before.droppable_dropped or 0)
+    assert after.classes[1].max_waiting_bytes > 20_000
+    assert after.classes[1].marked > before.classes[1].marked
+
+
+def test_loss_of_a_link_is_what_was_asked(bed: Bed) -> None:
+    bed.set_policy(FOUR)
+    bed.set_fault("h0-l0", Fault(loss_ratio=0.1))
+    load = offer(
+        bed, [Stream(dscp=48, paths=2)], int(0.8 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200
+    )
+    assert load.sent[0] > 5000
+    assert 0.875 < load.delivered(0) < 0.925, load  # five standard deviations of 5000
+    assert abs(bed.counts()["l0"]["h0"].arrivals_lost - (load.sent[0] * (1 - load.delivered(0)))) < 20
+    bed.set_fault("h0-l0", Fault())
+    load = offer(bed, [Stream(dscp=48)], RATE_BPS // 2, senders=[0], seconds=0.3)
+    assert load.delivered(0) == 1
+
+
+def test_bursts_lose_on_average_what_they_say(bed: Bed) -> None:
+    bed.set_policy(FOUR)
+    burst = Burst(0.05, 0.5)
+    bed.set_fault("h2-l0", Fault(burst=burst))
+    load = offer(bed, [Stream(dscp=48)], int(0.8 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200)
+    bed.set_fault("h2-l0", Fault())
+    assert load.sent[0] > 5000
+    assert abs(1 - load.delivered(0) - burst.mean_ratio) < 0.04, load
+
+
+def test_slow_link_carries_its_lower_rate_and_then_its_own_again(bed: Bed) -> None:
+    bed.set_policy(FOUR)
+    bed.set_fault("h2-l0", Fault(rate_bps=RATE_BPS // 5))
+    slow = offer(bed, [Stream(dscp=16)], int(0.8 * RATE_BPS), senders=[0], seconds=0.8)
+    bed.set_fault("h2-l0", Fault())
+    # A fifth of the rate is a quarter of what was offered; more is what waited at the end.
+    assert 0.2 < slow.delivered(0) < 0.5, slow
+    whole = offer(bed, [Stream(dscp=16)], RATE_BPS // 2, senders=[0], seconds=0.3)
+    assert whole.delivered(0) == 1
+
+
+def test_cut_link_carries_nothing_until_it_is_mended(bed: Bed) -> None:
+    bed.set_fault("h2-l0", Fault(down=True))
+    assert bed.counts()["l0"]["h2"].up is False
+    ping = bed.start(0, ["ping", "-c", "1", "-W", "1", bed.addresses[2]])
+    ping.communicate(timeout=20)
+    assert ping.returncode == 1
+    bed.set_fault("h2-l0", Fault())
+    ping = bed.start(0, ["ping", "-c", "3", "-i", "0.2", "-W", "2", bed.addresses[2]])
+    ping.communicate(timeout=20)
+    assert ping.returncode == 0
+
+
+def test_ipv6_has_classes_too(bed: Bed) -> None:
+    bed.set_policy(FOUR)
+    before = bed.counts()["l0"]["h2"].classes[4].sent
+    load = offer(bed, [Stream(dscp=32, ecn=1)], RATE_BPS // 4, senders=[0], seconds=0.2, version=6)
+    assert load.delivered(0) == 1
+    assert bed.counts()["l0"]["h2"].classes[4].sent - before >= load.sent[0]
+
+
+@pytest.mark.parametrize("kind", ["software", "kernel", "none"])
+def test_ways_to_the_spines_are_shared(kind: str) -> None:
+    fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch=kind)
+    with Bed(fabric) as bed:
+        load = offer(bed, [Stream(dscp=8, ecn=1, paths=32)], 20_000_000, senders=[0], receiver=1, seconds=0.5)
+        assert load.delivered(0) > 0.99
+        spines = {name: port.sent for name, port in bed.counts()["l0"].items() if name.startswith("s")}
+        assert min(spines.values()) > 0.2 * sum(spines.values()), spines
+        bed.set_fault("l0-s0", Fault(down=True))
+        load = offer(bed, [Stream(dscp=8, ecn=1, paths=32)], 20_000_000, senders=[0], receiver=1, seconds=0.3)
+        assert load.delivered(0) > 0.99, "the way that is left carries all"
+
+
+def test_plain_switches_have_one_queue_for_all() -> None:
+    with Bed(star("none")) as bed:
+        load = offer(bed, [Stream(dscp=0), Stream(dscp=48, ecn=2)], int(1.6 * RATE_BPS))
+        assert load.delivered(1) < 0.9, "critical packets are lost as others"
+        assert bed.counts()["l0"]["h2"].other["queue_full"] > 0
+
+
+def test_kernel_says_that_it_does_not_trim() -> None:
+    trimming = Policy("t", (TrafficClass(1, dscp=(8,), droppable=(Thresholds(trim_above_bytes=9_000),)),))
+    with Bed(star("kernel"), policy=trimming) as bed:
+        assert bed.switches.notes() == [
+            "trim_above_bytes: the kernel does not trim; what it would trim is dropped"
+        ]
+    with pytest.raises(FabricError, match="path_choice is 'random'; accepted"):
+        Bed(star("kernel"), policy=Policy("r", path_choice="random")).__enter__()
