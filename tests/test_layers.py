@@ -101,6 +101,7 @@ PYTHON_ARROWS = {
     "dlcp.transport.scapy": {"scapy"},  # reads captures, on its own; nothing imports it
     "dlcp.torch": {"dlcp", "dlcp.transport", "numpy", "torch"},
     "dlcp.switch": {"dlcp", "numpy"},
+    "dlcp.switch.software": {"dlcp", "dlcp._native", "dlcp.switch"},
     # P4Runtime: loaded when somebody deploys. The program for p4runtime-shell runs under another Python.
     "dlcp.switch.deploy": {"dlcp", "dlcp.switch", "finsy", "google", "grpc"},
     "dlcp.switch.deploy.shell_program": {"p4", "p4runtime_sh", "grpc", "google"},
@@ -141,8 +142,8 @@ LAZY_PYTHON_ARROWS = {
         "dlcp.train",
         "dlcp_sim",
     },
-    "dlcp.switch": {"dlcp.switch.deploy"},
-    "dlcp.lab": {"dlcp.switch"},
+    "dlcp.switch": {"dlcp.switch.deploy", "dlcp.switch.software"},
+    "dlcp.lab": {"dlcp.switch", "dlcp.switch.software"},
     "dlcp.study": {"dlcp.study.figure", "dlcp.study.mse_figure"},
     "dlcp.doctor": {"torch"},
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},

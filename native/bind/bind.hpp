@@ -22,5 +22,6 @@ void bind_wire(nb::module_& module);
 void bind_protection(nb::module_& module);
 void bind_reduce(nb::module_& module);
 void bind_gradient(nb::module_& module);
+void bind_softswitch(nb::module_& module);
 
 }  // namespace dlcp::bind

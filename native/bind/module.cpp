@@ -15,4 +15,5 @@ NB_MODULE(_native, m) {
     bind_host(m);
     bind_wire(m);
     bind_protection(m);
+    bind_softswitch(m);
 }

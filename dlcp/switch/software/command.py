@@ -1,0 +1,173 @@
+"""`dlcp switch run`: this host as a switch, until it is told to end; then a table of what passed.
+
+Exit status: 0 ended as asked (Ctrl-C, SIGTERM, --duration, control socket); 2 bad input, and then nothing is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+from dlcp.errors import AddressError
+from dlcp.switch.policy import Policy
+from dlcp.switch.software.control import ControlServer
+from dlcp.switch.software.switch import Options, SoftwareSwitch
+from dlcp.switch.software.table import table
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_ALIVE_S = 0.2  # how often the main thread looks whether the loop still runs
+
+ParserType = TypeVar("ParserType", bound=argparse.ArgumentParser)
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Adds `run` to the parser of `dlcp switch`."""
+    add_arguments(
+        subparsers.add_parser("run", help="be a switch between interfaces", description=_DESCRIPTION)
+    )
+
+
+def add_arguments(parser: ParserType) -> ParserType:
+    """The arguments of `run`."""
+    parser.add_argument("policy", metavar="POLICY", help="the policy, a TOML file")
+    parser.add_argument("--ports", required=True, metavar="P,P,…", help="interfaces, or tap:NAME to make one")
+    parser.add_argument(
+        "--rate",
+        type=_rate,
+        default=0,
+        metavar="RATE",
+        help="of ports that the policy gives none: 100M, 1G, …",
+    )
+    parser.add_argument(
+        "--control", metavar="PATH", help="a Unix socket by which the switch is asked and changed"
+    )
+    parser.add_argument(
+        "--capture",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="PORT=FILE",
+        help="a port's frames, as pcap",
+    )
+    parser.add_argument(
+        "--address",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="MAC=PORT",
+        help="lies behind a port or group",
+    )
+    parser.add_argument("--duration", type=_seconds, metavar="TIME", help="end by itself: 30, 500ms")
+    parser.add_argument(
+        "--sample", type=_seconds, metavar="TIME", help="note depths so often, for the control socket"
+    )
+    parser.add_argument(
+        "--salt", type=int, default=0, help="of path choices: another one per switch (default 0)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of everything random (default 0)")
+    parser.add_argument(
+        "--frames", type=int, default=Options.frames, help="that may wait (default %(default)s)"
+    )
+    parser.add_argument("--busy-poll", action="store_true", help="never sleep: a whole core for less delay")
+    parser.add_argument("--json", action="store_true", help="the counters at the end as JSON")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the switch until it is to end."""
+    policy = _load(options.policy)
+    settings = Options(
+        rate_bps=options.rate,
+        salt=options.salt,
+        seed=options.seed,
+        frames=options.frames,
+        addresses=dict(options.address),
+        busy_poll=options.busy_poll,
+    )
+    with ExitStack() as stack:
+        # Signals first: one that comes while ports are opened ends the switch as well.
+        ended = stack.enter_context(_ended_by_signals())
+        switch = stack.enter_context(SoftwareSwitch(policy, options.ports.split(","), settings))
+        for port, path in options.capture:
+            switch.capture(port, path)
+        if options.sample:
+            switch.sample(options.sample)
+        server = stack.enter_context(ControlServer(switch, options.control)) if options.control else None
+        where = f", control at {options.control}" if options.control else ""
+        print(f"ready: {', '.join(switch.ports)}{where}", flush=True)
+        _wait(switch, ended, server, options.duration)
+        status = switch.status()
+    print(json.dumps(status) if options.json else table(status), flush=True)
+    return 0
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[threading.Event]:
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(
+    switch: SoftwareSwitch, ended: threading.Event, server: ControlServer | None, duration_s: float | None
+) -> None:
+    end = None if duration_s is None else time.monotonic() + duration_s
+    while not ended.is_set() and not (server is not None and server.stopped.is_set()):
+        rest = _ALIVE_S if end is None else min(_ALIVE_S, end - time.monotonic())
+        if rest <= 0:
+            return
+        ended.wait(rest)
+        switch.check()
+
+
+def _load(path: str) -> Policy:
+    try:
+        return Policy.load(path)
+    except OSError as error:
+        raise AddressError(f"{Path(path)}: {error.strerror}") from None
+
+
+def _rate(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: bits per second, as 100M or 2.5G")
+    return round(float(found[1]) * _UNITS[found[2]])
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: a time, as 30, 30s, 500ms")
+    return float(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    # The last "=" of MAC=PORT, the first of PORT=FILE: neither side before it holds one.
+    left, equals, right = text.partition("=")
+    if not (left and equals and right):
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: two words joined by =")
+    return left, right
+
+
+_DESCRIPTION = """\
+Forwards between interfaces by the policy: strict priority, selective drop, marks, trimming, a rate per port, spraying
+over groups of equal ways. Needs root, or a network of one's own (unshare -Urnm). Prints `ready` when it forwards, and
+counters at the end. On hosts behind it: ethtool -K INTERFACE gso off tso off gro off tx-udp-segmentation off."""

@@ -1,0 +1,281 @@
+"""A software switch in this process: a policy between interfaces, in a thread of its own.
+
+Ports and groups go by name here; the compiled switch knows their numbers. Nothing is left behind by a switch that does
+not come to be. Every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from dlcp import _native
+from dlcp.errors import ArgumentError, InterfaceError, ResourceError
+from dlcp.switch.policy import Policy
+from dlcp.switch.software.errors import PortNameError, SwitchError
+from dlcp.switch.software.native_policy import format_mac, to_native
+
+MAX_PORTS = 64
+DIRECTIONS = ("out", "in")
+_CATCH_UP = 2000  # samples answered at once
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a switch is born with, besides policy and ports."""
+
+    rate_bps: int = 0
+    """Of ports to which the policy gives none; 0: as fast as the interface takes."""
+    salt: int = 0
+    """Of path choices: another one per switch, or switches behind each other choose alike."""
+    seed: int = 0
+    """Of everything random; the same frames at the same times meet the same fate."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """MAC address → port or group: known from the start, and not learnt anew."""
+    ageing_s: float = 300.0
+    """After so long without a frame an address is forgotten (IEEE 802.1Q, table 8-6)."""
+    max_addresses: int = 4096
+    frames: int = 16384
+    """That may wait, all ports together; of 2 KiB each at an MTU of 1500."""
+    ring_frames: int = 4096
+    """Per port, that the kernel may hold for the switch while it does something else."""
+    samples: int = 100_000
+    """Of depths, that are kept."""
+    busy_poll: bool = False
+    """Never sleep: a whole core, for some microseconds less."""
+
+    def validate(self) -> None:
+        """ArgumentError for what is out of range."""
+        _check("rate_bps", self.rate_bps, 0, 10**13)
+        _check("salt", self.salt, 0, 2**32 - 1)
+        _check("seed", self.seed, 0, 2**64 - 1)
+        _check("max_addresses", self.max_addresses, 1, 2**20)
+        _check("frames", self.frames, 1, 2**20)
+        _check("ring_frames", self.ring_frames, 64, 2**16)
+        _check("samples", self.samples, 1, 10**7)
+        if not 0.001 <= self.ageing_s <= 1e6:
+            raise ArgumentError(f"ageing_s is {self.ageing_s!r}; accepted: 0.001 to 1000000")
+
+
+class SoftwareSwitch:
+    """A switch between `ports`, interfaces of this host or `tap:NAME`. Forwards from birth to `close()`."""
+
+    def __init__(self, policy: Policy, ports: Sequence[str], options: Options | None = None) -> None:
+        self.policy = policy
+        self.options = options or Options()
+        self.options.validate()
+        self._names = _check_ports(ports)
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()  # of policy, which outlives a call
+        try:
+            self._native = _native.SoftSwitch(
+                list(ports),
+                to_native(policy, self._names, self.options.rate_bps, self.options.addresses),
+                frames=self.options.frames,
+                addresses=self.options.max_addresses,
+                ageing_ns=round(self.options.ageing_s * 1e9),
+                salt=self.options.salt,
+                seed=self.options.seed,
+                samples=self.options.samples,
+                ring_frames=self.options.ring_frames,
+                busy_poll=self.options.busy_poll,
+            )
+        except OSError as error:
+            raise _opening_error(error) from None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="dlcp-switch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends forwarding; what waits is lost. The counters stay readable."""
+        self._native.stop()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Their names, without `tap:`."""
+        return self._names
+
+    # ---- control ----
+
+    def set_policy(self, policy: Policy) -> None:
+        """Another policy, between two packets: what waits stays. Refused, and then nothing changes, if it cannot be."""
+        with self._lock:
+            native = to_native(policy, self._names, self.options.rate_bps, self.options.addresses)
+            self._native.configure(native)
+            self.policy = policy
+
+    def set_faults(
+        self,
+        port: str,
+        direction: str = "out",
+        *,
+        loss_ratio: float = 0.0,
+        burst_packets: float = 0.0,
+        down: bool = False,
+        rate_bps: int = 0,
+        seed: int = 0,
+    ) -> None:
+        """Replaces the faults of what leaves by a port (`out`) or comes in by it (`in`).
+
+        `burst_packets`: mean length of a burst of losses, from 1; 0: losses do not know of each other. `down`: all is
+        lost, without a word. `rate_bps`: the line is no faster than this; 0: as it is; only of what leaves.
+        """
+        number = self._port(port)
+        if direction not in DIRECTIONS:
+            raise ArgumentError(f"direction is {direction!r}; accepted: {', '.join(DIRECTIONS)}")
+        if rate_bps and direction == "in":
+            raise ArgumentError(
+                f"rate_bps is {rate_bps}; accepted: 0 for what comes in, only a line has a rate"
+            )
+        _check("rate_bps", rate_bps, 0, 10**13)
+        _check("seed", seed, 0, 2**64 - 1)
+        for name, value in (("loss_ratio", loss_ratio), ("burst_packets", burst_packets)):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ArgumentError(f"{name} is {value!r}; accepted: a number")
+        try:
+            self._native.set_faults(
+                number,
+                direction == "out",
+                loss_ratio=loss_ratio,
+                burst_packets=burst_packets,
+                down=bool(down),
+                rate_bps=rate_bps,
+                seed=seed,
+            )
+        except ValueError as error:
+            raise ArgumentError(str(error)) from None
+
+    def clear_faults(self) -> None:
+        """None at any port."""
+        for port in self._names:
+            for direction in DIRECTIONS:
+                self.set_faults(port, direction)
+
+    def set_link(self, port: str, up: bool) -> None:
+        """Holds a port's link down, so that its group chooses others; or leaves it to the interface again."""
+        self._native.set_link(self._port(port), bool(up))
+
+    def capture(self, port: str, path: str | os.PathLike[str] | None) -> None:
+        """Writes the port's frames, of both directions, to a pcap file from now on; None: no more."""
+        number = self._port(port)
+        try:
+            self._native.capture(number, "" if path is None else os.fspath(path))
+        except OSError as error:
+            raise ResourceError(f"capture of port {port}: {error.strerror}") from None
+
+    def sample(self, interval_s: float) -> None:
+        """Notes depths and counts so often from now on; 0: no more."""
+        if interval_s != 0 and not 1e-5 <= interval_s <= 1e6:
+            raise ArgumentError(f"interval_s is {interval_s!r}; accepted: 0, or 0.00001 to 1000000")
+        self._native.sample_every(round(interval_s * 1e9))
+
+    # ---- what is seen ----
+
+    def status(self) -> dict[str, Any]:
+        """Ports with their counters, groups, addresses: plain values that JSON can hold."""
+        found = self._native.status()
+        ports = dict(zip(self._names, found.pop("ports"), strict=True))
+        for name, port in ports.items():
+            if port["drops"]["oversize"] and name not in self._warned:
+                self._warned.add(name)
+                _warn_oversize(name)
+        with self._lock:
+            policy = self.policy
+        groups = {
+            group: {"members": {member: ports[member]["chosen"] for member in members}}
+            for group, members in policy.path_groups.items()
+        }
+        return {"pid": os.getpid(), "policy": policy.name, **found, "ports": ports, "groups": groups}
+
+    def samples(self, since: int = 0) -> list[dict[str, Any]]:
+        """Those of number `since` and later that are still kept, oldest first; some thousands at most.
+
+        `time_s` is of the monotonic clock; `sent` and `dropped` are packets since the start, by class.
+        """
+        return [
+            {
+                "index": index,
+                "time_s": time_s,
+                "port": self._names[port],
+                "waiting_bytes": waiting_bytes,
+                "sent": sent,
+                "dropped": dropped,
+            }
+            for index, time_s, port, waiting_bytes, sent, dropped in self._native.samples(
+                since, _CATCH_UP * len(self._names)
+            )
+        ]
+
+    def macs(self) -> dict[str, str]:
+        """MAC address → port or group that it lies behind."""
+        groups = list(self.policy.path_groups)
+        return {
+            format_mac(mac): groups[index] if is_group else self._names[index]
+            for mac, index, is_group, _ in self._native.addresses()
+        }
+
+    def check(self) -> None:
+        """SwitchError if the loop has ended by itself."""
+        if self._failure is not None:
+            raise SwitchError(f"the switch stopped: {self._failure}")
+
+    # ---- inside ----
+
+    def _run(self) -> None:
+        try:
+            self._native.run()
+        except BaseException as error:
+            self._failure = error
+
+    def _port(self, name: str) -> int:
+        if name not in self._names:
+            raise PortNameError(f"port {name!r}; accepted: {', '.join(self._names)}")
+        return self._names.index(name)
+
+
+def _check(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ArgumentError(f"{name} is {value!r}; accepted: an integer from {least} to {most}")
+
+
+def _check_ports(ports: Sequence[str]) -> tuple[str, ...]:
+    if not 1 <= len(ports) <= MAX_PORTS:
+        raise PortNameError(f"{len(ports)} ports; accepted: 1 to {MAX_PORTS}")
+    names = tuple(port.removeprefix("tap:") for port in ports)
+    for index, name in enumerate(names):
+        if not name:
+            raise PortNameError(f"port {ports[index]!r}; accepted: the name of an interface, or tap:NAME")
+        if name in names[:index]:
+            raise PortNameError(f"port {name!r} is named twice; accepted: each once")
+    return names
+
+
+def _opening_error(error: OSError) -> Exception:
+    text = error.strerror or str(error)
+    if error.errno in (errno.ENODEV, errno.EINVAL):
+        return InterfaceError(text)
+    return ResourceError(text)
+
+
+def _warn_oversize(port: str) -> None:
+    print(
+        f"dlcp switch: port {port}: super-packets are dropped, no switch could send them; on the hosts:"
+        " ethtool -K INTERFACE gso off tso off gro off tx-udp-segmentation off",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,0 +1,53 @@
+// The memory of frames that wait: so many slots of equal size, taken and given back, none ever allocated later.
+//
+// A slot belongs to one queue or to the frames on their way out; which one, it does not know. The slot given back
+// last is taken next, so that the memory in use is what the cache still holds. At the bound `take` answers none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace dlcp::softswitch {
+
+using Slot = std::uint32_t;
+inline constexpr Slot no_slot = UINT32_MAX;
+
+class FramePool {
+public:
+    struct Header {
+        Slot next = no_slot;      // in a queue, from head to tail
+        std::uint32_t bytes = 0;  // of the frame
+        std::uint8_t traffic_class = 0;
+    };
+
+    FramePool(std::uint32_t frames, std::uint32_t frame_bytes)
+        : frame_bytes_((frame_bytes + 63) / 64 * 64),
+          // Not cleared: a page that is never used is never there.
+          memory_(new std::uint8_t[std::size_t{frames} * frame_bytes_]),
+          headers_(frames) {
+        free_.reserve(frames);
+        for (Slot slot = frames; slot-- > 0;) free_.push_back(slot);
+    }
+
+    Slot take() {
+        if (free_.empty()) return no_slot;
+        const Slot slot = free_.back();
+        free_.pop_back();
+        return slot;
+    }
+    void give(Slot slot) { free_.push_back(slot); }
+
+    Header& operator[](Slot slot) { return headers_[slot]; }
+    std::uint8_t* bytes(Slot slot) { return memory_.get() + std::size_t{slot} * frame_bytes_; }
+    std::uint32_t frame_bytes() const { return frame_bytes_; }
+    std::uint32_t used() const { return static_cast<std::uint32_t>(headers_.size() - free_.size()); }
+
+private:
+    std::uint32_t frame_bytes_;
+    std::unique_ptr<std::uint8_t[]> memory_;
+    std::vector<Header> headers_;
+    std::vector<Slot> free_;
+};
+
+}  // namespace dlcp::softswitch

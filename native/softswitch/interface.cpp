@@ -1,0 +1,60 @@
+#include "softswitch/interface.hpp"
+
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "softswitch/descriptor.hpp"
+#include "softswitch/port.hpp"
+
+namespace dlcp::softswitch {
+namespace {
+
+ifreq request_for(const std::string& name) {
+    ifreq request{};
+    std::strncpy(request.ifr_name, name.c_str(), IFNAMSIZ - 1);
+    return request;
+}
+
+bool ask(unsigned long what, ifreq& request) {
+    const Descriptor socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    return socket_.get() >= 0 && ioctl(socket_.get(), what, &request) == 0;
+}
+
+}  // namespace
+
+void fail_port(const std::string& name, const std::string& what, int number) {
+    std::string text = "port " + name + ": " + what + ": " + std::strerror(number);
+    if (number == EPERM || number == EACCES) text += "; needs root, or a network of one's own: unshare -Urnm";
+    throw PortError(number, text);
+}
+
+int interface_index(const std::string& name) {
+    const unsigned index = name.size() < IFNAMSIZ ? if_nametoindex(name.c_str()) : 0;
+    if (index == 0) throw PortError(ENODEV, "port " + name + ": there is no such interface here");
+    return static_cast<int>(index);
+}
+
+std::uint32_t interface_mtu(const std::string& name) {
+    ifreq request = request_for(name);
+    if (!ask(SIOCGIFMTU, request)) fail_port(name, "its MTU", errno);
+    return static_cast<std::uint32_t>(request.ifr_mtu);
+}
+
+bool interface_runs(const std::string& name) {
+    ifreq request = request_for(name);
+    constexpr short running = IFF_UP | IFF_RUNNING;
+    return ask(SIOCGIFFLAGS, request) && (request.ifr_flags & running) == running;
+}
+
+void bring_interface_up(const std::string& name) {
+    ifreq request = request_for(name);
+    if (!ask(SIOCGIFFLAGS, request)) fail_port(name, "its flags", errno);
+    request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
+    if (!ask(SIOCSIFFLAGS, request)) fail_port(name, "bringing it up", errno);
+}
+
+}  // namespace dlcp::softswitch

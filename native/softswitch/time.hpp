@@ -1,0 +1,22 @@
+// Time in the software switch: nanoseconds since a moment that does not change, so of CLOCK_MONOTONIC or a test's
+// own.
+//
+// Only the loop and the ports read a clock (clock.hpp); the core is told.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace dlcp::softswitch {
+
+using Time = std::chrono::nanoseconds;
+
+inline constexpr Time no_time = Time::max();  // later than anything: nothing is planned
+
+// How long a line is busy with `bytes`.
+inline Time transmit_time(std::uint64_t bytes, std::uint64_t rate_bps) {
+    __extension__ using u128 = unsigned __int128;
+    return Time{static_cast<std::int64_t>(u128{bytes} * 8'000'000'000U / rate_bps)};
+}
+
+}  // namespace dlcp::softswitch
