@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.lab.counts import CRITICAL_LEVEL, ClassCount, Counts, PortCount
-from dlcp.lab.fabric import Link
+from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.netlab import LabError
-from dlcp.lab.network import Network
+from dlcp.lab.network import Network, host_mac
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -41,15 +41,21 @@ class SoftwareSwitches:
         self._directory = directory
         self._policies = dict(policies)
         self._sample_s = sample_s
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         """Starts the processes and waits until all forward. LabError: one does not, with its own words."""
-        processes = {switch: self._start(switch) for switch in self._fabric.switch_names}
-        for switch, process in processes.items():
+        for switch in self._fabric.switch_names:
+            self._processes[switch] = self._start(switch)
+        for switch, process in self._processes.items():
             self._await(switch, process)
 
     def stop(self) -> None:
-        """Nothing: the processes live in the namespaces, and end with them."""
+        """Ends what was started here; in a lab that was found, processes end with their namespaces."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
 
     def notes(self) -> list[str]:
         """What is done differently from the policy: nothing."""
@@ -114,7 +120,9 @@ class SoftwareSwitches:
         words += ["--ports", ",".join(self._fabric.ports(switch)), "--control", self._socket(switch)]
         words += ["--salt", _seed(switch, "salt"), "--seed", _seed(switch, "seed")]
         if self._sample_s is not None:
-            words += ["--sample", f"{self._sample_s * 1e3:g}ms"]
+            words += ["--sample", f"{self._sample_s * 1e6:.0f}us"]
+        for mac, way in addresses(self._fabric, switch).items():
+            words += ["--address", f"{mac}={way}"]
         with (self._directory / f"{switch}.log").open("wb") as log:
             # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
             return subprocess.Popen(
@@ -128,7 +136,7 @@ class SoftwareSwitches:
     def _await(self, switch: str, process: subprocess.Popen[bytes]) -> None:
         log = self._directory / f"{switch}.log"
         end_s = time.monotonic() + READY_S
-        while b"ready" not in log.read_bytes():
+        while b"ready:" not in log.read_bytes():
             if process.poll() is not None or time.monotonic() > end_s:
                 words = log.read_text(errors="replace").strip().splitlines()
                 fate = (
@@ -136,6 +144,16 @@ class SoftwareSwitches:
                 )
                 raise LabError(f"switch {switch} {fate}: {words[-1] if words else 'no word'}")
             time.sleep(0.02)
+
+
+def addresses(fabric: Fabric, switch: str) -> dict[str, str]:
+    """Where every host lies, by its MAC address: behind a port, or a group of ports. So nothing need be learned."""
+    ports, groups = fabric.ports(switch), fabric.path_groups(switch)
+    found = {}
+    for host in range(fabric.hosts):
+        ways = (f"h{host}", fabric.leaf_of(host), *groups, "s0")
+        found[host_mac(fabric, host)] = next(way for way in ways if way in ports or way in groups)
+    return found
 
 
 def _count(port: Mapping[str, Any]) -> PortCount:
