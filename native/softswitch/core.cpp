@@ -286,15 +286,16 @@ void Core::enqueue(std::uint32_t port, std::span<const std::uint8_t> bytes, cons
         switching::admit(policy, headers, depths, static_cast<std::uint32_t>(random_.next()), cut_bytes,
                          headers.trimmable ? depths_of(output, policy, policy.trimmed_class) : depths);
 
-    auto& fates_of_level = output.counters.decisions[headers.traffic_class][switching::level_of(headers)];
+    const std::size_t level = switching::level_of(headers);
+    auto& fates_of_level =
+        output.counters.decisions[headers.traffic_class][headers.foreign ? foreign_level : level];
     const auto drop = [&](Fate fate) {
         fates_of_level[static_cast<std::size_t>(fate)].add(bytes.size());
         ++output.counters.dropped[headers.traffic_class];
     };
     if (verdict.dropped) {
         if (verdict.trimmed) return drop(Fate::dropped_trimmed);
-        const switching::Thresholds& at_level =
-            policy.classes[headers.traffic_class].level[switching::level_of(headers)];
+        const switching::Thresholds& at_level = policy.classes[headers.traffic_class].level[level];
         const bool by_threshold = !headers.foreign && depths.queue_bytes > at_level.drop_above_bytes;
         return drop(by_threshold ? Fate::dropped_threshold : Fate::dropped_buffer);
     }

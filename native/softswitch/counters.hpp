@@ -32,8 +32,12 @@ struct Count {
     }
 };
 
+// Foreign frames, of whose importance nothing is asked, are counted as a level of their own, behind those of the policy.
+inline constexpr std::size_t foreign_level = switching::levels;
+inline constexpr std::size_t counted_levels = switching::levels + 1;
+
 // By class and level as the frame came; what it is trimmed to counts with the bytes that joined the queue.
-using Decisions = std::array<std::array<std::array<Count, fates>, switching::levels>, switching::traffic_classes>;
+using Decisions = std::array<std::array<std::array<Count, fates>, counted_levels>, switching::traffic_classes>;
 
 // Frames that never met a queue, of an input port but for `oversize` and `fault_out`.
 struct Losses {
