@@ -1,0 +1,123 @@
+"""dlcp through switches that are offered 1.3 times what a port carries: nothing critical is lost, all bits agree.
+
+Congestion control alone would not let it come to that, so a sender that listens to nobody loads the same class.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlcp.lab.bed import Bed, missing
+from dlcp.lab.counts import PortCount
+from dlcp.lab.fabric import Fabric
+from dlcp.lab.policies import usual
+from dlcp.lab.traffic import Stream
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.skipif((reason := missing()) is not None, reason=reason or ""),
+]
+
+pytest.importorskip("dlcp._native", reason="the extension module is not built")
+
+PEER = Path(__file__).with_name("transfer_peer.py")
+TRAFFIC = [sys.executable, "-m", "dlcp.lab.traffic"]
+RATE_BPS = 60_000_000
+OVERLOAD = 1.3
+BUDGET = 0.2
+# Of the class that dlcp's data travels in, droppable, and neither the most nor the least important.
+DEAF = Stream(dscp=0, importance=128)
+
+
+@pytest.fixture
+def bed() -> Iterator[Bed]:
+    with Bed(
+        Fabric(leaves=1, spines=0, hosts_per_leaf=4, host_rate_bps=RATE_BPS), policy=usual(RATE_BPS)
+    ) as made:
+        yield made
+
+
+def load(bed: Bed, source: int, target: int, share: float, seconds: float) -> subprocess.Popen[str]:
+    """Packets at a share of the link's rate, whatever becomes of them; nobody takes them in."""
+    words = ["send", bed.addresses[target], "--rate", f"{share * RATE_BPS / 1e6:.2f}M", "--seconds", seconds]
+    return bed.start(source, [*TRAFFIC, *words, "--stream", DEAF])
+
+
+def lost_between(before: PortCount, after: PortCount) -> tuple[int, int]:
+    """Critical packets, and droppable ones, that a port dropped."""
+    assert before.critical_dropped is not None
+    assert before.droppable_dropped is not None
+    assert after.critical_dropped is not None
+    assert after.droppable_dropped is not None
+    return (
+        after.critical_dropped - before.critical_dropped,
+        after.droppable_dropped - before.droppable_dropped,
+    )
+
+
+def test_bounded_messages_lose_nothing_critical_under_overload(bed: Bed) -> None:
+    # dlcp is told a line of half the load, and that it is its own, so that it sends at that rate.
+    settings = {"congestion": "line_rate", "line_rate_bps": round(OVERLOAD / 2 * RATE_BPS)}
+    common = {"bytes": 500_000, "messages": 4, "settings": settings}
+    before = bed.counts()["l0"]["h2"]
+    receiver = bed.start(
+        2,
+        [sys.executable, PEER, "receive", json.dumps({**common, "bind": bed.addresses[2]})],
+        stdin=subprocess.PIPE,
+    )
+    assert receiver.stdout is not None
+    assert receiver.stdout.readline(), finish(receiver)
+    deaf = load(bed, 1, 2, OVERLOAD / 2, 4.0)
+    how = {"delivery": "bounded", "loss_ratio": BUDGET}
+    options = {**common, "bind": bed.addresses[0], "to": f"{bed.addresses[2]}:7500", "how": how}
+    sender = bed.start(0, [sys.executable, PEER, "send", json.dumps(options)])
+    sent = json.loads(finish(sender))["messages"]
+    assert deaf.poll() is None, "the load ended before the messages did"
+    received = json.loads(finish(receiver))
+    offered = json.loads(finish(deaf))
+    after = bed.counts()["l0"]["h2"]
+
+    assert offered["rate_bps"] > 0.9 * OVERLOAD / 2 * RATE_BPS, "no overload was made"
+    assert len(received) == common["messages"]
+    for one, told in zip(received, sent, strict=True):
+        assert one["wrong_bytes"] == 0
+        assert one["abandoned_critical_blocks"] == 0
+        assert one["abandoned_bytes"] == told["abandoned_bytes"] <= BUDGET * common["bytes"]
+        assert one["accounted_bytes"] == common["bytes"]
+    critical, droppable = lost_between(before, after)
+    assert critical == 0, after
+    assert droppable > 0, after
+    assert sum(one["abandoned_bytes"] for one in received) > 0, "nothing was given up, so nothing was shown"
+
+
+def test_bounded_all_reduce_ends_with_the_same_bits_on_all_ranks(bed: Bed) -> None:
+    pytest.importorskip("torch")
+    from bench.collectives.world import DLCP, Place, Ranks
+    from bench.gradient_lab import train
+
+    before = bed.counts()["l0"]
+    # All ranks send to rank 0 what it adds; the load fills a third of its port besides.
+    load(bed, 3, 0, 0.4, 60.0)
+    with Ranks() as ranks:
+        found = ranks.run(train, Place.of_lab(bed, bed.hosts), DLCP, 4, {"loss_budget": BUDGET}, timeout_s=60)
+    after = bed.counts()["l0"]
+    assert len({rank.digest for rank in found}) == 1
+    for rank in found:
+        assert rank.given_up is not None
+        assert rank.given_up.abandoned_bytes <= BUDGET * rank.given_up.sent_bytes
+    for port in after:
+        critical, _ = lost_between(before[port], after[port])
+        assert critical == 0, after[port]
+    assert lost_between(before["h0"], after["h0"])[1] > 0, after["h0"]
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    return output
