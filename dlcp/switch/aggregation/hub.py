@@ -154,7 +154,8 @@ class Hub:
             self._release(held, packet.slot)
         block = self._blocks.get(key)
         if block is None:
-            if len(self._blocks) >= self.settings.slots * self.settings.open_messages or (
+            # Half of the slots are in flight from each worker at most; as many may wait to be acknowledged.
+            if len(self._blocks) >= self.settings.slots * self.settings.workers or (
                 packet.message > self._closed + 2 * self.settings.open_messages
             ):
                 self.counters["too_many"] += 1
@@ -283,11 +284,14 @@ class Hub:
         if self._failure is not None:
             return
         if block.decision is not None:
-            waiting = block.unacknowledged
-            packet = block.decision
+            packet, waiting = block.decision, block.unacknowledged
+            told = waiting
         else:
-            waiting = self.settings.everyone & ~(block.promised & block.contributed)
-            packet = self._query(block)
+            packet, waiting = (
+                self._query(block),
+                self.settings.everyone & ~(block.promised & block.contributed),
+            )
+            told = self.settings.everyone  # also to those who wait: so they know for whom
         since = block.opened_ns
         silent = [
             worker
@@ -297,7 +301,7 @@ class Hub:
         if silent:
             self._fail(block, silent, NO_FLAGS)
             return
-        for worker in ranks_in(waiting):
+        for worker in ranks_in(told):
             self._send(worker, packet)
         if waiting:
             self._wake(block, self._next_due_ns(block, now_ns))

@@ -277,8 +277,8 @@ class Worker:
 
     def poll_packet(self, now_ns: int) -> bytes | None:
         """The next datagram, for the hub's address. Repeat until None."""
+        self._check_timeout(now_ns)
         if not self._out and self._failure is None:
-            self._check_timeout(now_ns)
             self._send_new(now_ns)
             self._send_again(now_ns)
             self._send_finished(now_ns)
@@ -384,7 +384,9 @@ class Worker:
                 kept.interval_ns = min(2 * kept.interval_ns, MAX_BACKOFF * self.settings.retransmit_ns)
 
     def _check_timeout(self, now_ns: int) -> None:
-        if not self._undone or now_ns - self._oldest_since_ns < self.settings.timeout_ns:
+        if self._failure is not None or not self._undone:
+            return
+        if now_ns - self._oldest_since_ns < self.settings.timeout_ns:
             return
         message = self._undone[0]
         left = [block for block in message.blocks if block.state is not BlockState.DONE]
