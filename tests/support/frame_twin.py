@@ -175,7 +175,7 @@ def is_dlcp(content: bytes) -> bool:
     return len(content) <= whole if content[2] & TRIMMED else len(content) == whole
 
 
-def _with_ipv4_checksum(frame: bytes) -> bytes:
+def with_ipv4_checksum(frame: bytes) -> bytes:
     """The frame with the checksum that its IPv4 header should have."""
     at = ETHERNET_BYTES + 10
     blank = frame[:at] + bytes(2) + frame[at + 2 :]
@@ -197,7 +197,7 @@ def mark(frame: bytes, read: Frame) -> bytes:
     assert read.kind in ("ipv4", "ipv6")
     assert read.ecn != 0
     marked = _with_tos(frame, read.kind, read.dscp << 2 | 3)
-    return _with_ipv4_checksum(marked) if read.kind == "ipv4" else marked
+    return with_ipv4_checksum(marked) if read.kind == "ipv4" else marked
 
 
 def trimmed_bytes(read: Frame) -> int:
@@ -217,7 +217,7 @@ def trim(frame: bytes, read: Frame, classification: Classification) -> bytes:
     head = _with_tos(frame[:udp_at], read.kind, dscp << 2 | read.ecn)
     if read.kind == "ipv4":
         total_bytes = (IPV4_BYTES + UDP_BYTES + DLCP_BYTES).to_bytes(2, "big")
-        return _with_ipv4_checksum(
+        return with_ipv4_checksum(
             head[: ETHERNET_BYTES + 2] + total_bytes + head[ETHERNET_BYTES + 4 :] + udp + dlcp
         )
     head = head[: ETHERNET_BYTES + 4] + udp_bytes + head[ETHERNET_BYTES + 6 :]
