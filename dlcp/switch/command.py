@@ -70,7 +70,7 @@ and how a path is chosen. It goes onto programmable switches, ordinary ones, or 
 {words}
 
 To begin with:
-  dlcp switch policy --example > policy.toml
+  dlcp switch policy --rate 25G > policy.toml
   dlcp switch show policy.toml
   dlcp switch deploy policy.toml --target topology.toml --dry-run
 

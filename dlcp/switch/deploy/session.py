@@ -7,7 +7,7 @@ the talking. Arbitration is the same for both, and polite: before it claims, it 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -73,8 +73,10 @@ class Session(Protocol):
     def write(self, updates: Sequence[Update], schema: Schema) -> None:
         """Carries the updates out, in this order. What came before one that fails is done."""
 
-    def counters(self, schema: Schema, name: str) -> dict[int, tuple[int, int]]:
-        """Index → packets and bytes, of what has counted anything."""
+    def counters(
+        self, schema: Schema, name: str, places: Collection[int] | None = None
+    ) -> dict[int, tuple[int, int]]:
+        """Index → packets and bytes, of what has counted anything. `places`: only these."""
 
     def read_all(self) -> list[bytes]:
         """All that can be read of whatever pipeline, as serialised entities: to put it back."""
@@ -150,10 +152,15 @@ class BaseSession:
         entries = [decode(entity, schema) for entity in self.read_entities(all_of(schema))]
         return [entry for entry in entries if entry is not None]
 
-    def counters(self, schema: Schema, name: str) -> dict[int, tuple[int, int]]:
+    def counters(
+        self, schema: Schema, name: str, places: Collection[int] | None = None
+    ) -> dict[int, tuple[int, int]]:
         """As of Session."""
-        entity = p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=schema.counters[name].id))
-        found = [e.counter_entry for e in self.read_entities([entity])]
+        number = schema.counters[name].id
+        entries = [p4r.CounterEntry(counter_id=number)]
+        if places is not None:
+            entries = [p4r.CounterEntry(counter_id=number, index=p4r.Index(index=i)) for i in places]
+        found = [e.counter_entry for e in self.read_entities([p4r.Entity(counter_entry=e) for e in entries])]
         return {
             e.index.index: (e.data.packet_count, e.data.byte_count)
             for e in found
@@ -187,6 +194,8 @@ class BaseSession:
             case "DEADLINE_EXCEEDED":
                 return self.late(what, timeout_s)
             case "UNAVAILABLE" | "CANCELLED":
+                # gRPC: "failed to connect to all addresses; last error: UNKNOWN: ipv4:…: … : Connection refused".
+                details = details.rpartition(": ")[2] if "failed to connect" in details else details
                 return UnreachableError(
                     f"{self.where} cannot be reached when {what}: {details}; look at the address, and whether its "
                     "P4Runtime server runs"

@@ -70,6 +70,8 @@ def described(entry: Entry) -> str:
 
 
 def _call(action: str, params: Iterable[tuple[str, int]]) -> str:
+    if action == "set_thresholds":  # most are never met: only those that are, or the line is all "never"
+        params = [(name, value) for name, value in params if value != NEVER_BYTES]
     return f"{action}({', '.join(f'{name}={_shown(name, value)}' for name, value in params)})"
 
 
