@@ -257,6 +257,14 @@ def _trims(
             "Set critical.trim_above_bytes, or drop droppable packets instead",
         )
         return
+    if queue.mark is not None and queue.drop_bytes is None and not system.marks_without_drops:
+        yield Finding(
+            ERROR,
+            field if _first(droppable) is not None else f"{where}.critical.trim_above_bytes",
+            f"packets are trimmed above {queue.trim_bytes} and marked from {queue.mark[0]}",
+            f"{system.title} drops what is not ECN-capable where it marks, before it could be trimmed. "
+            "Set droppable.drop_above_bytes above the trim threshold, or no mark",
+        )
     if policy.shared_bytes is not None:
         yield Finding(
             CAVEAT,

@@ -156,8 +156,8 @@ def _buffer(policy: Policy, queue: Queue) -> dict[str, object] | None:
 
 def own_findings(policy: Policy, ports: Sequence[str]) -> Iterator[Finding]:
     """What only SONiC's way of trimming asks for."""
-    trims = [q for q in queues_of(policy, None, trims=True) if q.trim_bytes is not None]
-    if not trims:
+    queues = [queue for port in ports for queue in queues_of(policy, port, trims=True)]
+    if all(queue.trim_bytes is None for queue in queues):
         return
     if not policy.traffic_class(policy.trimmed_class).dscp:
         yield Finding(

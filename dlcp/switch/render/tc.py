@@ -10,9 +10,10 @@ Invariant: every number is a pure function of policy and port. Applying it is ap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dlcp.switch.policy import TRAFFIC_CLASSES, Policy, Port
+from dlcp.switch.render.finding import Finding, Weight
 from dlcp.switch.render.queue import Curve, Queue, queues_of
 from dlcp.switch.render.system import System
 
@@ -61,6 +62,8 @@ _MARK, _DROP, _FIFO = "dc1", "dc2", "dc3"  # of a band, followed by its digit
 DEFAULT_LIMIT_BYTES = 2**26
 """End of a queue for which the policy knows no end: 64 MiB, far above any threshold that makes sense."""
 _PACKET_BYTES = 1500
+_BURST_MOST = 50
+"""So that what rounding avpkt up takes off min/avpkt stays far below 1."""
 _PROBABILITY_MOST = 0.99999
 """iproute2 multiplies by 2^32 and stores 32 bits: 1 overflows, and Linux 6.1 then shows 0.5."""
 _RATE_BPS_MOST = 10_000_000_000
@@ -79,7 +82,7 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
 def commands(policy: Policy, name: str, shape: bool) -> list[str]:
     """What tc is told for one port, without the word tc, in an order in which every parent comes first."""
     port = next((p for p in policy.ports if p.name == name), None)
-    rate_bps = port.rate_bps if port is not None else _RATE_BPS_MOST
+    rate_bps = rate_of(port) if port is not None else _RATE_BPS_MOST
     lines = []
     parent = "root"
     if shape and port is not None:
@@ -101,13 +104,19 @@ def band_of(number: int) -> int:
     return TRAFFIC_CLASSES - 1 - number
 
 
+def rate_of(port: Port) -> int:
+    """A port's rate as tc can hold it: in whole bytes per second, of which there has to be one."""
+    return max(port.rate_bps, 8)
+
+
 def _shaper(port: Port) -> list[str]:
     # A millisecond at once, and no less than two packets: timers are not finer.
-    burst = max(port.rate_bps // 8000, 2 * _PACKET_BYTES)
+    rate_bps = rate_of(port)
+    burst = max(rate_bps // 8000, 2 * _PACKET_BYTES)
     return [
         f"qdisc add dev {port.name} root handle {ROOT}: htb default 1",
-        f"class add dev {port.name} parent {ROOT}: classid {ROOT}:1 htb rate {port.rate_bps}bit "
-        f"ceil {port.rate_bps}bit burst {burst} cburst {burst} quantum {2 * _PACKET_BYTES}",
+        f"class add dev {port.name} parent {ROOT}: classid {ROOT}:1 htb rate {rate_bps}bit "
+        f"ceil {rate_bps}bit burst {burst} cburst {burst} quantum {2 * _PACKET_BYTES}",
     ]
 
 
@@ -164,15 +173,33 @@ def red(curve: Curve, limit: int, rate_bps: int) -> str:
     1 and Wlog is 1, the least that the kernel's tool sets.
     """
     begin, full = _edges(curve)
-    burst = max(1, begin // _PACKET_BYTES)
+    burst = max(1, min(begin // _PACKET_BYTES, _BURST_MOST))
     avpkt = -(-begin // burst)
     # The table of idle times counts in units of avpkt's transmission; below a microsecond it would count in zeros.
     bandwidth = min(rate_bps, _RATE_BPS_MOST, 8_000_000 * avpkt)
-    probability = min(curve.ratio, _PROBABILITY_MOST)
+    probability = min(max(curve.ratio, least_ratio(begin, full)), _PROBABILITY_MOST)
     return (
         f"red limit {limit} min {begin} max {full} avpkt {avpkt} burst {burst} "
-        f"probability {probability:.5f} bandwidth {bandwidth}bit"
+        f"probability {probability:.9f} bandwidth {bandwidth}bit"
     )
+
+
+def least_ratio(begin: int, full: int) -> float:
+    """iproute2 gives up (tc_red_eval_P) when less than 2^-31 of a probability falls on each byte of the ramp."""
+    return min((full - begin) * 2.0**-30, _PROBABILITY_MOST)
+
+
+def own_findings(policy: Policy, ports: Sequence[str]) -> Iterator[Finding]:
+    """Ramps of marks that are too flat for iproute2."""
+    for name in ports:
+        for queue in queues_of(policy, name):
+            for curve in curves_of(queue, limit_of(policy, queue)):
+                least = least_ratio(*_edges(curve))
+                if curve.ratio < least:
+                    asked = (
+                        f"class {queue.number} marks {curve.ratio:g} of packets at {curve.max_bytes} bytes"
+                    )
+                    yield Finding(Weight.CAVEAT, "class", asked, f"{least:g} is the least on a ramp so long")
 
 
 def filters(policy: Policy, name: str, parent: str, minor_of: dict[int, int]) -> list[str]:
