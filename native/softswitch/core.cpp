@@ -115,6 +115,7 @@ void Core::advance(Time now) {
     while (samples_.next() <= now) {
         const Time at = samples_.next();
         if (at >= next_line_) serve_all(at);
+        if ((full_ports_ & ~blocked_) != 0) return;  // a line would go on if its frames were sent
         take_sample(at);
         samples_.taken();
     }
@@ -155,6 +156,7 @@ void Core::serve(std::uint32_t port, Time now) {
 void Core::departed(std::uint32_t port, std::size_t count) {
     Output& output = outputs_[port];
     assert(count <= output.departures.size());
+    blocked_ = count < output.departures.size() ? blocked_ | bit(port) : blocked_ & ~bit(port);
     if (count == 0) return;
     for (std::size_t i = 0; i < count; ++i) {
         const Departure& departure = output.departures[i];

@@ -119,6 +119,7 @@ private:
     std::vector<Group> groups_;
     std::uint64_t full_ports_ = 0;
     std::uint64_t departing_ = 0;
+    std::uint64_t blocked_ = 0;         // ports that did not take all
     std::uint64_t shaped_waiting_ = 0;  // ports with a rate and something in their queues, bit by bit
     Time next_line_ = no_time;          // when the first of those is free
     std::uint32_t shared_used_bytes_ = 0;

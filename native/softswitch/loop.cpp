@@ -123,7 +123,11 @@ void Loop::refill(std::size_t port) {
 // Lines up to `now`, again and again while what left them fills the room on the way out.
 void Loop::serve(Time now) {
     core_.advance(now);
-    while (core_.wants_sending() && send()) core_.advance(now);
+    while (core_.wants_sending()) {
+        const bool any = send();
+        core_.advance(now);
+        if (!any) return;
+    }
 }
 
 // What is on its way out, as far as the interfaces take it; whether that was anything.
