@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
-import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from dlcp.errors import SettingsError
 
@@ -34,18 +32,18 @@ class PolicyError(SettingsError):
     """A policy that cannot be carried out; the text names the field, its value and what is accepted."""
 
 
-def _refuse(name: str, value: object, accepted: str) -> NoReturn:
+def refuse(name: str, value: object, accepted: str) -> NoReturn:
     raise PolicyError(f"{name} is {value!r}; accepted: {accepted}")
 
 
-def _check_integer(name: str, value: object, least: int, most: int) -> None:
+def check_integer(name: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        _refuse(name, value, f"an integer from {least} to {most}")
+        refuse(name, value, f"an integer from {least} to {most}")
 
 
 def _check_optional_bytes(name: str, value: object, least: int = 0) -> None:
     if value is not None:
-        _check_integer(name, value, least, MAX_BYTES)
+        check_integer(name, value, least, MAX_BYTES)
 
 
 @dataclass(frozen=True)
@@ -71,21 +69,33 @@ class Thresholds:
             _check_optional_bytes(f"{where}.{name}", getattr(self, name))
         ratio = self.mark_ratio
         if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
-            _refuse(f"{where}.mark_ratio", ratio, "0 to 1")
+            refuse(f"{where}.mark_ratio", ratio, "0 to 1")
         if self.mark_full_bytes is not None:
             if self.mark_from_bytes is None:
-                _refuse(
+                refuse(
                     f"{where}.mark_full_bytes", self.mark_full_bytes, "none, unless mark_from_bytes is set"
                 )
             if self.mark_full_bytes < self.mark_from_bytes:
                 accepted = f"at least mark_from_bytes, {self.mark_from_bytes}"
-                _refuse(f"{where}.mark_full_bytes", self.mark_full_bytes, accepted)
+                refuse(f"{where}.mark_full_bytes", self.mark_full_bytes, accepted)
         if self.drop_above_bytes is not None:
             # A packet that is dropped is neither marked nor trimmed, so such a threshold would never be met.
             for name in ("mark_from_bytes", "trim_above_bytes"):
                 value = getattr(self, name)
                 if value is not None and value > self.drop_above_bytes:
-                    _refuse(f"{where}.{name}", value, f"at most drop_above_bytes, {self.drop_above_bytes}")
+                    refuse(f"{where}.{name}", value, f"at most drop_above_bytes, {self.drop_above_bytes}")
+
+
+def importance_levels(fate: str, from_bytes: int, to_bytes: int, **others: Any) -> tuple[Thresholds, ...]:
+    """Thresholds of the droppable levels, in equal steps.
+
+    `fate`, as "drop_above_bytes", is `from_bytes` for the least important and `to_bytes` for the most important;
+    `others` are the same for all.
+    """
+    step = (to_bytes - from_bytes) / (DROPPABLE_LEVELS - 1)
+    return tuple(
+        Thresholds(**{fate: round(from_bytes + step * level)}, **others) for level in range(DROPPABLE_LEVELS)
+    )
 
 
 @dataclass(frozen=True)
@@ -110,12 +120,12 @@ class TrafficClass:
 
     def validate(self, where: str) -> None:
         """PolicyError unless everything is in range, and no packet is dropped before a less important one."""
-        _check_integer(f"{where}.number", self.number, 0, TRAFFIC_CLASSES - 1)
+        check_integer(f"{where}.number", self.number, 0, TRAFFIC_CLASSES - 1)
         for value in self.dscp:
-            _check_integer(f"{where}.dscp", value, 0, MAX_DSCP)
+            check_integer(f"{where}.dscp", value, 0, MAX_DSCP)
         self.critical.validate(f"{where}.critical")
         if len(self.droppable) not in (1, DROPPABLE_LEVELS):
-            _refuse(f"{where}.droppable", len(self.droppable), f"1 or {DROPPABLE_LEVELS} sets of thresholds")
+            refuse(f"{where}.droppable", len(self.droppable), f"1 or {DROPPABLE_LEVELS} sets of thresholds")
         for index, thresholds in enumerate(self.droppable):
             thresholds.validate(f"{where}.droppable[{index}]")
         for fate in ("trim_above_bytes", "drop_above_bytes"):
@@ -124,7 +134,7 @@ class TrafficClass:
                 if (math.inf if higher is None else higher) < (math.inf if lower is None else lower):
                     least = "never" if lower is None else lower
                     name = f"{where}.droppable[{index + 1}].{fate}"
-                    _refuse(name, higher, f"at least that of droppable[{index}], {least}")
+                    refuse(name, higher, f"at least that of droppable[{index}], {least}")
 
 
 @dataclass(frozen=True)
@@ -139,8 +149,8 @@ class Port:
     def validate(self, where: str) -> None:
         """PolicyError unless the rate is one, and the classes are sound."""
         if not self.name:
-            _refuse(f"{where}.name", self.name, "the port's name")
-        _check_integer(f"{where}.rate_bps", self.rate_bps, 1, 10**13)
+            refuse(f"{where}.name", self.name, "the port's name")
+        check_integer(f"{where}.rate_bps", self.rate_bps, 1, 10**13)
         for traffic_class in self.classes:
             traffic_class.validate(f"{where}.class[{traffic_class.number}]")
 
@@ -207,70 +217,68 @@ class Policy:
         for index, traffic_class in enumerate(self.classes):
             traffic_class.validate(f"class[{index}]")
             if traffic_class.number in numbers:
-                _refuse(f"class[{index}].number", traffic_class.number, "a number that no other class has")
+                refuse(f"class[{index}].number", traffic_class.number, "a number that no other class has")
             numbers.add(traffic_class.number)
             for value in traffic_class.dscp:
                 if value in owner:
                     accepted = f"a value that no other class has; class {owner[value]} has it"
-                    _refuse(f"class[{index}].dscp", value, accepted)
+                    refuse(f"class[{index}].dscp", value, accepted)
                 owner[value] = traffic_class.number
-        _check_integer("foreign_class", self.foreign_class, 0, TRAFFIC_CLASSES - 1)
+        check_integer("foreign_class", self.foreign_class, 0, TRAFFIC_CLASSES - 1)
         if self.path_choice not in PATH_CHOICES:
-            _refuse("path_choice", self.path_choice, ", ".join(PATH_CHOICES))
+            refuse("path_choice", self.path_choice, ", ".join(PATH_CHOICES))
         self._validate_ports(numbers)
         _check_optional_bytes("port_bytes", self.port_bytes, 1)
         _check_optional_bytes("shared_bytes", self.shared_bytes, 1)
         if self.port_bytes is not None and self.shared_bytes is not None:
-            _refuse(
+            refuse(
                 "shared_bytes",
                 self.shared_bytes,
                 "none, when port_bytes is set: a buffer is shared or it is not",
             )
-        _check_integer("shared_alpha_log2", self.shared_alpha_log2, -MAX_ALPHA_LOG2, MAX_ALPHA_LOG2)
-        _check_integer("trimmed_bytes", self.trimmed_bytes, MIN_TRIMMED_BYTES, 2**16 - 1)
-        _check_integer("trimmed_class", self.trimmed_class, 0, TRAFFIC_CLASSES - 1)
-        _check_integer("trimmed_run_packets", self.trimmed_run_packets, 0, 255)
+        check_integer("shared_alpha_log2", self.shared_alpha_log2, -MAX_ALPHA_LOG2, MAX_ALPHA_LOG2)
+        check_integer("trimmed_bytes", self.trimmed_bytes, MIN_TRIMMED_BYTES, 2**16 - 1)
+        check_integer("trimmed_class", self.trimmed_class, 0, TRAFFIC_CLASSES - 1)
+        check_integer("trimmed_run_packets", self.trimmed_run_packets, 0, 255)
         _check_optional_bytes("pause_above_bytes", self.pause_above_bytes)
         most = MAX_BYTES if self.pause_above_bytes is None else self.pause_above_bytes
-        _check_integer("resume_below_bytes", self.resume_below_bytes, 0, most)
+        check_integer("resume_below_bytes", self.resume_below_bytes, 0, most)
 
     def _validate_ports(self, numbers: set[int]) -> None:
         names: set[str] = set()
         for index, port in enumerate(self.ports):
             port.validate(f"port[{index}]")
             if port.name in names:
-                _refuse(f"port[{index}].name", port.name, "a name that no other port has")
+                refuse(f"port[{index}].name", port.name, "a name that no other port has")
             names.add(port.name)
             for traffic_class in port.classes:
                 if traffic_class.number not in numbers:
                     accepted = f"a class of the policy: {sorted(numbers)}"
-                    _refuse(f"port[{index}].class.number", traffic_class.number, accepted)
+                    refuse(f"port[{index}].class.number", traffic_class.number, accepted)
                 if traffic_class.dscp:
-                    _refuse(
+                    refuse(
                         f"port[{index}].class.dscp",
                         traffic_class.dscp,
                         "none: classes are the same at all ports",
                     )
         for group, members in self.path_groups.items():
             if not members:
-                _refuse(f"path_groups.{group}", list(members), "at least one port")
+                refuse(f"path_groups.{group}", list(members), "at least one port")
             for member in members:
                 if self.ports and member not in names:
-                    _refuse(f"path_groups.{group}", member, f"a port of the policy: {sorted(names)}")
+                    refuse(f"path_groups.{group}", member, f"a port of the policy: {sorted(names)}")
 
-    # ---- TOML ----
+    # ---- TOML: policy_toml ----
 
     @classmethod
-    def from_toml(cls, text: str) -> Self:
+    def from_toml(cls, text: str) -> Policy:
         """The policy that a TOML text tells; PolicyError names what is unknown, malformed or out of range."""
-        try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise PolicyError(f"not TOML: {error}") from None
-        return cls.from_table(table)
+        from dlcp.switch.policy_toml import policy_from_text
+
+        return policy_from_text(text)
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str) -> Policy:
         """The policy in a TOML file."""
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -282,144 +290,18 @@ class Policy:
             raise PolicyError(f"{path}: {error}") from None
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any]) -> Self:
+    def from_table(cls, table: Mapping[str, Any]) -> Policy:
         """The policy in tables as `tomllib` gives them."""
-        values = dict(table)
-        _check_keys(values, {"class", "port"} | {f.name for f in fields(cls)} - {"classes", "ports"}, "")
-        values["classes"] = tuple(_classes_from(values.pop("class", []), "class"))
-        values["ports"] = tuple(_ports_from(values.pop("port", [])))
-        groups = values.get("path_groups", {})
-        _check_type("path_groups", groups, Mapping, "a table")
-        for name, members in groups.items():
-            _check_strings(f"path_groups.{name}", members)
-        values["path_groups"] = {name: tuple(members) for name, members in groups.items()}
-        _check_type("name", values.get("name", ""), str, "a text")
-        return cls(**values)
+        from dlcp.switch.policy_toml import policy_from_table
+
+        return policy_from_table(table)
 
     def to_toml(self) -> str:
         """A TOML text of which `from_toml` makes the same policy. What has its default is left out."""
-        lines = [f"{k} = {_toml(v)}" for k, v in _changed(self, skip={"classes", "ports", "path_groups"})]
-        if self.path_groups:
-            lines += ["", "[path_groups]"]
-            lines += [
-                f"{_toml_key(name)} = {_toml(list(members))}" for name, members in self.path_groups.items()
-            ]
-        for traffic_class in self.classes:
-            lines += ["", "[[class]]", *_class_lines(traffic_class)]
-        for port in self.ports:
-            lines += ["", "[[port]]", f"name = {_toml(port.name)}", f"rate_bps = {port.rate_bps}"]
-            for traffic_class in port.classes:
-                lines += ["", "[[port.class]]", *_class_lines(traffic_class)]
-        return "\n".join(lines).lstrip("\n") + "\n"
+        from dlcp.switch.policy_toml import policy_text
+
+        return policy_text(self)
 
     def save(self, path: Path | str) -> None:
         """Writes `to_toml()` to a file."""
         Path(path).write_text(self.to_toml(), encoding="utf-8")
-
-
-# ---- reading ----
-
-
-def _check_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            raise PolicyError(f"{where}{key} is unknown; accepted: {', '.join(sorted(known))}")
-
-
-def _check_type(name: str, value: object, accepted: type | tuple[type, ...], words: str) -> None:
-    if not isinstance(value, accepted):
-        _refuse(name, value, words)
-
-
-def _check_strings(name: str, value: object) -> None:
-    if not isinstance(value, list) or not all(isinstance(member, str) for member in value):
-        _refuse(name, value, "a list of names")
-
-
-def _thresholds_from(table: object, where: str) -> Thresholds:
-    if not isinstance(table, Mapping):
-        _refuse(where, table, "a table of thresholds")
-    _check_keys(table, {f.name for f in fields(Thresholds)}, f"{where}.")
-    return Thresholds(**table)
-
-
-def _classes_from(tables: object, where: str) -> Iterator[TrafficClass]:
-    if not isinstance(tables, Sequence) or isinstance(tables, str):
-        _refuse(where, tables, "tables")
-    for index, table in enumerate(tables):
-        name = f"{where}[{index}]"
-        _check_type(name, table, Mapping, "a table")
-        values = dict(table)
-        _check_keys(values, {f.name for f in fields(TrafficClass)}, f"{name}.")
-        if "number" not in values:
-            raise PolicyError(
-                f"{name}.number is missing; accepted: an integer from 0 to {TRAFFIC_CLASSES - 1}"
-            )
-        _check_type(f"{name}.name", values.get("name", ""), str, "a text")
-        _check_type(f"{name}.dscp", values.get("dscp", []), list, "a list of integers")
-        values["dscp"] = tuple(values.get("dscp", ()))
-        if "critical" in values:
-            values["critical"] = _thresholds_from(values["critical"], f"{name}.critical")
-        if "droppable" in values:
-            droppable = values["droppable"]
-            levels = droppable if isinstance(droppable, list) else [droppable]
-            values["droppable"] = tuple(
-                _thresholds_from(level, f"{name}.droppable[{i}]") for i, level in enumerate(levels)
-            )
-        yield TrafficClass(**values)
-
-
-def _ports_from(tables: object) -> Iterator[Port]:
-    if not isinstance(tables, Sequence) or isinstance(tables, str):
-        _refuse("port", tables, "tables")
-    for index, table in enumerate(tables):
-        name = f"port[{index}]"
-        _check_type(name, table, Mapping, "a table")
-        _check_keys(table, {"name", "rate_bps", "class"}, f"{name}.")
-        for key in ("name", "rate_bps"):
-            if key not in table:
-                raise PolicyError(f"{name}.{key} is missing")
-        _check_type(f"{name}.name", table["name"], str, "a text")
-        yield Port(
-            table["name"], table["rate_bps"], tuple(_classes_from(table.get("class", []), f"{name}.class"))
-        )
-
-
-# ---- writing ----
-
-
-def _changed(thing: Any, skip: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
-    """Fields and values of a dataclass that are not their defaults."""
-    for f in fields(thing):
-        value = getattr(thing, f.name)
-        if f.name not in skip and value is not None and value != f.default:
-            yield f.name, value
-
-
-def _toml_key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case str():
-            escaped = "".join(
-                f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 or ord(c) == 127 else c for c in value
-            )
-            return f'"{escaped}"'
-        case list() | tuple():
-            return "[" + ", ".join(_toml(v) for v in value) + "]"
-        case Thresholds():
-            return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in _changed(value)) + "}"
-    raise AssertionError(f"a policy holds no {type(value)}")
-
-
-def _class_lines(traffic_class: TrafficClass) -> Iterator[str]:
-    yield f"number = {traffic_class.number}"
-    for key, value in _changed(traffic_class, skip={"number"}):
-        single = key == "droppable" and len(value) == 1
-        yield f"{key} = {_toml(value[0] if single else value)}"

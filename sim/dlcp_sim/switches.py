@@ -18,6 +18,7 @@ from dlcp.switch.policy import (
     PolicyError,
     Thresholds,
     TrafficClass,
+    importance_levels,
 )
 from dlcp_sim.fabrics import Fabric
 
@@ -164,9 +165,7 @@ def dlcp(
     full = mark if drop_full_bytes is None else drop_full_bytes
     start = min(mark // 2, full) if drop_from_bytes is None else drop_from_bytes
     data = Thresholds(min(mark, buffer * 7 // 8), drop_above_bytes=buffer * 7 // 8)
-    step = (full - start) / (DROPPABLE_LEVELS - 1)
-    fate = "trim_above_bytes" if trim else "drop_above_bytes"
-    droppable = tuple(Thresholds(**{fate: round(start + step * i)}) for i in range(DROPPABLE_LEVELS))
+    droppable = importance_levels("trim_above_bytes" if trim else "drop_above_bytes", start, full)
     classes = tuple(TrafficClass(n, critical=data, droppable=droppable) for n in DATA_CLASSES)
     return Policy("dlcp", classes, path_choice, port_bytes=buffer, trimmed_class=CONTROL_CLASS)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dlcp.errors import DlcpError
 from dlcp.switch import Policy, PolicyError, Port, Thresholds, TrafficClass
+from dlcp.switch.policy import importance_levels
 from tests.support import vectors
 from tests.vectors import switch as golden
 
@@ -87,12 +88,28 @@ def thresholds(draw: st.DrawFn) -> Thresholds:
 
 
 @st.composite
+def levels(draw: st.DrawFn) -> tuple[Thresholds, ...]:
+    """One for all, any eight in order, or equal steps of importance."""
+    count = draw(st.sampled_from((1, 8, 2)))
+    ends = sorted(draw(st.lists(st.integers(0, 2**32 - 2), min_size=count, max_size=count)))
+    fate = draw(st.sampled_from(("drop_above_bytes", "trim_above_bytes")))
+    if count == 2:
+        return importance_levels(fate, *ends)
+    return tuple(Thresholds(**{fate: end}) for end in ends)
+
+
+@st.composite
 def policies(draw: st.DrawFn) -> Policy:
     dscp = draw(st.permutations(range(64)))
     numbers = draw(st.lists(st.integers(0, 7), unique=True))
+    # A few, so that classes have some in common.
+    some = draw(st.lists(st.tuples(thresholds(), levels()), min_size=1, max_size=2))
     classes = tuple(
         TrafficClass(
-            number, draw(st.text()), tuple(dscp[8 * i : 8 * i + draw(st.integers(0, 8))]), draw(thresholds())
+            number,
+            draw(st.text()),
+            tuple(dscp[8 * i : 8 * i + draw(st.integers(0, 8))]),
+            *draw(st.sampled_from(some)),
         )
         for i, number in enumerate(numbers)
     )
@@ -109,6 +126,41 @@ def test_any_policy_survives_toml(policy: Policy) -> None:
     assert Policy.from_toml(policy.to_toml()) == policy
 
 
+SHORT = """\
+name = "short"
+
+[thresholds.data]
+critical = {mark_from_bytes = 64000, drop_above_bytes = 112000}
+droppable = {drop_from_bytes = 32000, drop_to_bytes = 64000}
+
+[[class]]
+number = 1
+dscp = [8]
+thresholds = "data"
+
+[[class]]
+number = 2
+dscp = [16]
+thresholds = "data"
+"""
+
+
+def test_thresholds_are_said_once_for_several_classes() -> None:
+    policy = Policy.from_toml(SHORT)
+    assert policy.to_toml() == SHORT
+    for number in (1, 2):
+        of_class = policy.traffic_class(number)
+        assert of_class.critical == Thresholds(64_000, drop_above_bytes=112_000)
+        dropped_above = [of_class.level(i).drop_above_bytes for i in range(8)]
+        assert dropped_above == [32_000, 36_571, 41_143, 45_714, 50_286, 54_857, 59_429, 64_000]
+
+
+def test_a_class_may_say_otherwise() -> None:
+    policy = Policy.from_toml(SHORT + "critical = {mark_from_bytes = 9}\n")
+    assert policy.traffic_class(2).critical == Thresholds(9)
+    assert policy.traffic_class(2).droppable == policy.traffic_class(1).droppable
+
+
 def with_line(line: str) -> Callable[[], object]:
     return lambda: Policy.from_toml(line)
 
@@ -121,6 +173,23 @@ def with_class(**values: object) -> Callable[[], object]:
     ("make", "complaint"),
     [
         (with_line("colour = 3"), "colour is unknown; accepted: class, foreign_class, name, path_choice"),
+        (
+            with_line(SHORT.replace('"data"', '"date"', 1)),
+            r"class\[0\].thresholds is 'date'; accepted: a name under \[thresholds\]: data",
+        ),
+        (with_line(SHORT.replace("critical", "critcal")), "thresholds.data.critcal is unknown"),
+        (
+            with_line(SHORT.replace("drop_to_bytes = 64000", "mark_from_bytes = 5")),
+            "thresholds.data.droppable.drop_to_bytes is missing; accepted: both of drop_from_bytes and drop_to_bytes",
+        ),
+        (
+            with_line(SHORT.replace("= 64000}", "= 31999}")),
+            "thresholds.data.droppable.drop_to_bytes is 31999; accepted: an integer from 32000 to",
+        ),
+        (
+            with_line(SHORT.replace("= 64000}", "= 64000, drop_above_bytes = 5}")),
+            "thresholds.data.droppable.drop_above_bytes is 5; accepted: none, when drop_from_bytes",
+        ),
         (with_line("port_bytes ="), "not TOML"),
         (with_line("port_bytes = 0"), "port_bytes is 0; accepted: an integer from 1 to 4294967294"),
         (with_line("port_bytes = 1.5"), "port_bytes is 1.5; accepted: an integer"),

@@ -1,0 +1,294 @@
+"""A policy as TOML, both ways.
+
+Beyond what `Policy` holds, a text may say things once:
+
+    [thresholds.data]                                   # for all classes that name it
+    critical = {mark_from_bytes = 64000, drop_above_bytes = 112000}
+    droppable = {drop_from_bytes = 32000, drop_to_bytes = 64000}    # eight levels of importance, in equal steps
+
+    [[class]]
+    number = 1
+    dscp = [8]
+    thresholds = "data"
+
+`policy_text` writes so where classes have thresholds in common. Reading is strict: what is unknown, malformed or out of
+range is a PolicyError that names it. Nothing is checked here that Policy checks.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dlcp.switch.policy import (
+    DROPPABLE_LEVELS,
+    MAX_BYTES,
+    TRAFFIC_CLASSES,
+    Policy,
+    PolicyError,
+    Port,
+    Thresholds,
+    TrafficClass,
+    check_integer,
+    importance_levels,
+    refuse,
+)
+
+_RAMPS = {"drop": "drop_above_bytes", "trim": "trim_above_bytes"}
+"""What may be told as `drop_from_bytes` and `drop_to_bytes`: thresholds in equal steps of importance."""
+
+
+def policy_from_text(text: str) -> Policy:
+    """The policy that a TOML text tells."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PolicyError(f"not TOML: {error}") from None
+    return policy_from_table(table)
+
+
+def policy_from_table(table: Mapping[str, Any]) -> Policy:
+    """The policy in tables as `tomllib` gives them."""
+    values = dict(table)
+    known = {"class", "port", "thresholds"} | {f.name for f in fields(Policy)} - {"classes", "ports"}
+    _check_keys(values, known, "")
+    shared = _shared_from(values.pop("thresholds", {}))
+    values["classes"] = tuple(_classes_from(values.pop("class", []), "class", shared))
+    values["ports"] = tuple(_ports_from(values.pop("port", []), shared))
+    groups = values.get("path_groups", {})
+    _check_type("path_groups", groups, Mapping, "a table")
+    for name, members in groups.items():
+        _check_strings(f"path_groups.{name}", members)
+    values["path_groups"] = {name: tuple(members) for name, members in groups.items()}
+    _check_type("name", values.get("name", ""), str, "a text")
+    return Policy(**values)
+
+
+# ---- reading ----
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Thresholds by name; the same keyword arguments that TrafficClass takes."""
+
+    by_name: Mapping[str, Mapping[str, Any]]
+
+    def named(self, name: object, where: str) -> Mapping[str, Any]:
+        if not isinstance(name, str) or name not in self.by_name:
+            refuse(
+                where,
+                name,
+                f"a name under [thresholds]: {', '.join(sorted(self.by_name)) or 'there is none'}",
+            )
+        return self.by_name[name]
+
+
+def _shared_from(tables: object) -> _Shared:
+    _check_type("thresholds", tables, Mapping, "tables of thresholds by name")
+    assert isinstance(tables, Mapping)
+    found = {}
+    for name, table in tables.items():
+        where = f"thresholds.{name}"
+        _check_type(where, table, Mapping, "a table")
+        _check_keys(table, {"critical", "droppable"}, f"{where}.")
+        found[name] = _both_from(table, where)
+    return _Shared(found)
+
+
+def _check_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise PolicyError(f"{where}{key} is unknown; accepted: {', '.join(sorted(known))}")
+
+
+def _check_type(name: str, value: object, accepted: type | tuple[type, ...], words: str) -> None:
+    if not isinstance(value, accepted):
+        refuse(name, value, words)
+
+
+def _check_strings(name: str, value: object) -> None:
+    if not isinstance(value, list) or not all(isinstance(member, str) for member in value):
+        refuse(name, value, "a list of names")
+
+
+def _thresholds_from(table: object, where: str) -> Thresholds:
+    if not isinstance(table, Mapping):
+        refuse(where, table, "a table of thresholds")
+    _check_keys(table, {f.name for f in fields(Thresholds)}, f"{where}.")
+    return Thresholds(**table)
+
+
+def _droppable_from(value: object, where: str) -> tuple[Thresholds, ...]:
+    """One for all levels, a list of them, or equal steps from the least to the most important."""
+    if isinstance(value, list):
+        return tuple(_thresholds_from(level, f"{where}[{i}]") for i, level in enumerate(value))
+    if not isinstance(value, Mapping):
+        refuse(where, value, "a table of thresholds, or a list of them")
+    values = dict(value)
+    for fate, name in _RAMPS.items():
+        ends = (f"{fate}_from_bytes", f"{fate}_to_bytes")
+        given = [end for end in ends if end in values]
+        if not given:
+            continue
+        if len(given) == 1:
+            missing = next(end for end in ends if end not in given)
+            raise PolicyError(f"{where}.{missing} is missing; accepted: both of {' and '.join(ends)}")
+        low, high = (values.pop(end) for end in ends)
+        check_integer(f"{where}.{ends[0]}", low, 0, MAX_BYTES)
+        check_integer(f"{where}.{ends[1]}", high, low, MAX_BYTES)
+        if name in values:
+            refuse(f"{where}.{name}", values[name], f"none, when {' and '.join(ends)} are set")
+        others = _thresholds_from(values, where)
+        return importance_levels(name, low, high, **dict(_changed(others)))
+    return (_thresholds_from(values, where),)
+
+
+def _both_from(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What a table says of critical and of droppable packets, as TrafficClass takes it."""
+    values: dict[str, Any] = {}
+    if "critical" in table:
+        values["critical"] = _thresholds_from(table["critical"], f"{where}.critical")
+    if "droppable" in table:
+        values["droppable"] = _droppable_from(table["droppable"], f"{where}.droppable")
+    return values
+
+
+def _classes_from(tables: object, where: str, shared: _Shared) -> Iterator[TrafficClass]:
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        refuse(where, tables, "tables")
+    for index, table in enumerate(tables):
+        name = f"{where}[{index}]"
+        _check_type(name, table, Mapping, "a table")
+        values = dict(table)
+        _check_keys(values, {"thresholds"} | {f.name for f in fields(TrafficClass)}, f"{name}.")
+        if "number" not in values:
+            raise PolicyError(
+                f"{name}.number is missing; accepted: an integer from 0 to {TRAFFIC_CLASSES - 1}"
+            )
+        _check_type(f"{name}.name", values.get("name", ""), str, "a text")
+        _check_type(f"{name}.dscp", values.get("dscp", []), list, "a list of integers")
+        values["dscp"] = tuple(values.get("dscp", ()))
+        own = _both_from(values, name)
+        if "thresholds" in values:
+            own = {**shared.named(values.pop("thresholds"), f"{name}.thresholds"), **own}
+        yield TrafficClass(**{**values, **own})
+
+
+def _ports_from(tables: object, shared: _Shared) -> Iterator[Port]:
+    if not isinstance(tables, Sequence) or isinstance(tables, str):
+        refuse("port", tables, "tables")
+    for index, table in enumerate(tables):
+        name = f"port[{index}]"
+        _check_type(name, table, Mapping, "a table")
+        _check_keys(table, {"name", "rate_bps", "class"}, f"{name}.")
+        for key in ("name", "rate_bps"):
+            if key not in table:
+                raise PolicyError(f"{name}.{key} is missing")
+        _check_type(f"{name}.name", table["name"], str, "a text")
+        classes = tuple(_classes_from(table.get("class", []), f"{name}.class", shared))
+        yield Port(table["name"], table["rate_bps"], classes)
+
+
+# ---- writing ----
+
+_Both = tuple[Thresholds, tuple[Thresholds, ...]]
+
+
+def policy_text(policy: Policy) -> str:
+    """A TOML text of which `policy_from_text` makes the same policy. What has its default is left out."""
+    lines = [f"{k} = {_toml(v)}" for k, v in _changed(policy, skip={"classes", "ports", "path_groups"})]
+    if policy.path_groups:
+        lines += ["", "[path_groups]"]
+        lines += [f"{_toml_key(name)} = {_toml(list(ports))}" for name, ports in policy.path_groups.items()]
+    shared = _shared_by(policy)
+    for both, name in shared.items():
+        lines += ["", f"[thresholds.{name}]", *_both_lines(both)]
+    for traffic_class in policy.classes:
+        lines += ["", "[[class]]", *_class_lines(traffic_class, shared)]
+    for port in policy.ports:
+        lines += ["", "[[port]]", f"name = {_toml(port.name)}", f"rate_bps = {port.rate_bps}"]
+        for traffic_class in port.classes:
+            lines += ["", "[[port.class]]", *_class_lines(traffic_class, shared)]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _both(traffic_class: TrafficClass) -> _Both:
+    return traffic_class.critical, traffic_class.droppable
+
+
+def _shared_by(policy: Policy) -> dict[_Both, str]:
+    """Thresholds that several classes have, and their names: "data", as in most policies there is one such set."""
+    of_ports = (c for port in policy.ports for c in port.classes)
+    counts = Counter(_both(c) for c in (*policy.classes, *of_ports))
+    several = [both for both, n in counts.items() if n > 1 and both != _both(TrafficClass(0))]
+    return {both: "data" if i == 0 else f"data{i + 1}" for i, both in enumerate(several)}
+
+
+def _changed(thing: Any, skip: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
+    """Fields and values of a dataclass that are not their defaults."""
+    for f in fields(thing):
+        value = getattr(thing, f.name)
+        if f.name not in skip and value is not None and value != f.default:
+            yield f.name, value
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str():
+            escaped = "".join(
+                f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 or ord(c) == 127 else c for c in value
+            )
+            return f'"{escaped}"'
+        case list() | tuple():
+            return "[" + ", ".join(_toml(v) for v in value) + "]"
+        case Thresholds():
+            return _toml_table(dict(_changed(value)))
+    raise AssertionError(f"a policy holds no {type(value)}")
+
+
+def _toml_table(values: Mapping[str, object]) -> str:
+    return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in values.items()) + "}"
+
+
+def _droppable_text(droppable: tuple[Thresholds, ...]) -> str:
+    """As short as it can be told."""
+    if len(droppable) == 1:
+        return _toml(droppable[0])
+    for fate, name in _RAMPS.items():
+        low, high = (getattr(droppable[i], name) for i in (0, DROPPABLE_LEVELS - 1))
+        if low is None or high is None or high <= low:
+            continue
+        others = dict(_changed(droppable[0], skip={name}))
+        if droppable == importance_levels(name, low, high, **others):
+            return _toml_table({f"{fate}_from_bytes": low, f"{fate}_to_bytes": high, **others})
+    return _toml(droppable)
+
+
+def _both_lines(both: _Both) -> Iterator[str]:
+    critical, droppable = both
+    if critical != Thresholds():
+        yield f"critical = {_toml(critical)}"
+    if droppable != (Thresholds(),):
+        yield f"droppable = {_droppable_text(droppable)}"
+
+
+def _class_lines(traffic_class: TrafficClass, shared: Mapping[_Both, str]) -> Iterator[str]:
+    yield f"number = {traffic_class.number}"
+    for key, value in _changed(traffic_class, skip={"number", "critical", "droppable"}):
+        yield f"{key} = {_toml(value)}"
+    if (name := shared.get(_both(traffic_class))) is not None:
+        yield f'thresholds = "{name}"'
+    else:
+        yield from _both_lines(_both(traffic_class))
