@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from dlcp.switch import programs
+
 
 @pytest.fixture(scope="module")
 def pyproject(repository: Path) -> dict[str, Any]:
@@ -95,6 +97,9 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     assert "dlcp/py.typed" in names
     assert {"dlcp_sim/__init__.py", "dlcp_sim/_core.pyi", "dlcp_sim/py.typed"} <= set(names)
     assert not [name for name in names if name.endswith((".a", ".cpp", ".hpp", ".cmake"))]
+    compiled = {name.removeprefix("dlcp/switch/compiled/") for name in names if "/compiled/" in name}
+    outputs = {name + suffix for name in programs.names() for suffix in (".json", ".p4info.txtpb")}
+    assert compiled == outputs | {"manifest.toml"}
     for module in (r"dlcp/_native", r"dlcp_sim/_core"):
         assert [name for name in names if re.fullmatch(module + r"\..*\.so", name)]
 
@@ -111,6 +116,9 @@ def test_wheel_imports_in_an_empty_environment(wheel: Path, tmp_path: Path) -> N
     code = """
 import importlib.util, dlcp, dlcp.switch, dlcp_sim
 import dlcp._native, dlcp_sim._core
+from dlcp.switch import programs
+assert programs.folder().parent.name == "switch"
+assert programs.load("v1model").json
 assert importlib.util.find_spec("sim") is None
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
