@@ -77,7 +77,7 @@ def _shared(policy: Policy, system: System) -> Iterator[Finding]:
     asked = f"a queue may grow to 2^{exponent} of what is free in the shared buffer"
     if system.alpha_log2 is None:
         instead = "not rendered: the system's own buffer settings stay"
-        yield Finding(CAVEAT, "shared_alpha_log2", asked, instead)
+        yield Finding(CAVEAT, "shared_alpha_log2" if exponent else "shared_bytes", asked, instead)
     elif exponent not in system.alpha_log2:
         near = clamped_alpha(policy, system)
         yield Finding(CAVEAT, "shared_alpha_log2", asked, f"2^{near} is the nearest that can be set")

@@ -1,0 +1,352 @@
+"""What the renderers refuse or report: each field of a policy that a system cannot carry out, by path and line."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from dlcp.switch import Policy, Thresholds, TrafficClass
+from dlcp.switch.command import main
+from dlcp.switch.render import RENDERERS, RenderError, Weight, render, sonic
+from dlcp.switch.render.base import renderer
+from dlcp.switch.render.check import check
+from dlcp.switch.render.finding import toml_lines
+from tests.support import render_golden as golden
+
+HEAD = 'name = "p"\n'
+TRIM = """\
+[[class]]
+number = 3
+dscp = [24]
+droppable = {trim_above_bytes = 9000}
+
+[[class]]
+number = 7
+dscp = [56]
+"""
+
+
+def said(text: str, system: str) -> list[str]:
+    """All findings on a policy that is no error."""
+    done = render(Policy.from_toml(text), system, [golden.PORTS[system][0]], source=text)
+    return [f"{finding.weight}: {finding.text(done.lines)}" for finding in done.findings]
+
+
+# ---- lines ----
+
+
+def test_lines_of_every_way_to_write_a_field() -> None:
+    lines = toml_lines(
+        """\
+# a comment with [brackets] and "quotes
+name = "a # b [c] = {"
+path_groups.up = ["x",
+  "y"]
+
+[[class]] # one
+number = 1
+critical.mark_from_bytes = 5
+droppable = [
+  {drop_above_bytes = 1}, # {
+  {trim_above_bytes = 1, drop_above_bytes = 2},
+]
+
+[[ class ]]
+"number" = 2
+note = '''
+droppable = no
+'''
+[class.critical]
+mark_from_bytes = 6
+
+[[port]]
+name = "x"
+[[port.class]]
+number = 1
+[[port]]
+[[port.class]]
+[[port.class]]
+critical = {mark_from_bytes = 1,
+  drop_above_bytes = 2}
+"""
+    )
+    assert lines["name"] == 2
+    assert lines["path_groups.up"] == 3
+    assert lines["path_groups.up[1]"] == 4
+    assert lines["class[0]"] == 6
+    assert lines["class[0].critical.mark_from_bytes"] == 8
+    assert lines["class[0].droppable"] == 9
+    assert lines["class[0].droppable[1].drop_above_bytes"] == 11
+    assert lines["class[1].number"] == 15
+    assert lines["class[1].critical.mark_from_bytes"] == 20
+    assert "class[1].droppable" not in lines
+    assert lines["port[0].class[0].number"] == 25
+    assert lines["port[1].class[1].critical.drop_above_bytes"] == 30
+
+
+def test_field_that_is_not_written_down_has_the_line_around_it() -> None:
+    text = HEAD + TRIM
+    assert any(
+        complaint.startswith("caveat: line 5: class[0].droppable[0].trim_above_bytes: ")
+        for complaint in said(text, "nxos")
+    )
+    # Written as one table for all levels, so level 0 has no line of its own.
+    assert "class[0].droppable[0]" not in toml_lines(text)
+
+
+# ---- errors: the opposite of what is asked ----
+
+
+def test_trimming_that_would_take_critical_packets_is_refused() -> None:
+    text = HEAD + TRIM
+    with pytest.raises(
+        RenderError,
+        match=r"^SONiC: line 5: class\[0\].droppable\[0\].trim_above_bytes: droppable packets are trimmed and critical "
+        r"ones never; SONiC would trim critical ones as well",
+    ) as error:
+        render(Policy.from_toml(text), "sonic", ["Ethernet0"], source=text)
+    assert [f.weight for f in error.value.findings] == [Weight.ERROR]
+
+
+def test_marks_that_would_drop_before_trimming_are_refused() -> None:
+    text = HEAD + TRIM.replace(
+        "droppable =", "critical = {mark_from_bytes = 5, trim_above_bytes = 9000}\ndroppable ="
+    )
+    with pytest.raises(
+        RenderError, match="drops what is not ECN-capable where it marks, before it could be trimmed"
+    ):
+        render(Policy.from_toml(text), "sonic", ["Ethernet0"])
+    assert "red_enable = true" in render(Policy.from_toml(text), "cumulus", ["swp1"]).text
+
+
+def test_trimmed_class_without_dscp_is_refused() -> None:
+    text = HEAD + TRIM.replace("droppable =", "critical = {trim_above_bytes = 9000}\ndroppable =")
+    assert "trim" in render(Policy.from_toml(text), "sonic", ["Ethernet0"]).text
+    text = HEAD + "trimmed_class = 5\n" + text[len(HEAD) :]
+    with pytest.raises(RenderError, match="line 2: trimmed_class: .* that class has no DSCP value"):
+        render(Policy.from_toml(text), "sonic", ["Ethernet0"], source=text)
+
+
+def test_queue_that_a_switch_has_not_is_refused() -> None:
+    four = dataclasses.replace(sonic.SYSTEM, queues=4)
+    policy = Policy(classes=(TrafficClass(3, dscp=(1,)), TrafficClass(4, dscp=(2,))))
+    errors = [f for f in check(policy, four, ["Ethernet0"]) if f.weight is Weight.ERROR]
+    assert [(f.field, f.instead) for f in errors] == [("class[1].number", "SONiC has queues 0 to 3")]
+
+
+@pytest.mark.parametrize(("system", "most"), [("tc", 2**30 - 2), ("eos", 256_000_000)])
+def test_threshold_beyond_what_is_taken_is_refused(system: str, most: int) -> None:
+    def policy(depth: int) -> Policy:
+        return Policy(classes=(TrafficClass(3, dscp=(1,), droppable=(Thresholds(drop_above_bytes=depth),)),))
+
+    port = golden.PORTS[system][0]
+    assert str(most) in render(policy(most), system, [port]).text
+    with pytest.raises(
+        RenderError, match=rf"class\[0\].droppable: a threshold of {most + 1}; it takes {most} at most"
+    ):
+        render(policy(most + 1), system, [port])
+
+
+@pytest.mark.parametrize("system", tuple(RENDERERS))
+@pytest.mark.parametrize(
+    "name", ["", "Ethernet", "swp", "a port", "eth0; reboot", "$(reboot)", "Ethernet0\nx", "x" * 16]
+)
+def test_port_that_the_system_has_not_is_refused(system: str, name: str) -> None:
+    if system == "tc" and name in ("Ethernet", "swp"):
+        pytest.skip("Linux interfaces may be called anything")
+    with pytest.raises(RenderError, match="a port called .*; a port of .* is called like"):
+        render(Policy(), system, [name])
+
+
+def test_port_of_another_system_is_refused_by_its_line() -> None:
+    text = golden.source("simple", "nxos")
+    line = text.splitlines().index('name = "Ethernet1/1"') + 1
+    with pytest.raises(
+        RenderError, match=rf"SONiC: line {line}: port\[0\].name: .*'Ethernet1/1'.*Ethernet0 .and 1 more"
+    ):
+        render(Policy.from_toml(text), "sonic", source=text)
+
+
+def test_ports_are_wanted_where_a_language_names_them() -> None:
+    for system in set(RENDERERS) - {"nvue"}:
+        with pytest.raises(RenderError, match="wants ports by name"):
+            render(Policy(), system)
+    assert "default-global" in render(Policy(), "nvue").text
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("sonics", "did you mean sonic?"),
+        ("NXOS", "did you mean nxos?"),
+        ("junos", "did you mean"),
+        ("zzz", "accepted: tc, sonic, cumulus, nvue, eos, nxos"),
+    ],
+)
+def test_unknown_system_is_named_with_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(RenderError, match=f"no operating system '{name}'; .*{hint.split()[0]}"):
+        renderer(name)
+
+
+# ---- caveats: less than is asked, or something else ----
+
+
+CAVEATS: list[tuple[str, str, str]] = [
+    ("port_bytes = 9000\n", "port_bytes: a port holds 9000 bytes", "tc sonic cumulus nvue eos nxos"),
+    ("shared_bytes = 9000\n", r"shared_bytes: a queue may grow to 2\^0", "tc eos nxos"),
+    (
+        "shared_bytes = 9000\nshared_alpha_log2 = 9\n",
+        "shared_alpha_log2: .* is the nearest that can be set",
+        "sonic cumulus nvue",
+    ),
+    (
+        "pause_above_bytes = 9000\n",
+        "pause_above_bytes: .* nothing is paused",
+        "tc sonic cumulus nvue eos nxos",
+    ),
+    (
+        'path_choice = "round_robin"\n[path_groups]\nup = ["a"]\n',
+        "path_choice: each packet takes a way of its own",
+        "tc sonic cumulus nvue eos nxos",
+    ),
+    (
+        "foreign_class = 3\n[[class]]\nnumber = 3\ndscp = [24]\ndroppable = {drop_above_bytes = 9000}\n",
+        "foreign_class: foreign traffic is left alone",
+        "tc sonic cumulus nvue eos nxos",
+    ),
+    (
+        "[[class]]\nnumber = 3\ndscp = [0]\ndroppable = {drop_above_bytes = 9000}\n",
+        r"class\[0\].dscp: DSCP 0 belongs to this class; all best-effort traffic",
+        "tc sonic cumulus nvue eos nxos",
+    ),
+    (
+        "[[class]]\nnumber = 3\ndscp = [1]\ndroppable = {drop_above_bytes = 9000}\n",
+        r"class\[0\].critical: critical packets are never marked; they are marked above 9000",
+        "tc sonic cumulus nvue eos nxos",
+    ),
+    (
+        "[[class]]\nnumber = 3\ncritical = {mark_from_bytes = 5000}\ndroppable = {drop_above_bytes = 9000}\n",
+        r"class\[0\].critical.mark_from_bytes: .* all are from 9000, .* a mark too late costs less",
+        "sonic cumulus nvue eos nxos",
+    ),
+    (
+        "[[class]]\nnumber = 3\ncritical = {mark_from_bytes = 50000}\ndroppable = {drop_above_bytes = 9000}\n",
+        r"class\[0\].critical.mark_from_bytes: critical packets are marked from 50000; all are from 9000",
+        "tc sonic cumulus nvue eos nxos",
+    ),
+    (
+        "[[class]]\nnumber = 3\ncritical = {mark_from_bytes = 1, mark_full_bytes = 9, mark_ratio = 0.125}\n",
+        r"class\[0\].critical.mark_ratio: a ratio of 0.125; 12 per cent",
+        "sonic cumulus nvue eos nxos",
+    ),
+    (
+        "[[class]]\nnumber = 3\ncritical = {drop_above_bytes = 9000}\n",
+        r"class\[0\].critical.drop_above_bytes: .* they are kept as long as the buffer lasts",
+        "sonic cumulus nvue eos nxos",
+    ),
+    (
+        "[[class]]\nnumber = 3\ncritical = {drop_above_bytes = 9000}\n",
+        r"class\[0\].critical.drop_above_bytes: .* droppable ones never; everything is",
+        "tc",
+    ),
+    (
+        "[[class]]\nnumber = 3\ncritical = {trim_above_bytes = 9000}\n",
+        r"class\[0\].critical.trim_above_bytes: .* they are kept, whole",
+        "tc cumulus nvue eos nxos",
+    ),
+    (
+        "trimmed_run_packets = 10\n" + TRIM,
+        "trimmed_run_packets: after 10 trimmed packets",
+        "tc cumulus nvue eos nxos",
+    ),
+    (
+        "[[class]]\nnumber = 3\ndroppable = {drop_above_bytes = 0}\n",
+        r"class\[0\].droppable: a threshold of 0; 1 is the least",
+        "tc cumulus nvue eos nxos",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "complaint", "systems"), CAVEATS, ids=lambda value: str(value)[:24])
+def test_caveat_is_said_where_it_applies_and_nowhere_else(text: str, complaint: str, systems: str) -> None:
+    policy = Policy.from_toml(HEAD + text)
+    for system in RENDERERS:
+        port = golden.PORTS[system][0]
+        try:
+            done = render(policy, system, [port], source=HEAD + text)
+        except RenderError:
+            assert (system, "trim" in text) == ("sonic", True)  # tested above
+            continue
+        found = [said for said in done.complaints() if re.search(complaint, said)]
+        assert bool(found) == (system in systems.split()), (system, found, list(done.complaints()))
+        if found:
+            assert found[0].startswith("caveat: line "), found
+            with pytest.raises(RenderError):
+                render(policy, system, [port], strict=True)
+
+
+# ---- the command ----
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(golden.source("selective", "sonic"), encoding="utf-8")
+    return path
+
+
+def test_command_writes_json_alone_and_says_the_rest_elsewhere(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["render", str(file), "--os", "sonic"]) == 0
+    out, err = capsys.readouterr()
+    assert out == golden.rendered("selective", "sonic").text
+    assert f"{file}: caveat: line 3: port_bytes" in err
+    assert "Put it there:" in err
+
+
+def test_command_writes_a_file_and_its_notes(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "config.json"
+    assert (
+        main(
+            ["render", str(file), "--os", "sonic", "--ports", "Ethernet4,Ethernet0", "--output", str(target)]
+        )
+        == 0
+    )
+    assert capsys.readouterr().out == ""
+    assert target.read_text(encoding="utf-8").startswith("{")
+    assert (tmp_path / "config.json.txt").read_text(encoding="utf-8").startswith("Generated by dlcp")
+
+
+def test_command_lists_the_systems(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(RENDERERS)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--os", "sonics"], "did you mean sonic"),
+        ([], "give a POLICY and --os"),
+        (["--os", "sonic", "--strict"], "SONiC: line 3: port_bytes"),
+        (["--os", "nxos"], "a port called 'Ethernet0'"),
+    ],
+)
+def test_command_refuses_and_writes_nothing(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    target = tmp_path / "out"
+    with pytest.raises(RenderError, match=complaint):
+        main(["render", str(file), "--output", str(target), *words])
+    assert not target.exists()
+    assert capsys.readouterr().out == ""
+
+
+def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RenderError, match="nothing.toml: No such file"):
+        main(["render", str(tmp_path / "nothing.toml"), "--os", "tc"])
