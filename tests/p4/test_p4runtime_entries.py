@@ -64,7 +64,7 @@ def fixture_connect(server: P4RuntimeServer) -> Iterator[Callable[[], Client]]:
     clients: list[Client] = []
 
     def connect() -> Client:
-        clients.append(Client(server))
+        clients.append(Client(server.address))
         return clients[-1]
 
     yield connect

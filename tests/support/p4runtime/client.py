@@ -14,7 +14,6 @@ import grpc
 import pytest
 from finsy.proto import U128, p4r, p4r_grpc, rpc_status
 
-from .server import P4RuntimeServer
 from .status import DETAILS_KEY
 
 DEVICE = 1
@@ -24,8 +23,8 @@ DEADLINE_S = 10
 class Client:
     """A controller by hand: one stream, and calls that say who they are."""
 
-    def __init__(self, server: P4RuntimeServer) -> None:
-        self.channel = grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1)])
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
         self.stub = p4r_grpc.P4RuntimeStub(self.channel)
         self.election_id: int | None = None
         self.role = ""
