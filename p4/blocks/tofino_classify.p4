@@ -79,8 +79,8 @@ control TofinoClassify(in headers_t headers, inout ingress_t meta) {
 
     table classify {
         key = {
-            meta.is_ip: exact;
-            meta.dscp: exact;
+            meta.is_ip: exact @name("is_ip");
+            meta.dscp: exact @name("dscp");
         }
         actions = {
             set_class;
@@ -133,9 +133,9 @@ control TofinoColour(in ingress_t meta, inout ingress_intrinsic_metadata_for_tm_
 
     table colour {
         key = {
-            meta.foreign: exact;
-            meta.traffic_class: exact;
-            meta.level: exact;
+            meta.foreign: exact @name("foreign");
+            meta.traffic_class: exact @name("traffic_class");
+            meta.level: exact @name("level");
         }
         actions = {
             set_colour;
@@ -148,7 +148,7 @@ control TofinoColour(in ingress_t meta, inout ingress_intrinsic_metadata_for_tm_
 
     // Queue 0 to 7 of the port: by default a port of TNA has eight, and the control plane gives them their priority.
     action set_queue() {
-        manager.qid = (bit<5>)meta.traffic_class;
+        manager.qid = (QueueId_t)meta.traffic_class;
         manager.ingress_cos = meta.traffic_class;
     }
 

@@ -44,7 +44,7 @@ control TofinoForward(in headers_t headers, inout ingress_t meta, in ingress_int
 
     table bridge {
         key = {
-            headers.ethernet.destination: exact;
+            headers.ethernet.destination: exact @name("dst_mac");
         }
         actions = {
             to_port;
@@ -62,7 +62,7 @@ control TofinoForward(in headers_t headers, inout ingress_t meta, in ingress_int
 
     table flood {
         key = {
-            intrinsic.ingress_port: exact;
+            intrinsic.ingress_port: exact @name("ingress_port");
         }
         actions = {
             set_mcast;
@@ -104,7 +104,7 @@ control TofinoForward(in headers_t headers, inout ingress_t meta, in ingress_int
 
     table path_group {
         key = {
-            meta.group: exact;
+            meta.group: exact @name("group");
         }
         actions = {
             by_flow;
@@ -118,7 +118,7 @@ control TofinoForward(in headers_t headers, inout ingress_t meta, in ingress_int
 
     table member {
         key = {
-            meta.group: exact;
+            meta.group: exact @name("group");
             meta.word: selector;
         }
         actions = {

@@ -27,9 +27,9 @@ control TofinoMark(inout headers_t headers, inout egress_t meta, in egress_intri
 
     table mark_ramp {
         key = {
-            intrinsic.egress_port: ternary;
-            dscp: exact;
-            intrinsic.enq_qdepth: range;
+            intrinsic.egress_port: ternary @name("port");
+            dscp: exact @name("dscp");
+            intrinsic.enq_qdepth: range @name("depth_cells");
         }
         actions = {
             set_mark_ratio;
