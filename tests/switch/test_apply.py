@@ -58,7 +58,7 @@ def lacks(kind: str) -> str | None:
 
 
 def need_red() -> None:
-    for kind in ("prio", "red limit 9000 avpkt 1000 bandwidth 1mbit"):
+    for kind in ("prio", "red limit 9000 min 1000 max 2000 avpkt 1000 burst 1 bandwidth 1mbit"):
         if (reason := lacks(kind)) is not None:
             pytest.skip(f"{reason} (modprobe sch_prio sch_red cls_u32)")
 

@@ -31,7 +31,7 @@ SYSTEM = System(
     spraying="ARS_OBJECT with assign_mode per_packet_quality (YANG sonic-ars of 2025-10) is not rendered.",
     pausing="It needs lossless priority groups and headroom: BUFFER_PG, pfc_enable and the switch's own profiles.",
     install=(
-        "sudo config load FILE -y    # adds to what is there; `config qos clear` first removes the vendor's",
+        "sudo config load -y FILE    # adds to what is there; `config qos clear` first removes the vendor's",
         "sudo config save -y",
     ),
     look=(
