@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 
@@ -42,7 +43,7 @@ class Header:
     fields: tuple[Field, ...]
     metadata: bool
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Length on the wire."""
         return sum(field.bits for field in self.fields)
