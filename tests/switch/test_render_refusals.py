@@ -30,9 +30,9 @@ dscp = [56]
 
 
 def said(text: str, system: str) -> list[str]:
-    """All findings on a policy that is no error."""
+    """The caveats of a policy that is no error."""
     done = render(Policy.from_toml(text), system, [golden.PORTS[system][0]], source=text)
-    return [f"{finding.weight}: {finding.text(done.lines)}" for finding in done.findings]
+    return list(done.complaints())
 
 
 # ---- lines ----
@@ -95,6 +95,15 @@ def test_field_that_is_not_written_down_has_the_line_around_it() -> None:
     )
     # Written as one table for all levels, so level 0 has no line of its own.
     assert "class[0].droppable[0]" not in toml_lines(text)
+
+
+def test_what_several_classes_have_in_common_is_said_once() -> None:
+    levels = "droppable = {drop_above_bytes = 9000}\n"
+    text = HEAD + "".join(f"[[class]]\nnumber = {n}\n{levels}" for n in (1, 2, 3))
+    assert [sentence for sentence in said(text, "tc") if "never marked" in sentence] == [
+        "caveat: line 2: class[0].critical: critical packets are never marked; they are marked above 9000, where "
+        "others are dropped: that is what keeps them (also class[1].critical, class[2].critical)"
+    ]
 
 
 # ---- errors: the opposite of what is asked ----

@@ -82,13 +82,14 @@ def apply(
     qdisc: str = "red",
     *,
     dry_run: bool = False,
-    state: Path = STATE,
+    state: Path | None = None,
 ) -> list[Change]:
     """Puts the policy onto interfaces of the calling thread's network namespace; returns what changed.
 
     With `dry_run` the rehearsal on the scratch interface is all that happens. InterfaceError: one is not there, or has
     queues of somebody else. KernelError: nothing can be applied here. ApplyError: it was taken back.
     """
+    state = STATE if state is None else state
     _check_host(interfaces)
     wanted = {name: commands_for(policy, name, qdisc) for name in interfaces}
     changes, expected = [], {}
@@ -118,8 +119,9 @@ def apply(
     return changes
 
 
-def remove(interfaces: Sequence[str], *, dry_run: bool = False, state: Path = STATE) -> list[Change]:
+def remove(interfaces: Sequence[str], *, dry_run: bool = False, state: Path | None = None) -> list[Change]:
     """Gives interfaces the system's default queues back; those without ours are left alone."""
+    state = STATE if state is None else state
     _check_host(interfaces)
     changes = [Change(name, _before(name), ()) for name in interfaces]
     if not dry_run:

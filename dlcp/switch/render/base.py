@@ -16,7 +16,7 @@ from dlcp import __version__
 from dlcp.switch.policy import Policy
 from dlcp.switch.render import cumulus, eos, nvue, nxos, sonic, tc
 from dlcp.switch.render.check import check
-from dlcp.switch.render.finding import Finding, RenderError, Weight, toml_lines
+from dlcp.switch.render.finding import Finding, RenderError, Weight, sentences, toml_lines
 from dlcp.switch.render.system import System
 
 
@@ -48,10 +48,9 @@ class Rendered:
     """Lines of the policy's file by field, if it came from one."""
 
     def complaints(self) -> Iterator[str]:
-        """A sentence for each caveat."""
-        for finding in self.findings:
-            if finding.weight is Weight.CAVEAT:
-                yield f"{finding.weight}: {finding.text(self.lines)}"
+        """A sentence for each caveat; what several classes have in common is said once."""
+        caveats = [finding for finding in self.findings if finding.weight is Weight.CAVEAT]
+        yield from (f"{Weight.CAVEAT}: {text}" for text in sentences(caveats, self.lines))
 
 
 def renderer(name: str) -> Renderer:
@@ -131,4 +130,4 @@ def _notes(
 
 
 def _texts(findings: Sequence[Finding], lines: Mapping[str, int], weight: Weight) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"- {f.text(lines)}" for f in findings if f.weight is weight))
+    return tuple(f"- {text}" for text in sentences([f for f in findings if f.weight is weight], lines))

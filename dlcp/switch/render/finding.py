@@ -8,7 +8,7 @@ is; a note is a property of the system that no policy changes, or something that
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlcp.errors import SettingsError
@@ -40,6 +40,18 @@ class Finding:
             where = f"line {line}: {where}"
         sentence = f"{self.asked}; {self.instead}" if self.asked else self.instead
         return f"{where}: {sentence}" if where else sentence
+
+
+def sentences(findings: Iterable[Finding], lines: Mapping[str, int] | None = None) -> list[str]:
+    """A sentence for each finding; what is true of several places is said once, at the first of them."""
+    places: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        places.setdefault((finding.asked, finding.instead), []).append(finding)
+    texts = []
+    for first, *others in places.values():
+        also = ", ".join(dict.fromkeys(other.field for other in others if other.field != first.field))
+        texts.append(first.text(lines) + (f" (also {also})" if also else ""))
+    return texts
 
 
 class RenderError(SettingsError):
