@@ -1,0 +1,501 @@
+"""The software switch live, in network namespaces: what the policy says is what passes.
+
+Rates are low, so that a busy machine keeps up; ratios and orders are asserted, never times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass
+from dlcp.switch.software import SwitchError, SwitchProcess, connect
+from tests.support import frame_builder
+from tests.support.frame_twin import Classification, ones_complement_sum, read_frame
+from tests.support.namespaces import missing
+from tests.support.switched_hosts import FRAME_BYTES, Bed, Collector, RawSocket, bed, mac, number_of, packet
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.skipif((why := missing()) is not None, reason=why or ""),
+]
+
+RATE_BPS = 50_000_000
+ADDRESSES = {"02:00:00:00:00:01": "eth0", "02:00:00:00:00:02": "eth1"}
+"""Hosts 0 and 1 are known, so that nothing is flooded."""
+
+
+def classes(**of_class: TrafficClass) -> tuple[TrafficClass, ...]:
+    return tuple(of_class.values())
+
+
+def offer(
+    start: Callable[[], SwitchProcess], at: Bed, rate_bps: float, frames: list[bytes]
+) -> tuple[list[bytes], dict[str, object]]:
+    """What host 1 receives of host 0's frames, and the switch's account."""
+    with RawSocket(at.hosts[0]) as sender, RawSocket(at.hosts[1]) as receiver, start() as process:
+        with Collector([receiver]) as collector:
+            sender.send_at(rate_bps, frames)
+            (received,) = collector.stop()
+        return received, process.stop()
+
+
+def test_twice_the_rate_in_four_classes_delivers_two_of_them() -> None:
+    limit = Thresholds(drop_above_bytes=40_000)
+    policy = Policy(
+        classes=tuple(TrafficClass(n, dscp=(8 * n,), critical=limit, droppable=(limit,)) for n in range(1, 5))
+    )
+    total = 12_000
+    frames = [packet(i, dscp=8 * (1 + i % 4)) for i in range(total)]
+    with bed(2) as at:
+        received, status = offer(
+            lambda: at.start(policy, ["eth0", "eth1"], rate_bps=RATE_BPS, addresses=ADDRESSES),
+            at,
+            2 * RATE_BPS,
+            frames,
+        )
+    counts = Counter(1 + number_of(frame) % 4 for frame in received)
+    delivered = [counts[c] / (total / 4) for c in (4, 3, 2, 1)]
+    print(f"delivered, highest class first: {', '.join(f'{share:.3f}' for share in delivered)}")
+    assert delivered[0] == 1
+    assert delivered[1] > 0.97, status
+    # The queue's first filling, and what two delayed machines leave of the line.
+    assert delivered[2] < 0.06
+    assert delivered[3] < 0.06
+
+
+def test_one_class_at_13_tenths_loses_only_what_is_droppable() -> None:
+    levels = tuple(Thresholds(drop_above_bytes=20_000 + 5_000 * i) for i in range(8))
+    critical = Thresholds(mark_from_bytes=20_000, drop_above_bytes=400_000)
+    policy = Policy(classes=classes(a=TrafficClass(3, dscp=(24,), critical=critical, droppable=levels)))
+    total = 12_000
+
+    def is_critical(i: int) -> bool:
+        return i % 5 == 0
+
+    frames = [
+        packet(i, dscp=24, ecn=2 if is_critical(i) else 0, importance=255 if is_critical(i) else i * 37 % 255)
+        for i in range(total)
+    ]
+    with bed(2) as at:
+        received, status = offer(
+            lambda: at.start(policy, ["eth0", "eth1"], rate_bps=RATE_BPS, addresses=ADDRESSES),
+            at,
+            1.3 * RATE_BPS,
+            frames,
+        )
+    critical_total = sum(is_critical(i) for i in range(total))
+    arrived = [number_of(frame) for frame in received]
+    critical_share = sum(map(is_critical, arrived)) / critical_total
+    droppable_share = sum(not is_critical(i) for i in arrived) / (total - critical_total)
+    marked = sum(frame[15] & 3 == 3 for frame in received) / critical_total
+    print(f"critical {critical_share:.4f}, droppable {droppable_share:.3f}, marked {marked:.2f}")
+    assert critical_share >= 0.999, status
+    assert droppable_share == pytest.approx((1 / 1.3 - 0.2) / 0.8, abs=0.06)
+    assert marked > 0.7
+    lowest = sum(not is_critical(i) and i * 37 % 255 < 32 for i in arrived)
+    highest = sum(not is_critical(i) and i * 37 % 255 >= 224 for i in arrived)
+    assert lowest < 0.2 * highest
+    assert arrived == sorted(arrived), "one class of one port keeps its order"
+
+
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_trimmed_packets_overtake_and_are_sound(ipv6: bool) -> None:
+    trim = Thresholds(trim_above_bytes=15_000)
+    policy = Policy(
+        classes=(
+            TrafficClass(2, dscp=(16,), critical=trim, droppable=(trim,)),
+            TrafficClass(7, dscp=(56,)),
+        )
+    )
+    total = 1_500
+    frames = [packet(i, dscp=16, ipv6=ipv6) for i in range(total)]
+    with bed(2) as at:
+        received, status = offer(
+            lambda: at.start(policy, ["eth0", "eth1"], rate_bps=RATE_BPS, addresses=ADDRESSES),
+            at,
+            2 * RATE_BPS,
+            frames,
+        )
+    assert len(received) == total, status
+    cut = [frame for frame in received if len(frame) < FRAME_BYTES]
+    assert 0.3 * total < len(cut) < 0.6 * total
+    head = 54 if ipv6 else 34
+    for frame in cut:
+        read = read_frame(frame, Classification({16: 2, 56: 7}))
+        assert (read.dscp, read.packet.traffic_class, read.packet.trimmable) == (56, 7, False)
+        assert len(frame) == head + 8 + 64
+        if ipv6:
+            length = struct.pack(">IxxxB", 72, 17)
+            assert ones_complement_sum(frame[22:54] + length + frame[54:]) == 0xFFFF
+        else:
+            assert ones_complement_sum(frame[14:34]) == 0xFFFF
+
+
+@pytest.mark.parametrize("choice", ["random", "round_robin", "path_id"])
+def test_a_group_is_shared_evenly_and_a_path_keeps_its_order(choice: str) -> None:
+    policy = Policy(
+        classes=(TrafficClass(1, dscp=(8,)),),
+        path_choice=choice,
+        path_groups={"up": ("eth1w0", "eth1w1", "eth1w2")},
+    )
+    total, paths = 3_000, 60
+    frames = [packet(i, dscp=8, path=i % paths) for i in range(total)]
+    ports = ["eth0", "eth1w0", "eth1w1", "eth1w2"]
+    with bed(2, ways=(1, 3)) as at, RawSocket(at.hosts[0]) as sender:
+        receivers = [RawSocket(at.hosts[1], f"eth{way}") for way in range(3)]
+        addresses = {"02:00:00:00:00:02": "up"}
+        with at.start(policy, ports, addresses=addresses) as process, Collector(receivers) as collector:
+            sender.send_at(RATE_BPS, frames)
+            received = collector.stop()
+            members = process.control.status()["groups"]["up"]["members"]
+        for receiver in receivers:
+            receiver.socket.close()
+    print(f"{choice}: {[len(some) for some in received]}")
+    assert sum(map(len, received)) == total
+    assert [members[f"eth1w{way}"] for way in range(3)] == [len(some) for some in received]
+    tolerance = {"random": 0.05, "round_robin": 0.001, "path_id": 0.15}[choice]
+    for some in received:
+        assert len(some) / total == pytest.approx(1 / 3, abs=tolerance)
+        numbers = [number_of(frame) for frame in some]
+        assert numbers == sorted(numbers)
+    if choice == "path_id":
+        ways = [{number_of(frame) % paths for frame in some} for some in received]
+        assert sum(map(len, ways)) == paths, "a path has one way"
+
+
+def test_live_policy_change_loses_nothing_foreign() -> None:
+    limit = Thresholds(drop_above_bytes=20_000)
+    policies = [
+        Policy("tight", classes=(TrafficClass(1, dscp=(8,), droppable=(limit,)),), foreign_class=6),
+        Policy("other", classes=(TrafficClass(3, dscp=(8, 10), droppable=(limit,)),), foreign_class=5),
+    ]
+    total = 6_000
+    # Every other frame is foreign, and the rest alone more than the line takes.
+    frames = [packet(i, dscp=63 if i % 2 == 0 else 8) for i in range(total)]
+    with bed(2) as at, RawSocket(at.hosts[0]) as sender, RawSocket(at.hosts[1]) as receiver:
+        first = policies[0]
+        with at.start(first, ["eth0", "eth1"], rate_bps=RATE_BPS, addresses=ADDRESSES) as process:
+            with Collector([receiver]) as collector:
+                for part, policy in zip(range(0, total, 300), itertools.cycle(policies), strict=False):
+                    process.control.set_policy(policy)
+                    sender.send_at(1.6 * RATE_BPS, frames[part : part + 300])
+                (received,) = collector.stop()
+            status = process.stop()
+    arrived = [number_of(frame) for frame in received]
+    foreign = [number for number in arrived if number % 2 == 0]
+    # A class change lets later ones overtake, but none is lost.
+    assert sorted(foreign) == list(range(0, total, 2)), status["ports"]
+    # Foreign frames take 0.8 of the line, and as much again is offered for the rest of it.
+    assert 0.5 < 1 - (len(arrived) - len(foreign)) / (total / 2) < 0.9
+    used = [row["sent"] for row in status["ports"]["eth1"]["classes"]]
+    assert used[6] > 0
+    assert used[5] > 0
+
+
+def test_kernel_sockets_pass_with_checksums_left_to_the_interface() -> None:
+    """UDP and TCP over IPv4 and IPv6, with ARP and neighbour discovery; the kernel leaves checksums open."""
+    policy = Policy(classes=(TrafficClass(1, dscp=(0,)),))
+    with bed(2) as at:
+        for number, host in enumerate(at.hosts, 1):
+            host.ip(f"addr add 10.7.0.{number}/24 dev eth0")
+            host.ip(f"addr add fd07::{number}/64 dev eth0 nodad")
+            offloads = "gso off tso off gro off tx-udp-segmentation off tx on"
+            subprocess.run(
+                host.command("ethtool", "-K", "eth0", *offloads.split()), check=True, capture_output=True
+            )
+        with at.start(policy, ["eth0", "eth1"], rate_bps=RATE_BPS) as process:
+            for family, address in (
+                (socket.AF_INET, "10.7.0.2"),
+                (socket.AF_INET6, "fd07::2"),
+            ):
+                _check_udp(at, family, address)
+                _check_tcp(at, family, address)
+            status = process.stop()
+    for port in ("eth0", "eth1"):
+        assert status["ports"][port]["drops"] == dict.fromkeys(status["ports"][port]["drops"], 0)
+
+
+def _check_udp(at: Bed, family: int, address: str) -> None:
+    here = at.hosts[0].run(lambda: socket.socket(family, socket.SOCK_DGRAM))
+    there = at.hosts[1].run(lambda: socket.socket(family, socket.SOCK_DGRAM))
+    with here, there:
+        there.bind((address, 5001))
+        there.settimeout(5)
+        for i in range(100):
+            here.sendto(bytes([i]) * (1 + 13 * i), (address, 5001))
+            assert there.recv(2048) == bytes([i]) * (1 + 13 * i)
+
+
+def _check_tcp(at: Bed, family: int, address: str) -> None:
+    data = bytes(range(256)) * 1200
+    listener = at.hosts[1].run(lambda: socket.socket(family, socket.SOCK_STREAM))
+    here = at.hosts[0].run(lambda: socket.socket(family, socket.SOCK_STREAM))
+    with listener, here:
+        listener.bind((address, 5002))
+        listener.listen()
+        here.settimeout(10)
+        here.connect((address, 5002))
+        there, _ = listener.accept()
+        with there:
+            there.settimeout(10)
+            here.sendall(data[: len(data) // 2])
+            got = b""
+            while len(got) < len(data) // 2:
+                got += there.recv(1 << 16)
+            here.sendall(data[len(data) // 2 :])
+            while len(got) < len(data):
+                got += there.recv(1 << 16)
+        assert got == data
+
+
+def test_what_is_not_read_passes_unchanged(tmp_path: Path) -> None:
+    """Tags that the kernel keeps beside the frame, options, ARP, frames of no type."""
+    inner = packet(1)[12:]
+    head = mac(2) + mac(1)
+    frames = [
+        head + bytes.fromhex("8100 6007") + inner,
+        head + bytes.fromhex("88a8 0009 8100 0007") + inner,
+        head + struct.pack(">H", 0x0806) + bytes(range(28)),
+        head + frame_builder.ethernet(frame_builder.ipv4(b"x" * 30, options=bytes(4)), 0x0800)[12:],
+        head + struct.pack(">H", 60) + b"\x42\x42\x03" + bytes(57),
+        head + bytes.fromhex("8100 0000") + inner,
+    ]
+    capture = tmp_path / "eth1.pcap"
+    with bed(2) as at, RawSocket(at.hosts[0]) as sender:
+        with at.start(Policy(foreign_class=4), ["eth0", "eth1"], addresses=ADDRESSES) as process:
+            process.control.capture("eth1", capture)
+            sender.send_at(RATE_BPS, frames)
+            deadline = time.monotonic() + 5
+            while process.control.status()["ports"]["eth1"]["classes"][4]["sent"] < len(frames):
+                assert time.monotonic() < deadline, process.control.status()
+            process.control.capture("eth1", None)
+        assert read_pcap(capture) == frames
+
+
+def test_super_packets_are_dropped_and_named(tmp_path: Path) -> None:
+    policy = Policy(classes=(TrafficClass(1, dscp=(0,)),))
+    with bed(2) as at:
+        for number, host in enumerate(at.hosts, 1):
+            host.ip(f"addr add 10.7.0.{number}/24 dev eth0")
+        with at.start(policy, ["eth0", "eth1"]) as process:
+            here = at.hosts[0].run(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            with here:
+                here.setsockopt(socket.SOL_UDP, 103, 1000)  # UDP_SEGMENT
+                here.sendto(bytes(8000), ("10.7.0.2", 5001))
+                deadline = time.monotonic() + 5
+                while not (found := process.control.status()["ports"]["eth0"]["drops"]["oversize"]):
+                    assert time.monotonic() < deadline
+            assert found == 1
+
+
+def test_a_port_is_captured_faults_are_made_and_depths_sampled(tmp_path: Path) -> None:
+    policy = Policy(classes=(TrafficClass(1, dscp=(8,)),))
+    frames = [packet(i, dscp=8) for i in range(1_000)]
+    capture = tmp_path / "eth1.pcap"
+    with bed(2) as at, RawSocket(at.hosts[0]) as sender, RawSocket(at.hosts[1]) as receiver:
+        control = tmp_path / "control.sock"
+        with at.start(
+            policy, ["eth0", "eth1"], rate_bps=RATE_BPS, addresses=ADDRESSES, control=control
+        ) as process:
+            with connect(control) as second, Collector([receiver]) as collector:
+                second.set_faults("eth1", loss_ratio=0.2, seed=3)
+                second.capture("eth1", capture)
+                second.sample(0.01)
+                sender.send_at(1.2 * RATE_BPS, frames)
+                (received,) = collector.stop()
+                second.capture("eth1", None)
+                samples = [sample for sample in second.samples() if sample["port"] == "eth1"]
+                lost = second.status()["ports"]["eth1"]["drops"]["fault_out"]
+                with pytest.raises(SwitchError, match=r"port 'eth9'; accepted: eth0, eth1"):
+                    second.set_faults("eth9")
+                with pytest.raises(SwitchError, match="loss_ratio is 2"):
+                    second.set_faults("eth1", loss_ratio=2)
+                assert second.macs() == ADDRESSES
+            status = process.stop()
+        assert not control.exists()
+        with pytest.raises(SwitchError, match="no switch answers"):
+            connect(control, timeout_s=0.05)
+    assert lost + len(received) == len(frames)
+    assert 120 < lost < 280
+    assert status["ports"]["eth1"]["faults"]["out"]["loss_ratio"] == 0.2
+    assert read_pcap(capture) == received
+    depths = [sample["waiting_bytes"][1] for sample in samples]
+    assert max(depths) > 50_000
+    assert depths[-1] == 0
+    assert samples[-1]["sent"][1] == len(received)
+    assert [sample["time_s"] for sample in samples] == sorted(sample["time_s"] for sample in samples)
+
+
+def read_pcap(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    assert data[:4] == struct.pack("<I", 0xA1B23C4D)
+    frames, at = [], 24
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at + 8)[0]
+        frames.append(data[at + 16 : at + 16 + size])
+        at += 16 + size
+    return frames
+
+
+def test_a_tap_port_is_made_and_goes_with_the_switch() -> None:
+    policy = Policy(classes=(TrafficClass(1, dscp=(8,)),))
+    frames = [packet(i, dscp=8) for i in range(200)]
+    with bed(1) as at, RawSocket(at.hosts[0]) as sender:
+        with at.start(policy, ["eth0", "tap:t0"]) as process:
+            with RawSocket(at.switch, "t0") as tap, Collector([tap]) as collector:
+                sender.send_at(RATE_BPS, frames)
+                (received,) = collector.stop()
+                back = packet(7, source=1, destination=0, dscp=8)
+                with Collector([sender]) as other:
+                    tap.socket.send(back)
+                    assert other.stop() == [[back]]
+            process.stop()
+        assert received == frames
+        gone = subprocess.run(at.switch.command("ip", "link", "show", "t0"), capture_output=True)
+        assert gone.returncode != 0
+
+
+def test_an_interface_that_goes_down_leaves_its_group() -> None:
+    policy = Policy(path_choice="random", path_groups={"up": ("eth1w0", "eth1w1")})
+    ports = ["eth0", "eth1w0", "eth1w1"]
+    with bed(2, ways=(1, 2)) as at, RawSocket(at.hosts[0]) as sender:
+        addresses = {"02:00:00:00:00:02": "up"}
+        with at.start(policy, ports, addresses=addresses) as process:
+            at.hosts[1].ip("link set eth1 down")  # the carrier of the switch's end goes with it
+            deadline = time.monotonic() + 5
+            while process.control.status()["ports"]["eth1w1"]["link"]:
+                assert time.monotonic() < deadline
+            before = process.control.status()["groups"]["up"]["members"]["eth1w1"]
+            sender.send_at(RATE_BPS, [packet(i) for i in range(100)])
+            deadline = time.monotonic() + 5
+            while process.control.status()["ports"]["eth1w0"]["sent_packets"] < 100:
+                assert time.monotonic() < deadline
+            status = process.stop()
+    assert status["groups"]["up"]["members"]["eth1w1"] == before
+    assert not status["ports"]["eth1w1"]["link"]
+
+
+# ---- the command ----
+
+
+def run_command(
+    at: Bed, tmp_path: Path, policy: str, *words: str, user: bool = False
+) -> tuple[int, str, str]:
+    file = tmp_path / "policy.toml"
+    file.write_text(policy)
+    command = [sys.executable, "-m", "dlcp.switch.software", str(file), *words]
+    if user:
+        command = [
+            "setpriv",
+            "--bounding-set=-net_raw,-net_admin",
+            "--inh-caps=-net_raw,-net_admin",
+            *command,
+        ]
+    done = subprocess.run(at.switch.command(*command), capture_output=True, text=True, timeout=30)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    control = tmp_path / "control.sock"
+    cases = [
+        ("", ["--ports", "eth0,eth9"], "port eth9: there is no such interface here"),
+        ("", ["--ports", "eth0,eth0"], "port 'eth0' is named twice; accepted: each once"),
+        ("", ["--ports", "eth0,"], "port ''; accepted: the name of an interface, or tap:NAME"),
+        ("pause_above_bytes = 9", ["--ports", "eth0"], "pause_above_bytes is 9; accepted: none"),
+        (
+            'path_groups = {up = ["eth7"]}',
+            ["--ports", "eth0,eth1"],
+            "path_groups.up names port 'eth7'; accepted: eth0, eth1",
+        ),
+        (
+            'path_groups = {a = ["eth0"], b = ["eth0"]}',
+            ["--ports", "eth0"],
+            "path_groups.b names port 'eth0'; accepted: a port of no other group, a has it",
+        ),
+        ("foreign_class = 8", ["--ports", "eth0"], "foreign_class is 8; accepted: an integer from 0 to 7"),
+        ("", ["--ports", "eth0", "--rate", "fast"], "'fast'; accepted: bits per second"),
+        ("", ["--ports", "eth0", "--address", "02:00=eth0"], "MAC address '02:00'; accepted: six bytes"),
+        ("", ["--ports", "eth0", "--capture", "eth0=/nowhere/x"], "capture of port eth0: /nowhere/x"),
+        ("", ["--ports", "eth0", "--capture", "eth3=x"], "port 'eth3'; accepted: eth0"),
+    ]
+    with bed(2) as at:
+        for policy, words, sentence in cases:
+            status, out, error = run_command(at, tmp_path, policy, *words, "--control", str(control))
+            assert (status, out) == (2, ""), (words, error)
+            assert error.count("\n") == 1, error
+            assert sentence in error
+            assert not control.exists()
+        status, _, error = run_command(at, tmp_path, "", "--ports", "eth0", user=True)
+        assert status == 2
+        assert "port eth0: a packet socket: Operation not permitted; needs root" in error
+        assert "unshare -Urnm" in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_with_a_table(tmp_path: Path, number: int) -> None:
+    file, control = tmp_path / "policy.toml", tmp_path / "control.sock"
+    file.write_text('name = "x"\n[[class]]\nnumber = 1\ndscp = [8]\n')
+    words = [sys.executable, "-m", "dlcp.switch.software", str(file), "--ports", "eth0,eth1"]
+    with bed(2) as at:
+        process = subprocess.Popen(
+            at.switch.command(*words, "--control", str(control)), stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready: eth0, eth1")
+            with RawSocket(at.hosts[0]) as sender, connect(control) as running:
+                sender.send_at(RATE_BPS, [packet(i, dscp=8) for i in range(50)])
+                while running.status()["ports"]["eth1"]["sent_packets"] < 50:
+                    pass
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=10)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0
+    assert not control.exists()
+    (row,) = [line for line in out.splitlines() if line.startswith("eth1")]
+    assert row.split()[:3] == ["eth1", "1", "50"]
+
+
+def test_the_control_socket_answers_nonsense_and_serves_on(tmp_path: Path) -> None:
+    with bed(1) as at:
+        control = tmp_path / "control.sock"
+        with at.start(Policy(), ["eth0"], control=control) as process:
+            assert control.stat().st_mode & 0o077 == 0
+            with pytest.raises(SwitchError, match="another switch listens there"):
+                at.start(Policy(), ["eth0"], control=control)
+            for line in (
+                b"{",
+                b"[]",
+                b'{"do": "fly"}',
+                b'{"do": "set_faults"}',
+                b'{"do": "status", "x": 1}',
+                b"\xff",
+            ):
+                with socket.socket(socket.AF_UNIX) as raw:
+                    raw.connect(str(control))
+                    raw.sendall(line + b"\n")
+                    answer = json.loads(raw.makefile().readline())
+                assert not answer["ok"], line
+            with pytest.raises(SwitchError, match="pause_above_bytes"):
+                process.control.set_policy(Policy(pause_above_bytes=5))
+            assert process.control.status()["policy"] == ""
+        # A socket that nobody listens at is no obstacle.
+        stale = socket.socket(socket.AF_UNIX)
+        stale.bind(str(control))
+        stale.close()
+        with at.start(Policy(ports=(Port("eth0", 10**8),)), ["eth0"], control=control) as process:
+            assert process.control.status()["ports"]["eth0"]["rate_bps"] == 10**8
