@@ -110,8 +110,10 @@ def apply(
             _replace(change.interface, change.commands)
             if _shown(change.interface) != expected[change.interface]:
                 raise KernelError(f"{change.interface} shows other queues than the scratch interface did")
-    except KernelError as error:
+    except BaseException as error:  # Ctrl-C as well: all or none
         failed = [change.interface for change in done if not _undone(change, state)]
+        if not isinstance(error, KernelError):
+            raise
         rest = f"; {', '.join(failed)} could not be restored and has the system's default" if failed else ""
         raise ApplyError(f"taken back: {error}{rest}") from None
     for change in changes:
