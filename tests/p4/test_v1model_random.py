@@ -14,7 +14,7 @@ from dlcp.switch.policy import PATH_CHOICES, Policy, Port, Thresholds, TrafficCl
 from dlcp.switch.programs import FOREIGN_LEVEL, Arrival, Decision
 from dlcp.switch.topology import BridgeEntry, Route, SwitchTarget
 from tests.support import frame_builder as build
-from tests.support import v1model, wire_twin
+from tests.support import frame_twin, v1model, wire_twin
 from tests.support.bmv2 import Program
 from tests.support.bmv2.v1model import Queued
 from tests.support.switch_pipeline import Copy, Pipeline, Words
@@ -118,7 +118,7 @@ def random_target(draw: random.Random) -> SwitchTarget:
     )  # fmt: skip
 
 
-def random_frame(draw: random.Random, policy: Policy) -> bytes:
+def random_frame(draw: random.Random, policy: Policy, damaged_ratio: float) -> bytes:
     """Mostly dlcp's packets of the policy's classes; some of everything else, some damaged."""
     size = draw.choice((0, 1, 300, 1000, 1400, 1400))
     content = draw.choice(
@@ -162,10 +162,13 @@ def random_frame(draw: random.Random, policy: Policy) -> bytes:
             build.udp(content, **ports), tos=tos, addresses=ends + draw.randbytes(10), hop_limit=ttl
         )
         frame = build.ethernet(packet, build.IPV6, **address)
-    if draw.random() < 0.05:
+    if draw.random() < damaged_ratio:
         changed = bytearray(frame)
-        changed[draw.randrange(12, len(frame))] ^= 1 << draw.randrange(8)
+        for _ in range(draw.choice((1, 1, 2, 8))):
+            changed[draw.randrange(min(len(frame), 128))] = draw.choice((0, 1, 255, draw.randrange(256)))
         frame = bytes(changed)
+        if frame[12:14] == b"\x08\0" and len(frame) >= 34 and draw.random() < 0.7:
+            frame = frame_twin.with_ipv4_checksum(frame)  # else little gets past the first check
     if draw.random() < 0.03:
         frame = frame[: draw.randrange(len(frame))]
     return frame
@@ -179,7 +182,7 @@ def queue_cells(pipeline: Pipeline) -> Iterator[tuple[int, int]]:
 def test_program_and_twins_are_the_same_switch() -> None:
     met: Counter[str] = Counter()
     for seed in range(SEEDS):
-        program = run(seed)
+        program = run(seed, damaged_ratio=0.05)
         for (_, _, level, decision), packets in v1model.decisions(program).items():
             met[decision.name] += packets * (level != FOREIGN_LEVEL)
         for (_, arrival), packets in v1model.arrivals(program).items():
@@ -189,7 +192,15 @@ def test_program_and_twins_are_the_same_switch() -> None:
     assert min(met.values()) > 20, met
 
 
-def run(seed: int) -> Program:
+def test_damaged_frames_make_no_difference() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(1000, 1000 + SEEDS // 2):
+        for (_, arrival), packets in v1model.arrivals(run(seed, damaged_ratio=1.0)).items():
+            met[arrival.name] += packets
+    assert min(met["MALFORMED"], met["FORWARDED"]) > 500, met
+
+
+def run(seed: int, damaged_ratio: float) -> Program:
     """One switch and its frames; the program as it then is."""
     draw = random.Random(seed)
     policy, target = random_policy(draw), random_target(draw)
@@ -200,7 +211,7 @@ def run(seed: int) -> Program:
     waiting: list[tuple[Queued, Copy]] = []
     for index in range(FRAMES):
         case = f"seed {seed}, frame {index}"
-        frame = random_frame(draw, policy)
+        frame = random_frame(draw, policy, damaged_ratio)
         port = draw.choice([*PORTS.values()])
         words = Words((draw.getrandbits(32), draw.getrandbits(32)), draw.getrandbits(16))
         program.random = Drawn(words)
