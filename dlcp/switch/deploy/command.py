@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
     orders, notes = _orders(file, topology.only(options.only), options.accept)
     open_session = opener(options)
-    settings = transaction.Settings(options.take_over, options.replace_pipeline)
+    settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
     if options.dry_run:
         seen = transaction.look(orders, open_session)
         refused = transaction.refusals(seen, settings)

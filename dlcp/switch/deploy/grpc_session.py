@@ -36,6 +36,7 @@ from dlcp.switch.deploy.update import Kind, Update
 from dlcp.switch.topology import SwitchTarget
 
 MAX_MESSAGE_BYTES = 64 * 2**20  # a pipeline is one message; gRPC's own limit is 4 MiB
+LEAVE_S = 1.0  # for a switch to notice that a stream has ended
 
 Answer = TypeVar("Answer")
 
@@ -51,6 +52,10 @@ class GrpcSession(BaseSession):
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
             ("grpc.enable_retries", 0),
+            (
+                "grpc.use_local_subchannel_pool",
+                1,
+            ),  # a new session does not wait out what an old one failed at
             ("grpc.enable_http_proxy", 0),  # switches are on the spot, whatever the site's proxy is
         ]
         self._channel = grpc.insecure_channel(target.address, options=options)
@@ -207,9 +212,10 @@ class _Stream:
             self._answers.put(error)
 
     def close(self) -> None:
+        """Ends it, and waits a moment for the switch's own end: only then has it forgotten our election id."""
         self._requests.put(None)
+        self._thread.join(timeout=LEAVE_S)
         self._call.cancel()
-        self._thread.join(timeout=5)
 
 
 class _EndedError(grpc.RpcError):  # type: ignore[misc]

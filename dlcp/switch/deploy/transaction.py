@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ from dlcp.switch.entries import DefaultAction, Entry, MulticastGroup, TableEntry
 from dlcp.switch.topology import SwitchTarget
 
 PARALLEL_SWITCHES = 16
-UNDO_TRIES = 3  # connections that an undo opens before it gives a switch up
+UNDO_PAUSE_S = 0.5  # between connections that an undo opens
 
 OpenSession = Callable[[SwitchTarget], Session]
 
@@ -100,6 +101,8 @@ class Settings:
 
     take_over: bool = False
     replace_pipeline: bool = False
+    undo_s: float = 30.0
+    """How long a switch that does not answer is tried again when it has to be brought back."""
 
 
 def look(orders: Sequence[Order], open_session: OpenSession) -> list[Look]:
@@ -145,9 +148,11 @@ def deploy(
         if refused := refusals(seen, settings):
             raise several(refused)
         works = [
-            _Work(s, session, open_session) for s, session in zip(seen, sessions, strict=True) if s.changes
+            _Work(s, session, open_session, settings)
+            for s, session in zip(seen, sessions, strict=True)
+            if s.changes
         ]
-        _on_each(lambda i: works[i].take(settings), len(works))
+        _on_each(lambda i: works[i].take(), len(works))
         seen = [next((w.seen for w in works if w.order is s.order), s) for s in seen]
         if refused := refusals(seen, settings):
             raise several(refused)
@@ -186,10 +191,12 @@ class _Work:
     seen: Look
     session: Session
     open_session: OpenSession
+    settings: Settings
     election_id: int = 0
     before: Pipeline | None = None
     before_entities: tuple[bytes, ...] = ()
     touched: bool = False
+    reconnected: bool = False
 
     @property
     def order(self) -> Order:
@@ -199,9 +206,9 @@ class _Work:
     def where(self) -> str:
         return f"{self.order.target.name} ({self.order.target.address})"
 
-    def take(self, settings: Settings) -> None:
+    def take(self) -> None:
         """Becomes primary, and looks once more: until now somebody else may have written."""
-        self.election_id = self.session.become_primary(settings.take_over)
+        self.election_id = self.session.become_primary(self.settings.take_over)
         self.seen = _look(self.order, self.session, None)
 
     def remember(self) -> None:
@@ -235,23 +242,34 @@ class _Work:
             raise VerifyError(f"{self.where} does not hold what was written: it lacks {left[0]}{more}")
 
     def undo(self) -> None:
-        """Back to what it held. Tries the session that there is, then new ones."""
+        """Back to what it held. Tries the session that there is, then new ones: the switch may only be restarting."""
         if not self.touched:
             return
-        errors: list[DeployError] = []
-        for attempt in range(UNDO_TRIES):
+        end_s = time.monotonic() + self.settings.undo_s
+        while True:
             try:
-                if attempt:
-                    self.session.close()
-                    self.session = self.open_session(self.order.target)
-                    self.election_id = self.session.become_primary(own=self.election_id)
                 self._undo()
                 return
+            except OtherPrimaryError as error:
+                if self.reconnected:
+                    raise
+                latest: DeployError = error
             except DeployError as error:
-                errors.append(error)
-        raise errors[-1]
+                latest = error
+            # Not primary any more may mean that the connection broke and the switch knows us no longer.
+            if time.monotonic() + UNDO_PAUSE_S > end_s:
+                raise latest
+            time.sleep(UNDO_PAUSE_S)
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        self.session.close()
+        self.session = self.open_session(self.order.target)
+        self.reconnected = True
 
     def _undo(self) -> None:
+        if self.reconnected:
+            self.election_id = self.session.become_primary(own=self.election_id)
         schema = self.order.pipeline.schema
         if self.seen.holds is Pipelines.same:
             now = _ours(self.session.read(schema))
