@@ -87,6 +87,25 @@ critical = {mark_from_bytes = 1,
     assert lines["port[1].class[1].critical.drop_above_bytes"] == 30
 
 
+def test_thresholds_in_common_have_the_lines_where_they_are_written() -> None:
+    lines = toml_lines(
+        """\
+[thresholds.data]
+critical = {mark_from_bytes = 5}
+[[class]]
+number = 1
+thresholds = "data"
+critical = {drop_above_bytes = 9}
+[[port]]
+[[port.class]]
+thresholds = "data"
+"""
+    )
+    assert lines["class[0].critical"] == 6
+    assert lines["class[0].critical.drop_above_bytes"] == 6
+    assert lines["port[0].class[0].critical.mark_from_bytes"] == 2
+
+
 def test_field_that_is_not_written_down_has_the_line_around_it() -> None:
     text = HEAD + TRIM
     assert any(

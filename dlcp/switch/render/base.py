@@ -82,7 +82,8 @@ def render(
     chosen = tuple(dict.fromkeys(p.name for p in policy.ports) if ports is None else dict.fromkeys(ports))
     if not chosen and system.needs_ports:
         raise RenderError(
-            f"{system.title} wants ports by name, and neither the policy nor the call names one"
+            f"{system.title} wants ports by name, and the policy names none; give them: "
+            f"--ports {system.port_example},…"
         )
     shaped = name == "tc" if shape is None else shape
     findings = check(policy, system, chosen, shaped)

@@ -8,8 +8,10 @@ is; a note is a property of the system that no policy changes, or something that
 from __future__ import annotations
 
 import enum
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dlcp.errors import SettingsError
 
@@ -69,8 +71,29 @@ class RenderError(SettingsError):
 
 
 def toml_lines(text: str) -> dict[str, int]:
-    """Path of every key of a TOML text → its line, counted from 1. The text has been parsed: it is valid."""
-    return dict(_Scanner(text).keys())
+    """Path of every key of a TOML text → its line, counted from 1. The text has been parsed: it is valid.
+
+    What a class has by the name of shared thresholds is found where they are written down.
+    """
+    lines = dict(_Scanner(text).keys())
+    return {**_borrowed(tomllib.loads(text), lines), **lines}
+
+
+def _borrowed(policy: Mapping[str, Any], lines: Mapping[str, int]) -> dict[str, int]:
+    """Lines of `class[i].critical` and the like in [thresholds.NAME], of classes that name it."""
+    places = [("", policy), *((f"port[{i}].", port) for i, port in enumerate(policy.get("port", [])))]
+    found = {}
+    for prefix, table in places:
+        for i, of_class in enumerate(table.get("class", [])):
+            if (name := of_class.get("thresholds")) is not None:
+                shared = f"thresholds.{name}."
+                owner = f"{prefix}class[{i}]."
+                found |= {
+                    owner + key.removeprefix(shared): line
+                    for key, line in lines.items()
+                    if key.startswith(shared)
+                }
+    return found
 
 
 def _nearest(lines: Mapping[str, int], field: str) -> int | None:
