@@ -1,7 +1,7 @@
 """The few words of Thrift that BMv2 understands, without the Thrift library or generated code.
 
 TCP, strict binary protocol, no framing, the service's name before the method's. A connection is made inside the
-network namespace of the switch's process, where the port is. Only calls with numbers and strings, one at a time.
+switch's network namespace, where the port is. Only calls with numbers and strings, one at a time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Bmv2Error(DlcpError, RuntimeError):
 
 
 class Thrift:
-    """A connection to BMv2's Thrift server in the network namespace of a process."""
+    """A connection to BMv2's Thrift server, in the network namespace that a file stands for; None: in ours."""
 
-    def __init__(self, port: int, pid: int | None = None, timeout_s: float = 10.0) -> None:
-        self._socket = _connect(port, pid, timeout_s)
+    def __init__(self, port: int, namespace: Path | None = None, timeout_s: float = 10.0) -> None:
+        self._socket = _connect(port, namespace, timeout_s)
         self._sequence = 0
 
     def close(self) -> None:
@@ -87,14 +87,14 @@ class Thrift:
         return data
 
 
-def _connect(port: int, pid: int | None, timeout_s: float) -> socket.socket:
+def _connect(port: int, namespace: Path | None, timeout_s: float) -> socket.socket:
     """A socket belongs to the namespace it was made in, so a thread goes there and makes it."""
     made: list[socket.socket | OSError] = []
 
     def inside() -> None:
         try:
-            if pid is not None:
-                with Path(f"/proc/{pid}/ns/net").open() as handle:
+            if namespace is not None:
+                with namespace.open() as handle:
                     if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), _CLONE_NEWNET) != 0:
                         raise OSError(ctypes.get_errno(), "setns")
             made.append(socket.create_connection(("127.0.0.1", port), timeout_s))

@@ -204,11 +204,11 @@ def with_signs(frames: list[bytes]) -> list[bytes]:
 def set_depths(real: Bed, program: Program, queue_bytes: int, port_bytes: int) -> None:
     for port in range(PORTS):
         program.register("port_bytes")[port] = port_bytes
-        real.switch.write_register("port_bytes", port, port_bytes)
+        real.switch.runtime.write_register("port_bytes", port, port_bytes)
         for traffic_class in range(TRAFFIC_CLASSES):
             cell = port * TRAFFIC_CLASSES + traffic_class
             program.register("queue_bytes")[cell] = queue_bytes
-            real.switch.write_register("queue_bytes", cell, queue_bytes)
+            real.switch.runtime.write_register("queue_bytes", cell, queue_bytes)
 
 
 @pytest.mark.parametrize("name", DEPTHS)
@@ -232,7 +232,7 @@ def test_every_packet_leaves_both_alike(
     for port, traffic_class in itertools.product(range(PORTS), range(TRAFFIC_CLASSES)):
         cell = port * TRAFFIC_CLASSES + traffic_class
         assert (
-            real.switch.read_register("queue_bytes", cell)
+            real.switch.runtime.read_register("queue_bytes", cell)
             == depths[0]
             == program.register("queue_bytes")[cell]
         )

@@ -1,0 +1,272 @@
+"""BMv2 in the lab: the shipped P4 program on simple_switch_grpc, one per switch, each in its namespace.
+
+The policy comes onto it by deployment (dlcp.switch.deploy), as onto any P4Runtime switch; only what P4Runtime has no
+words for goes another way. It is for trying the program, not for figures: BMv2 forwards some ten thousand packets a
+second, a port's rate is in packets, here of full size, and holds for each of its queues alone, so that classes do not
+compete for a link (simple_switch.py). Losses are refused: BMv2 takes packets off a cable before the kernel could lose
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlcp.lab import simple_switch
+from dlcp.lab.counts import CLASSES, CRITICAL_LEVEL, ClassCount, Counts, PortCount
+from dlcp.lab.fabric import Link
+from dlcp.lab.fault import FabricError, Fault
+from dlcp.lab.namespaces import NETNS, run
+from dlcp.lab.netlab import LabError
+from dlcp.lab.network import Network, each_of, host_mac
+from dlcp.lab.simple_switch import Runtime
+
+if TYPE_CHECKING:
+    from dlcp.switch import Policy
+    from dlcp.switch.programs import Decision
+    from dlcp.switch.topology import BridgeEntry, SwitchTarget
+
+READY_S = 30.0
+# Of a frame besides the IP packet on its cable: header, checksum, preamble and gap (IEEE 802.3, 3.1.1 and 4.4.2).
+_OVERHEAD_BYTES = 14 + 24
+_PROGRAM = "v1model"
+
+
+class Bmv2Switches:
+    """One process per switch. `policies`: by switch."""
+
+    def __init__(self, network: Network, directory: Path, policies: Mapping[str, Policy]) -> None:
+        self._network = network
+        self._fabric = network.fabric
+        self._directory = directory
+        self._policies = dict(policies)
+
+    # ---- what every kind of switch can do ----
+
+    def start(self) -> None:
+        """Starts the processes and deploys. FabricError: BMv2 is not here. LabError: a switch does not start."""
+        from dlcp.switch.deploy.packages import require
+
+        if (reason := simple_switch.missing()) is not None:
+            raise FabricError(f"switch is 'bmv2': {reason}")
+        require()
+        processes = {switch: self._start(switch) for switch in self._fabric.switch_names}
+        for switch, process in processes.items():
+            self._await(switch, process)
+        each_of(self._fabric.switch_names, self._set_up)
+        self.set_policies(self._policies)
+
+    def stop(self) -> None:
+        """Nothing: the processes live in the namespaces, and end with them."""
+
+    def notes(self) -> list[str]:
+        """What is done differently from the policy."""
+        from dlcp.switch.entries import wanted
+
+        limits = {
+            f"{limit.line}: {limit.why}; instead {limit.instead}"
+            for switch, policy in self._policies.items()
+            for limit in wanted(policy, self._target(switch)).limits
+            if limit.line != "port.rate_bps"
+        }
+        rates = "BMv2's rates are in packets, here of full size, and hold for each class alone: classes do not compete"
+        return [*sorted(limits), rates]
+
+    def set_policies(self, policies: Mapping[str, Policy]) -> None:
+        """Another policy for each switch, live, on all or on none. DeployError: a switch does not take it."""
+        from dlcp.switch import programs
+        from dlcp.switch.deploy import transaction
+        from dlcp.switch.deploy.grpc_session import GrpcSession
+        from dlcp.switch.deploy.pipeline import Pipeline
+        from dlcp.switch.entries import wanted
+
+        pipeline = Pipeline.of(programs.load(_PROGRAM))
+        orders = [
+            transaction.Order.of(target, pipeline, wanted(policy, target).entries)
+            for switch, policy in policies.items()
+            for target in [self._target(switch)]
+        ]
+        transaction.deploy(orders, GrpcSession, transaction.Settings())
+        self._policies = dict(policies)
+
+    def set_fault(self, link: Link, fault: Fault) -> None:
+        """Makes the fault so, and no other. FabricError: a loss."""
+        if fault.loss_ratio or fault.burst is not None:
+            what = "burst" if fault.burst is not None else "loss_ratio"
+            raise FabricError(f"switch is 'bmv2': {what} is {fault}; accepted: none; software and kernel can")
+        rate_bps = min(link.rate_bps, fault.rate_bps or link.rate_bps)
+        for node, peer in link.ends:
+            if node.startswith("h"):
+                self._network.set_host_rate(node, rate_bps)
+            else:
+                with self._runtime(node) as runtime:
+                    runtime.set_rate(self._packets_per_s(rate_bps), self._ports(node)[peer])
+        self._network.set_down(link, fault.down)
+
+    def counts(self) -> Counts:
+        """What all ports did so far."""
+        return {switch: self._count(switch) for switch in self._fabric.switch_names}
+
+    # ---- what a switch is ----
+
+    def _ports(self, switch: str) -> dict[str, int]:
+        """Numbers of its ports. From 1: P4Runtime on BMv2 takes no copy of a multicast group to port 0."""
+        return {peer: number for number, peer in enumerate(self._fabric.ports(switch), 1)}
+
+    def _target(self, switch: str) -> SwitchTarget:
+        from dlcp.switch.topology import SwitchTarget
+
+        return SwitchTarget(
+            switch,
+            simple_switch.address(self._folder(switch)),
+            self._ports(switch),
+            device_id=1,
+            bridge=tuple(self._bridge(switch)),
+        )
+
+    def _bridge(self, switch: str) -> Iterator[BridgeEntry]:
+        """Where every host lies: at its port, or up or down the fabric."""
+        from dlcp.switch.topology import BridgeEntry
+
+        ports, groups = self._fabric.ports(switch), self._fabric.path_groups(switch)
+        for host in range(self._fabric.hosts):
+            mac, leaf = host_mac(self._fabric, host), self._fabric.leaf_of(host)
+            if f"h{host}" in ports:
+                yield BridgeEntry(mac, port=f"h{host}")
+            elif leaf in ports:
+                yield BridgeEntry(mac, port=leaf)
+            elif groups:
+                yield BridgeEntry(mac, group=next(iter(groups)))
+            else:
+                yield BridgeEntry(mac, port="s0")
+
+    def _packets_per_s(self, rate_bps: int) -> int:
+        return max(1, rate_bps // 8 // (self._fabric.mtu + _OVERHEAD_BYTES))
+
+    def _runtime(self, switch: str) -> contextlib.closing[Runtime]:
+        """A connection to that switch's Thrift server."""
+        return contextlib.closing(Runtime(namespace=NETNS / self._network.namespace(switch)))
+
+    # ---- processes ----
+
+    def _folder(self, switch: str) -> Path:
+        return self._directory / switch
+
+    def _start(self, switch: str) -> subprocess.Popen[bytes]:
+        folder = self._folder(switch)
+        folder.mkdir(exist_ok=True)
+        interfaces = {number: peer for peer, number in self._ports(switch).items()}
+        with (folder / "log").open("wb") as log:
+            # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
+            return subprocess.Popen(
+                self._network.command(switch, simple_switch.command(interfaces, folder)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _await(self, switch: str, process: subprocess.Popen[bytes]) -> None:
+        until = time.monotonic() + READY_S
+        while not self._is_up(switch):
+            if process.poll() is not None or time.monotonic() > until:
+                words = (self._folder(switch) / "log").read_text(errors="replace").strip().splitlines()
+                fate = "does not answer" if process.returncode is None else f"ended with {process.returncode}"
+                raise LabError(f"switch {switch} {fate}: {words[-1] if words else 'no word'}")
+            time.sleep(0.02)
+
+    def _is_up(self, switch: str) -> bool:
+        if not simple_switch.is_up(self._folder(switch)):
+            return False
+        try:
+            with self._runtime(switch):
+                return True
+        except OSError:
+            return False
+
+    def _set_up(self, switch: str) -> None:
+        """Rates of its ports, and queues that end where the policy's buffer ends and not before."""
+        with self._runtime(switch) as runtime:
+            runtime.set_depth(simple_switch.DEEP_PACKETS)
+            for peer, link in self._fabric.ports(switch).items():
+                runtime.set_rate(self._packets_per_s(link.rate_bps), self._ports(switch)[peer])
+
+    # ---- counts ----
+
+    def _count(self, switch: str) -> dict[str, PortCount]:
+        ports = self._ports(switch)
+        decisions = self._decisions(switch)
+        shown = run("ip", "-n", self._network.namespace(switch), "-j", "-s", "link", "show")
+        interfaces: dict[str, Any] = {one["ifname"]: one for one in json.loads(shown)}
+        counts = {}
+        with self._runtime(switch) as runtime:
+            for peer, link in self._fabric.ports(switch).items():
+                waiting = [
+                    runtime.read_register("queue_bytes", ports[peer] * CLASSES + n) for n in range(CLASSES)
+                ]
+                classes, lost = self._classes(switch, decisions, ports[peer], waiting)
+                counts[peer] = PortCount(
+                    rate_bps=link.rate_bps,
+                    up=interfaces[peer]["operstate"] == "UP",
+                    sent=interfaces[peer]["stats64"]["tx"]["packets"],
+                    waiting_bytes=sum(waiting),
+                    classes=classes,
+                    critical_dropped=lost[0],
+                    droppable_dropped=lost[1],
+                )
+        return counts
+
+    def _decisions(self, switch: str) -> dict[tuple[int, int, int, Decision], int]:
+        """(port, class, level, what became of it) → packets."""
+        from dlcp.switch import programs
+        from dlcp.switch.deploy.grpc_session import GrpcSession
+        from dlcp.switch.deploy.pipeline import Pipeline
+        from dlcp.switch.programs import Decision
+
+        cells = {
+            programs.decisions_index(port, number, level, decision): (port, number, level, decision)
+            for port in self._ports(switch).values()
+            for number in range(programs.CLASSES)
+            for level in range(programs.LEVELS)
+            for decision in Decision
+        }
+        schema = Pipeline.of(programs.load(_PROGRAM)).schema
+        with contextlib.closing(GrpcSession(self._target(switch))) as session:
+            found = session.counters(schema, "decisions", list(cells))
+        return {cells[index]: packets for index, (packets, _) in found.items()}
+
+    def _classes(
+        self,
+        switch: str,
+        decisions: Mapping[tuple[int, int, int, Decision], int],
+        port: int,
+        waiting: list[int],
+    ) -> tuple[tuple[ClassCount, ...], tuple[int, int]]:
+        """Of one port: its classes, and how many critical and how many droppable packets it dropped."""
+        from dlcp.switch.programs import FOREIGN_LEVEL, Decision
+
+        drops = (Decision.DROPPED_THRESHOLD, Decision.DROPPED_BUFFER, Decision.DROPPED_TRIMMED)
+        sent, dropped, marked, trimmed = ([0] * CLASSES for _ in range(4))
+        critical = droppable = 0
+        for (at, number, level, decision), packets in decisions.items():
+            if at != port:
+                continue
+            if decision in drops:
+                dropped[number] += packets
+                critical += packets * (level == CRITICAL_LEVEL)
+                droppable += packets * (level not in (CRITICAL_LEVEL, FOREIGN_LEVEL))
+            elif decision is Decision.TRIMMED:
+                trimmed[number] += packets
+                sent[self._policies[switch].trimmed_class] += packets
+            else:
+                marked[number] += packets * (decision is Decision.MARKED)
+                sent[number] += packets
+        classes = tuple(
+            ClassCount(sent[n], dropped[n], marked[n], trimmed[n], waiting[n]) for n in range(CLASSES)
+        )
+        return classes, (critical, droppable)
