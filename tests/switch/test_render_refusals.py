@@ -69,8 +69,7 @@ number = 1
 [[port]]
 [[port.class]]
 [[port.class]]
-critical = {mark_from_bytes = 1,
-  drop_above_bytes = 2}
+critical = {mark_from_bytes = 1, drop_above_bytes = 2}
 """
     )
     assert lines["name"] == 2
@@ -84,7 +83,7 @@ critical = {mark_from_bytes = 1,
     assert lines["class[1].critical.mark_from_bytes"] == 20
     assert "class[1].droppable" not in lines
     assert lines["port[0].class[0].number"] == 25
-    assert lines["port[1].class[1].critical.drop_above_bytes"] == 30
+    assert lines["port[1].class[1].critical.drop_above_bytes"] == 29
 
 
 def test_thresholds_in_common_have_the_lines_where_they_are_written() -> None:

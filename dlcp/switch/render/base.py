@@ -83,7 +83,7 @@ def render(
     if not chosen and system.needs_ports:
         raise RenderError(
             f"{system.title} wants ports by name, and the policy names none; give them: "
-            f"--ports {system.port_example},…"
+            f"--ports {system.port_example.split()[0]},…"
         )
     shaped = name == "tc" if shape is None else shape
     findings = check(policy, system, chosen, shaped)

@@ -82,7 +82,7 @@ def toml_lines(text: str) -> dict[str, int]:
 def _borrowed(policy: Mapping[str, Any], lines: Mapping[str, int]) -> dict[str, int]:
     """Lines of `class[i].critical` and the like in [thresholds.NAME], of classes that name it."""
     places = [("", policy), *((f"port[{i}].", port) for i, port in enumerate(policy.get("port", [])))]
-    found = {}
+    found: dict[str, int] = {}
     for prefix, table in places:
         for i, of_class in enumerate(table.get("class", [])):
             if (name := of_class.get("thresholds")) is not None:
