@@ -1,8 +1,8 @@
 // The switch of dlcp for BMv2 (architecture v1model): the order in which a packet meets the blocks.
 //
-// The decision is that of native/switch, in bytes; golden vectors hold the two together (tests/p4). It is made at ingress,
-// before the queue: a packet that egress drops has already taken place and time from a critical one.
-// Queues are strict priority, 7 first (BMv2 from 1.15.1 on, with --priority-queues 8).
+// The decision is that of native/switch, in bytes; golden vectors hold the two together (tests/p4). It is made at
+// ingress, before the queue: a packet that egress drops has already taken place and time from a critical one. Queues
+// are strict priority, 7 first (BMv2 from 1.15.1 on, with --priority-queues 8).
 #include <core.p4>
 #include <v1model.p4>
 

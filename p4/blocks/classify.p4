@@ -1,5 +1,5 @@
-// Who goes into which class: by DSCP value, as the policy lists them. What it does not list is foreign, and has a queue of
-// its own, or shares one.
+// Who goes into which class: by DSCP value, as the policy lists them. What it does not list is foreign, and has a queue
+// of its own, or shares one.
 #ifndef DLCP_CLASSIFY_P4
 #define DLCP_CLASSIFY_P4
 

@@ -1,4 +1,5 @@
-// What became of every frame, in packets and bytes (as they arrived): once at arrival, and once more at its output queue.
+// What became of every frame, in packets and bytes (as they arrived): once at arrival, and once more at its output
+// queue.
 //
 // Both indices are concatenations, so that whoever reads them shifts and adds: metadata.p4 has the words.
 #ifndef DLCP_COUNT_P4

@@ -4,8 +4,8 @@
 // and a depth is exact, the packet in transmission not counted. BMv2 lets both pipelines have one register and runs an
 // action that uses it undivided; other targets do neither.
 //
-// What ingress admitted has to arrive at egress, or its bytes stay counted for ever. The one thing in between that loses
-// packets is BMv2's own limit of a queue, in packets: it must be higher than the policy's buffer can hold
+// What ingress admitted has to arrive at egress, or its bytes stay counted for ever. The one thing in between that
+// loses packets is BMv2's own limit of a queue, in packets: it must be higher than the policy's buffer can hold
 // (p4/README.md). Copies of a multicast group, and clones if someone adds them, were not added and are not taken off:
 // they carry waiting_bytes 0.
 #ifndef DLCP_DEPTHS_P4

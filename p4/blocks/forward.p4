@@ -2,8 +2,8 @@
 //
 // A bridge by destination address, and for frames to the router's own address a router. Nothing is learnt: the control
 // plane writes the entries. What came in by a port of a group goes out by no port of that group, and nothing goes back
-// out of its own port (split horizon), so leaf and spine need no spanning tree. Flooding is a multicast group per port of
-// arrival, which leaves those ports out.
+// out of its own port (split horizon), so leaf and spine need no spanning tree. Flooding is a multicast group per port
+// of arrival, which leaves those ports out.
 #ifndef DLCP_FORWARD_P4
 #define DLCP_FORWARD_P4
 

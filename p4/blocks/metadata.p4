@@ -1,6 +1,6 @@
 // What the blocks tell each other about one packet, and the words of the counters.
 //
-// dlcp/switch/programs.py has the same words for whoever reads the counters; a test holds the two together.
+// Numbers and words that the control plane needs are in dlcp/switch/programs.py as well; a test holds the two together.
 #ifndef DLCP_METADATA_P4
 #define DLCP_METADATA_P4
 
@@ -57,6 +57,7 @@ enum bit<8> PathChoice {
     adaptive = 4
 }
 
+// All of it is zero when a frame comes in.
 struct metadata_t {
     // Read (read.p4): native/switch/frame.hpp says what each is.
     FrameKind kind;

@@ -111,7 +111,8 @@ control PathSelect(inout metadata_t meta) {
                 mix(word, own_salt);
                 pick(word, index);
             } else if (path_choice == PathChoice.path_id) {
-                // The id is spread (FNV's prime) before it meets the flow, so that neighbours in both do not cancel out.
+                // The id is spread (FNV's prime) before it meets the flow, so that neighbours in both do not cancel
+                // out.
                 word = meta.flow;
                 mix(word, 0);
                 word = word ^ (bit<32>)meta.path * 0x01000193;

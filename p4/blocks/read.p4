@@ -1,7 +1,7 @@
 // What the headers mean: the kind of frame, its DSCP and ECN field, whether dlcp sent it, its importance and its flow.
 //
-// The same as read_frame() of native/switch/frame.hpp, whose comments are the rules; tests/vectors/switch_frames.txt holds
-// the two together. Nothing is changed here.
+// The same as read_frame() of native/switch/frame.hpp, whose comments are the rules; tests/vectors/switch_frames.txt
+// holds the two together. Nothing is changed here.
 #ifndef DLCP_READ_P4
 #define DLCP_READ_P4
 

@@ -1,7 +1,9 @@
-// A cut behind the dlcp header: what is left tells the receiver which block is missing, in the queue of trimmed packets.
+// A cut behind the dlcp header: what is left tells the receiver which block is missing, in the queue of trimmed
+// packets.
 //
 // Flag, DSCP, lengths and checksums become those of the packet that is left, so that the next hop and the receiving
-// host take it for a whole one. trim() of native/switch/frame.hpp; tests/vectors/switch_frames.txt holds the two together.
+// host take it for a whole one. trim() of native/switch/frame.hpp; tests/vectors/switch_frames.txt holds the two
+// together.
 #ifndef DLCP_TRIM_P4
 #define DLCP_TRIM_P4
 
