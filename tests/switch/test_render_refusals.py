@@ -177,13 +177,16 @@ def test_threshold_beyond_what_is_taken_is_refused(system: str, most: int) -> No
         render(policy(most + 1), system, [port])
 
 
-@pytest.mark.parametrize("system", tuple(RENDERERS))
 @pytest.mark.parametrize(
-    "name", ["", "Ethernet", "swp", "a port", "eth0; reboot", "$(reboot)", "Ethernet0\nx", "x" * 16]
+    ("system", "name"),
+    [
+        (system, name)
+        for system in RENDERERS
+        for name in ("", "Ethernet", "swp", "a port", "eth0; reboot", "$(reboot)", "Ethernet0\nx", "x" * 16)
+        if not (system == "tc" and name.isalpha() and len(name) < 16)  # Linux interfaces may be called so
+    ],
 )
 def test_port_that_the_system_has_not_is_refused(system: str, name: str) -> None:
-    if system == "tc" and name in ("Ethernet", "swp"):
-        pytest.skip("Linux interfaces may be called anything")
     with pytest.raises(RenderError, match="a port called .*; a port of .* is called like"):
         render(Policy(), system, [name])
 
