@@ -60,7 +60,7 @@ def main(words: Sequence[str]) -> int:
     if options.word not in ("run", "exec") and command:
         raise FabricError(f"{options.word} runs no command; leave out {' '.join(['--', *command])}")
     options.command = command
-    if options.word == "run" and os.geteuid() != 0:
+    if options.word in ("run", "demo") and os.geteuid() != 0:
         unprivileged.run_again(["lab", *words])
     with _terminating():
         return int(options.function(options))
@@ -186,6 +186,21 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
+def _demo(options: argparse.Namespace) -> int:
+    from dlcp.lab import demo
+
+    scene = demo.play(options.rate)
+    print("\n".join(demo.lines(scene)))
+    try:
+        from dlcp.lab.figure import draw
+    except ImportError as error:
+        print(f"no picture: {error}; pip install 'dlcp[demo]'")
+        return 0
+    draw(scene, options.output)
+    print(f"picture: {options.output}")
+    return 0
+
+
 def _down(options: argparse.Namespace) -> int:
     removed = state.remove_orphans()
     if options.all:
@@ -279,6 +294,16 @@ def _parser() -> Parser:
     status = words.add_parser("status", parents=[named], help="links, faults, queues, ways of a lab")
     status.add_argument("--json", action="store_true", help="for programs")
     status.set_defaults(function=_status)
+    demo = words.add_parser(
+        "demo", help="twice a port's rate in four classes, with and without thresholds: a picture"
+    )
+    demo.add_argument(
+        "--rate", type=parse_rate, default=50_000_000, metavar="RATE", help="of each link; default: 50M"
+    )
+    demo.add_argument(
+        "--output", type=Path, default=Path("queue.png"), metavar="FILE", help="default: queue.png"
+    )
+    demo.set_defaults(function=_demo)
     return parser
 
 

@@ -51,11 +51,13 @@ def usual(rate_bps: int) -> Policy:
 
 
 def fifo(rate_bps: int) -> Policy:
-    """One queue for everything, as deep as the usual buffer, without thresholds: drop-tail."""
-    from dlcp.switch.policy import Policy, TrafficClass
+    """One queue for everything, as deep as the usual buffer, and drops where it ends.
 
-    everything = TrafficClass(0, "all", tuple(DSCP_STEP * n for n in range(CONTROL_CLASS + 1)))
-    return Policy("fifo", (everything,), port_bytes=buffer_bytes(rate_bps))
+    It has no classes, so that all traffic is foreign to it: in a class, dlcp's packets would be trimmed there.
+    """
+    from dlcp.switch.policy import Policy
+
+    return Policy("fifo", port_bytes=buffer_bytes(rate_bps))
 
 
 def load(fabric: Fabric) -> Policy:

@@ -43,11 +43,14 @@ class Stream:
     importance: int = 128
     paths: int = 1
     """Ids that its packets take in turn, each with a source port of its own."""
+    dlcp: int = 1
+    """0: the header is no version of dlcp's, so the packet tells no importance, and nobody may trim it."""
 
     def __post_init__(self) -> None:
         for name, most in (("dscp", 63), ("ecn", 3), ("importance", 255)):
             check_integer(f"stream.{name}", getattr(self, name), 0, most)
         check_integer("stream.paths", self.paths, 1, 1024)
+        check_integer("stream.dlcp", self.dlcp, 0, 1)
 
     @classmethod
     def parse(cls, text: str) -> Stream:
@@ -55,8 +58,10 @@ class Stream:
         values: dict[str, int] = {}
         for word in text.split(","):
             key, _, value = word.partition("=")
-            if key not in ("dscp", "ecn", "importance", "paths") or not value.isdecimal():
-                raise FabricError(f"stream has {word!r}; accepted: dscp=N, ecn=N, importance=N, paths=N")
+            if key not in cls.__dataclass_fields__ or not value.isdecimal():
+                raise FabricError(
+                    f"stream has {word!r}; accepted: dscp=N, ecn=N, importance=N, paths=N, dlcp=N"
+                )
             values[key] = int(value)
         return cls(**values)
 
@@ -74,7 +79,7 @@ def send(
     padding = bytes(payload_bytes - _NUMBERS.size)
     headers = [
         [
-            _HEADER.pack(1, 1, 0, stream.dscp >> 3, stream.importance, path, payload_bytes)
+            _HEADER.pack(stream.dlcp, 1, 0, stream.dscp >> 3, stream.importance, path, payload_bytes)
             for path in range(stream.paths)
         ]
         for stream in streams
