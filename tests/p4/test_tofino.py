@@ -1,7 +1,7 @@
 """The program for a Tofino: that it compiles, where a compiler is at hand; and the script that a policy becomes.
 
 No TNA compiler is in any registry. With `bf-p4c` on PATH, or a `p4c` that knows the target, the program is compiled.
-With `p4test` and the architecture's include files (`DLCP_TNA_INCLUDE`, or beside p4c) it is type-checked, which is less.
+With `p4test` and the architecture's include files (`DLCP_TNA_INCLUDE`, or beside p4c) it is only type-checked.
 """
 
 from __future__ import annotations

@@ -1,0 +1,140 @@
+"""Worker and hub over UDP sockets, each in the thread that calls.
+
+`UdpWorker.all_reduce` blocks until its result is there or the job has failed; `UdpHub.serve` until it is told to stop.
+A worker takes only what comes from the hub's address, and the hub only what comes from its workers': that keeps strays
+out, and is no authentication (see the package). IPv4, as the switch's program.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dlcp.errors import AddressError
+from dlcp.switch.aggregation.hub import Hub
+from dlcp.switch.aggregation.outcome import Outcome
+from dlcp.switch.aggregation.packet import PACKET_BYTES
+from dlcp.switch.aggregation.settings import JobSettings
+from dlcp.switch.aggregation.worker import Failed, Worker
+
+Address = tuple[str, int]
+
+_BUFFER_BYTES = 1 << 22  # results come in bursts of a window
+_MAX_WAIT_S = 0.1  # so that a stop is noticed
+
+
+def _open(bind: Address) -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        made.setblocking(False)
+        made.bind(bind)
+    except OSError as error:
+        made.close()
+        raise AddressError(f"cannot bind UDP socket to {bind[0]}:{bind[1]}: {error.strerror}") from None
+    return made
+
+
+def _receive(made: socket.socket) -> tuple[bytes, Address] | None:
+    """The next datagram that is there. An ICMP error of an earlier one is passed over."""
+    while True:
+        try:
+            data, address = made.recvfrom(PACKET_BYTES + 1)
+        except BlockingIOError:
+            return None
+        except OSError:
+            continue
+        return data, address
+
+
+def _send(made: socket.socket, data: bytes, address: Address) -> None:
+    """Sends one; what the kernel does not take is lost like any packet."""
+    try:
+        made.sendto(data, address)
+    except OSError:
+        return
+
+
+def _wait(made: socket.socket, next_ns: int | None) -> None:
+    left_s = _MAX_WAIT_S if next_ns is None else (next_ns - time.monotonic_ns()) / 1e9
+    if left_s > 0:
+        select.select([made], [], [], min(left_s, _MAX_WAIT_S))
+
+
+class UdpWorker:
+    """One worker of a job; a context manager."""
+
+    def __init__(self, settings: JobSettings, worker: int, bind: Address, hub: Address) -> None:
+        self.engine = Worker(settings, worker)
+        self._hub = hub
+        self._socket = _open(bind)
+
+    def __enter__(self) -> UdpWorker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._socket.close()
+
+    def all_reduce(self, values: npt.NDArray[np.generic]) -> Outcome:
+        """The sum of the workers' values (float32 or int32), and who is in it. Blocks; raises what failed the job."""
+        number = self.engine.start(values, time.monotonic_ns())
+        while True:
+            self._step()
+            while (event := self.engine.poll_event()) is not None:
+                if isinstance(event, Failed):
+                    raise event.error
+                if event.message == number:
+                    return event.outcome
+            _wait(self._socket, self.engine.next_time_ns())
+
+    def linger(self, time_s: float) -> bool:
+        """Answers whoever still asks, until all workers have everything or the time is over; whether they have."""
+        until_ns = time.monotonic_ns() + int(time_s * 1e9)
+        while not self.engine.is_idle and time.monotonic_ns() < until_ns:
+            self._step()
+            _wait(self._socket, self.engine.next_time_ns())
+        return self.engine.is_idle
+
+    def _step(self) -> None:
+        while (data := self.engine.poll_packet(time.monotonic_ns())) is not None:
+            _send(self._socket, data, self._hub)
+        while (received := _receive(self._socket)) is not None:
+            if received[1] == self._hub:
+                self.engine.handle_packet(received[0], time.monotonic_ns())
+            else:
+                self.engine.counters["stray"] += 1
+        while (data := self.engine.poll_packet(time.monotonic_ns())) is not None:
+            _send(self._socket, data, self._hub)
+
+
+class UdpHub:
+    """The hub of a job; a context manager."""
+
+    def __init__(self, settings: JobSettings, bind: Address, workers: Sequence[Address]) -> None:
+        self.engine = Hub(settings)
+        self._workers = list(workers)
+        self._socket = _open(bind)
+
+    def __enter__(self) -> UdpHub:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._socket.close()
+
+    def serve(self, stop: Callable[[], bool]) -> None:
+        """Works until `stop` says so, which is asked ten times a second at least."""
+        known = set(self._workers)
+        while not stop():
+            while (received := _receive(self._socket)) is not None:
+                if received[1] in known:
+                    self.engine.handle_packet(received[0], time.monotonic_ns())
+                else:
+                    self.engine.counters["stray"] += 1
+            while (sent := self.engine.poll_packet(time.monotonic_ns())) is not None:
+                _send(self._socket, sent[1], self._workers[sent[0]])
+            _wait(self._socket, self.engine.next_time_ns())

@@ -1,0 +1,80 @@
+"""Aggregation over real sockets, without a switch. Through BMv2: tests/p4/test_aggregation_bmv2.py."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from dlcp.errors import AddressError
+from dlcp.switch.aggregation import JobSettings
+from dlcp.switch.aggregation.__main__ import main
+from dlcp.switch.aggregation.udp import UdpHub, UdpWorker
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_hub_does_it_all_without_a_switch() -> None:
+    """The exact sum, and the same bits, of workers that come one after the other."""
+    settings = JobSettings(job=5, workers=3, slots=64, trust_switch=True)
+    ports = [free_port() for _ in range(4)]
+    addresses = [("127.0.0.1", port) for port in ports]
+    stop = threading.Event()
+    inputs = [np.random.default_rng(w).standard_normal(5000).astype(np.float32) for w in range(3)]
+    outcomes = {}
+
+    def serve() -> None:
+        with UdpHub(settings, addresses[3], addresses[:3]) as hub:
+            hub.serve(stop.is_set)
+
+    def work(number: int) -> None:
+        with UdpWorker(settings, number, addresses[number], addresses[3]) as worker:
+            outcomes[number] = (
+                worker.all_reduce(inputs[number]),
+                worker.all_reduce(np.full(3, number, np.int32)),
+            )
+            assert worker.linger(10.0)
+
+    hub = threading.Thread(target=serve)
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+    for thread in (hub, *workers):
+        thread.start()
+    for thread in workers:
+        thread.join(60.0)
+    stop.set()
+    hub.join(10.0)
+    assert sorted(outcomes) == [0, 1, 2]
+    for floats, integers in outcomes.values():
+        assert floats.values.tobytes() == outcomes[0][0].values.tobytes()
+        assert integers.values.tolist() == [3, 3, 3]
+        assert set(floats.contributors.tolist()) == {0b111}
+    assert np.abs(outcomes[0][0].values - np.sum(inputs, axis=0)).max() < 1e-6
+
+
+def test_address_that_is_taken_or_not_here() -> None:
+    settings = JobSettings(job=5, workers=1, slots=64, trust_switch=True)
+    taken = ("127.0.0.1", free_port())
+    with (
+        UdpHub(settings, taken, []),
+        pytest.raises(AddressError, match="cannot bind UDP socket to 127.0.0.1:\\d+: Address already in use"),
+    ):
+        UdpWorker(settings, 0, taken, taken)
+    with pytest.raises(AddressError, match="192.0.2.1:5000: Cannot assign requested address"):
+        UdpHub(settings, ("192.0.2.1", 5000), [])
+
+
+def test_command_wants_trust_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["worker", "--bind", "127.0.0.1:5000", "--hub", "127.0.0.1:5001", "--worker", "0", "--of", "2"]
+    assert main(command) == 2
+    assert "dlcp: --trust-switch must be given" in capsys.readouterr().err
+    assert main([*command, "--trust-switch", "--slots", "1"]) == 2
+    assert "dlcp: slots is 1; accepted: an integer from 2 to 65535" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["worker", "--bind", "nowhere"])
+    assert "'nowhere'; accepted: IP:PORT" in capsys.readouterr().err
