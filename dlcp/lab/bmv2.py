@@ -45,6 +45,7 @@ class Bmv2Switches:
         self._fabric = network.fabric
         self._directory = directory
         self._policies = dict(policies)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}  # those that this object started
 
     # ---- what every kind of switch can do ----
 
@@ -55,14 +56,24 @@ class Bmv2Switches:
         if (reason := simple_switch.missing()) is not None:
             raise FabricError(f"switch is 'bmv2': {reason}")
         require()
-        processes = {switch: self._start(switch) for switch in self._fabric.switch_names}
-        for switch, process in processes.items():
+        for switch in self._fabric.switch_names:
+            self._processes[switch] = self._start(switch)
+        for switch, process in self._processes.items():
             self._await(switch, process)
         each_of(self._fabric.switch_names, self._set_up)
         self.set_policies(self._policies)
 
     def stop(self) -> None:
-        """Nothing: the processes live in the namespaces, and end with them."""
+        """Ends the processes that this object started; others live in the namespaces, and end with them."""
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(simple_switch.STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes = {}
 
     def notes(self) -> list[str]:
         """What is done differently from the policy."""
