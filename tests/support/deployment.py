@@ -45,7 +45,7 @@ NEW = Policy(
         TrafficClass(
             1, dscp=(10,), critical=Thresholds(1000, 1004), droppable=(Thresholds(drop_above_bytes=900),)
         ),
-        TrafficClass(2, dscp=(8, 56), critical=Thresholds(drop_above_bytes=5000)),
+        TrafficClass(2, dscp=(8,), critical=Thresholds(drop_above_bytes=5000)),
     ),
     "adaptive",
     ports=(Port("a", 10**9, (TrafficClass(1, critical=Thresholds(50)),)),),

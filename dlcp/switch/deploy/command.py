@@ -128,8 +128,12 @@ def run(options: argparse.Namespace) -> int:
             _show(False, {}, report.text(looks), notes)
             sys.stdout.flush()
 
-    with _signals_undo():
-        seen = transaction.deploy(orders, open_session, settings, show)
+    try:
+        with _signals_undo():
+            seen = transaction.deploy(orders, open_session, settings, show)
+    except KeyboardInterrupt:  # comes out of the deployment when all is undone
+        print("dlcp switch: interrupted; every switch holds what it held before", file=sys.stderr)
+        raise
     if options.json:
         _show(True, report.document(seen, [], notes, True), "", notes)
     elif any(look.changes for look in seen):
