@@ -144,7 +144,7 @@ LAZY_PYTHON_ARROWS = {
         "dlcp_sim",
     },
     "dlcp.switch": {"dlcp.switch.deploy", "dlcp.switch.software"},
-    "dlcp.lab": {"dlcp.lab.figure", "dlcp.switch", "dlcp.switch.software"},
+    "dlcp.lab": {"dlcp.lab.figure", "dlcp.switch", "dlcp.switch.deploy", "dlcp.switch.software"},
     "dlcp.study": {"dlcp.study.figure", "dlcp.study.mse_figure"},
     "dlcp.doctor": {"torch"},
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
