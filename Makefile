@@ -29,15 +29,16 @@ SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 ethtool clang clang-format clan
 
 CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
-PYTHON_FOLDERS := $(wildcard dlcp sim bench tests)
+PYTHON_FOLDERS := $(wildcard dlcp p4 sim bench tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: bench fuzz soak demo clean distclean
+.PHONY: p4 bench fuzz soak demo clean distclean
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
+	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
 	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
 	@echo "make soak      random networks, many seeds               SEEDS=$(SEEDS)"
@@ -108,6 +109,10 @@ fuzz: | build/.system
 	    build/fuzz/$$target -runs=$(RUNS) -print_final_stats=1 -artifact_prefix=build/fuzz/ \
 	        build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
 	done
+
+# What p4/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
+p4: setup
+	$(PY) p4/compile.py
 
 # --- look ----------------------------------------------------------------------------------------------------
 
