@@ -8,7 +8,7 @@
 // the original was dropped or deflected; that takes a session per port and a second pass through the traffic manager,
 // and was not tried. Packets that a policy would trim are dropped, by colour. Nor IP routing, TTL, `adaptive`.
 //
-// Checked against the architecture's own include files, not run: p4/README.md says how far.
+// Checked against the architecture's own include files, not run: p4/tofino.md says how far.
 #include <core.p4>
 #include <tna.p4>
 

@@ -1,8 +1,13 @@
-"""The aggregation program on the real BMv2: the vectors, and random frames beside the twin."""
+"""The aggregation program on the real BMv2: the vectors, random frames beside the twin, and jobs over real sockets."""
 
 from __future__ import annotations
 
+import contextlib
 import random
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,13 +17,24 @@ pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
+from dlcp.lab.simple_switch import SimpleSwitch
 from dlcp.switch import programs
-from dlcp.switch.aggregation.entries import OUTCOMES, JobEntries
+from dlcp.switch.aggregation.entries import (
+    OUTCOMES,
+    JobEntries,
+    JobRequest,
+    bridge_entries,
+    flood_entries,
+    job_entries,
+    place_jobs,
+)
 from tests.p4.test_aggregation import random_frame
 from tests.support import vectors
+from tests.support.aggregation_network import participant
 from tests.support.aggregation_twin import AggregatingSwitch
 from tests.support.bmv2 import bed
 from tests.support.bmv2.bed import AT_ONCE, Bed
+from tests.support.namespaces import Namespace
 from tests.support.p4runtime.client import Client
 from tests.vectors import aggregation
 
@@ -55,19 +71,33 @@ def updates(entries: JobEntries, info: p4i.P4Info) -> Iterator[p4r.Update]:
         yield p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=message))
 
 
-@pytest.fixture(name="real")
-def fixture_real() -> Iterator[tuple[Bed, Client, p4i.P4Info]]:
-    """BMv2 with the program and its jobs, and nothing in its slots."""
+def shipped_config() -> p4r.ForwardingPipelineConfig:
+    """The shipped program."""
     shipped = programs.load("aggregation")
     config = p4r.ForwardingPipelineConfig(p4_device_config=shipped.json)
     text_format.Parse(shipped.p4info, config.p4info)
-    with Bed(PORTS) as made:
-        client = Client(made.switch.address)
+    return config
+
+
+@contextlib.contextmanager
+def told(address: str, entries: JobEntries) -> Iterator[tuple[Client, p4i.P4Info]]:
+    """A primary of a BMv2, after it has given it the program and these entries."""
+    config = shipped_config()
+    client = Client(address)
+    try:
         client.claim(10)
         client.push("VERIFY_AND_COMMIT", config)
-        client.write(*updates(aggregation.entries(), config.p4info))
-        yield made, client, config.p4info
+        client.write(*updates(entries, config.p4info))
+        yield client, config.p4info
+    finally:
         client.close()
+
+
+@pytest.fixture(name="real")
+def fixture_real() -> Iterator[tuple[Bed, Client, p4i.P4Info]]:
+    """BMv2 with the program and its jobs, and nothing in its slots."""
+    with Bed(PORTS) as made, told(made.switch.address, aggregation.entries()) as (client, info):
+        yield made, client, info
 
 
 def counted(client: Client, info: p4i.P4Info) -> dict[tuple[int, str], int]:
@@ -117,3 +147,98 @@ def test_bmv2_does_what_the_twin_does(real: tuple[Bed, Client, p4i.P4Info]) -> N
             wanted = sorted(one for out in expected for one in out)
             assert sorted(got) == wanted, (port, start)
     assert counted(client, info) == dict(twin.outcomes)
+
+
+# ---- hosts ----
+
+WORKERS = 3
+PLACES = tuple(participant(port) for port in range(1, WORKERS + 2))  # the last one is the hub
+
+
+@pytest.fixture(name="hosts")
+def fixture_hosts() -> Iterator[tuple[list[Namespace], str]]:
+    """Namespaces of three workers and a hub around a BMv2, and its address."""
+    with contextlib.ExitStack() as exits:
+        middle = exits.enter_context(Namespace())
+        hosts = [exits.enter_context(Namespace()) for _ in PLACES]
+        for place, host in zip(PLACES, hosts, strict=True):
+            host.join(middle, "eth0", f"sw{place.port}")
+            host.ip(f"link set eth0 address {place.mac}")
+            host.ip(f"addr add {place.ip}/24 dev eth0")
+            # The switch checks UDP checksums, so hosts have to fill them in.
+            subprocess.run(
+                host.command("ethtool", "-K", "eth0", "tx", "off"), check=True, capture_output=True
+            )
+            host.ip("link set eth0 up")
+            middle.ip(f"link set sw{place.port} up")
+        names = {place.port: f"sw{place.port}" for place in PLACES}
+        switch = exits.enter_context(SimpleSwitch(names, prefix=middle.command()))
+        yield hosts, switch.address
+
+
+def run_job(hosts: list[Namespace], *repeated: str) -> tuple[list[str], str]:
+    """What each worker and the hub print."""
+    at = [f"{place.ip}:{place.udp_port}" for place in PLACES]
+    common = ["--trust-switch", "--job", "7", "--slots", "64"]
+
+    def command(host: Namespace, *words: str) -> list[str]:
+        return host.command(sys.executable, "-m", "dlcp.switch.aggregation", *words)
+
+    hub = subprocess.Popen(
+        command(hosts[-1], "hub", *common, "--bind", at[-1], "--workers", *at[:-1]),
+        stdout=subprocess.PIPE,
+        text=True,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert hub.stdout is not None
+        assert hub.stdout.readline() == "hub: ready\n"
+        workers = []
+        for number in range(WORKERS):
+            words = ["--bind", at[number], "--hub", at[-1], "--worker", str(number), "--of", str(WORKERS)]
+            words += ["--elements", "6000", *repeated]
+            line = command(hosts[number], "worker", *common, *words)
+            workers.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        told = []
+        for worker in workers:
+            out, errors = worker.communicate(timeout=60)
+            assert worker.returncode == 0, errors
+            told.append(out)
+    finally:
+        hub.send_signal(signal.SIGINT)
+        summary = hub.communicate(timeout=20)[0]
+    return told, summary
+
+
+def all_entries() -> JobEntries:
+    entries = bridge_entries({place.mac_number: place.port for place in PLACES})
+    entries += flood_entries([place.port for place in PLACES], first_group=10)
+    [placement] = place_jobs([JobRequest(7, PLACES[:-1], PLACES[-1], slots=64)])
+    return entries + job_entries(placement)
+
+
+def test_job_over_sockets_is_added_in_the_switch(hosts: tuple[list[Namespace], str]) -> None:
+    namespaces, address = hosts
+    with told(address, all_entries()) as (client, info):
+        workers, hub = run_job(namespaces)
+        outcomes = counted(client, info)
+    print(*workers, hub, outcomes)
+    for text in workers:
+        assert "wrong: 0" in text
+        assert re.search(r"contributors \{3: 564\}", text), text
+    # 188 rows of values and 6 of exponents, three times. A busy machine may lose a few on the way.
+    assert outcomes[1, "completed"] + outcomes.get((1, "released"), 0) >= 3 * 194
+    assert outcomes[1, "completed"] > 0.9 * 3 * 194
+
+
+def test_job_that_the_switch_does_not_know_is_added_by_the_hub(hosts: tuple[list[Namespace], str]) -> None:
+    namespaces, address = hosts
+    entries = bridge_entries({place.mac_number: place.port for place in PLACES})
+    entries += flood_entries([place.port for place in PLACES], first_group=10)
+    with told(address, entries) as (client, info):
+        workers, hub = run_job(namespaces, "--repeat", "1")
+        assert set(counted(client, info)) == {(0, "foreign")}
+    for text in workers:
+        assert "wrong: 0" in text
+        assert "188 by the hub" in text or "194 by the hub" in text
+    assert "'added_up': 194" in hub

@@ -50,6 +50,7 @@ class Block:
         "position",
         "result",
         "state",
+        "was_repeated",
     )
 
     def __init__(self, message: Message, index: int, position: int, planned: PlannedBlock) -> None:
@@ -61,6 +62,7 @@ class Block:
         self.first_sent_ns = 0
         self.interval_ns = 0
         self.due_ns = 0  # of the next retransmission
+        self.was_repeated = False
         self.result: Packet | None = None
         self.by_hub = False
         self.missing: int | None = None  # whose contributions the hub waits for, as it said last

@@ -35,7 +35,7 @@ class JobSettings:
     quorum: int = 1
     """With a deadline: no result of fewer workers."""
     retransmit_ns: int = 10_000_000
-    """First interval, doubled each time up to sixteenfold. SwitchML's hosts: 10 ms."""
+    """Least wait before a block is sent again, doubled each time, sixteenfold at most (pace.py). SwitchML: 10 ms."""
     fallback_after_ns: int = 200_000_000
     """From the first transmission of a block: then the hub takes it."""
     peer_timeout_ns: int = 5_000_000_000

@@ -33,6 +33,7 @@ from dlcp.errors import (
 )
 from dlcp.switch.aggregation.message import Block, BlockState, Message
 from dlcp.switch.aggregation.outcome import Outcome
+from dlcp.switch.aggregation.pace import Pace
 from dlcp.switch.aggregation.packet import NO_FLAGS, Flag, Kind, Packet, decode
 from dlcp.switch.aggregation.settings import JobSettings, check_integer
 
@@ -86,9 +87,10 @@ class Worker:
         self._undone: deque[Message] = deque()  # that are not finished, in order
         self._kept: dict[int, _Kept] = {}  # that are finished and not closed
         self._oldest_since_ns = 0
+        self._pace = Pace(settings.window, settings.retransmit_ns)
         self._in_order: deque[Block] = deque()  # not known to be done, in order of position
         self._unsent: deque[Block] = deque()  # not looked at yet
-        self._held: list[Block] = []  # within the window, but not ready
+        self._held: list[Block] = []  # within the window, but not ready, or not yet to be sent
         self._timers: list[tuple[int, int, Block]] = []  # due_ns, position; of blocks that are sent
         # Of messages that are not started here yet: results that came, and promises that were made.
         self._early: dict[tuple[int, int], tuple[Packet, bool]] = {}
@@ -201,6 +203,8 @@ class Worker:
             if block.state in (BlockState.UNSENT, BlockState.SENT):
                 if not block.is_ready:
                     self._held.append(block)  # answered again once it is
+                if block.state is BlockState.SENT:
+                    self._pace.in_flight -= 1
                 block.state = BlockState.PROMISED
             self._answer(block)
         elif self._is_soon(packet.message):
@@ -238,6 +242,10 @@ class Worker:
                 )
             )
             return
+        if block.state is BlockState.SENT:
+            self._pace.in_flight -= 1
+            if not block.was_repeated:
+                self._pace.handle_result(now_ns - block.first_sent_ns)
         block.result = packet
         block.by_hub = by_hub
         block.state = BlockState.DONE
@@ -339,10 +347,13 @@ class Worker:
                 self._held.append(block)
             elif block.state is BlockState.PROMISED:
                 self._answer(block)
+            elif not self._pace.has_room:
+                self._held.append(block)
             else:
+                self._pace.in_flight += 1
                 block.state = BlockState.SENT
                 block.first_sent_ns = now_ns
-                block.interval_ns = self.settings.retransmit_ns
+                block.interval_ns = self._pace.wait_ns
                 self._send(self._contribution(block, Kind.CONTRIBUTION))
                 self._set_timer(block, now_ns)
 
@@ -362,6 +373,8 @@ class Worker:
         while self._timers and self._timers[0][0] <= now_ns:
             block = heapq.heappop(self._timers)[2]
             self.counters["retransmissions"] += 1
+            self._pace.handle_wait_over(now_ns)
+            block.was_repeated = True
             waited = now_ns - block.first_sent_ns
             flags = Flag.RETRANSMISSION
             if waited >= self.settings.fallback_after_ns:
@@ -372,7 +385,7 @@ class Worker:
                 flush = self._empty(block, Kind.FLUSH)
                 flush.quorum = self.settings.quorum
                 self._send(flush)
-            block.interval_ns = min(2 * block.interval_ns, MAX_BACKOFF * self.settings.retransmit_ns)
+            block.interval_ns = min(2 * block.interval_ns, MAX_BACKOFF * self._pace.wait_ns)
             self._set_timer(block, now_ns)
             self._drop_old_timers()
 
