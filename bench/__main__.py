@@ -36,8 +36,10 @@ MODULES = {
     "gradient_overhead": "gradient_overhead",
     "layer_order": "layer_order",
     "gradient_lab": "gradient_lab",
+    "switched_fabric": "switched_fabric",
     "faults": "faults",
     "simulator": "simulator",
+    "software_switch": "software_switch",
 }
 
 
