@@ -37,7 +37,7 @@ from dlcp.switch.topology import SwitchTarget
 
 PROGRAM = Path(__file__).with_name("shell_program.py")
 START_S = 30.0  # importing the shell, with IPython, on a slow disk
-GRACE_S = 2.0  # what a process has left, once the switch has not answered, to say so itself
+GRACE_S = 1.0  # what a process has left, once the switch has not answered, to say so itself
 
 
 def check_python(python: Path | None) -> Path:
@@ -58,6 +58,7 @@ class ShellSession(BaseSession):
         self.timeout_s = timeout_s
         self._python = python
         self._process: subprocess.Popen[str] | None = None
+        self._listener: threading.Thread | None = None
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the session
         self._lost = ""
@@ -120,13 +121,17 @@ class ShellSession(BaseSession):
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
+            assert process.stdout is not None
             with contextlib.suppress(OSError):
-                process.stdin.close()
+                process.stdin.close()  # which ends the program
             try:
                 process.wait(GRACE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            if self._listener is not None:
+                self._listener.join()
+            process.stdout.close()
         self._errors.close()
 
     def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
@@ -147,7 +152,8 @@ class ShellSession(BaseSession):
             text=True,
             start_new_session=True,
         )
-        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
+        self._listener.start()
         self._answer("started", START_S)
         self._request(
             {

@@ -157,7 +157,11 @@ def deploy(
         if refused := refusals(seen, settings):
             raise several(refused)
         show(seen)
-        _carry_out(works)
+        try:
+            _carry_out(works)
+        finally:
+            for work in works:  # an undo may have opened new ones
+                work.session.close()
         return seen
 
 

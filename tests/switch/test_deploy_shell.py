@@ -1,0 +1,266 @@
+"""Deployment by p4runtime-shell, for real: its processes, under its own Python, against the same servers.
+
+The transaction is that of test_deploy.py; here is what the shell adds: processes that end, hang or cannot start, and
+errors that it turns into the end of the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+
+from dlcp.cli import main
+from dlcp.switch import SwitchTarget, programs
+from dlcp.switch.deploy.errors import (
+    DeployError,
+    OtherPipelineError,
+    OtherPrimaryError,
+    ShellError,
+    SwitchRefusedError,
+    SwitchTimeoutError,
+    UnreachableError,
+)
+from dlcp.switch.deploy.session import Session
+from dlcp.switch.deploy.shell_session import GRACE_S, ShellSession
+from dlcp.switch.deploy.transaction import Order, Settings, deploy, look
+from dlcp.switch.programs import Decision, decisions_index
+from tests.support.deployment import NEW, PIPELINE, open_session, order, state, topology_text
+from tests.support.p4runtime import P4RuntimeServer
+from tests.support.shell_environment import shell_python
+from tests.switch.test_deploy import foreign_config, occupied
+
+PLAIN = Settings(undo_s=10.0)
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    return shell_python()
+
+
+@pytest.fixture
+def by_shell(python: Path) -> Callable[[SwitchTarget], Session]:
+    return lambda place: ShellSession(place, python, 5.0)
+
+
+@pytest.fixture
+def server() -> Iterator[P4RuntimeServer]:
+    """A switch that holds the old policy."""
+    with P4RuntimeServer(device_id=2**33) as one:
+        deploy([order(one)], open_session, PLAIN)
+        yield one
+
+
+def shell_processes() -> list[int]:
+    """Processes of ours that run the shell's program."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and b"shell_program.py" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+# --- what goes well -------------------------------------------------------------------------------------------
+
+
+def test_shell_writes_what_grpc_writes(
+    server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
+) -> None:
+    before = state(server)
+    deploy([order(server, new=True)], by_shell, PLAIN)
+    after = state(server)
+    assert after != before
+    assert not look([order(server, new=True)], open_session)[0].changes
+    writes = server.writes
+    deploy([order(server, new=True)], by_shell, PLAIN)
+    assert server.writes == writes
+    with P4RuntimeServer(device_id=2**33) as fresh:
+        deploy([order(fresh, new=True)], by_shell, PLAIN)
+        assert state(fresh) == after
+    assert shell_processes() == []
+
+
+def test_shell_reads_counters(server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]) -> None:
+    server.process(bytes.fromhex("02000000000a 020000000099 0806") + bytes(46), 2)
+    session = by_shell(order(server).target)
+    try:
+        place = decisions_index(1, 0, programs.FOREIGN_LEVEL, Decision.KEPT)
+        assert session.counters(PIPELINE.schema, "decisions", [place, place + 1]) == {place: (1, 60)}
+    finally:
+        session.close()
+
+
+def test_command_deploys_by_the_shell(server: P4RuntimeServer, python: Path, tmp_path: Path) -> None:
+    NEW.save(tmp_path / "p.toml")
+    (tmp_path / "t.toml").write_text(topology_text(server))
+    words = ["switch", "deploy", str(tmp_path / "p.toml"), "--target", str(tmp_path / "t.toml")]
+    assert main([*words, "--via", "shell", "--shell-python", str(python)]) == 0
+    writes = server.writes
+    assert main(words) == 0
+    assert server.writes == writes
+
+
+# --- what goes wrong at the switch ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 12, 25])
+def test_refused_update_changes_nothing(
+    n: int, server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
+) -> None:
+    before = state(server)
+    server.faults.fail_update(n, message="no room")
+    with pytest.raises(SwitchRefusedError, match=r"s1 .*asked to (insert|modify|delete) .*INTERNAL: no room"):
+        deploy([order(server, new=True)], by_shell, PLAIN)
+    assert state(server) == before
+
+
+def test_lost_connection_changes_nothing(
+    server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
+) -> None:
+    before = state(server)
+    server.faults.drop_at_update(10)
+    with pytest.raises(DeployError, match="s1"):
+        deploy([order(server, new=True)], by_shell, PLAIN)
+    assert state(server) == before
+
+
+def test_switch_that_hangs_is_not_waited_for(server: P4RuntimeServer, python: Path) -> None:
+    before = state(server)
+    server.faults.hang_at_update(6)
+
+    def release() -> None:
+        assert server.faults.hanging.wait(20)
+        time.sleep(0.5 + GRACE_S + 0.5)
+        server.faults.release()
+
+    releaser = threading.Thread(target=release)
+    releaser.start()
+    with pytest.raises(SwitchTimeoutError, match="does not answer within 0.5 s, asked to"):
+        deploy([order(server, new=True)], lambda place: ShellSession(place, python, 0.5), PLAIN)
+    releaser.join()
+    assert state(server) == before
+    assert shell_processes() == []
+
+
+def test_other_primary_is_left_alone_and_taken_over_when_told_to(
+    server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
+) -> None:
+    somebody = server.occupy(2**90)
+    before = state(server)
+    with pytest.raises(OtherPrimaryError, match=f"with election id {2**90}; nothing is taken from it"):
+        deploy([order(server, new=True)], by_shell, PLAIN)
+    assert state(server) == before
+    assert somebody.is_primary
+    deploy([order(server, new=True)], by_shell, Settings(take_over=True))
+    assert not somebody.is_primary
+
+
+def test_other_pipeline_is_refused_and_comes_back(
+    server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
+) -> None:
+    occupied(server)
+    before = state(server)
+    with pytest.raises(OtherPipelineError, match="somebody.p4 7"):
+        deploy([order(server)], by_shell, PLAIN)
+    server.faults.fail_update(8)
+    with pytest.raises(SwitchRefusedError):
+        deploy([order(server, new=True)], by_shell, Settings(replace_pipeline=True))
+    assert state(server) == before
+    server.hold(foreign_config())
+    deploy([order(server)], by_shell, Settings(replace_pipeline=True))
+    assert not look([order(server)], open_session)[0].changes
+
+
+def test_nothing_listens_there(by_shell: Callable[[SwitchTarget], Session]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        far = Order.of(SwitchTarget("far", address, {"a": 1}), PIPELINE, [])
+        with pytest.raises(
+            UnreachableError, match=f"far \\({address}\\) cannot be reached when asked who is primary"
+        ):
+            deploy([far], by_shell, PLAIN)
+
+
+def test_who_says_nothing_is_given_up_in_time(python: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = SwitchTarget("far", f"127.0.0.1:{silent.getsockname()[1]}", {"a": 1})
+        begun = time.monotonic()
+        with pytest.raises(SwitchTimeoutError, match="far"):
+            deploy([Order.of(place, PIPELINE, [])], lambda place: ShellSession(place, python, 0.5), PLAIN)
+        assert time.monotonic() - begun < 15
+
+
+def test_fresh_switch_without_a_pipeline_is_no_error(by_shell: Callable[[SwitchTarget], Session]) -> None:
+    # The shell's own set-up ends the process here: "Error when retrieving P4Info".
+    with P4RuntimeServer(device_id=1) as fresh:
+        (seen,) = look([order(fresh)], by_shell)
+        assert seen.holds.name == "none"
+
+
+# --- what goes wrong with the process -------------------------------------------------------------------------
+
+
+def test_python_without_the_shell_is_named_with_what_to_do(server: P4RuntimeServer) -> None:
+    with pytest.raises(ShellError, match=r"has no p4runtime-shell .*-m pip install p4runtime-shell==0.0.6"):
+        deploy([order(server)], lambda place: ShellSession(place, Path(sys.executable), 5.0), PLAIN)
+
+
+def test_program_that_is_no_python_is_named(server: P4RuntimeServer, tmp_path: Path) -> None:
+    nothing = tmp_path / "python"
+    nothing.write_text("#!/no/such/interpreter\n")
+    nothing.chmod(0o755)
+    with pytest.raises(ShellError, match="cannot be started: No such file"):
+        deploy([order(server)], lambda place: ShellSession(place, nothing, 5.0), PLAIN)
+    with pytest.raises(ShellError, match=r"p4runtime-shell ended with status 1"):
+        deploy([order(server)], lambda place: ShellSession(place, Path("/bin/false"), 5.0), PLAIN)
+
+
+def test_process_that_is_killed_in_the_middle_changes_nothing(
+    server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
+) -> None:
+    before = state(server)
+    server.faults.hang_at_update(9)
+
+    def kill() -> None:
+        assert server.faults.hanging.wait(20)
+        for process in shell_processes():
+            os.kill(process, signal.SIGKILL)
+        server.faults.release()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ShellError, match="p4runtime-shell ended with status -9"):
+        deploy([order(server, new=True)], by_shell, PLAIN)
+    killer.join()
+    assert state(server) == before
+
+
+def test_entry_that_breaks_the_shell_is_an_error_and_not_its_end(
+    server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
+) -> None:
+    session = by_shell(order(server).target)
+    assert isinstance(session, ShellSession)
+    session.become_primary()
+    try:
+        # The shell formats its own error wrongly here, and raises AttributeError.
+        bad = {"table": "route_ipv4", "match": {"dst": "10.0.0.0/x"}, "action": "next_hop"}
+        with pytest.raises(SwitchRefusedError, match="AttributeError"):
+            session._ask("written to", "write", updates=[{"kind": "insert", "entry": bad}])
+        with pytest.raises(SwitchRefusedError, match="UserError|no such|brigde"):
+            session._ask("written to", "write", updates=[{"kind": "insert", "entry": {"table": "brigde"}}])
+        assert session.read(PIPELINE.schema), "the process is still there"
+    finally:
+        session.close()
