@@ -60,7 +60,7 @@ class Dropped:
 
 def run(*, quick: bool) -> Report:
     """Both policies and all backends in turn, as often as there are repeats."""
-    repeats, steps = (1, 8) if quick else (3, 20)
+    repeats, steps = (1, 6) if quick else (3, 10)
     found: dict[tuple[str, str], list[list[Steps]]] = {}
     dropped: dict[tuple[str, str], list[Dropped]] = {}
     with Ranks() as ranks, Bed(FABRIC, policy=POLICIES["policy"]) as bed:
@@ -119,20 +119,27 @@ def judge(
             )
             report.notes.append(f"{policy}, {label}: given up {abandoned / sent:.2%} of {sent / 1e6:.0f} MB")
     for backend in BACKENDS:
-        pairs = zip(found["FIFO", backend.label], found["policy", backend.label], strict=True)
-        ratio = Figure.of([median_s(a) / median_s(b) for a, b in pairs])
-        report.bars.append(
-            Bar(f"p50, FIFO / policy, {backend.label}", 1.0 if backend != GLOO else 0.0, None, ratio)
-        )
+        ratio = _ratio(found, ("FIFO", backend.label), ("policy", backend.label))
+        if backend == GLOO:  # has no critical packets; the policy holds off the load for it too
+            report.notes.append(f"p50, FIFO / policy, Gloo: {ratio.show(2)}")
+        else:
+            report.bars.append(Bar(f"p50, FIFO / policy, {backend.label}", 1.0, None, ratio))
     for backend in (DLCP, BOUNDED):
-        pairs = zip(found["policy", GLOO.label], found["policy", backend.label], strict=True)
-        ratio = Figure.of([median_s(a) / median_s(b) for a, b in pairs])
-        report.bars.append(Bar(f"p50 with the policy, Gloo / {backend.label}", 1.0, None, ratio))
+        ratio = _ratio(found, ("policy", GLOO.label), ("policy", backend.label))
+        report.notes.append(f"p50 with the policy, Gloo / {backend.label}: {ratio.show(2)}")
     critical = [
         float(one.critical) for (policy, _), some in dropped.items() if policy == "policy" for one in some
     ]
     report.bars.append(Bar("critical packets dropped by the policy", None, 0.0, Figure.of(critical)))
     return report
+
+
+def _ratio(
+    found: dict[tuple[str, str], list[list[Steps]]], over: tuple[str, str], under: tuple[str, str]
+) -> Figure:
+    """Of median steps, repetition by repetition."""
+    pairs = zip(found[over], found[under], strict=True)
+    return Figure.of([median_s(a) / median_s(b) for a, b in pairs])
 
 
 @contextmanager
