@@ -38,11 +38,8 @@ class Packet:
         self.handle = 0  # a number for tests that follow packets
 
     def copy(self) -> Packet:
-        """A copy with all its fields, and no wishes of its own.
-
-        As in BMv2 a length to truncate to applies at once, to the bytes behind the parsed headers.
-        """
-        twin = Packet(self.layout, self.payload[: self.truncated_to_bytes])
+        """A copy with all its fields, and no wishes of its own: as in BMv2 not even to be truncated."""
+        twin = Packet(self.layout, self.payload)
         twin.original = self.original
         twin.fields = self.fields.copy()
         twin.valid = self.valid.copy()

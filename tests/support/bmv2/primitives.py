@@ -175,9 +175,34 @@ def _remove_header(externs: Externs, operands: list[Any]) -> Step:
     return step
 
 
-@_primitive("push", "pop")
-def _shift_stack(externs: Externs, operands: list[Any]) -> Step:
-    raise UnsupportedError("primitive push or pop")
+@_primitive("push")
+def _push(externs: Externs, operands: list[Any]) -> Step:
+    return _shift_stack(externs, operands, 1)
+
+
+@_primitive("pop")
+def _pop(externs: Externs, operands: list[Any]) -> Step:
+    return _shift_stack(externs, operands, -1)
+
+
+def _shift_stack(externs: Externs, operands: list[Any], direction: int) -> Step:
+    """What comes in at an end is invalid (P4-16, 8.18); `next` goes along as far as it can."""
+    stack = externs.layout.stacks[operands[0]["value"]]
+    (count,) = externs.values(operands[1:2])
+    size = len(stack.headers)
+
+    def step(packet: Packet, data: Sequence[int]) -> None:
+        by = direction * min(count(packet, data), size)
+        rows = [(packet.valid[h.index], [packet.fields[f.slot] for f in h.fields]) for h in stack.headers]
+        for i, header in enumerate(stack.headers):
+            there = 0 <= i - by < size
+            valid, values = rows[i - by] if there else (False, [0] * len(header.fields))
+            packet.valid[header.index] = valid
+            for each, value in zip(header.fields, values, strict=True):
+                packet.fields[each.slot] = value
+        packet.stack_next[stack.index] = max(0, min(size, packet.stack_next[stack.index] + by))
+
+    return step
 
 
 # ---- state ----

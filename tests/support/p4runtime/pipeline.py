@@ -48,6 +48,12 @@ class Pipeline:
         self.program = self._load(seed)
         self._check()
 
+    @staticmethod
+    def match_kind(field: p4i.MatchField, in_table: bool = False) -> str:
+        """How a field is matched. The compiler makes of an optional match a ternary one."""
+        kind = MATCH_KINDS.get(field.match_type, "unspecified")
+        return "ternary" if in_table and kind == "optional" else kind
+
     def table(self, info: p4i.Table) -> Table:
         """The table that a P4Info's is."""
         return self.program.tables[info.preamble.name]
@@ -70,7 +76,7 @@ class Pipeline:
             table = self.program.tables.get(info.preamble.name)
             if table is None:
                 raise Refused(INVALID_ARGUMENT, f"the program has no table {info.preamble.name}")
-            promised = [(f.name, MATCH_KINDS.get(f.match_type), f.bitwidth) for f in info.match_fields]
+            promised = [(f.name, self.match_kind(f, in_table=True), f.bitwidth) for f in info.match_fields]
             if promised != [(key.name, key.kind, key.bits) for key in table.keys]:
                 raise Refused(
                     INVALID_ARGUMENT, f"the program's table {table.name} has other keys: {promised}"

@@ -59,7 +59,7 @@ def tables() -> list[dict[str, Any]]:
         table("ternary", [("ternary", *word), ("exact", "h", "kind")], both, (4, [1]), "range"),
         table("range", [("range", "h", "length")], [SET], (3, [0]), "lpm"),
         table("lpm", [("lpm", *word)], [SET], (3, [0]), "optional"),
-        table("optional", [("optional", *word)], [SET], (3, [0]), "fixed", match_type="ternary"),
+        table("optional", [("ternary", *word)], [SET], (3, [0]), "fixed"),
         table("fixed", [("exact", *word)], [SET], (3, [0]), "keyless"),
         table("keyless", [], [ROUTE], (4, [1])),
     ]

@@ -185,7 +185,7 @@ def _key(
                 raise Refused(INVALID_ARGUMENT, f"{table.name}: {key.name} is missing")
             matches.append(None)
         else:
-            matches.append(_match(key, one))
+            matches.append(_match(key, Pipeline.match_kind(field_info), one))
     prioritised = any(field.match_type in _PRIORITISED for field in info.match_fields)
     if message.priority < 0 or (prioritised and message.priority == 0 and not any_priority):
         raise Refused(INVALID_ARGUMENT, f"{table.name}: an entry needs a priority above 0")
@@ -194,10 +194,10 @@ def _key(
     return matches, message.priority
 
 
-def _match(key: Key, message: p4r.FieldMatch) -> Match:
+def _match(key: Key, wanted: str, message: p4r.FieldMatch) -> Match:
     kind = message.WhichOneof("field_match_type")
-    if kind != key.kind:
-        raise Refused(INVALID_ARGUMENT, f"{key.name} is matched {key.kind}, not {kind}")
+    if kind != wanted:
+        raise Refused(INVALID_ARGUMENT, f"{key.name} is matched {wanted}, not {kind}")
 
     def number(value: bytes) -> int:
         return bytestrings.decode(value, key.bits, key.name)
@@ -287,7 +287,7 @@ def _annotate(entry: Entry, message: p4r.TableEntry) -> None:
 def _message(pipeline: Pipeline, info: p4i.Table, table: Table, entry: Entry) -> p4r.TableEntry:
     message = p4r.TableEntry(table_id=info.preamble.id, priority=entry.priority, is_const=entry.constant)
     for field_info, key, match in zip(info.match_fields, table.keys, entry.matches, strict=True):
-        field = _field(key, match)
+        field = _field(key, Pipeline.match_kind(field_info), match)
         if field is not None:
             field.field_id = field_info.id
             message.match.append(field)
@@ -297,14 +297,14 @@ def _message(pipeline: Pipeline, info: p4i.Table, table: Table, entry: Entry) ->
     return message
 
 
-def _field(key: Key, match: Match) -> p4r.FieldMatch | None:
+def _field(key: Key, kind: str, match: Match) -> p4r.FieldMatch | None:
     encode = bytestrings.encode
     message = p4r.FieldMatch()
     if isinstance(match, int):
         message.exact.value = encode(match)
         return message
     first, second = match
-    match key.kind:
+    match kind:
         case "lpm":
             message.lpm.value, message.lpm.prefix_len = encode(first), second
             return message if second else None
