@@ -125,6 +125,8 @@ PYTHON_ARROWS = {
         "dlcp.transport",
         "dlcp.torch",
         "dlcp.switch",
+        "dlcp.switch.deploy",
+        "dlcp.switch.software",
         "dlcp_sim",
         "numpy",
         "torch",

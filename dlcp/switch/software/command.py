@@ -78,6 +78,12 @@ def add_arguments(parser: ParserType) -> ParserType:
     parser.add_argument(
         "--frames", type=int, default=Options.frames, help="that may wait (default %(default)s)"
     )
+    parser.add_argument(
+        "--ring-frames",
+        type=int,
+        default=Options.ring_frames,
+        help="per port, that the kernel holds while the switch does something else (default %(default)s)",
+    )
     parser.add_argument("--busy-poll", action="store_true", help="never sleep: a whole core for less delay")
     parser.add_argument("--json", action="store_true", help="the counters at the end as JSON")
     return parser
@@ -91,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
         salt=options.salt,
         seed=options.seed,
         frames=options.frames,
+        ring_frames=options.ring_frames,
         addresses=dict(options.address),
         busy_poll=options.busy_poll,
     )
