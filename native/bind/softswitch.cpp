@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "bind/bind.hpp"
+#include "softswitch/clock.hpp"
 #include "softswitch/loop.hpp"
 #include "softswitch/packet_port.hpp"
 #include "softswitch/tap_port.hpp"
@@ -108,7 +109,7 @@ struct View {
 
 View look(Core& core, Loop& loop) {
     View view;
-    view.now = core.now();
+    view.now = monotonic_now();  // the core's is that of the last frame
     view.loop = loop.statistics();
     for (std::uint32_t p = 0; p < core.ports(); ++p) {
         const Capture* capture = loop.capture(p);
@@ -118,7 +119,7 @@ View look(Core& core, Loop& loop) {
                               core.departures(p).size()});
     }
     view.addresses = core.addresses().counters();
-    view.addresses_known = core.addresses().entries(core.now()).size();
+    view.addresses_known = core.addresses().entries(view.now).size();
     view.frames_used = core.frames_used();
     return view;
 }
@@ -264,7 +265,7 @@ void set_faults(SoftSwitch& self, std::uint32_t port, bool out, double loss_rati
 
 std::vector<std::tuple<std::uint64_t, std::uint32_t, bool, bool>> addresses(SoftSwitch& self) {
     std::vector<std::tuple<std::uint64_t, std::uint32_t, bool, bool>> out;
-    const auto entries = self.inside([&] { return self.core().addresses().entries(self.core().now()); });
+    const auto entries = self.inside([&] { return self.core().addresses().entries(monotonic_now()); });
     for (const MacTable::Entry& entry : entries)
         out.emplace_back(entry.mac, entry.target.index, entry.target.is_group, entry.told);
     return out;

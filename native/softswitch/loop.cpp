@@ -44,10 +44,7 @@ Loop::Loop(Core& core, std::vector<std::unique_ptr<Port>> ports, bool busy_poll)
 
 void Loop::run() {
     prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread; 50 us otherwise, half a frame of 100 Mbit/s
-    {
-        const std::lock_guard lock(mutex_);
-        running_ = true;
-    }
+    const Running running(*this);
     while (!stopped_.load(std::memory_order_relaxed)) {
         if (has_work_.load(std::memory_order_acquire)) work_off();
         const Time now = monotonic_now();
@@ -61,10 +58,19 @@ void Loop::run() {
     for (auto& file : captures_) {
         if (file != nullptr) file->flush();
     }
-    // Whoever handed something over in the last moment is not left waiting.
-    const std::lock_guard lock(mutex_);
-    running_ = false;
-    done_.notify_all();
+}
+
+Loop::Running::Running(Loop& loop) : loop_(loop) {
+    const std::lock_guard lock(loop_.mutex_);
+    loop_.running_ = true;
+}
+
+// Whoever handed something over in the last moment is not left waiting.
+Loop::Running::~Running() {
+    const std::lock_guard lock(loop_.mutex_);
+    loop_.statistics_ = loop_.statistics();
+    loop_.running_ = false;
+    loop_.done_.notify_all();
 }
 
 void Loop::stop() {
@@ -75,7 +81,7 @@ void Loop::stop() {
 
 LoopStatistics Loop::statistics() const {
     LoopStatistics out = statistics_;
-    out.busy = read_clock(CLOCK_THREAD_CPUTIME_ID);
+    if (running_) out.busy = read_clock(CLOCK_THREAD_CPUTIME_ID);
     return out;
 }
 

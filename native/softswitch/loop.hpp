@@ -25,7 +25,7 @@
 namespace dlcp::softswitch {
 
 struct LoopStatistics {
-    Time busy{};              // CPU time of the thread that asks: the loop's
+    Time busy{};              // CPU time of the loop's thread
     std::uint64_t waits = 0;  // times that it slept
 };
 
@@ -59,6 +59,17 @@ private:
     struct Batch {
         std::span<const Arrival> frames;
         std::size_t next = 0;
+    };
+
+    // From the beginning of run() to its end, whatever ends it.
+    class Running {
+    public:
+        explicit Running(Loop& loop);
+        ~Running();
+        Running(const Running&) = delete;
+
+    private:
+        Loop& loop_;
     };
 
     enum class Progress { nothing, some, all };  // of the frames that had come

@@ -298,6 +298,10 @@ def test_super_packets_are_dropped_and_named(tmp_path: Path) -> None:
                 while not (found := process.control.status()["ports"]["eth0"]["drops"]["oversize"]):
                     assert time.monotonic() < deadline
             assert found == 1
+            while "ethtool -K INTERFACE gso off" not in process.log:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert process.log.count("super-packets") == 1
 
 
 def test_a_port_is_captured_faults_are_made_and_depths_sampled(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from dlcp.switch.software.table import table
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _ALIVE_S = 0.2  # how often the main thread looks whether the loop still runs
+_LOOK_S = 2.0  # how often somebody who does not ask is told of what goes wrong
 
 ParserType = TypeVar("ParserType", bound=argparse.ArgumentParser)
 
@@ -113,6 +114,7 @@ def run(options: argparse.Namespace) -> int:
         where = f", control at {options.control}" if options.control else ""
         print(f"ready: {', '.join(switch.ports)}{where}", flush=True)
         _wait(switch, ended, server, options.duration)
+        switch.warn()
         status = switch.status()
     print(json.dumps(status) if options.json else table(status), flush=True)
     return 0
@@ -137,12 +139,16 @@ def _wait(
     switch: SoftwareSwitch, ended: threading.Event, server: ControlServer | None, duration_s: float | None
 ) -> None:
     end = None if duration_s is None else time.monotonic() + duration_s
+    look = time.monotonic() + _LOOK_S
     while not ended.is_set() and not (server is not None and server.stopped.is_set()):
         rest = _ALIVE_S if end is None else min(_ALIVE_S, end - time.monotonic())
         if rest <= 0:
             return
         ended.wait(rest)
         switch.check()
+        if time.monotonic() >= look:
+            look += _LOOK_S
+            switch.warn()
 
 
 def _load(path: str) -> Policy:

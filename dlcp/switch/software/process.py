@@ -33,6 +33,11 @@ class SwitchProcess:
         self._folder = folder
 
     @property
+    def log(self) -> str:
+        """What it has said so far, on standard output and error."""
+        return (Path(self._folder.name) / "log").read_text(errors="replace")
+
+    @property
     def pid(self) -> int:
         """Of the process."""
         return self._process.pid

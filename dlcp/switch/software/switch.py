@@ -190,10 +190,6 @@ class SoftwareSwitch:
         """Ports with their counters, groups, addresses: plain values that JSON can hold."""
         found = self._native.status()
         ports = dict(zip(self._names, found.pop("ports"), strict=True))
-        for name, port in ports.items():
-            if port["drops"]["oversize"] and name not in self._warned:
-                self._warned.add(name)
-                _warn_oversize(name)
         with self._lock:
             policy = self.policy
         groups = {
@@ -228,6 +224,13 @@ class SoftwareSwitch:
             format_mac(mac): groups[index] if is_group else self._names[index]
             for mac, index, is_group, _ in self._native.addresses()
         }
+
+    def warn(self) -> None:
+        """Says on standard error, once for each port, that super-packets are dropped there."""
+        for name, port in self.status()["ports"].items():
+            if port["drops"]["oversize"] and name not in self._warned:
+                self._warned.add(name)
+                _warn_oversize(name)
 
     def check(self) -> None:
         """SwitchError if the loop has ended by itself."""
