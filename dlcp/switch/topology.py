@@ -87,7 +87,7 @@ class SwitchTarget:
 
     name: str
     address: str
-    """HOST:PORT of its P4Runtime server."""
+    """HOST:PORT of its P4Runtime server, or unix:/PATH of one on this host."""
     ports: Mapping[str, int]
     """Name, as the policy uses it → number, as the program knows it."""
     device_id: int = 0
@@ -316,12 +316,14 @@ class Topology:
 
 
 def _check_address(name: str, address: str) -> None:
+    if re.fullmatch(r"unix:/[^\x00-\x20]+", address):
+        return
     host, colon, port = address.rpartition(":")
     bracketed = re.fullmatch(r"\[[0-9a-fA-F:.]+(%\w+)?\]", host)
     if not colon or not (bracketed or re.fullmatch(r"[A-Za-z0-9._-]+", host)):
-        _refuse(name, address, "HOST:PORT, as 10.0.0.1:9559 or [fd00::1]:9559")
+        _refuse(name, address, "HOST:PORT, as 10.0.0.1:9559 or [fd00::1]:9559, or unix:/PATH")
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
-        _refuse(name, address, "HOST:PORT with a port from 1 to 65535")
+        _refuse(name, address, "HOST:PORT with a port from 1 to 65535, or unix:/PATH")
 
 
 def _check_distinct(name: str, values: Iterable[str]) -> None:

@@ -87,6 +87,10 @@ def test_the_worked_example_is_a_fabric(repository: Path) -> None:
     assert {len(target.bridge) for target in topology.switches} == {4}, "a switch does not know all hosts"
 
 
+def test_address_may_be_a_socket_of_this_host() -> None:
+    Topology((dataclasses.replace(LEAF, address="unix:/run/switch/p4.sock"),))
+
+
 def test_salts_differ_by_name_and_stay_the_same() -> None:
     assert LEAF.path_salt == 99
     assert SPINE.path_salt == 2291531640, "another salt moves flows to other paths at the next deployment"
@@ -102,6 +106,7 @@ def test_salts_differ_by_name_and_stay_the_same() -> None:
         ({"name": ""}, "switch[0].name is ''; accepted: 1 to 64 letters"),
         ({"name": "a b"}, "switch[0].name is 'a b'"),
         ({"address": "10.0.0.1"}, "switch[0].address is '10.0.0.1'; accepted: HOST:PORT"),
+        ({"address": "unix:run/p4"}, "or unix:/PATH"),
         ({"address": "h:0"}, "a port from 1 to 65535"),
         ({"address": "h:65536"}, "a port from 1 to 65535"),
         ({"address": "fd00::2:9559"}, "switch[0].address is 'fd00::2:9559'"),
