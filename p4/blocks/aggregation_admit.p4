@@ -13,13 +13,14 @@ control AggregationAdmit(inout headers_t hdr, inout metadata_t meta, inout stand
     AggregationSlots() slots;
 
     action admit(bit<16> index, bit<32> bit_of_worker, bit<32> everyone, bit<32> base, bit<16> slots_of_job,
-                 bit<16> group) {
+                 bit<16> group, bit<16> instance) {
         meta.participant.index = index;
         meta.participant.bit_of_worker = bit_of_worker;
         meta.participant.everyone = everyone;
         meta.participant.base = base;
         meta.participant.slots = slots_of_job;
         meta.participant.group = group;
+        meta.participant.instance = instance;
     }
 
     action foreign() {
@@ -28,10 +29,10 @@ control AggregationAdmit(inout headers_t hdr, inout metadata_t meta, inout stand
 
     table participant {
         key = {
-            standard.ingress_port: exact;
-            hdr.aggregation.job: exact;
-            hdr.aggregation.generation: exact;
-            hdr.aggregation.worker: exact;
+            standard.ingress_port: exact @name("ingress_port");
+            hdr.aggregation.job: exact @name("job");
+            hdr.aggregation.generation: exact @name("generation");
+            hdr.aggregation.worker: exact @name("worker");
         }
         actions = {
             admit;
@@ -66,10 +67,11 @@ control AggregationAdmit(inout headers_t hdr, inout metadata_t meta, inout stand
     }
 }
 
-// Addresses a result: to the sender of the packet that it is made of, or to each worker that a copy is for. It comes
-// from whom the packet was for, the hub, so that a worker hears everything from one address.
+// Addresses a result: to the sender of the packet that it is made of, or to each worker that a copy is for. Participants
+// of a job at one port differ by instance, which copies of a multicast group have as well. A result comes from whom the
+// packet was for, the hub, so that a worker hears everything from one address.
 control AggregationAddress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    bit<16> addressee;
+    bit<16> instance;
 
     action address(bit<48> mac, bit<32> ip, bit<16> udp_port) {
         hdr.ethernet.src = hdr.ethernet.dst;
@@ -86,8 +88,9 @@ control AggregationAddress(inout headers_t hdr, inout metadata_t meta, inout sta
 
     table addressees {
         key = {
-            hdr.aggregation.job: exact;
-            addressee: exact;
+            hdr.aggregation.job: exact @name("job");
+            standard.egress_port: exact @name("port");
+            instance: exact @name("instance");
         }
         actions = {
             address;
@@ -99,10 +102,10 @@ control AggregationAddress(inout headers_t hdr, inout metadata_t meta, inout sta
 
     apply {
         if (meta.answer == ANSWER_SENDER) {
-            addressee = (bit<16>)hdr.aggregation.worker;
+            instance = meta.participant.instance;
             addressees.apply();
         } else if (meta.answer == ANSWER_EVERYONE) {
-            addressee = standard.egress_rid;
+            instance = standard.egress_rid;
             addressees.apply();
         }
     }

@@ -21,7 +21,7 @@ control AggregationForward(inout headers_t hdr, inout standard_metadata_t standa
 
     table bridge {
         key = {
-            hdr.ethernet.dst: exact;
+            hdr.ethernet.dst: exact @name("dst_mac");
         }
         actions = {
             to_port;
@@ -33,7 +33,7 @@ control AggregationForward(inout headers_t hdr, inout standard_metadata_t standa
 
     table flood {
         key = {
-            standard.ingress_port: exact;
+            standard.ingress_port: exact @name("ingress_port");
         }
         actions = {
             set_mcast;

@@ -94,6 +94,7 @@ struct participant_t {
     bit<32> base;           // first slot of the job's range
     bit<16> slots;          // how many slots the job has
     bit<16> group;          // multicast group of its workers
+    bit<16> instance;       // which of the job's participants at its port, from 1
     bit<16> index;          // of the job, for counters; 0: no job
 }
 

@@ -120,11 +120,11 @@ def test_new_generation_finds_its_slots_empty(switch: InterpretedSwitch) -> None
     assert contribute(0, 50, 1) == []
     (placement, _) = place_jobs(aggregation.REQUESTS)
     for entry in job_entries(placement).table_entries:
-        if entry.table.endswith("participant"):
+        if entry.table == "participant":
             switch.program.delete(entry.table, entry.match)
             switch.program.insert(
                 entry.table,
-                {**entry.match, "hdr.aggregation.generation": 2},
+                {**entry.match, "generation": 2},
                 entry.action,
                 entry.parameters,
             )

@@ -49,8 +49,8 @@ LEAST_FRAME_BYTES = 60  # libpcap gives BMv2 what the cable carries; shorter one
 
 def updates(entries: JobEntries, info: p4i.P4Info) -> Iterator[p4r.Update]:
     """P4Runtime's messages for entries by name."""
-    tables = {table.preamble.name: table for table in info.tables}
-    actions = {action.preamble.name: action for action in info.actions}
+    tables = {table.preamble.alias: table for table in info.tables}
+    actions = {action.preamble.alias: action for action in info.actions}
     for group in entries.multicast_groups:
         entity = p4r.Entity()
         made = entity.packet_replication_engine_entry.multicast_group_entry

@@ -136,7 +136,7 @@ class AggregatingSwitch:
             return []
         answer = self._result(raw, packet, slot)
         if who == "sender":
-            return self._addressed(answer, job, [(port, worker)])
+            return self._addressed(answer, job, [(port, entry["instance"])])
         return self._addressed(answer, job, self.groups.get(entry["group"], ()))
 
     def _forward(self, raw: bytes, port: int) -> list[tuple[int, bytes]]:
@@ -155,7 +155,7 @@ class AggregatingSwitch:
     ) -> list[tuple[int, bytes]]:
         out = []
         for port, number in copies:
-            to = self._find("addressees", job, number)
+            to = self._find("addressees", job, port, number)
             if to is None:
                 continue
             raw = to["mac"].to_bytes(6, "big") + answer[:6] + answer[12:26] + answer[30:34]

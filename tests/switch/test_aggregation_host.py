@@ -308,20 +308,33 @@ def test_jobs_have_slots_of_their_own() -> None:
 
 def test_entries_of_a_job() -> None:
     entries = job_entries(place_jobs([request()])[0])
-    assert [group.replicas for group in entries.multicast_groups] == [((1, 0), (2, 1))]
-    admitted = [entry for entry in entries.table_entries if entry.table.endswith("participant")]
-    assert [entry.match["hdr.aggregation.worker"] for entry in admitted] == [0, 1, HUB]
+    assert [group.replicas for group in entries.multicast_groups] == [((1, 1), (2, 1))]
+    admitted = [entry for entry in entries.table_entries if entry.table == "participant"]
+    assert [entry.match["worker"] for entry in admitted] == [0, 1, HUB]
     assert [entry.parameters["bit_of_worker"] for entry in admitted] == [1, 2, 0]
     assert {entry.parameters["everyone"] for entry in admitted} == {3}
 
 
+def test_workers_behind_one_port_differ_by_instance() -> None:
+    workers = (participant(1), participant(2), participant(2, 5001), participant(2, 5002))
+    entries = job_entries(place_jobs([JobRequest(7, workers, participant(3))])[0])
+    assert [group.replicas for group in entries.multicast_groups] == [((1, 1), (2, 1), (2, 2), (2, 3))]
+    addressed = {
+        (entry.match["port"], entry.match["instance"]): entry.parameters["udp_port"]
+        for entry in entries.table_entries
+        if entry.table == "addressees"
+    }
+    assert [addressed[2, 2], addressed[2, 3]] == [5001, 5002]
+    assert len(addressed) == 5
+
+
 def test_entries_are_of_the_compiled_program(repository: Path) -> None:
     info = (repository / "p4" / "compiled" / "aggregation.p4info.txtpb").read_text()
-    names = set(re.findall(r'name: "([^"]+)"', info))
+    names = set(re.findall(r'(?:name|alias): "([^"]+)"', info))
     told = job_entries(place_jobs([request()])[0]) + bridge_entries({5: 1}) + flood_entries([1, 2], 9)
     for entry in told.table_entries:
         assert {entry.table, entry.action, *entry.match, *entry.parameters} <= names, entry
-    assert {entry.table.rpartition(".")[2] for entry in told.table_entries} == {
+    assert {entry.table for entry in told.table_entries} == {
         "participant",
         "addressees",
         "bridge",

@@ -1,14 +1,15 @@
 """What an aggregating switch is told for its jobs: table entries and multicast groups, as pure data.
 
-Names are those of p4/aggregation.p4 and its P4Info. `place_jobs` gives each job a range of slots that no other has, a
-counter row and a multicast group; `job_entries` writes its entries. A job that is admitted again needs a new
-generation: its slots then count as empty, without anybody writing registers (which P4Runtime cannot on BMv2).
+Names are those of p4/aggregation.p4, as its P4Info shortens them. `place_jobs` gives each job a range of slots that no
+other has, a counter row and a multicast group; `job_entries` writes its entries. A job that is admitted again needs a
+new generation: its slots then count as empty, without anybody writing registers (which P4Runtime cannot on BMv2).
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class MulticastGroup:
-    """Copies of a packet: port, and instance (`egress_rid`) by which the copies differ."""
+    """Copies of a packet: port, and instance (`egress_rid`), which is 1 but for several workers behind one port."""
 
     group: int
     replicas: tuple[tuple[int, int], ...]
@@ -223,30 +224,57 @@ def place_jobs(requests: Sequence[JobRequest], first_group: int = 1) -> list[Job
 
 def job_entries(placement: JobPlacement) -> JobEntries:
     """What the switch is told for one job."""
+    instance_of = instances(placement.request)
     return JobEntries(
         tuple(_job_table_entries(placement)),
         (
             MulticastGroup(
-                placement.group, tuple((w.port, index) for index, w in enumerate(placement.request.workers))
+                placement.group,
+                tuple((w.port, instance_of[n]) for n, w in enumerate(placement.request.workers)),
             ),
         ),
     )
 
 
+def instances(request: JobRequest) -> dict[int, int]:
+    """Worker number (or HUB) → which of the job's participants at its port it is, from 1."""
+    at_port: Counter[int] = Counter()
+    found = {}
+    for number, participant in _participants(request):
+        at_port[participant.port] += 1
+        found[number] = at_port[participant.port]
+    return found
+
+
+def _participants(request: JobRequest) -> list[tuple[int, Participant]]:
+    return [*enumerate(request.workers), (HUB, request.hub)]
+
+
 def _job_table_entries(placement: JobPlacement) -> Iterator[TableEntry]:
     request = placement.request
     everyone = 2 ** len(request.workers) - 1
-    members = [*enumerate(request.workers), (HUB, request.hub)]
-    for number, participant in members:
+    instance_of = instances(request)
+    for number, participant in _participants(request):
         yield TableEntry(
-            "AggregationIngress.admit.participant",
+            "addressees",
+            {"job": request.job, "port": participant.port, "instance": instance_of[number]},
+            "address",
             {
-                "standard.ingress_port": participant.port,
-                "hdr.aggregation.job": request.job,
-                "hdr.aggregation.generation": request.generation,
-                "hdr.aggregation.worker": number,
+                "mac": participant.mac_number,
+                "ip": participant.ip_number,
+                "udp_port": participant.udp_port,
             },
-            "AggregationIngress.admit.admit",
+        )
+    for number, participant in _participants(request):
+        yield TableEntry(
+            "participant",
+            {
+                "ingress_port": participant.port,
+                "job": request.job,
+                "generation": request.generation,
+                "worker": number,
+            },
+            "admit",
             {
                 "index": placement.row,
                 "bit_of_worker": 0 if number == HUB else 1 << number,
@@ -254,16 +282,7 @@ def _job_table_entries(placement: JobPlacement) -> Iterator[TableEntry]:
                 "base": placement.first_slot,
                 "slots_of_job": request.slots,
                 "group": placement.group,
-            },
-        )
-        yield TableEntry(
-            "AggregationEgress.address.addressees",
-            {"hdr.aggregation.job": request.job, "addressee": number},
-            "AggregationEgress.address.address",
-            {
-                "mac": participant.mac_number,
-                "ip": participant.ip_number,
-                "udp_port": participant.udp_port,
+                "instance": instance_of[number],
             },
         )
 
@@ -273,9 +292,9 @@ def bridge_entries(ports_of_macs: Mapping[int, int]) -> JobEntries:
     return JobEntries(
         tuple(
             TableEntry(
-                "AggregationIngress.forward.bridge",
-                {"hdr.ethernet.dst": mac},
-                "AggregationIngress.forward.to_port",
+                "bridge",
+                {"dst_mac": mac},
+                "to_port",
                 {"port": port},
             )
             for mac, port in ports_of_macs.items()
@@ -292,12 +311,12 @@ def flood_entries(ports: Iterable[int], first_group: int) -> JobEntries:
         entries += JobEntries(
             (
                 TableEntry(
-                    "AggregationIngress.forward.flood",
-                    {"standard.ingress_port": port},
-                    "AggregationIngress.forward.set_mcast",
+                    "flood",
+                    {"ingress_port": port},
+                    "set_mcast",
                     {"group": group},
                 ),
             ),
-            (MulticastGroup(group, tuple((other, 0) for other in all_ports if other != port)),),
+            (MulticastGroup(group, tuple((other, 1) for other in all_ports if other != port)),),
         )
     return entries
