@@ -428,6 +428,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
             ["--ports", "eth0"],
             "path_groups.b names port 'eth0'; accepted: a port of no other group, a has it",
         ),
+        (
+            '[[port]]\nname = "eth5"\nrate_bps = 1',
+            ["--ports", "eth0"],
+            "port 'eth5' of the policy; accepted: eth0",
+        ),
         ("foreign_class = 8", ["--ports", "eth0"], "foreign_class is 8; accepted: an integer from 0 to 7"),
         ("", ["--ports", "eth0", "--rate", "fast"], "'fast'; accepted: bits per second"),
         ("", ["--ports", "eth0", "--address", "02:00=eth0"], "MAC address '02:00'; accepted: six bytes"),

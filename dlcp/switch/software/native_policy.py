@@ -21,6 +21,9 @@ def check(policy: Policy, ports: Sequence[str]) -> None:
             f"pause_above_bytes is {policy.pause_above_bytes}; accepted: none, a software switch cannot pause who sends"
             " into an interface (IEEE 802.1Qbb)"
         )
+    for named in policy.ports:
+        if named.name not in ports:
+            raise PortNameError(f"port {named.name!r} of the policy; accepted: {', '.join(ports)}")
     owner: dict[str, str] = {}
     for group, members in policy.path_groups.items():
         for member in members:
