@@ -225,8 +225,7 @@ def _name(options: argparse.Namespace) -> str:
 
 
 def _fabric(options: argparse.Namespace) -> Fabric:
-    spec = options.spec
-    fabric = Fabric.load(spec) if spec.endswith(".toml") or "/" in spec else Fabric.preset(spec)
+    fabric = Fabric.named(options.spec)
     changes = {
         name: getattr(options, name)
         for name in ("leaves", "spines", "hosts_per_leaf", "mtu", "switch", "policy")

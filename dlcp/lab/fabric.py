@@ -180,6 +180,11 @@ class Fabric:
         return cls(**PRESETS[name])
 
     @classmethod
+    def named(cls, words: str) -> Self:
+        """A preset's, or that of a TOML file, as people write it on a command line. FabricError."""
+        return cls.load(words) if words.endswith(".toml") or "/" in words else cls.preset(words)
+
+    @classmethod
     def load(cls, path: Path | str) -> Self:
         """The fabric in a TOML file; a policy's path is relative to it."""
         path = Path(path)

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlcp.arguments import Parser
 from dlcp.errors import DlcpError
@@ -24,6 +25,9 @@ from dlcp.train.errors import TrainError
 from dlcp.train.plan import EPOCHS, MODELS, MODES, WORLD_SIZE_MAX, Links, Plan, plan_runs
 from dlcp.train.record import Record
 from dlcp.train.view import open_view
+
+if TYPE_CHECKING:
+    from dlcp.lab.fabric import Fabric
 
 BACKENDS = ("dlcp", "gloo")
 RECORD_NAME, PICTURE_NAME, PAGE_NAME = "record.json", "training.png", "training.html"
@@ -165,6 +169,11 @@ def _parser() -> Parser:
         "loopback, where dlcp's own driver drops them",
     )
     network.add_argument(
+        "--fabric",
+        metavar="SPEC",
+        help="the same across switches: leaf-spine, star, or a TOML file as of `dlcp lab` (root only)",
+    )
+    network.add_argument(
         "--rate",
         type=_rate,
         metavar="RATE",
@@ -199,6 +208,10 @@ def _parser() -> Parser:
 
 def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
     """The plan that the words describe. Ends the program with status 2 if they contradict each other."""
+    if options.fabric is not None and (options.lab or options.rate or options.delay is not None):
+        parser.error("--fabric says itself what its links are; leave out --lab, --rate and --delay")
+    links = _links(options)
+    options.lab = links is not None
     if options.rate is not None and not options.lab:
         parser.error("--rate shapes the links of the lab; give --lab too")
     if options.delay is not None and not options.lab:
@@ -214,10 +227,11 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
     if options.backend == "gloo" and options.loss_budget:
         parser.error("--loss-budget is for dlcp; Gloo gives nothing up")
     if options.lab:
-        from dlcp.lab import missing
-
-        if (reason := missing()) is not None:
-            parser.error(f"--lab: {reason}; without it dlcp's own driver loses the packets")
+        if (reason := _missing(options)) is not None:
+            option = "--lab" if options.fabric is None else "--fabric"
+            parser.error(f"{option}: {reason}; without it dlcp's own driver loses the packets")
+        if links is not None and not isinstance(links, Links) and links.hosts < options.world_size:
+            parser.error(f"--world-size {options.world_size} is more than the fabric's hosts, {links.hosts}")
     models = MODELS if options.model == "all" else (options.model,)
     if "digits" in models and importlib.util.find_spec("sklearn") is None:
         parser.error("--model digits needs scikit-learn: pip install 'dlcp[demo]', or give --model language")
@@ -238,9 +252,29 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
         ),
         world_size=options.world_size,
         output=output,
-        links=Links(options.rate or 10**9, options.delay or 0.0) if options.lab else None,
+        links=links,
         step_timeout_s=options.timeout,
     )
+
+
+def _links(options: argparse.Namespace) -> Links | Fabric | None:
+    """The network of the ranks; None: loopback. FabricError for a fabric that is none."""
+    if options.fabric is not None:
+        from dlcp.lab.fabric import Fabric
+
+        return Fabric.named(options.fabric)
+    return Links(options.rate or 10**9, options.delay or 0.0) if options.lab else None
+
+
+def _missing(options: argparse.Namespace) -> str | None:
+    """Why there can be no such network here, or None."""
+    if options.fabric is not None:
+        from dlcp.lab import bed
+
+        return bed.missing()
+    from dlcp.lab import missing
+
+    return missing()
 
 
 def _loss_budget(options: argparse.Namespace) -> float:

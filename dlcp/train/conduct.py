@@ -10,7 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +26,8 @@ from dlcp.train.record import Links as LinkCount
 
 if TYPE_CHECKING:
     from dlcp.lab import Lab
+    from dlcp.lab.bed import Bed
+    from dlcp.lab.fabric import Fabric
 
 # UDP payload of a full Ethernet frame. Loopback would carry six times as much, and one loss would be another thing.
 ETHERNET_DATAGRAM_BYTES = 1472
@@ -172,21 +174,75 @@ class _InLab:
         return LinkCount(packets, sum(one.dropped for one in seen)) if packets else None
 
 
+class _InFabric:
+    """A host of a fabric per rank; a run's loss is of the hosts' links, half of it at either end of a way."""
+
+    def __init__(self, bed: Bed, world_size: int) -> None:
+        self._bed = bed
+        # In blocks, as launchers place them, over all leaves.
+        self._hosts = [rank * bed.hosts // world_size for rank in range(world_size)]
+        self._before = (0, 0)
+
+    def ranks(self, plan: Plan) -> Ranks:
+        from dlcp.lab.netlab import INTERFACE
+
+        return Ranks(
+            plan.world_size,
+            plan.output / "logs",
+            host=self._bed.addresses[self._hosts[0]],
+            environment={"GLOO_SOCKET_IFNAME": INTERFACE, "DLCP_INTERFACE": INTERFACE},
+            command=lambda rank, words: self._bed.command(self._hosts[rank], words),
+        )
+
+    def prepare(self, run: Run) -> dict[str, Any]:
+        kept = (1 - run.way.loss_ratio) ** 0.5
+        for link in self._bed.fabric.each_link():
+            if link.lower.startswith("h"):
+                whole = 1 - (1 - link.fault.loss_ratio) * kept
+                self._bed.set_fault(link.name, replace(link.fault, loss_ratio=whole))
+        self._before = self._counted()
+        return {"shm": False}
+
+    def count(self) -> LinkCount:
+        """What arrived at hosts or was lost on the way, by links and switches, since the run began."""
+        packets, dropped = (now - before for now, before in zip(self._counted(), self._before, strict=True))
+        return LinkCount(packets, dropped)
+
+    def _counted(self) -> tuple[int, int]:
+        counts = self._bed.counts()
+        ports = [port for of_switch in counts.values() for port in of_switch.values()]
+        dropped = sum(p.faults_lost + p.arrivals_lost + sum(c.dropped for c in p.classes) for p in ports)
+        sent = sum(p.sent for of in counts.values() for name, p in of.items() if name.startswith("h"))
+        return sent + dropped, dropped
+
+
 @contextlib.contextmanager
-def _network(links: Links | None, world_size: int) -> Iterator[_Loopback | _InLab]:
+def _network(links: Links | Fabric | None, world_size: int) -> Iterator[_Loopback | _InLab | _InFabric]:
     if links is None:
         yield _Loopback()
         return
     from dlcp.lab import Lab, LabError
+    from dlcp.lab.bed import Bed
 
     try:
-        with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
-            yield _InLab(lab)
+        if isinstance(links, Links):
+            with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
+                yield _InLab(lab)
+        else:
+            with Bed(links) as bed:
+                yield _InFabric(bed, world_size)
     except LabError as error:
         raise TrainError(f"the network lab: {error}") from error
 
 
 def _describe_network(plan: Plan) -> str:
+    if plan.links is not None and not isinstance(plan.links, Links):
+        fabric = plan.links
+        form = f"{fabric.leaves} leaves, {fabric.spines} spines" if fabric.spines else "one switch"
+        rate = f"{fabric.host_rate_bps / 1e6:g} Mbit/s to hosts"
+        if fabric.spines:
+            rate += f", {fabric.fabric_rate_bps / 1e6:g} between switches"
+        return f"{plan.world_size} hosts, {form} ({fabric.switch}), {rate}, MTU {fabric.mtu}; loss on hosts' links"
     if plan.links is not None:
         rate = f"{plan.links.rate_bps / 1e6:g} Mbit/s"
         if plan.links.delay_s:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlcp.lab.fabric import Fabric
 
 MODELS = ("digits", "language")
 # Epochs that bring a model to where its curve bends; three ways of both models together take about a minute.
@@ -76,8 +79,8 @@ class Plan:
     runs: tuple[Run, ...]
     world_size: int
     output: Path
-    links: Links | None = None
-    """None: all ranks on loopback, and dlcp's own driver drops packets."""
+    links: Links | Fabric | None = None
+    """A hub's links, or a fabric of switches. None: all ranks on loopback, and dlcp's own driver drops packets."""
     step_timeout_s: float = 60.0
     """After which a collective that does not end fails."""
 
