@@ -87,14 +87,14 @@ def before_table(program: Program, name: str, hook: Callable[[Packet], None]) ->
 
 def arrivals(program: Program) -> dict[tuple[int, Arrival], int]:
     """(port, what became of it) → packets."""
-    counted = enumerate(program.counter("arrivals"))
-    return {(i >> 3, Arrival(i & 7)): c.packets for i, c in counted if c.packets}
+    counted = program.counter("arrivals").counted().items()
+    return {(i >> 3, Arrival(i & 7)): c.packets for i, c in counted}
 
 
 def decisions(program: Program) -> dict[tuple[int, int, int, Decision], int]:
     """(port, class, level, what became of it) → packets."""
-    counted = enumerate(program.counter("decisions"))
-    return {(i >> 10, i >> 7 & 7, i >> 3 & 15, Decision(i & 7)): c.packets for i, c in counted if c.packets}
+    counted = program.counter("decisions").counted().items()
+    return {(i >> 10, i >> 7 & 7, i >> 3 & 15, Decision(i & 7)): c.packets for i, c in counted}
 
 
 def set_depths(

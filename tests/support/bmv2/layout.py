@@ -82,6 +82,7 @@ class Layout:
             each["name"]: Stack(each["name"], index, tuple(by_id[i] for i in each["header_ids"]))
             for index, each in enumerate(json.get("header_stacks", ()))
         }
+        self._found: dict[str, Field] = {}
         self._aliases = {alias: tuple(target) for alias, target in json.get("field_aliases", ())}
         self.always_valid = [header.metadata for header in self.headers.values()]
         self.metadata_slots = [f.slot for h in self.headers.values() if h.metadata for f in h.fields]
@@ -109,9 +110,11 @@ class Layout:
 
         The compiler gathers local variables and user metadata in a struct of its own, and numbers them.
         """
-        known = self.known(name)
-        if known is not None:
-            return known
+        if name not in self._found:
+            self._found[name] = self.known(name) or self._find(name)
+        return self._found[name]
+
+    def _find(self, name: str) -> Field:
         wanted = re.split(r"[.]", name)
         matches = []
         for field in self.fields.values():

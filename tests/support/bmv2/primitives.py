@@ -69,6 +69,22 @@ class Counter:
         return f"Counter(packets={self.packets}, bytes={self.bytes})"
 
 
+class CounterArray(list[Counter]):
+    """An array of counters that knows which of them have counted: of tens of thousands, few have."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(Counter() for _ in range(size))
+        self._touched: set[int] = set()
+
+    def count(self, index: int, packet: Packet) -> None:
+        self[index].add(packet)
+        self._touched.add(index)
+
+    def counted(self) -> dict[int, Counter]:
+        """By index, those that packets have counted in, and that are not zero."""
+        return {index: self[index] for index in sorted(self._touched) if self[index].packets}
+
+
 @dataclass
 class Externs:
     """What primitives reach besides the packet: the state of one program."""
@@ -78,7 +94,7 @@ class Externs:
     calculations: dict[str, Calculation]
     registers: dict[str, list[int]]
     register_bits: dict[str, int]
-    counters: dict[str, list[Counter]]
+    counters: dict[str, CounterArray]
     random: RandomSource
     messages: list[str] = field(default_factory=list)  # of log_msg
 
@@ -238,7 +254,7 @@ def _count(externs: Externs, operands: list[Any]) -> Step:
     (index,) = externs.values(operands[1:2])
 
     def step(packet: Packet, data: Sequence[int]) -> None:
-        counters[index(packet, data)].add(packet)
+        counters.count(index(packet, data), packet)
 
     return step
 

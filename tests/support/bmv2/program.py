@@ -17,7 +17,7 @@ from .expressions import Expressions
 from .layout import Layout, UnsupportedError
 from .packet import Packet
 from .parser import Deparser, Parser
-from .primitives import Counter, Externs, RandomSource, Seeded
+from .primitives import CounterArray, Externs, RandomSource, Seeded
 from .tables import Entry, Match, Table, TableError, by_name
 from .v1model import MOST_ROUNDS, Control, Depths, Hook, Queued, Replica, V1Model
 
@@ -39,8 +39,8 @@ class Program:
             each["name"]: [0] * each["size"] for each in json["register_arrays"]
         }
         # Per array its counters; a direct one's are its table's entries'.
-        self.counters: dict[str, list[Counter]] = {
-            each["name"]: [Counter() for _ in range(each["size"])]
+        self.counters: dict[str, CounterArray] = {
+            each["name"]: CounterArray(each["size"])
             for each in json["counter_arrays"]
             if not each["is_direct"]
         }
@@ -100,7 +100,7 @@ class Program:
         """The cells, to read and to write."""
         return self.registers[by_name(self.registers, name, "register")]
 
-    def counter(self, name: str) -> list[Counter]:
+    def counter(self, name: str) -> CounterArray:
         """The counters of an array."""
         return self.counters[by_name(self.counters, name, "counter")]
 
