@@ -1,0 +1,77 @@
+"""What an aggregating switch is to hold, in the words that `dlcp.switch.deploy` brings onto switches.
+
+Pure. Jobs, the bridge to their hosts, what the topology says of other addresses, and flooding to all other ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dlcp.errors import SettingsError
+from dlcp.switch.aggregation.entries import (
+    JobEntries,
+    JobRequest,
+    bridge_entries,
+    flood_entries,
+    job_entries,
+    place_jobs,
+)
+from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry
+from dlcp.switch.topology import SwitchTarget, mac_number
+
+
+def wanted_jobs(target: SwitchTarget, jobs: Sequence[JobRequest]) -> tuple[Entry, ...]:
+    """All entries of one switch. SettingsError: jobs that it has no room for, or that its ports do not fit."""
+    places = _places(target, jobs)
+    # Groups of flooding are numbered behind the ports, jobs behind those.
+    told = flood_entries(target.ports.values(), first_group=1)
+    told += bridge_entries(dict(sorted(places.items())))
+    for placement in place_jobs(jobs, first_group=len(target.ports) + 1):
+        told += job_entries(placement)
+    return tuple(_entries(target, told))
+
+
+def _places(target: SwitchTarget, jobs: Sequence[JobRequest]) -> dict[int, int]:
+    """MAC address → port number."""
+    places: dict[int, int] = {}
+    names = {number: name for name, number in target.ports.items()}
+    for index, job in enumerate(jobs):
+        for who, participant in [
+            *((f"worker[{n}]", p) for n, p in enumerate(job.workers)),
+            ("hub", job.hub),
+        ]:
+            where = f"{target.name}: job[{index}].{who}"
+            if participant.port not in names:
+                known = ", ".join(f"{number} ({name})" for number, name in sorted(names.items()))
+                raise SettingsError(
+                    f"{where}.port is {participant.port}; accepted: a port of the switch: {known}"
+                )
+            if places.setdefault(participant.mac_number, participant.port) != participant.port:
+                there = names[places[participant.mac_number]]
+                raise SettingsError(
+                    f"{where}.mac is {participant.mac}, which lies behind {there}; accepted: one port"
+                )
+    for entry in target.bridge:
+        if entry.port is None:
+            raise SettingsError(
+                f"{target.name}: bridge entry {entry.mac}: accepted: a port; path groups are v1model's"
+            )
+        places.setdefault(mac_number("mac", entry.mac), target.ports[entry.port])
+    return places
+
+
+def _entries(target: SwitchTarget, told: JobEntries) -> Iterator[Entry]:
+    for group in told.multicast_groups:
+        if any(instance != 1 for _, instance in group.replicas):
+            raise SettingsError(
+                f"{target.name}: several workers of a job are behind one port; accepted: a port for each, where "
+                "entries are deployed by `dlcp switch deploy`"
+            )
+        if group.replicas:
+            yield MulticastGroup(group.group, tuple(sorted(port for port, _ in group.replicas)))
+    groups = {group.group for group in told.multicast_groups if group.replicas}
+    for entry in told.table_entries:
+        if entry.table == "flood" and entry.parameters["group"] not in groups:
+            continue  # the only port: to nowhere, which is the default
+        match = tuple(sorted((name, Exact(value)) for name, value in entry.match.items()))
+        yield TableEntry(entry.table, match, entry.action, tuple(entry.parameters.items()))

@@ -1,0 +1,111 @@
+"""Jobs brought onto a switch by the deployment of policies, over real gRPC, and what the switch then does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+
+from dlcp.errors import SettingsError
+from dlcp.switch import BridgeEntry, SwitchTarget, programs
+from dlcp.switch.aggregation.deployment import wanted_jobs
+from dlcp.switch.aggregation.entries import JobRequest
+from dlcp.switch.aggregation.packet import Kind, Packet, decode
+from dlcp.switch.deploy.grpc_session import GrpcSession
+from dlcp.switch.deploy.pipeline import Pipeline
+from dlcp.switch.deploy.transaction import Order, Settings, deploy
+from tests.support.aggregation_network import participant, udp_frame
+from tests.support.p4runtime import P4RuntimeServer
+
+PIPELINE = Pipeline.of(programs.load("aggregation"))
+PORTS = {"h1": 1, "h2": 2, "h3": 3, "uplink": 8}
+
+
+def target(address: str = "127.0.0.1:1") -> SwitchTarget:
+    bridge = (BridgeEntry("02:00:00:00:00:99", "uplink"),)
+    return SwitchTarget("rack", address, PORTS, device_id=1, program="aggregation", bridge=bridge)
+
+
+def request(generation: int = 1) -> JobRequest:
+    return JobRequest(7, (participant(1), participant(2)), participant(3), slots=16, generation=generation)
+
+
+@pytest.fixture(name="server")
+def fixture_server() -> Iterator[P4RuntimeServer]:
+    with P4RuntimeServer(1) as server:
+        yield server
+
+
+def bring(server: P4RuntimeServer, *jobs: JobRequest) -> None:
+    order = Order.of(target(server.address), PIPELINE, wanted_jobs(target(server.address), jobs))
+    deploy([order], lambda place: GrpcSession(place, 20.0), Settings())
+
+
+def contribute(
+    server: P4RuntimeServer, worker: int, message: int, generation: int
+) -> list[tuple[int, bytes]]:
+    values = np.arange(32, dtype=np.int32) * (worker + 1)
+    packet = Packet(Kind.CONTRIBUTION, 7, message, 0, worker, slot=0, generation=generation, values=values)
+    place = request().workers[worker]
+    return server.process(udp_frame(place, request().hub, packet.encode()), place.port)
+
+
+def test_jobs_are_deployed_and_aggregated(server: P4RuntimeServer) -> None:
+    bring(server, request())
+    assert contribute(server, 0, 1, 1) == []
+    results = contribute(server, 1, 1, 1)
+    assert [port for port, _ in results] == [1, 2]
+    for _, raw in results:
+        result = decode(raw[42:])
+        assert result is not None
+        assert (result.kind, result.bitmap, result.count) == (Kind.RESULT, 3, 2)
+        assert result.values.tolist() == [3 * lane for lane in range(32)]
+
+
+def test_deploying_twice_writes_once(server: P4RuntimeServer) -> None:
+    bring(server, request())
+    before = server.writes, server.pushes
+    bring(server, request())
+    assert (server.writes, server.pushes) == before
+
+
+def test_new_generation_replaces_the_old_one(server: P4RuntimeServer) -> None:
+    bring(server, request())
+    assert contribute(server, 0, 9, 1) == []
+    bring(server, request(generation=2))
+    assert [port for port, _ in contribute(server, 1, 9, 1)] == [3], "to the hub"
+    assert contribute(server, 0, 1, 2) == []
+    assert [port for port, _ in contribute(server, 1, 1, 2)] == [1, 2]
+    bring(server)
+    # No job left: nothing is taken in, and the bridge does not know the hub any more.
+    assert [port for port, _ in contribute(server, 0, 2, 2)] == [2, 3, 8]
+
+
+def test_other_traffic_goes_where_the_topology_says(server: P4RuntimeServer) -> None:
+    bring(server, request())
+    frame = bytes.fromhex("020000000099") + bytes(6) + b"\x88\xb5" + bytes(46)
+    assert server.process(frame, 1) == [(8, frame)]
+    everybody = b"\xff" * 6 + frame[6:]
+    assert sorted(server.process(everybody, 2)) == [(1, everybody), (3, everybody), (8, everybody)]
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        (
+            JobRequest(7, (participant(5),), participant(3)),
+            "rack: job[0].worker[0].port is 5; accepted: a port of the switch: 1 (h1), 2 (h2), 3 (h3), 8 (uplink)",
+        ),
+        (
+            JobRequest(7, (participant(1), participant(1, 9)), participant(3)),
+            "rack: several workers of a job are behind one port; accepted: a port for each",
+        ),
+    ],
+)
+def test_jobs_that_do_not_fit_the_switch(job: JobRequest, text: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(text)):
+        wanted_jobs(target(), [job])
