@@ -149,7 +149,7 @@ def test_it_runs_in_a_network_of_ones_own(tmp_path: Path) -> None:
         "dlcp.switch.software",
         str(policy),
         "--ports",
-        "a,b",
+        "eth0,eth1",
         "--duration",
         "50ms",
     ]
