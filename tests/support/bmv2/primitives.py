@@ -7,7 +7,7 @@ loaded. An index outside a register or counter array raises: BMv2's debug build 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -69,20 +69,30 @@ class Counter:
         return f"Counter(packets={self.packets}, bytes={self.bytes})"
 
 
-class CounterArray(list[Counter]):
-    """An array of counters that knows which of them have counted: of tens of thousands, few have."""
+class CounterArray:
+    """An array of counters; of its tens of thousands only those exist that somebody has asked for."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(Counter() for _ in range(size))
-        self._touched: set[int] = set()
+        self._size = size
+        self._cells: dict[int, Counter] = {}
 
-    def count(self, index: int, packet: Packet) -> None:
-        self[index].add(packet)
-        self._touched.add(index)
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> Counter:
+        if not 0 <= index < self._size:
+            raise IndexError(f"counter {index} of {self._size}")
+        cell = self._cells.get(index)
+        if cell is None:
+            cell = self._cells[index] = Counter()
+        return cell
+
+    def __iter__(self) -> Iterator[Counter]:
+        return (self[index] for index in range(self._size))
 
     def counted(self) -> dict[int, Counter]:
-        """By index, those that packets have counted in, and that are not zero."""
-        return {index: self[index] for index in sorted(self._touched) if self[index].packets}
+        """By index, those that have counted anything."""
+        return {index: cell for index, cell in sorted(self._cells.items()) if cell.packets or cell.bytes}
 
 
 @dataclass
@@ -254,7 +264,7 @@ def _count(externs: Externs, operands: list[Any]) -> Step:
     (index,) = externs.values(operands[1:2])
 
     def step(packet: Packet, data: Sequence[int]) -> None:
-        counters.count(index(packet, data), packet)
+        counters[index(packet, data)].add(packet)
 
     return step
 

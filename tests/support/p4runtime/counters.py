@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from finsy.proto import p4i, p4r
 
-from tests.support.bmv2.primitives import Counter
+from tests.support.bmv2.primitives import Counter, CounterArray
 
 from . import table_entries
 from .pipeline import Pipeline
@@ -18,7 +18,9 @@ def write(pipeline: Pipeline, kind: int, message: p4r.CounterEntry) -> None:
     if kind != p4r.Update.MODIFY:
         raise Refused(INVALID_ARGUMENT, "a counter can only be modified")
     info, cells = _array(pipeline, message.counter_id)
-    some = cells if not message.HasField("index") else [cells[_index(info, message.index.index)]]
+    some: Iterable[Counter] = cells
+    if message.HasField("index"):
+        some = [cells[_index(info, message.index.index)]]
     if message.HasField("data"):
         for cell in some:
             cell.packets, cell.bytes = message.data.packet_count, message.data.byte_count
@@ -72,7 +74,7 @@ def read_direct(pipeline: Pipeline, message: p4r.DirectCounterEntry) -> Iterator
             yield p4r.Entity(direct_counter_entry=direct)
 
 
-def _array(pipeline: Pipeline, counter_id: int) -> tuple[p4i.Counter, list[Counter]]:
+def _array(pipeline: Pipeline, counter_id: int) -> tuple[p4i.Counter, CounterArray]:
     info = pipeline.counters.get(counter_id)
     if info is None:
         raise Refused(INVALID_ARGUMENT, f"no counter has id {counter_id:#x}")
