@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,15 @@ def test_primary_is_left_alone_and_taken_over_when_told_to(addresses: list[str])
     finally:
         somebody.close()
     assert not any(seen.changes for seen in look(orders(addresses, new=True), open_session))
+
+
+def test_several_may_ask_at_once_who_is_primary(addresses: list[str]) -> None:
+    place = target("s1", addresses[0], 1)
+    deploy(orders(addresses), open_session, PLAIN)
+    with ThreadPoolExecutor(8) as pool:
+        readings = list(pool.map(lambda _: Monitor([place], 5.0).read()[0], range(24)))
+    assert [reading.error for reading in readings] == [""] * 24
+    assert {reading.primary for reading in readings} == {None}
 
 
 def test_shell_writes_the_same(addresses: list[str]) -> None:

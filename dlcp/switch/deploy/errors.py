@@ -30,8 +30,16 @@ class OtherPrimaryError(DeployError):
     """Another controller is the primary of the switch."""
 
 
+class ElectionIdTakenError(OtherPrimaryError):
+    """Another controller has the very election id that was asked with."""
+
+
 class SwitchRefusedError(DeployError):
-    """The switch refused a request: an entry, a pipeline, its device id."""
+    """The switch refused a request: an entry, a pipeline, its device id. `code`: gRPC's name of the status, or empty."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class NotOfferedError(SwitchRefusedError):

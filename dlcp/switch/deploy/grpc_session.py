@@ -14,7 +14,7 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 # What gRPC's C core would say of connections on standard error, errors of ours say once, with a name.
@@ -26,12 +26,11 @@ from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
 from dlcp.switch.deploy.codec import encode
 from dlcp.switch.deploy.errors import (
     DeployError,
-    OtherPrimaryError,
     SwitchRefusedError,
 )
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
 from dlcp.switch.deploy.reads import restoring
-from dlcp.switch.deploy.session import BATCH_UPDATES, BaseSession, Primacy, primacy
+from dlcp.switch.deploy.session import BACKUP_ELECTION_ID, BATCH_UPDATES, BaseSession, Primacy, primacy
 from dlcp.switch.deploy.update import Kind, Update
 from dlcp.switch.topology import SwitchTarget
 
@@ -74,10 +73,7 @@ class GrpcSession(BaseSession):
         except grpc.RpcError as error:
             self.end_stream()
             if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
-                raise OtherPrimaryError(
-                    f"{self.where}: another controller has the election id {election_id} ({error.details()}); "
-                    "give the switch another election_id in the topology"
-                ) from None
+                raise self.taken(election_id, error.details()) from None
             raise self._named(error, "asked who is primary") from None
         return answer
 
@@ -127,9 +123,9 @@ class GrpcSession(BaseSession):
         ]
         self._write(messages, [str(update) for update in updates])
 
-    def restore(self, entities: Sequence[bytes]) -> None:
+    def restore(self, entities: Iterable[bytes], fresh: Iterable[bytes]) -> None:
         """As of Session."""
-        updates = restoring(entities)
+        updates = restoring(entities, fresh)
         self._write(updates, [f"restore a {update.entity.WhichOneof('entity')}" for update in updates])
 
     def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
@@ -193,7 +189,9 @@ class _Stream:
 
     def arbitrate(self, device_id: int, election_id: int, timeout_s: float) -> Primacy:
         """The switch's first answer. Raises queue.Empty when it does not come in time, and RpcError."""
-        update = p4r.MasterArbitrationUpdate(device_id=device_id, election_id=_uint128(election_id))
+        update = p4r.MasterArbitrationUpdate(device_id=device_id)
+        if election_id != BACKUP_ELECTION_ID:  # left out it is that of a backup, and no other can have it
+            update.election_id.CopyFrom(_uint128(election_id))
         self._requests.put(p4r.StreamMessageRequest(arbitration=update))
         answer = self._answers.get(timeout=timeout_s)
         if isinstance(answer, grpc.RpcError):

@@ -6,7 +6,7 @@ under a pipeline has no meaning after another one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from finsy.proto import p4r
 
@@ -41,11 +41,18 @@ def everything_of(schema: Schema) -> list[p4r.Entity]:
 _ORDER = ("action_profile_member", "action_profile_group", "packet_replication_engine_entry", "table_entry")
 
 
-def restoring(entities: Sequence[bytes]) -> list[p4r.Update]:
-    """The updates that write read entities back, under a fresh pipeline."""
-    messages = [p4r.Entity.FromString(entity) for entity in entities]
+def restoring(entities: Iterable[bytes], fresh: Iterable[bytes]) -> list[p4r.Update]:
+    """The updates that write read entities back, under a pipeline that was just pushed and began with `fresh`."""
+    before, now = set(entities), set(fresh)
+    messages = [p4r.Entity.FromString(entity) for entity in sorted(before - now)]
     messages.sort(key=lambda entity: _ORDER.index(entity.WhichOneof("entity") or ""))
-    updates = []
+    # What the program itself begins with, and its controller had changed: default actions are only overwritten.
+    started = [p4r.Entity.FromString(entity) for entity in sorted(now - before)]
+    updates = [
+        p4r.Update(type=p4r.Update.DELETE, entity=entity)
+        for entity in started
+        if not (entity.HasField("table_entry") and entity.table_entry.is_default_action)
+    ]
     for entity in messages:
         default = entity.HasField("table_entry") and entity.table_entry.is_default_action
         updates.append(p4r.Update(type=p4r.Update.MODIFY if default else p4r.Update.INSERT, entity=entity))

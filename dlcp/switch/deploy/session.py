@@ -7,7 +7,8 @@ the talking. Arbitration is the same for both, and polite: before it claims, it 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from finsy.proto import p4r
 from dlcp.switch.deploy.codec import decode
 from dlcp.switch.deploy.errors import (
     DeployError,
+    ElectionIdTakenError,
     NotOfferedError,
     OtherPrimaryError,
     SwitchRefusedError,
@@ -31,6 +33,7 @@ from dlcp.switch.topology import MAX_ELECTION_ID, SwitchTarget
 BATCH_UPDATES = 100  # per Write, so that a stop is heard of and an answer stays short
 BACKUP_ELECTION_ID = 0  # outranks nobody: P4Runtime 1.3, 5.2
 CLAIMS = 3  # others may come meanwhile
+PROBE_S, PROBE_PAUSE_S = 2.0, 0.03  # for another asker to be done
 OK, NOT_FOUND = 0, 5  # of google.rpc.Code
 
 
@@ -81,8 +84,8 @@ class Session(Protocol):
     def read_all(self) -> list[bytes]:
         """All that can be read of whatever pipeline, as serialised entities: to put it back."""
 
-    def restore(self, entities: Sequence[bytes]) -> None:
-        """Writes what `read_all` gave, after `set_pipeline`."""
+    def restore(self, entities: Iterable[bytes], fresh: Iterable[bytes]) -> None:
+        """Writes what `read_all` gave before, after `set_pipeline`, when it gives `fresh`."""
 
     def close(self) -> None:
         """Ends it, and primacy with it. Never raises."""
@@ -118,14 +121,25 @@ class BaseSession:
 
     def primary(self) -> int | None:
         """As of Session."""
-        answer = self.arbitrate(BACKUP_ELECTION_ID)
-        self.end_stream()
+        answer = self._probe()
         return answer.election_id if answer.has_primary and not answer.is_ours else None
+
+    def _probe(self) -> Primacy:
+        """Who is primary, asked without claiming anything. BMv2 has one such asker at a time, so it may take turns."""
+        end_s = time.monotonic() + PROBE_S
+        while True:
+            try:
+                answer = self.arbitrate(BACKUP_ELECTION_ID)
+                self.end_stream()
+                return answer
+            except ElectionIdTakenError:
+                if time.monotonic() > end_s:
+                    raise
+                time.sleep(PROBE_PAUSE_S)
 
     def become_primary(self, take_over: bool = False, own: int | None = None) -> int:
         """As of Session."""
-        asked = self.arbitrate(BACKUP_ELECTION_ID)
-        self.end_stream()
+        asked = self._probe()
         take_over = take_over or (own is not None and asked.election_id == own)
         if asked.has_primary and not asked.is_ours and not take_over:
             raise self.other_primary(asked.election_id)
@@ -178,6 +192,13 @@ class BaseSession:
 
     # ---- errors ----
 
+    def taken(self, election_id: int, details: str) -> ElectionIdTakenError:
+        """The switch does not let two controllers have one election id."""
+        return ElectionIdTakenError(
+            f"{self.where}: another controller has the election id {election_id} ({details}); give the switch another "
+            "election_id in the topology"
+        )
+
     def late(self, what: str, timeout_s: float) -> DeployError:
         """No answer in time."""
         return SwitchTimeoutError(
@@ -206,14 +227,13 @@ class BaseSession:
                     f"{self.where}: another controller has become primary{who}; deploy again when it is done"
                 )
             case "UNIMPLEMENTED":
-                return NotOfferedError(f"{self.where} does not offer to be {what}: {details}")
+                return NotOfferedError(f"{self.where} does not offer to be {what}: {details}", code)
             case "NOT_FOUND":
                 return SwitchRefusedError(
-                    f"{self.where}, {what}: {details}; is device_id {self.target.device_id} right?"
+                    f"{self.where}, {what}: {details}; is device_id {self.target.device_id} right?", code
                 )
-        return SwitchRefusedError(
-            f"{self.where}, {what}: {code}: {details}" if code else f"{self.where}, {what}: {details}"
-        )
+        said = f"{code}: {details}" if code else details
+        return SwitchRefusedError(f"{self.where}, {what}: {said}", code)
 
     def other_primary(self, election_id: int) -> OtherPrimaryError:
         """The error that says who is there, and what to do."""

@@ -15,7 +15,7 @@ import queue
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from finsy.proto import p4r
 from dlcp.errors import DriverError
 from dlcp.switch.deploy.errors import (
     DeployError,
-    OtherPrimaryError,
     ShellError,
     SwitchRefusedError,
 )
@@ -70,10 +69,8 @@ class ShellSession(BaseSession):
         try:
             answer = self._ask("asked who is primary", "arbitrate", election_id=election_id)
         except SwitchRefusedError as error:
-            if "INVALID_ARGUMENT" in str(error):
-                raise OtherPrimaryError(
-                    f"{error}; give the switch another election_id in the topology"
-                ) from None
+            if error.code == "INVALID_ARGUMENT":
+                raise self.taken(election_id, "says p4runtime-shell") from None
             raise
         return primacy(answer["code"], answer["election_id"])
 
@@ -87,7 +84,7 @@ class ShellSession(BaseSession):
         try:
             answer = self._ask("asked for its pipeline", "pipeline")
         except SwitchRefusedError as error:
-            if "FAILED_PRECONDITION" in str(error):
+            if error.code == "FAILED_PRECONDITION":
                 return None
             raise
         if answer is None:
@@ -111,9 +108,9 @@ class ShellSession(BaseSession):
             body = [{"kind": update.kind.name, "entry": _spoken(update.entry)}]
             self._ask(f"asked to {update}", "write", updates=body)
 
-    def restore(self, entities: Sequence[bytes]) -> None:
+    def restore(self, entities: Iterable[bytes], fresh: Iterable[bytes]) -> None:
         """As of Session."""
-        for update in restoring(entities):
+        for update in restoring(entities, fresh):
             self._ask("given back its entries", "write_raw", updates=[_text(update.SerializeToString())])
 
     def close(self) -> None:

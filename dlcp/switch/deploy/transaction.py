@@ -14,6 +14,7 @@ then finds and writes the difference. Every wait is bounded by the sessions' tim
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -283,8 +284,7 @@ class _Work:
                 raise VerifyError(f"{self.where} still lacks {left[0]}")
         elif self.before is not None:
             self.session.set_pipeline(self.before)
-            fresh = set(self.session.read_all())
-            self.session.restore([entity for entity in self.before_entities if entity not in fresh])
+            self.session.restore(self.before_entities, self.session.read_all())
             if set(self.session.read_all()) != set(self.before_entities):
                 raise VerifyError(f"{self.where} runs its old pipeline, but without all of its entries")
         else:
@@ -317,8 +317,23 @@ def _carry_out(works: Sequence[_Work]) -> None:
         _on_each(lambda i: works[i].verify(), len(works), stop)
     except BaseException as cause:
         stop.set()
-        _undo(works, cause)
+        with _deaf():
+            _undo(works, cause)
         raise
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Signals that ask the process to end have been heard: what follows is bounded, and better done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _undo(works: Sequence[_Work], cause: BaseException) -> None:
