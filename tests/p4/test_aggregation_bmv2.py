@@ -18,16 +18,12 @@ from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
 from dlcp.lab.simple_switch import SimpleSwitch
-from dlcp.switch import programs
-from dlcp.switch.aggregation.entries import (
-    OUTCOMES,
-    JobEntries,
-    JobRequest,
-    bridge_entries,
-    flood_entries,
-    job_entries,
-    place_jobs,
-)
+from dlcp.switch import BridgeEntry, SwitchTarget, programs
+from dlcp.switch.aggregation.deployment import wanted_jobs
+from dlcp.switch.aggregation.entries import OUTCOMES, JobEntries, JobRequest
+from dlcp.switch.deploy.grpc_session import GrpcSession
+from dlcp.switch.deploy.pipeline import Pipeline
+from dlcp.switch.deploy.transaction import Order, Settings, deploy
 from tests.p4.test_aggregation import random_frame
 from tests.support import vectors
 from tests.support.aggregation_network import participant
@@ -44,6 +40,7 @@ pytestmark = [
 ]
 
 PORTS = 8
+PIPELINE = Pipeline.of(programs.load("aggregation"))
 LEAST_FRAME_BYTES = 60  # libpcap gives BMv2 what the cable carries; shorter ones do not leave a raw socket
 
 
@@ -210,35 +207,47 @@ def run_job(hosts: list[Namespace], *repeated: str) -> tuple[list[str], str]:
     return told, summary
 
 
-def all_entries() -> JobEntries:
-    entries = bridge_entries({place.mac_number: place.port for place in PLACES})
-    entries += flood_entries([place.port for place in PLACES], first_group=10)
-    [placement] = place_jobs([JobRequest(7, PLACES[:-1], PLACES[-1], slots=64)])
-    return entries + job_entries(placement)
+def deployed(address: str, *jobs: JobRequest) -> SwitchTarget:
+    """A BMv2 that was given the program and these jobs, as a person would do it."""
+    ports = {f"h{place.port}": place.port for place in PLACES}
+    bridge = tuple(BridgeEntry(place.mac, f"h{place.port}") for place in PLACES)
+    target = SwitchTarget("bmv2", address, ports, device_id=1, bridge=bridge)
+    deploy([Order.of(target, PIPELINE, wanted_jobs(target, jobs))], open_session, Settings())
+    return target
+
+
+def open_session(target: SwitchTarget) -> GrpcSession:
+    return GrpcSession(target, 20.0)
+
+
+def outcomes_of(target: SwitchTarget) -> dict[tuple[int, str], int]:
+    session = open_session(target)
+    try:
+        counts = session.counters(PIPELINE.schema, "outcomes")
+    finally:
+        session.close()
+    return {(i // 16, OUTCOMES[i % 16]): packets for i, (packets, _) in counts.items() if packets}
 
 
 def test_job_over_sockets_is_added_in_the_switch(hosts: tuple[list[Namespace], str]) -> None:
     namespaces, address = hosts
-    with told(address, all_entries()) as (client, info):
-        workers, hub = run_job(namespaces)
-        outcomes = counted(client, info)
+    target = deployed(address, JobRequest(7, PLACES[:-1], PLACES[-1], slots=64))
+    workers, hub = run_job(namespaces)
+    outcomes = outcomes_of(target)
     print(*workers, hub, outcomes)
     for text in workers:
         assert "wrong: 0" in text
         assert re.search(r"contributors \{3: 564\}", text), text
-    # 188 rows of values and 6 of exponents, three times. A busy machine may lose a few on the way.
-    assert outcomes[1, "completed"] + outcomes.get((1, "released"), 0) >= 3 * 194
-    assert outcomes[1, "completed"] > 0.9 * 3 * 194
+    # 188 rows of values and 6 of exponents, three times. On a busy machine the hub may have to help.
+    assert outcomes[1, "completed"] > 3 * 194 / 2
 
 
 def test_job_that_the_switch_does_not_know_is_added_by_the_hub(hosts: tuple[list[Namespace], str]) -> None:
     namespaces, address = hosts
-    entries = bridge_entries({place.mac_number: place.port for place in PLACES})
-    entries += flood_entries([place.port for place in PLACES], first_group=10)
-    with told(address, entries) as (client, info):
-        workers, hub = run_job(namespaces, "--repeat", "1")
-        assert set(counted(client, info)) == {(0, "foreign")}
+    target = deployed(address)
+    workers, hub = run_job(namespaces, "--repeat", "1")
+    assert set(outcomes_of(target)) == {(0, "foreign")}
     for text in workers:
         assert "wrong: 0" in text
-        assert "188 by the hub" in text or "194 by the hub" in text
+        assert "194 by the hub" in text
     assert "'added_up': 194" in hub

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
 
 from dlcp.errors import SettingsError
-from dlcp.switch import BridgeEntry, SwitchTarget, programs
+from dlcp.switch import BridgeEntry, SwitchTarget, Topology, programs
+from dlcp.switch.aggregation.__main__ import main
 from dlcp.switch.aggregation.deployment import wanted_jobs
 from dlcp.switch.aggregation.entries import JobRequest
 from dlcp.switch.aggregation.packet import Kind, Packet, decode
@@ -25,9 +27,9 @@ PIPELINE = Pipeline.of(programs.load("aggregation"))
 PORTS = {"h1": 1, "h2": 2, "h3": 3, "uplink": 8}
 
 
-def target(address: str = "127.0.0.1:1") -> SwitchTarget:
+def target(address: str = "127.0.0.1:1", name: str = "rack") -> SwitchTarget:
     bridge = (BridgeEntry("02:00:00:00:00:99", "uplink"),)
-    return SwitchTarget("rack", address, PORTS, device_id=1, program="aggregation", bridge=bridge)
+    return SwitchTarget(name, address, PORTS, device_id=1, bridge=bridge)
 
 
 def request(generation: int = 1) -> JobRequest:
@@ -91,6 +93,84 @@ def test_other_traffic_goes_where_the_topology_says(server: P4RuntimeServer) -> 
     assert server.process(frame, 1) == [(8, frame)]
     everybody = b"\xff" * 6 + frame[6:]
     assert sorted(server.process(everybody, 2)) == [(1, everybody), (3, everybody), (8, everybody)]
+
+
+JOBS = """
+[[job]]
+switch = "rack"
+job = 7
+slots = 16
+hub = {port = "h3", mac = "02:00:00:00:00:03", ip = "10.0.0.3", udp_port = 53701}
+
+[[job.worker]]
+port = "h1"
+mac = "02:00:00:00:00:01"
+ip = "10.0.0.1"
+udp_port = 53701
+
+[[job.worker]]
+port = "h2"
+mac = "02:00:00:00:00:02"
+ip = "10.0.0.2"
+udp_port = 53701
+"""
+
+
+@pytest.fixture(name="files")
+def fixture_files(server: P4RuntimeServer, tmp_path: Path) -> list[str]:
+    """The words of a command: jobs and topology."""
+    Topology((target(server.address), target("127.0.0.1:1", "idle"))).save(tmp_path / "topology.toml")
+    (tmp_path / "jobs.toml").write_text(JOBS)
+    return [str(tmp_path / "jobs.toml"), "--target", str(tmp_path / "topology.toml")]
+
+
+def test_commands(server: P4RuntimeServer, files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", *files]) == 1
+    assert capsys.readouterr().out == "rack: runs nothing\n"
+    assert main(["deploy", *files, "--dry-run"]) == 0
+    assert "participant" in capsys.readouterr().out
+    assert server.writes == 0
+    assert main(["deploy", *files]) == 0
+    assert "1 switches hold their jobs, read back and verified" in capsys.readouterr().out
+    assert contribute(server, 0, 1, 1) == []
+    assert len(contribute(server, 1, 1, 1)) == 2
+    contribute(server, 1, 2, 5)
+    assert main(["status", *files]) == 0
+    assert capsys.readouterr().out == "rack: of no job: foreign 1\nrack: job 7: added 1, completed 1\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        (
+            'switch = "rack"',
+            'switch = "roof"',
+            "job[0].switch is 'roof'; accepted: a switch of the",
+        ),
+        (
+            'port = "h1"',
+            'port = "h9"',
+            "job[0].worker[0].port is 'h9'; accepted: a port of the switch: h1, h2",
+        ),
+        ("[[job]]", "[[jobs]]", "jobs is not known; accepted: job"),
+        ("slots = 16", "slots = ", "not TOML"),
+    ],
+)
+def test_jobs_file_that_is_wrong(
+    server: P4RuntimeServer,
+    files: list[str],
+    capsys: pytest.CaptureFixture[str],
+    old: str,
+    new: str,
+    text: str,
+) -> None:
+    changed = JOBS.replace(old, new, 1)
+    if new == "[[jobs]]":
+        changed = changed.replace("[[job.", "[[jobs.")
+    Path(files[0]).write_text(changed)
+    assert main(["deploy", *files]) == 2
+    assert f"dlcp: {files[0]}: {text}" in capsys.readouterr().err
+    assert server.pushes == 0
 
 
 @pytest.mark.parametrize(

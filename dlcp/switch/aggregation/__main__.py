@@ -1,6 +1,7 @@
-"""Tries an aggregating switch: `python -m dlcp.switch.aggregation hub|worker …` on its hosts.
+"""Sets an aggregating switch up and tries it: `python -m dlcp.switch.aggregation deploy|status|hub|worker …`.
 
-A worker runs all-reduces of values that it can predict, checks every result, and prints a line of figures.
+`deploy` and `status` speak to switches (switch_command.py). `hub` and `worker` run on the hosts of a job: a worker runs
+all-reduces of values that it can predict, checks every result, and prints a line of figures.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlcp.errors import DlcpError, SettingsError
+from dlcp.switch.aggregation import switch_command
 from dlcp.switch.aggregation.outcome import Outcome
 from dlcp.switch.aggregation.settings import JobSettings
 from dlcp.switch.aggregation.udp import Address, UdpHub, UdpWorker
@@ -36,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     made = argparse.ArgumentParser(prog="python -m dlcp.switch.aggregation", description=__doc__)
     roles = made.add_subparsers(dest="role", required=True)
+    switch_command.add_parsers(roles)
     for role in ("hub", "worker"):
         part = roles.add_parser(role)
         part.add_argument("--trust-switch", action="store_true", help="must be given: see the package's text")
@@ -131,6 +134,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit status: 0, 1 if a result was wrong, 2 for a mistake of the caller's or a failed job."""
     arguments = parser().parse_args(argv)
     try:
+        if arguments.role == "deploy":
+            return switch_command.run_deploy(arguments)
+        if arguments.role == "status":
+            return switch_command.run_status(arguments)
         print(WARNING, file=sys.stderr)
         return run_hub(arguments) if arguments.role == "hub" else run_worker(arguments)
     except SettingsError as error:
