@@ -18,8 +18,6 @@ from dlcp.errors import SettingsError
 from dlcp.switch import programs
 from dlcp.switch.aggregation.deployment import wanted_jobs
 from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest
-from dlcp.switch.deploy.command import add_target
-from dlcp.switch.deploy.packages import require
 from dlcp.switch.topology import SwitchTarget, Topology
 
 OUTCOMES_PER_ROW = 16
@@ -27,6 +25,8 @@ OUTCOMES_PER_ROW = 16
 
 def add_parsers(roles: Any) -> None:
     """The words of both."""
+    from dlcp.switch.deploy.command import add_target
+
     for role, text in (("deploy", "bring jobs onto switches"), ("status", "what switches counted of jobs")):
         part = roles.add_parser(role, help=text)
         part.add_argument("jobs", type=Path, metavar="JOBS", help="[[job]] tables, a TOML file")
@@ -83,6 +83,8 @@ def _load(options: argparse.Namespace) -> list[tuple[SwitchTarget, list[JobReque
 def run_deploy(options: argparse.Namespace) -> int:
     """All switches, or none."""
     places = _load(options)
+    from dlcp.switch.deploy.packages import require
+
     require()
     from dlcp.switch.deploy import report, transaction
     from dlcp.switch.deploy.errors import several
@@ -112,6 +114,8 @@ def run_deploy(options: argparse.Namespace) -> int:
 def run_status(options: argparse.Namespace) -> int:
     """A line per job, and one for what was of none."""
     places = _load(options)
+    from dlcp.switch.deploy.packages import require
+
     require()
     from dlcp.switch.deploy.errors import DeployError
     from dlcp.switch.deploy.grpc_session import GrpcSession
