@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dlcp.errors import ArgumentError, SettingsError
+from dlcp.errors import ArgumentError, GroupFailedError, SettingsError
 from dlcp.switch.aggregation import Hub, JobSettings, Worker
 from dlcp.switch.aggregation import entries as switch_entries
 from dlcp.switch.aggregation.entries import (
@@ -103,6 +105,76 @@ def test_forged_results_are_not_taken() -> None:
     assert worker.counters == {"unsound": 4, "outside": 1}
     worker.handle_packet(sound.encode(), 0)
     assert worker.poll_event() is not None
+
+
+@pytest.mark.parametrize("code", [-1, 256, INT32_MIN, INT32_MAX])
+def test_exponents_that_are_none_are_not_taken(code: int) -> None:
+    worker = Worker(JobSettings(job=1, workers=2, slots=4, trust_switch=True), 0)
+    worker.start(np.ones(5, np.float32), 0)
+    values = np.full(LANES, code, np.int32)
+    result = Packet(
+        Kind.RESULT, 1, 1, 0, 1, generation=1, operation=Operation.MAX, bitmap=3, count=2, values=values
+    )
+    worker.handle_packet(result.encode(), 0)
+    assert worker.counters == {"unsound": 1}
+    while worker.poll_packet(0) is not None:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_engines_stand_whatever_comes(seed: int) -> None:
+    """Packets of the job with any content: nothing is raised, and what is kept has a bound."""
+    rng = random.Random(seed)
+    settings = JobSettings(
+        job=1,
+        workers=3,
+        slots=4,
+        trust_switch=True,
+        deadline_ns=[None, 10**7][seed % 2],
+        peer_timeout_ns=10**12,
+    )
+    workers, hub = [Worker(settings, n) for n in range(3)], Hub(settings)
+    now_ns = 0
+    sent = [0, 0, 0]
+    for _ in range(4000):
+        now_ns += rng.randrange(10**6)
+        packet = Packet(
+            rng.choice([k for k in Kind if k is not Kind.FAILED]),
+            1,
+            rng.choice((0, 1, 1, 2, 3, 50, 2**32 - 1)),
+            (block := rng.choice((0, 1, 2, 3, 9, 2**32 - 1))),
+            rng.choice((0, 1, 2, 31, HUB)),
+            slot=rng.choice((block % 4, 0, 1, 2, 3, 65535)),
+            generation=1,
+            operation=Operation(rng.randrange(2)),
+            flags=Flag(rng.randrange(16)),
+            bitmap=(bits := rng.choice((0, 1, 3, 7, 2**32 - 1))),
+            count=bits.bit_count(),
+            exponent=rng.choice((0, 1, 127, 254, 255)),
+            saturated=rng.randrange(2**32),
+            values=np.array(
+                [rng.choice((0, 1, 130, 255, 256, -1, INT32_MAX, INT32_MIN)) for _ in range(32)], np.int32
+            ),
+        )
+        hub.handle_packet(packet.encode(), now_ns)
+        while hub.poll_packet(now_ns) is not None:
+            pass
+        for number, worker in enumerate(workers):
+            if sent[number] < 3 and rng.random() < 0.01:
+                sent[number] += 1
+                with contextlib.suppress(GroupFailedError):
+                    worker.start(np.ones(rng.choice((1, 40, 200)), np.float32), now_ns)
+            worker.handle_packet(packet.encode(), now_ns)
+            while worker.poll_packet(now_ns) is not None:
+                pass
+            while worker.poll_event() is not None:
+                pass
+            worker.next_time_ns()
+            assert len(worker._early) <= 8
+            assert len(worker._promised) <= 8
+        assert len(hub._blocks) <= 12
+        assert len(hub._timers) <= 200
+        assert len(hub._released) <= 4
 
 
 # ---- integers with an exponent ----

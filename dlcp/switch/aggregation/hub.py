@@ -96,7 +96,7 @@ class Hub:
         if packet.job != self.settings.job or packet.generation != self.settings.generation:
             self.counters["foreign"] += 1
             return
-        if packet.worker >= self.settings.workers:
+        if packet.worker >= self.settings.workers or packet.slot >= self.settings.slots:
             self.counters["unexpected"] += 1
             return
         self._heard_ns[packet.worker] = now_ns
@@ -166,13 +166,15 @@ class Hub:
         elif block.decision is not None:
             block.unacknowledged |= 1 << packet.worker
             self._send(packet.worker, block.decision)
-            self._wake(block, now_ns + self.settings.retransmit_ns)
 
     def _handle_answer(self, packet: Packet, now_ns: int) -> None:
         block = self._blocks.get((packet.message, packet.block))
         if block is None or block.decision is not None:
             return
         if packet.flags & Flag.HAS_RESULT:
+            if packet.bitmap == 0 or packet.bitmap & ~self.settings.everyone:
+                self.counters["unsound"] += 1
+                return
             self.counters["copied"] += 1
             # Those who have it already say so when they are told once more.
             self._decide(block, packet, now_ns)

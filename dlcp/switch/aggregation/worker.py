@@ -35,6 +35,7 @@ from dlcp.switch.aggregation.message import Block, BlockState, Message
 from dlcp.switch.aggregation.outcome import Outcome
 from dlcp.switch.aggregation.pace import Pace
 from dlcp.switch.aggregation.packet import NO_FLAGS, Flag, Kind, Packet, decode
+from dlcp.switch.aggregation.quantise import CODE_NOT_FINITE
 from dlcp.switch.aggregation.settings import JobSettings, check_integer
 
 MAX_ELEMENTS = 2**30
@@ -258,6 +259,8 @@ class Worker:
         if packet.operation is not block.operation or packet.bitmap & ~self.settings.everyone:
             return False
         if packet.bitmap == 0 or packet.slot != block.position % self.settings.slots:
+            return False
+        if block.planned.is_codes and (packet.values.min() < 0 or packet.values.max() > CODE_NOT_FINITE):
             return False
         # A straggler may have a result before it knows the exponents.
         return not block.is_ready or packet.exponent == block.message.code(block)
