@@ -1,6 +1,7 @@
 // The software switch's loop between ports in memory: the order of arrivals, work handed over from other threads, its end.
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <stdexcept>
 #include <thread>
 
@@ -20,8 +21,12 @@ constexpr std::uint64_t far = 0x020000000002;
 // A switch of three ports in a thread of its own, from birth to its end; what is for `far` leaves by port 2.
 class Running {
 public:
-    explicit Running(bool busy_poll = false, std::uint64_t rate_bps = 0)
+    // `prepare` puts frames before anything runs.
+    explicit Running(
+        bool busy_poll = false, std::uint64_t rate_bps = 0,
+        const std::function<void(Running&)>& prepare = [](Running&) {})
         : core_({.frame_bytes = {1518, 1518, 1518}}, configuration(rate_bps)), loop_(core_, open(), busy_poll) {
+        prepare(*this);
         thread_ = std::thread([this] { loop_.run(); });
     }
     ~Running() { end(); }
@@ -69,14 +74,13 @@ private:
 TEST_CASE("softswitch: frames of several ports are handled in the order of their times") {
     for (const bool busy_poll : {false, true}) {
         CAPTURE(busy_poll);
-        Running running(busy_poll);
         constexpr std::uint32_t frames = 500;  // several batches of each port
-        running.loop().call([&] {
+        Running running(busy_poll, 0, [&](Running& made_of) {
             const Time start = monotonic_now() - 1s;
             Made made;
             for (std::uint32_t i = 0; i < frames; ++i) {
                 made.number = i;
-                running.port(i % 3 == 0 ? 0 : 1).put(made.bytes(), start + 1us * i);
+                made_of.port(i % 3 == 0 ? 0 : 1).put(made.bytes(), start + 1us * i);
             }
         });
         running.wait_for(frames);
@@ -89,13 +93,12 @@ TEST_CASE("softswitch: frames of several ports are handled in the order of their
 
 TEST_CASE("softswitch: a thread that comes late serves lines as they would have been") {
     constexpr std::uint64_t rate_bps = 100'000'000;
-    Running running(false, rate_bps);
     const Time each = transmit_time(Made{}.bytes().size() + 24, rate_bps);
-    Time start{};
-    running.loop().call([&] {
-        start = monotonic_now() - 1s;
-        // As fast as the line, and all of it long ago: nothing may queue.
-        for (int i = 0; i < 1'000; ++i) running.port(i % 2).put(Made{}.bytes(), start + i * each);
+    const Time start = monotonic_now() - 1s;
+    // As fast as the line, and all of it long ago: nothing may queue.
+    Running running(false, rate_bps, [&](Running& made_of) {
+        for (int i = 0; i < 1'000; ++i)
+            made_of.port(static_cast<std::size_t>(i % 2)).put(Made{}.bytes(), start + i * each);
     });
     running.wait_for(1'000);
     running.end();
