@@ -18,7 +18,7 @@ from dlcp.lab import state
 from dlcp.lab.bed import Bed, missing
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import FabricError, Fault
-from dlcp.lab.namespaces import NETNS, processes
+from dlcp.lab.namespaces import NETNS, processes, started_at
 from dlcp.lab.policies import usual
 from tests.lab.switched import namespaces_of
 
@@ -49,20 +49,31 @@ def await_namespaces(lab: str, seconds: float = 20) -> list[str]:
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         names = [one for one in namespaces_of("dlcp-") if f"-{lab}-" in one]
-        if len(names) == 5 and len(processes([one for one in names if "-h" in one])) >= 4:
+        inside = processes([one for one in names if "-h" in one])
+        if len(names) == 5 and sum(program(pid) == "sleep" for pid in inside) >= 4:
             return names
         time.sleep(0.02)
     raise AssertionError(f"{lab} did not come up")
+
+
+def program(pid: int) -> str:
+    """What a process runs; empty: it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def await_gone(names: list[str], pids: list[int], seconds: float = 10) -> None:
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         left = [one for one in names if (NETNS / one).exists()]
-        if not left and not [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        # One that nobody has waited for yet has no start any more.
+        alive = [pid for pid in pids if started_at(pid)]
+        if not left and not alive:
             return
         time.sleep(0.02)
-    raise AssertionError(f"left: {left}, {pids}")
+    raise AssertionError(f"left: {left}, {alive}")
 
 
 def test_up_stands_can_be_used_and_goes_down(name: str) -> None:
@@ -95,6 +106,26 @@ def test_up_stands_can_be_used_and_goes_down(name: str) -> None:
 
     assert dlcp("down", "--name", name).stdout == f"lab {name} is down\n"
     assert dlcp("status", "--name", name).returncode == 2
+
+
+def test_software_switches_outlive_the_command_that_started_them(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("dlcp._native", reason="the extension module is not built")
+    assert dlcp("up", "star", "--name", name).returncode == 0
+    (switch,) = processes([one for one in namespaces_of("dlcp-") if f"-{name}-l0" in one])
+    ping = dlcp("exec", "h0", "--name", name, "--", "ping", "-c", "2", "-i", "0.2", "-W", "2", "10.78.0.4")
+    assert ping.returncode == 0, ping.stdout
+    assert dlcp("fault", "h0-l0", "--loss", "0.5", "--rate", "5M", "--name", name).returncode == 0
+    refused = dlcp("fault", "h0-l0", "--burst", "0.1,0.2", "--name", name)
+    assert "loss_ratio is 0.5; accepted: 0, beside bursts" in refused.stderr
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\n[[class]]\nnumber = 3\ndscp = [0]\n')
+    assert dlcp("policy", path, "--name", name).stdout == f"lab {name}: policy mine\n"
+    status = dlcp("status", "--name", name).stdout
+    assert "switches: software, policy mine" in status
+    assert "h0-l0  100 Mbit/s  loses 0.5, slow, 5 Mbit/s" in status
+    assert dlcp("fault", "h0-l0", "--clear", "--name", name).stdout == "h0-l0: none\n"
+    assert dlcp("down", "--name", name).returncode == 0
+    assert not started_at(switch)
 
 
 def test_run_is_a_job_and_its_status_is_the_first_failure(name: str) -> None:
@@ -134,12 +165,16 @@ def test_interrupted_run_takes_the_lab_down(name: str, number: int, status: int)
     await_gone(names, pids, 0.1)
 
 
-def test_killed_run_leaves_nothing(name: str) -> None:
+@pytest.mark.parametrize("kind", ["none", "software"])
+def test_killed_run_leaves_nothing(name: str, kind: str) -> None:
     # A child in a session of its own, as daemons have.
-    words = [*LAB, "run", *PLAIN, "--name", name, "--", "sh", "-c", "setsid sleep 61 & sleep 60"]
+    ranks = ["--", "sh", "-c", "setsid sleep 61 & sleep 60"]
+    words = [*LAB, "run", "star", "--switch", kind, "--name", name, *ranks]
     with subprocess.Popen(words) as run:
         names = await_namespaces(name)
         pids = processes(names)
+        switches = processes([one for one in names if one.endswith("-l0")])
+        assert len(switches) == (kind == "software")
         run.kill()
     await_gone(names, pids)
     assert not (state.root() / name).exists()
@@ -251,6 +286,9 @@ def test_run_works_in_a_user_namespace_and_kernel_switches_say_why_not() -> None
     """What `run` does of itself without root: the same words, in namespaces where the user is root."""
     inside = [*UNSHARE, "env", "DLCP_LAB_INSIDE=1", *LAB]
     done = subprocess.run([*inside, "run", *PLAIN, "--", "sh", "-c", PING], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")) == REACHED
+    done = subprocess.run([*inside, "run", "star", "--", "sh", "-c", PING], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")) == REACHED
     refused = subprocess.run(
