@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dlcp.switch.aggregation.entries import OUTCOMES, job_entries, place_jobs
-from dlcp.switch.aggregation.packet import HUB, Flag, Kind, Operation, Packet
+from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest, job_entries, place_jobs
+from dlcp.switch.aggregation.packet import Kind, Packet
 from tests.support import vectors
+from tests.support.aggregation_frames import random_frame
 from tests.support.aggregation_network import InterpretedSwitch, participant, udp_frame
-from tests.support.aggregation_twin import AggregatingSwitch, Frame
+from tests.support.aggregation_twin import AggregatingSwitch
 from tests.support.bmv2 import Program
 from tests.vectors import aggregation
 
@@ -51,45 +51,6 @@ def test_program_obeys_the_vectors(switch: InterpretedSwitch) -> None:
 def test_vectors_reach_every_outcome() -> None:
     reached = {record["outcome"].partition(" ")[2] for record in vectors.load("aggregation.txt")}
     assert set(OUTCOMES) <= reached
-
-
-def random_frame(rng: random.Random) -> tuple[int, bytes]:
-    """A frame of a few blocks, slots and workers, so that they meet; some of them broken."""
-    port = rng.randint(1, 7)
-    first = port <= 4
-    request = aggregation.REQUESTS[0 if first else 1]
-    number = port - (1 if first else 5)
-    worker = HUB if number == len(request.workers) else number
-    kinds = [Kind.CONTRIBUTION] * 8 + [Kind.FLUSH, Kind.RELEASE, Kind.ACK]
-    big = rng.random() < 0.3
-    packet = Packet(
-        rng.choice(kinds),
-        request.job,
-        rng.randint(1, 3),
-        rng.randint(0, 3),
-        worker if rng.random() < 0.95 else rng.randint(0, 3),
-        slot=rng.choice((0, 0, 0, 1, 1, 3, 4)),
-        generation=request.generation,
-        operation=Operation(rng.random() < 0.2),
-        flags=Flag(rng.choice((0, 0, 0, 2, 1))),
-        exponent=rng.choice((0, 0, 0, 0, 130)),
-        quorum=rng.randint(0, 3),
-        values=np.array(
-            [rng.randint(-(2**31), 2**31 - 1) if big else rng.randint(-99, 99) for _ in range(32)], np.int32
-        ),
-    )
-    to = request.hub if rng.random() < 0.9 else participant(rng.randint(1, 7))
-    frame = udp_frame(participant(port), to, packet.encode(), ttl=rng.randint(0, 255))
-    fate = rng.random()
-    if fate < 0.05:
-        at = rng.randrange(len(frame))
-        frame = frame[:at] + bytes([frame[at] ^ 1 << rng.randrange(8)]) + frame[at + 1 :]
-    elif fate < 0.10:
-        frame = frame[: rng.randrange(14, len(frame))]
-    elif fate < 0.15:  # a field that lies, under a right checksum
-        at = rng.randrange(14, 78)
-        frame = Frame(frame[:at] + bytes([rng.randrange(256)]) + frame[at + 1 :]).with_checksums().raw
-    return port, frame
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -134,3 +95,20 @@ def test_new_generation_finds_its_slots_empty(switch: InterpretedSwitch) -> None
     results = contribute(2, 1, 2)
     assert [port for port, _ in results] == [1, 2, 3]
     assert {raw[78:] for _, raw in results} == {(values * 3).astype(">i4").tobytes()}
+
+
+def test_workers_behind_one_port_get_a_result_each(repository: Path) -> None:
+    program = Program.load(str(repository / "p4" / "compiled" / "aggregation.json"), seed=0)
+    switch = InterpretedSwitch(program)
+    workers = tuple(participant(1, udp_port) for udp_port in (6000, 6001, 6002))
+    request = JobRequest(7, workers, participant(2), slots=4)
+    switch.write(job_entries(place_jobs([request])[0]))
+
+    def contribute(worker: int) -> list[tuple[int, int]]:
+        packet = Packet(Kind.CONTRIBUTION, 7, 1, 0, worker, generation=1)
+        sent = switch.process(udp_frame(workers[worker], request.hub, packet.encode()), 1)
+        return [(port, int.from_bytes(raw[36:38], "big")) for port, raw in sent]
+
+    assert [contribute(0), contribute(1)] == [[], []]
+    assert sorted(contribute(2)) == [(1, 6000), (1, 6001), (1, 6002)]
+    assert [contribute(worker) for worker in range(3)] == [[(1, 6000)], [(1, 6001)], [(1, 6002)]]

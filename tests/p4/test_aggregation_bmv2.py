@@ -24,8 +24,8 @@ from dlcp.switch.aggregation.entries import OUTCOMES, JobEntries, JobRequest
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.transaction import Order, Settings, deploy
-from tests.p4.test_aggregation import random_frame
 from tests.support import vectors
+from tests.support.aggregation_frames import random_frame
 from tests.support.aggregation_network import participant
 from tests.support.aggregation_twin import AggregatingSwitch
 from tests.support.bmv2 import bed
