@@ -96,18 +96,12 @@ def entries(pipeline: Pipeline, info: p4i.Table, wanted: p4r.TableEntry) -> Iter
             raise Refused(INVALID_ARGUMENT, "a default entry has neither match nor priority")
         yield _default_message(pipeline, info, table)
         return
+    found = table.entries
     if wanted.match:
-        entry = table.find(*_key(info, table, wanted, any_priority=True))
-        found = [] if entry is None else [entry]
-        if not wanted.priority and table.ordered:
-            matches = _key(info, table, wanted, any_priority=True)[0]
-            found = [
-                e
-                for e in table.entries
-                if list(e.matches) == [k.normal(m) for k, m in zip(table.keys, matches, strict=True)]
-            ]
-    else:
-        found = table.entries
+        # Without a priority: all entries with this key.
+        matches, _ = _key(info, table, wanted, any_priority=True)
+        key = tuple(each.normal(match) for each, match in zip(table.keys, matches, strict=True))
+        found = [entry for entry in found if entry.matches == key]
     for entry in found:
         answer = _message(pipeline, info, table, entry)
         if wanted.priority and answer.priority != wanted.priority:
