@@ -40,7 +40,7 @@ class PortCount:
     faults_lost: int = 0
     """By faults of its link, in the direction that this port sends into …"""
     arrivals_lost: int = 0
-    """… and in the other."""
+    """… and in the other, where a host is at the other end; of another switch's port they are `faults_lost`."""
     other: dict[str, int] = field(default_factory=dict)
     """What else was lost, by reason; none of it is the policy's doing."""
 

@@ -84,7 +84,7 @@ class PlainSwitches:
             sent=int(root.get("packets", 0)),
             waiting_bytes=int(root.get("backlog", 0)),
             faults_lost=self._losses.lost(port, switch),
-            arrivals_lost=self._losses.lost(switch, port),
+            arrivals_lost=self._losses.lost(switch, port) if port.startswith("h") else 0,
             other={"queue_full": int(root.get("drops", 0))},
         )
 

@@ -22,8 +22,7 @@ def lines(bed: Bed) -> Iterator[str]:
     for link in fabric.each_link():
         down = counts.get(link.upper, {}).get(link.lower)
         up = counts.get(link.lower, {}).get(link.upper)
-        lost = sum(p.faults_lost for p in (up, down) if p)
-        lost += down.arrivals_lost if down is not None and up is None else 0
+        lost = sum(port.faults_lost + port.arrivals_lost for port in (up, down) if port is not None)
         rows.append(
             [
                 link.name,

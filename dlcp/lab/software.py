@@ -13,6 +13,7 @@ import sys
 import time
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,14 @@ class SoftwareSwitches:
             with self.control(switch) as control:
                 ports = control.status()["ports"]
             found[switch] = {name: _count(ports[name]) for name in self._fabric.ports(switch)}
+        for link in self._fabric.each_link():
+            if not link.lower.startswith("h"):
+                # The lower switch loses in both directions; this one is what the upper one sends.
+                lower, upper = found[link.lower][link.upper], found[link.upper][link.lower]
+                found[link.upper][link.lower] = replace(
+                    upper, faults_lost=upper.faults_lost + lower.arrivals_lost
+                )
+                found[link.lower][link.upper] = replace(lower, arrivals_lost=0)
         return found
 
     def control(self, switch: str) -> contextlib.AbstractContextManager[Control]:

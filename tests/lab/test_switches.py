@@ -6,12 +6,15 @@ Ratios and orders, never absolute rates: two shared cores schedule in tens of mi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from dlcp.lab.bed import Bed, missing
+from dlcp.lab.counts import shares
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import Burst, FabricError, Fault
+from dlcp.lab.policies import usual
 from dlcp.lab.traffic import Stream
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
 from tests.lab.switched import namespaces_of, offer
@@ -152,6 +155,36 @@ def test_ways_to_the_spines_are_shared(kind: str) -> None:
         bed.set_fault("l0-s0", Fault(down=True))
         load = offer(bed, [Stream(dscp=8, ecn=1, paths=32)], 20_000_000, senders=[0], receiver=1, seconds=0.3)
         assert load.delivered(0) > 0.99, "the way that is left carries all"
+
+
+@pytest.mark.parametrize("kind", ["software", "kernel"])
+def test_losses_between_switches_are_counted_once(kind: str) -> None:
+    fabric = Fabric(leaves=2, spines=1, hosts_per_leaf=1, switch=kind)
+    with Bed(fabric) as bed:
+        bed.set_fault("l0-s0", Fault(loss_ratio=0.2))
+        there = offer(
+            bed, [Stream(ecn=1)], 20_000_000, senders=[0], receiver=1, seconds=0.4, payload_bytes=200
+        )
+        back = offer(
+            bed, [Stream(ecn=1)], 20_000_000, senders=[1], receiver=0, seconds=0.4, payload_bytes=200
+        )
+        counts = bed.counts()
+        lost = [round(load.sent[0] * (1 - load.delivered(0))) for load in (there, back)]
+        assert min(lost) > 0.1 * there.sent[0]
+        # What the kernel sends of its own may be among them.
+        assert abs(counts["l0"]["s0"].faults_lost - lost[0]) < 20
+        assert abs(counts["s0"]["l0"].faults_lost - lost[1]) < 20
+        total = sum(p.faults_lost + p.arrivals_lost for ports in counts.values() for p in ports.values())
+        assert abs(total - sum(lost)) < 40
+
+
+def test_round_robin_sprays_one_flow_over_all_ways() -> None:
+    fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1)
+    with Bed(fabric, policy=replace(usual(10**8), path_choice="round_robin")) as bed:
+        load = offer(bed, [Stream(ecn=1)], 20_000_000, senders=[0], receiver=1, seconds=0.3)
+        assert load.delivered(0) == 1
+        ways = shares(bed.counts()["l0"], ("s0", "s1"))
+        assert abs(ways["s0"] - 0.5) < 0.02, ways
 
 
 def test_plain_switches_have_one_queue_for_all() -> None:
