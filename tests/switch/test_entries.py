@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
 
 from dlcp.switch.deploy.codec import canonical
 from dlcp.switch.deploy.errors import ProgramError
+from dlcp.switch.deploy.groups import renumbered
 from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.transaction import Order
 from dlcp.switch.deploy.update import Kind, Update, described, difference
@@ -310,7 +312,7 @@ def test_between_any_two_writes_nothing_refers_to_what_is_not_there(
     old: list[Entry], new: list[Entry]
 ) -> None:
     held: dict[object, Entry] = {entry.identity: entry for entry in old}
-    for update in difference(old, new):
+    for update in difference(old, renumbered(old, new)):
         apply(held, update)
         assert list(dangling(held)) == [], f"after {update}"
 
@@ -347,6 +349,81 @@ def dangling(held: dict[object, Entry]) -> list[str]:
             if (table, number, index) not in ways
         ]
     return missing
+
+
+def ways_of(entries: Iterable[Entry]) -> dict[object, frozenset[tuple[object, ...]]]:
+    """Who leads to a group (an address, a prefix) → the ways of that group."""
+    rows = [e for e in entries if isinstance(e, TableEntry)]
+    ways: dict[object, set[tuple[object, ...]]] = {}
+    for row in rows:
+        if row.table == "member":
+            ways.setdefault(dict(row.match)["group"], set()).add((row.action, row.params))
+    return {
+        (row.table, row.match): frozenset(ways[Exact(dict(row.params)["group"])])
+        for row in rows
+        if row.action in ("to_group", "next_hop_group")
+    }
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_between_any_two_writes_traffic_takes_its_old_ways_or_its_new_ones(seed: int) -> None:
+    draw = random.Random(seed)
+
+    def target() -> SwitchTarget:
+        ports = draw.sample("abcdefgh", 8)
+        sizes = [draw.randint(1, 3) for _ in range(draw.randint(1, 2))]
+        groups = {f"g{n}": tuple(ports.pop() for _ in range(size)) for n, size in enumerate(sizes)}
+        macs = [f"02:00:00:00:01:{n:02x}" for n in range(4)]
+        routes = []
+        for number in draw.sample(range(6), draw.randint(1, 6)):
+            name = draw.choice(list(groups))
+            hops = {port: draw.choice(macs) for port in groups[name]}
+            routes.append(Route(f"10.{number}.0.0/16", group=name, next_hops=hops))
+        return SwitchTarget(
+            "s",
+            "h:1",
+            {name: n for n, name in enumerate("abcdefgh", 1)},
+            path_groups=groups,
+            router_macs=(macs[0],),
+            bridge=tuple(BridgeEntry(mac, group=draw.choice(list(groups))) for mac in macs),
+            routes=tuple(routes),
+        )
+
+    held: dict[object, Entry] = {e.identity: e for e in wanted(Policy(), target()).entries}
+    for _ in range(5):
+        fresh = wanted(Policy(path_choice=draw.choice(["path_id", "adaptive"])), target()).entries
+        new = renumbered(held.values(), fresh)
+        before, after = ways_of(held.values()), ways_of(new)
+        assert after == ways_of(fresh), f"seed {seed}: other numbers, other ways"
+        for update in difference(held.values(), new):
+            apply(held, update)
+            assert list(dangling(held)) == [], f"seed {seed}: after {update}"
+            for who, ways in ways_of(held.values()).items():
+                assert ways in (before.get(who), after.get(who)), f"seed {seed}: {who} after {update}"
+        assert renumbered(held.values(), fresh) == new, f"seed {seed}: the second time another number"
+
+
+def grouped(**groups: tuple[str, ...]) -> tuple[Entry, ...]:
+    """Entries of a switch with these path groups."""
+    return wanted(Policy(), dataclasses.replace(SMALL, path_groups=groups)).entries
+
+
+def test_groups_keep_their_numbers_when_others_come_and_go() -> None:
+    changes = difference(grouped(b=("b",)), renumbered(grouped(b=("b",)), grouped(a=("a",), b=("b",))))
+    assert all("group 1" not in described(update.entry) for update in changes if update.kind is Kind.modify)
+    # A switch that got its groups in another order holds what is wanted.
+    held, new = grouped(a=("a",), b=("b",)), grouped(b=("b",), a=("a",))
+    assert difference(held, renumbered(held, new)) == []
+
+
+def test_with_all_numbers_in_use_one_is_taken_over() -> None:
+    def way(number: int, port: int) -> TableEntry:
+        return TableEntry(
+            "member", (("group", Exact(number)), ("index", Exact(0))), "member_port", (("port", port),)
+        )
+
+    (new,) = renumbered([way(n, n) for n in range(1, 256)], [way(1, 500)])
+    assert new == way(1, 500)
 
 
 def test_nothing_is_forwarded_before_decisions_are_in() -> None:

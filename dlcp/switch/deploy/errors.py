@@ -35,7 +35,7 @@ class ElectionIdTakenError(OtherPrimaryError):
 
 
 class SwitchRefusedError(DeployError):
-    """The switch refused a request: an entry, a pipeline, its device id. `code`: gRPC's name of the status, or empty."""
+    """The switch refused a request: an entry, a pipeline, its device id. `code`: name of the status, or empty."""
 
     def __init__(self, text: str, code: str = "") -> None:
         super().__init__(text)

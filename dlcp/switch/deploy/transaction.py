@@ -33,6 +33,7 @@ from dlcp.switch.deploy.errors import (
     VerifyError,
     several,
 )
+from dlcp.switch.deploy.groups import renumbered
 from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.session import BATCH_UPDATES, Session
 from dlcp.switch.deploy.update import Update, difference
@@ -40,7 +41,7 @@ from dlcp.switch.entries import DefaultAction, Entry, MulticastGroup, TableEntry
 from dlcp.switch.topology import SwitchTarget
 
 PARALLEL_SWITCHES = 16
-UNDO_PAUSE_S = 0.5  # between connections that an undo opens
+UNDO_PAUSE_S, MAX_UNDO_PAUSE_S = 0.1, 2.0  # between connections that an undo opens: twice as long each time
 
 OpenSession = Callable[[SwitchTarget], Session]
 
@@ -89,6 +90,8 @@ class Look:
     """Election id of another controller that is connected and primary."""
     held: tuple[Entry, ...]
     """Under the wanted pipeline; empty if it has to be set first."""
+    wanted: list[Entry] = field(default_factory=list)
+    """What the order says, with numbers of path groups that suit this switch."""
     updates: list[Update] = field(default_factory=list)
 
     @property
@@ -174,7 +177,8 @@ def _look(order: Order, session: Session, primary: int | None) -> Look:
         seen = Look(order, Pipelines.same, now.title(), primary, tuple(session.read(order.pipeline.schema)))
     else:
         seen = Look(order, Pipelines.other, now.title(), primary, ())
-    seen.updates = difference(_ours(seen.held), order.entries)
+    seen.wanted = renumbered(seen.held, order.entries)
+    seen.updates = difference(_ours(seen.held), seen.wanted)
     return seen
 
 
@@ -231,7 +235,7 @@ class _Work:
         if self.seen.holds is not Pipelines.same:
             self.session.set_pipeline(self.order.pipeline)
             # What a fresh pipeline holds by itself, its default actions, is known only now.
-            updates = difference(_ours(self.session.read(schema)), self.order.entries)
+            updates = difference(_ours(self.session.read(schema)), self.seen.wanted)
         for start in range(0, len(updates), BATCH_UPDATES):
             if stop.is_set():
                 return
@@ -241,7 +245,7 @@ class _Work:
         now = self.session.pipeline()
         if now is None or not now.is_same(self.order.pipeline):
             raise VerifyError(f"{self.where} does not run the pipeline that it took")
-        left = difference(_ours(self.session.read(self.order.pipeline.schema)), self.order.entries)
+        left = difference(_ours(self.session.read(self.order.pipeline.schema)), self.seen.wanted)
         if left:
             more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
             raise VerifyError(f"{self.where} does not hold what was written: it lacks {left[0]}{more}")
@@ -250,7 +254,7 @@ class _Work:
         """Back to what it held. Tries the session that there is, then new ones: the switch may only be restarting."""
         if not self.touched:
             return
-        end_s = time.monotonic() + self.settings.undo_s
+        end_s, pause_s = time.monotonic() + self.settings.undo_s, UNDO_PAUSE_S
         while True:
             try:
                 self._undo()
@@ -262,9 +266,10 @@ class _Work:
             except DeployError as error:
                 latest = error
             # Not primary any more may mean that the connection broke and the switch knows us no longer.
-            if time.monotonic() + UNDO_PAUSE_S > end_s:
+            if time.monotonic() + pause_s > end_s:
                 raise latest
-            time.sleep(UNDO_PAUSE_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_UNDO_PAUSE_S)
             self._reconnect()
 
     def _reconnect(self) -> None:

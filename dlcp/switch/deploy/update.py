@@ -7,10 +7,10 @@ Pure. The order is chosen so that live traffic never meets an unsafe mixture:
      then flooding; at last MAC addresses and routes. So a fresh switch forwards nothing until it can do so rightly.
   3. What is no longer wanted goes last and the other way round: nothing refers any more to what is deleted.
 
-Within a group, a member that is added is there before the size counts it, one that is taken away goes when it does not
-count any more. Thresholds of a class rise from the most important level down, then others fall from the least important
-up: at no moment is a packet cut or dropped where a less important one is kept (between two writes, a port with
-thresholds of its own may be the exception).
+Groups do not change under those who refer to them: groups.py gives one with other ways another number. Thresholds of a
+class rise from the most important level down, then others fall from the least important up: at no moment is a packet
+cut or dropped where a less important one is kept (between two writes, a port with thresholds of its own may be the
+exception).
 """
 
 from __future__ import annotations

@@ -1,0 +1,66 @@
+"""Numbers of path groups, chosen so that live traffic never takes another group's ways.
+
+A group's number means nothing by itself. Where groups come, go or change, a number that is in use would for a moment
+lead to ways that are not those of whoever refers to it. So a group that a switch holds keeps the number it has there,
+and one that is new, or has other ways than before, gets a number that is not in use: it is complete before anything
+refers to it, and the old one goes when nothing does any more. Only with all 255 numbers in use one is taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dlcp.switch.entries import Entry, Exact, TableEntry
+from dlcp.switch.programs import MAX_GROUPS
+
+MATCHED = ("member", "member_other", "path_group")  # tables with a field `group`
+NAMED = ("to_group", "next_hop_group", "in_group")  # actions with a parameter `group`
+
+Ways = frozenset[tuple[object, ...]]
+
+
+def renumbered(held: Iterable[Entry], wanted: Iterable[Entry]) -> list[Entry]:
+    """`wanted`, with the numbers of its groups changed to suit a switch that holds `held`."""
+    wanted = list(wanted)
+    there, here = _ways(held), _ways(wanted)
+    numbers: dict[int, int] = {}
+    for number, ways in here.items():
+        same = [n for n in (number, *there) if there.get(n) == ways and n not in numbers.values()]
+        if same:
+            numbers[number] = same[0]
+    for number in here:
+        if number not in numbers:
+            taken = set(numbers.values())
+            free = [n for n in (number, *range(1, MAX_GROUPS + 1)) if n not in taken]
+            numbers[number] = next((n for n in free if n not in there), free[0])
+    return [_renumber(entry, numbers) for entry in wanted]
+
+
+def _ways(entries: Iterable[Entry]) -> dict[int, Ways]:
+    """Number of each group → what its members are."""
+    found: dict[int, set[tuple[object, ...]]] = {}
+    for entry in entries:
+        if isinstance(entry, TableEntry) and entry.table in MATCHED:
+            keys = dict(entry.match)
+            group = keys.pop("group")
+            assert isinstance(group, Exact)
+            ways = found.setdefault(group.value, set())
+            if entry.table == "member":
+                ways.add((tuple(keys.items()), entry.action, entry.params))
+    return {number: frozenset(ways) for number, ways in sorted(found.items())}
+
+
+def _renumber(entry: Entry, numbers: dict[int, int]) -> Entry:
+    if not isinstance(entry, TableEntry):
+        return entry
+    if entry.table in MATCHED:
+        keys = tuple(
+            (n, Exact(numbers[k.value])) if n == "group" and isinstance(k, Exact) else (n, k)
+            for n, k in entry.match
+        )
+        return replace(entry, match=keys)
+    if entry.action in NAMED:
+        params = tuple((name, numbers.get(value, value)) for name, value in entry.params)
+        return replace(entry, params=params)
+    return entry
