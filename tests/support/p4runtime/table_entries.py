@@ -181,10 +181,10 @@ def _key(
         else:
             matches.append(_match(key, Pipeline.match_kind(field_info), one))
     prioritised = any(field.match_type in _PRIORITISED for field in info.match_fields)
-    if message.priority < 0 or (prioritised and message.priority == 0 and not any_priority):
-        raise Refused(INVALID_ARGUMENT, f"{table.name}: an entry needs a priority above 0")
     if not prioritised and message.priority != 0:
         raise Refused(INVALID_ARGUMENT, f"{table.name}: its entries have no priority")
+    if message.priority < 0 or (prioritised and message.priority == 0 and not any_priority):
+        raise Refused(INVALID_ARGUMENT, f"{table.name}: an entry needs a priority above 0")
     return matches, message.priority
 
 
