@@ -11,6 +11,7 @@ to a switch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from dlcp.switch.policy import (
     Thresholds,
     TrafficClass,
 )
+from dlcp.switch.render.finding import Finding, Weight
 
 CELL_BYTES = 80  # of a Tofino 1's packet buffer
 MAX_CELLS = 2**19 - 1  # enq_qdepth has 19 bits
@@ -72,8 +74,8 @@ class TofinoConfiguration:
     """The script and what a person should know of it."""
 
     text: str
-    differences: tuple[str, ...]
-    """Where it does not do what the policy says: the field, and what happens instead."""
+    differences: tuple[Finding, ...]
+    """Caveats: where it does not do what the policy says, and what happens instead."""
 
 
 def queue_bytes(policy: Policy, traffic_class: TrafficClass) -> int:
@@ -158,11 +160,11 @@ def render_tofino(policy: Policy, dev_ports: Mapping[str, int]) -> TofinoConfigu
             f"shared_bytes is {policy.shared_bytes}; accepted: none, but port_bytes: with dynamic thresholds the "
             "limits by colour would be shares of a limit that moves"
         )
-    differences = tuple(_differences(policy, dev_ports))
+    differences = tuple(_differences(policy))
     lines = [
         "# Written by dlcp for p4/tofino.p4. Run it with: run_bfshell.sh -b THIS_FILE",
         "# Not tried on a switch. Bridge, flood and members of path groups are your topology's, and not written here.",
-        *(f"# Other than the policy: {difference}" for difference in differences),
+        *(f"# Other than the policy: {difference.text()}" for difference in differences),
         "",
         "ingress = bfrt.tofino.pipe.TofinoIngress",
         "egress = bfrt.tofino.pipe.TofinoEgress",
@@ -246,38 +248,40 @@ def _manager_lines(policy: Policy, dev_ports: Mapping[str, int]) -> Iterator[str
     yield "            **at, drop_enable=True, drop_limit_yellow=yellow, drop_limit_red=red)"
 
 
-def _differences(policy: Policy, dev_ports: Mapping[str, int]) -> Iterator[str]:
-    for traffic_class in sorted(policy.classes, key=lambda c: c.number):
-        yield from _class_differences(policy, traffic_class, f"class[{traffic_class.number}]")
-    for port in policy.ports:
-        for at in port.classes:
-            common = colour_queue(
-                policy.traffic_class(at.number), queue_bytes(policy, policy.traffic_class(at.number))
-            )
-            own = colour_queue(at, queue_bytes(policy, at))
-            where = f"port[{port.name}].class[{at.number}]"
-            if own.red_levels != common.red_levels:
-                yield (
-                    f"{where}.droppable: levels below {common.red_levels} are red at all ports; at this port alone it "
-                    f"would be below {own.red_levels}"
-                )
+def _differences(policy: Policy) -> Iterator[Finding]:
+    for index, traffic_class in enumerate(policy.classes):
+        yield from _class_differences(policy, traffic_class, f"class[{index}]")
+    for place, port in enumerate(policy.ports):
+        for index, at in enumerate(port.classes):
+            where = f"port[{place}].class[{index}]"
             yield from _class_differences(policy, at, where)
+            at_all = policy.traffic_class(at.number)
+            common = colour_queue(at_all, queue_bytes(policy, at_all)).red_levels
+            own = colour_queue(at, queue_bytes(policy, at)).red_levels
+            if own != common:
+                yield _told(
+                    f"{where}.droppable",
+                    f"levels below {common} are red, as at all ports; by its own thresholds it would be {own}",
+                )
     if policy.path_choice == "adaptive":
-        yield "path_choice: adaptive becomes random: a Tofino 1 knows no queue's depth at ingress"
-    if policy.path_choice != "adaptive":
-        yield (
-            f"path_choice: {policy.path_choice} takes members by the chip's selector, not those that another switch of "
-            "this policy takes"
+        yield _told("path_choice", "adaptive becomes random: a Tofino 1 knows no queue's depth at ingress")
+    elif policy.path_groups:
+        yield _told(
+            "path_choice", "the chip's selector takes other members than other switches of this policy do"
         )
     if policy.port_bytes is not None:
-        yield "port_bytes: holds for each queue, not for all of a port's together"
+        yield _told("port_bytes", "holds for each queue, not for all of a port's together")
     if policy.pause_above_bytes is not None:
-        yield "pause_above_bytes: not set; see tf1.tm.ppg.cfg and tf1.tm.port.flowcontrol"
+        yield _told("pause_above_bytes", "not set; see tf1.tm.ppg.cfg and tf1.tm.port.flowcontrol")
     if policy.trimmed_run_packets:
-        yield "trimmed_run_packets: nothing is trimmed"
+        yield _told("trimmed_run_packets", "nothing is trimmed")
 
 
-def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) -> Iterator[str]:
+def _told(field: str, instead: str) -> Finding:
+    return Finding(Weight.CAVEAT, field, "", instead)
+
+
+def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) -> Iterator[Finding]:
     end = queue_bytes(policy, traffic_class)
     colours = colour_queue(traffic_class, end)
     moved: list[str] = []
@@ -288,8 +292,27 @@ def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) 
             moved.append(f"{level} above {got} instead of {'the end' if wanted is None else wanted}")
     if moved:
         whole = colours.cells * CELL_BYTES
-        yield f"{where}.droppable: levels are dropped at eighths of {whole} bytes: {', '.join(moved)}"
-    if any(traffic_class.level(level).trim_above_bytes is not None for level in range(CRITICAL_LEVEL + 1)):
-        yield f"{where}.trim_above_bytes: nothing is trimmed; droppable packets are dropped there, critical ones kept"
-    if any(traffic_class.level(level).mark_from_bytes is not None for level in range(DROPPABLE_LEVELS)):
-        yield f"{where}.droppable.mark_from_bytes: packets that are not ECN-capable are not marked"
+        yield _told(
+            f"{where}.droppable", f"levels are dropped at eighths of {whole} bytes: {', '.join(moved)}"
+        )
+    for name, told in (
+        ("trim_above_bytes", "nothing is trimmed; droppable packets are dropped there"),
+        ("mark_from_bytes", "packets that are not ECN-capable are not marked"),
+    ):
+        if any(getattr(traffic_class.level(level), name) is not None for level in range(DROPPABLE_LEVELS)):
+            yield _told(f"{where}.droppable[0].{name}", told)
+    if traffic_class.critical.trim_above_bytes is not None:
+        yield _told(
+            f"{where}.critical.trim_above_bytes", "nothing is trimmed; critical packets are kept whole"
+        )
+
+
+def dev_ports_from(text: str | None) -> dict[str, int]:
+    """Ports as a person types them: NAME=DEVICE PORT, with commas between."""
+    found: dict[str, int] = {}
+    for part in (text or "").split(","):
+        name, equals, number = part.rpartition("=")
+        if not equals or not name or not re.fullmatch(r"[0-9]{1,4}", number):
+            raise TofinoError(f"--ports is {text!r}; accepted: NAME=DEVICE_PORT,… as 1/0=132,2/0=140")
+        found[name] = int(number)
+    return found

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from dlcp.cli import main
 from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass
 from dlcp.switch.tofino import (
     CELL_BYTES,
@@ -237,17 +238,16 @@ def test_what_is_done_otherwise_is_said() -> None:
         port_bytes=160_000, pause_above_bytes=500_000, resume_below_bytes=1, trimmed_run_packets=10,
     )  # fmt: skip
     rendered = render_tofino(policy, PORTS)
-    fields = [difference.partition(":")[0] for difference in rendered.differences]
-    assert fields == [
-        "class[1].droppable",
-        "class[1].trim_above_bytes",
+    assert [difference.field for difference in rendered.differences] == [
+        "class[0].droppable",
+        "class[0].droppable[0].trim_above_bytes",
         "path_choice",
         "port_bytes",
         "pause_above_bytes",
         "trimmed_run_packets",
     ]
     for difference in rendered.differences:
-        assert f"# Other than the policy: {difference}\n" in rendered.text
+        assert f"# Other than the policy: {difference.text()}\n" in rendered.text
     assert "by_random" in rendered.text
 
 
@@ -272,3 +272,17 @@ def test_what_is_done_otherwise_is_said() -> None:
 def test_what_a_tofino_cannot_do_at_all(policy: Policy, ports: dict[str, int], text: str) -> None:
     with pytest.raises(TofinoError, match=re.escape(text)):
         render_tofino(policy, ports)
+
+
+def test_command_writes_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY.to_toml())
+    command = ["switch", "render", str(policy), "--os", "tofino"]
+    assert main([*command, "--ports", "1/0=132,2/0=260"]) == 0
+    told = capsys.readouterr()
+    assert told.out == render_tofino(POLICY, PORTS).text
+    assert re.search(r"policy.toml: caveat: line \d+: port_bytes: holds for each queue", told.err)
+    assert main([*command, "--ports", "1/0"]) == 2
+    assert "--ports is '1/0'; accepted: NAME=DEVICE_PORT" in capsys.readouterr().err
+    assert main([*command, "--ports", "1/0=132", "--strict"]) == 2
+    assert "port_bytes: holds for each queue" in capsys.readouterr().err

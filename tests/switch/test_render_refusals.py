@@ -355,7 +355,7 @@ def test_command_writes_a_file_and_its_notes(
 
 def test_command_lists_the_systems(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", "--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(RENDERERS)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*RENDERERS, "tofino"]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "asks goes to standard error, by field and line of the policy.",
     )
     word.add_argument("policy", nargs="?", metavar="POLICY", help="the policy, a TOML file")
-    word.add_argument("--os", metavar="NAME", help=f"{', '.join(RENDERERS)}")
-    word.add_argument("--ports", metavar="A,B", help="the ports to configure; default: the policy's")
+    word.add_argument("--os", metavar="NAME", help=f"{', '.join(RENDERERS)}; tofino, for p4/tofino.p4")
+    word.add_argument(
+        "--ports",
+        metavar="A,B",
+        help="the ports to configure; default: the policy's. Of a Tofino: NAME=DEVICE_PORT,…",
+    )
     word.add_argument(
         "--output", metavar="FILE", type=Path, help="write here; JSON gets its notes beside it, in FILE.txt"
     )
@@ -74,9 +78,12 @@ def _render(args: argparse.Namespace) -> int:
     if args.list:
         for name, module in RENDERERS.items():
             print(f"{name:<9}{module.SYSTEM.title}; ports like {module.SYSTEM.port_example}")
+        print("tofino   a Tofino that runs p4/tofino.p4; ports like 1/0=132")
         return 0
     if args.policy is None or args.os is None:
         raise RenderError(f"give a POLICY and --os; accepted: {', '.join(RENDERERS)}")
+    if args.os == "tofino":
+        return _render_tofino(args)
     renderer(args.os)  # a name that is wrong is wrong whatever the policy says
     policy, source = _load(args.policy)
     ports = None if args.ports is None else [name for name in args.ports.split(",") if name]
@@ -90,6 +97,23 @@ def _render(args: argparse.Namespace) -> int:
         args.output.write_text(done.text, encoding="utf-8")
         if done.system.comment is None:
             args.output.with_name(f"{args.output.name}.txt").write_text(done.notes, encoding="utf-8")
+    return 0
+
+
+def _render_tofino(args: argparse.Namespace) -> int:
+    """For a switch that runs our program, so it has a way of its own: dlcp/switch/tofino.py."""
+    from dlcp.switch.tofino import dev_ports_from, render_tofino
+
+    policy, source = _load(args.policy)
+    done = render_tofino(policy, dev_ports_from(args.ports))
+    lines = toml_lines(source)
+    if args.strict and done.differences:
+        raise RenderError(f"Tofino: {done.differences[0].text(lines)}", done.differences)
+    _say(args.policy, [f"caveat: {finding.text(lines)}" for finding in done.differences])
+    if args.output is None:
+        sys.stdout.write(done.text)
+    else:
+        args.output.write_text(done.text, encoding="utf-8")
     return 0
 
 
