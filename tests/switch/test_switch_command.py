@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from dlcp.switch.start import separate_dscp, starting_policy, starting_text
 
 pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
 
-from dlcp.switch.deploy.transaction import Settings, deploy, look
+from dlcp.switch.deploy.transaction import Settings, deploy
 from tests.support.deployment import NEW, OLD, open_session, order, state, topology_text
 from tests.support.p4runtime import P4RuntimeServer
 
@@ -265,6 +266,29 @@ def test_port_that_no_switch_has_is_named(files: Path, server: P4RuntimeServer, 
 # --- signals --------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def in_the_middle(
+    files: Path, server: P4RuntimeServer, other: P4RuntimeServer
+) -> Iterator[subprocess.Popen[str]]:
+    """A deployment of the new policy, in a process, that waits for the ninth update of `other`."""
+    other.faults.hang_at_update(9)
+    words = ["deploy", str(files / "new.toml"), *fabric(files, server, other), "--timeout", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dlcp", "switch", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert other.faults.hanging.wait(20), process.communicate(timeout=5)
+        yield process
+    finally:
+        other.faults.release()
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_in_the_middle_undoes_what_was_written(
     number: signal.Signals, files: Path, server: P4RuntimeServer
@@ -272,27 +296,26 @@ def test_signal_in_the_middle_undoes_what_was_written(
     with P4RuntimeServer(device_id=2) as other:
         deploy([order(other, "s2")], open_session, Settings())
         before = [state(server), state(other)]
-        other.faults.hang_at_update(9)
-        words = ["deploy", str(files / "old.toml"), *fabric(files, server, other), "--timeout", "2"]
-        (files / "old.toml").write_text((files / "new.toml").read_text())
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dlcp", "switch", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        try:
-            assert other.faults.hanging.wait(20), process.communicate(timeout=5)
+        with in_the_middle(files, server, other) as process:
             process.send_signal(number)
             time.sleep(0.2)
+            process.send_signal(number)  # impatience changes nothing
             other.faults.release()
             _, err = process.communicate(timeout=30)
-        finally:
-            process.kill()
-            process.wait()
         assert process.returncode == 130, err
         assert "Traceback" not in err
         assert "every switch holds what it held" in err
         assert [state(server), state(other)] == before
-    assert not look([order(server)], open_session)[0].changes
+
+
+def test_process_that_is_killed_leaves_what_the_next_deployment_finds(
+    files: Path, server: P4RuntimeServer
+) -> None:
+    with P4RuntimeServer(device_id=2) as other:
+        deploy([order(other, "s2")], open_session, Settings())
+        before = [state(server), state(other)]
+        with in_the_middle(files, server, other) as process:
+            process.kill()
+        assert state(other) != before[1], "nothing was written yet, so nothing is shown"
+        deploy([order(server), order(other, "s2")], open_session, Settings(take_over=True))
+        assert [state(server), state(other)] == before
