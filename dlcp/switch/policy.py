@@ -151,8 +151,13 @@ class Port:
         if not self.name:
             refuse(f"{where}.name", self.name, "the port's name")
         check_integer(f"{where}.rate_bps", self.rate_bps, 1, 10**13)
-        for traffic_class in self.classes:
-            traffic_class.validate(f"{where}.class[{traffic_class.number}]")
+        numbers: set[int] = set()
+        for index, traffic_class in enumerate(self.classes):
+            traffic_class.validate(f"{where}.class[{index}]")
+            if traffic_class.number in numbers:
+                accepted = "a number that no other class of the port has"
+                refuse(f"{where}.class[{index}].number", traffic_class.number, accepted)
+            numbers.add(traffic_class.number)
 
 
 @dataclass(frozen=True)
@@ -251,22 +256,30 @@ class Policy:
             if port.name in names:
                 refuse(f"port[{index}].name", port.name, "a name that no other port has")
             names.add(port.name)
-            for traffic_class in port.classes:
+            for inner, traffic_class in enumerate(port.classes):
+                where = f"port[{index}].class[{inner}]"
                 if traffic_class.number not in numbers:
-                    accepted = f"a class of the policy: {sorted(numbers)}"
-                    refuse(f"port[{index}].class.number", traffic_class.number, accepted)
-                if traffic_class.dscp:
-                    refuse(
-                        f"port[{index}].class.dscp",
-                        traffic_class.dscp,
-                        "none: classes are the same at all ports",
+                    accepted = (
+                        f"a class of the policy: {', '.join(map(str, sorted(numbers))) or 'there is none'}"
                     )
+                    refuse(f"{where}.number", traffic_class.number, accepted)
+                if traffic_class.dscp:
+                    accepted = "none: who is in a class is the same at all ports"
+                    refuse(f"{where}.dscp", list(traffic_class.dscp), accepted)
+        owner: dict[str, str] = {}
         for group, members in self.path_groups.items():
             if not members:
                 refuse(f"path_groups.{group}", list(members), "at least one port")
             for member in members:
                 if self.ports and member not in names:
-                    refuse(f"path_groups.{group}", member, f"a port of the policy: {sorted(names)}")
+                    refuse(
+                        f"path_groups.{group}", member, f"a port of the policy: {', '.join(sorted(names))}"
+                    )
+                # What is flooded goes to one port of each group: a port in two of them would get it twice.
+                if member in owner:
+                    accepted = f"a port of no other group, and once; {owner[member]} has it"
+                    refuse(f"path_groups.{group}", member, accepted)
+                owner[member] = group
 
     # ---- TOML: policy_toml ----
 

@@ -96,6 +96,8 @@ def _shared_from(tables: object) -> _Shared:
         _check_type(where, table, Mapping, "a table")
         _check_keys(table, {"critical", "droppable"}, f"{where}.")
         found[name] = _both_from(table, where)
+        # Here, where they are written down, not in the first class that names them.
+        TrafficClass(0, **found[name]).validate(where)
     return _Shared(found)
 
 
@@ -103,6 +105,14 @@ def _check_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in table:
         if key not in known:
             raise PolicyError(f"{where}{key} is unknown; accepted: {', '.join(sorted(known))}")
+
+
+def _tables(name: str, value: object) -> Sequence[Any]:
+    """Several tables of one name: `[class]` for `[[class]]` is a slip that everybody makes once."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        heading = re.sub(r"\[\d+\]", "", name)
+        refuse(name, value, f"tables, each headed [[{heading}]]")
+    return value
 
 
 def _check_type(name: str, value: object, accepted: type | tuple[type, ...], words: str) -> None:
@@ -115,10 +125,13 @@ def _check_strings(name: str, value: object) -> None:
         refuse(name, value, "a list of names")
 
 
+_NAMES = {f.name for f in fields(Thresholds)}
+
+
 def _thresholds_from(table: object, where: str) -> Thresholds:
     if not isinstance(table, Mapping):
         refuse(where, table, "a table of thresholds")
-    _check_keys(table, {f.name for f in fields(Thresholds)}, f"{where}.")
+    _check_keys(table, _NAMES, f"{where}.")
     return Thresholds(**table)
 
 
@@ -129,6 +142,8 @@ def _droppable_from(value: object, where: str) -> tuple[Thresholds, ...]:
     if not isinstance(value, Mapping):
         refuse(where, value, "a table of thresholds, or a list of them")
     values = dict(value)
+    ramp_ends = {f"{fate}_{end}_bytes" for fate in _RAMPS for end in ("from", "to")}
+    _check_keys(values, _NAMES | ramp_ends, f"{where}.")
     for fate, name in _RAMPS.items():
         ends = (f"{fate}_from_bytes", f"{fate}_to_bytes")
         given = [end for end in ends if end in values]
@@ -140,8 +155,9 @@ def _droppable_from(value: object, where: str) -> tuple[Thresholds, ...]:
         low, high = (values.pop(end) for end in ends)
         check_integer(f"{where}.{ends[0]}", low, 0, MAX_BYTES)
         check_integer(f"{where}.{ends[1]}", high, low, MAX_BYTES)
-        if name in values:
-            refuse(f"{where}.{name}", values[name], f"none, when {' and '.join(ends)} are set")
+        for other in (name, *sorted(ramp_ends)):
+            if other in values:
+                refuse(f"{where}.{other}", values[other], f"none, when {' and '.join(ends)} are set")
         others = _thresholds_from(values, where)
         return importance_levels(name, low, high, **dict(_changed(others)))
     return (_thresholds_from(values, where),)
@@ -158,9 +174,7 @@ def _both_from(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _classes_from(tables: object, where: str, shared: _Shared) -> Iterator[TrafficClass]:
-    if not isinstance(tables, Sequence) or isinstance(tables, str):
-        refuse(where, tables, "tables")
-    for index, table in enumerate(tables):
+    for index, table in enumerate(_tables(where, tables)):
         name = f"{where}[{index}]"
         _check_type(name, table, Mapping, "a table")
         values = dict(table)
@@ -179,15 +193,13 @@ def _classes_from(tables: object, where: str, shared: _Shared) -> Iterator[Traff
 
 
 def _ports_from(tables: object, shared: _Shared) -> Iterator[Port]:
-    if not isinstance(tables, Sequence) or isinstance(tables, str):
-        refuse("port", tables, "tables")
-    for index, table in enumerate(tables):
+    for index, table in enumerate(_tables("port", tables)):
         name = f"port[{index}]"
         _check_type(name, table, Mapping, "a table")
         _check_keys(table, {"name", "rate_bps", "class"}, f"{name}.")
-        for key in ("name", "rate_bps"):
+        for key, accepted in (("name", "the port's name"), ("rate_bps", "bits per second")):
             if key not in table:
-                raise PolicyError(f"{name}.{key} is missing")
+                raise PolicyError(f"{name}.{key} is missing; accepted: {accepted}")
         _check_type(f"{name}.name", table["name"], str, "a text")
         classes = tuple(_classes_from(table.get("class", []), f"{name}.class", shared))
         yield Port(table["name"], table["rate_bps"], classes)

@@ -190,6 +190,18 @@ def with_class(**values: object) -> Callable[[], object]:
             with_line(SHORT.replace("= 64000}", "= 64000, drop_above_bytes = 5}")),
             "thresholds.data.droppable.drop_above_bytes is 5; accepted: none, when drop_from_bytes",
         ),
+        (
+            with_line(SHORT.replace("drop_to_bytes", "drop_too_bytes")),
+            "thresholds.data.droppable.drop_too_bytes is unknown; accepted: .*drop_from_bytes, drop_to_bytes",
+        ),
+        (
+            with_line(SHORT.replace("= 64000}", "= 64000, trim_from_bytes = 5, trim_to_bytes = 9}")),
+            "droppable.trim_from_bytes is 5; accepted: none, when drop_from_bytes and drop_to_bytes are set",
+        ),
+        (
+            with_line(SHORT.replace("= 112000", "= 63999")),
+            "^thresholds.data.critical.mark_from_bytes is 64000; accepted: at most drop_above_bytes, 63999",
+        ),
         (with_line("port_bytes ="), "not TOML"),
         (with_line("port_bytes = 0"), "port_bytes is 0; accepted: an integer from 1 to 4294967294"),
         (with_line("port_bytes = 1.5"), "port_bytes is 1.5; accepted: an integer"),
@@ -210,7 +222,12 @@ def with_class(**values: object) -> Callable[[], object]:
             "resume_below_bytes is 6; accepted: .* 0 to 5",
         ),
         (with_line("name = 3"), "name is 3; accepted: a text"),
-        (with_line("class = 3"), "class is 3; accepted: tables"),
+        (with_line("class = 3"), r"class is 3; accepted: tables, each headed \[\[class\]\]"),
+        (with_line("[class]\nnumber = 1"), r"class is .*; accepted: tables, each headed \[\[class\]\]"),
+        (
+            with_line("[[port]]\nname = 'x'\nrate_bps = 1\n[port.class]\nnumber = 1"),
+            r"port\[0\].class is .*; accepted: tables, each headed \[\[port.class\]\]",
+        ),
         (with_line("class = [3]"), r"class\[0\] is 3; accepted: a table"),
         (with_line("[[class]]\nname = 'x'"), r"class\[0\].number is missing"),
         (
@@ -224,7 +241,7 @@ def with_class(**values: object) -> Callable[[], object]:
             with_line("[[class]]\nnumber = 0\ndscp = ['AF11']"),
             r"class\[0\].dscp is 'AF11'; accepted: an integer",
         ),
-        (with_line("[[port]]\nname = 'x'"), r"port\[0\].rate_bps is missing"),
+        (with_line("[[port]]\nname = 'x'"), r"port\[0\].rate_bps is missing; accepted: bits per second"),
         (
             with_line("[[port]]\nname = 'x'\nrate_bps = 0"),
             r"port\[0\].rate_bps is 0; accepted: an integer from 1",
@@ -274,11 +291,27 @@ def with_class(**values: object) -> Callable[[], object]:
         ),
         (
             lambda: Policy(ports=(Port("a", 1, (TrafficClass(1),)),)),
-            r"port\[0\].class.number is 1; accepted: a class of the policy: \[\]",
+            r"port\[0\].class\[0\].number is 1; accepted: a class of the policy: there is none",
+        ),
+        (
+            lambda: Policy(classes=(TrafficClass(1),), ports=(Port("a", 1, (TrafficClass(1),) * 2),)),
+            r"port\[0\].class\[1\].number is 1; accepted: a number that no other class of the port has",
+        ),
+        (
+            lambda: Policy(classes=(TrafficClass(1),), ports=(Port("a", 1, (TrafficClass(1, dscp=(3,)),)),)),
+            r"port\[0\].class\[0\].dscp is \[3\]; accepted: none: who is in a class is the same at all ports",
         ),
         (
             lambda: Policy(ports=(Port("a", 1),), path_groups={"up": ("b",)}),
-            r"path_groups.up is 'b'; accepted: a port of the policy: \['a'\]",
+            r"path_groups.up is 'b'; accepted: a port of the policy: a$",
+        ),
+        (
+            lambda: Policy(path_groups={"up": ("a", "b"), "down": ("b", "c")}),
+            "path_groups.down is 'b'; accepted: a port of no other group, and once; up has it",
+        ),
+        (
+            lambda: Policy(path_groups={"up": ("a", "a")}),
+            "path_groups.up is 'a'; accepted: a port of no other group, and once; up has it",
         ),
     ],
 )
