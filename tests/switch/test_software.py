@@ -31,7 +31,6 @@ def test_policy_that_it_cannot_carry_out_is_refused() -> None:
     for policy, sentence in (
         (Policy(pause_above_bytes=9), "pause_above_bytes is 9; accepted: none"),
         (Policy(path_groups={"up": ("a", "x")}), "path_groups.up names port 'x'; accepted: a, b, c"),
-        (Policy(path_groups={"up": ("a",), "on": ("a",)}), "path_groups.on names port 'a'"),
         (Policy(ports=(Port("x", 1),)), "port 'x' of the policy; accepted: a, b, c"),
     ):
         with pytest.raises((PolicyError, PortNameError), match=sentence):

@@ -24,19 +24,12 @@ def check(policy: Policy, ports: Sequence[str]) -> None:
     for named in policy.ports:
         if named.name not in ports:
             raise PortNameError(f"port {named.name!r} of the policy; accepted: {', '.join(ports)}")
-    owner: dict[str, str] = {}
     for group, members in policy.path_groups.items():
         for member in members:
             if member not in ports:
                 raise PortNameError(
                     f"path_groups.{group} names port {member!r}; accepted: {', '.join(ports)}"
                 )
-            if member in owner:
-                raise PortNameError(
-                    f"path_groups.{group} names port {member!r}; accepted: a port of no other group,"
-                    f" {owner[member]} has it"
-                )
-            owner[member] = group
 
 
 def trimmed_dscp(policy: Policy) -> int | None:
