@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,11 +20,12 @@ pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
 from dlcp.switch import SwitchTarget, programs
 from dlcp.switch.deploy.errors import DeployError, OtherPipelineError, OtherPrimaryError, SwitchRefusedError
 from dlcp.switch.deploy.grpc_session import GrpcSession
-from dlcp.switch.deploy.pipeline import Pipeline
+from dlcp.switch.deploy.pipeline import Pipeline, Schema
 from dlcp.switch.deploy.session import Session
 from dlcp.switch.deploy.shell_session import ShellSession
 from dlcp.switch.deploy.status import Monitor
 from dlcp.switch.deploy.transaction import Order, Settings, deploy, look
+from dlcp.switch.deploy.update import Update
 from dlcp.switch.entries import Exact, TableEntry, wanted
 from tests.support.deployment import NEW, OLD, PIPELINE, open_session, target
 from tests.support.shell_environment import shell_python
@@ -42,25 +43,35 @@ def free_port() -> int:
         return port
 
 
+def start(folder: Path, address: str) -> subprocess.Popen[bytes]:
+    """One without a program and without ports."""
+    words = [str(EXECUTABLE), "--no-p4", "--device-id", "1", "--thrift-port", str(free_port())]
+    words += ["--", "--grpc-server-addr", address, "--priority-queues", "8"]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(words, stdout=log, stderr=log, cwd=folder)
+
+
 @pytest.fixture
-def addresses(tmp_path: Path) -> Iterator[list[str]]:
-    """Where two of them serve."""
-    processes, found = [], []
+def processes(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Two of them, by their addresses."""
+    found = {}
     try:
         for number in range(2):
-            socket_path = tmp_path / f"p4-{number}.sock"
-            words = [str(EXECUTABLE), "--no-p4", "--device-id", "1", "--thrift-port", str(free_port())]
-            words += ["--", "--grpc-server-addr", f"unix:{socket_path}", "--priority-queues", "8"]
-            with (tmp_path / f"log-{number}").open("wb") as log:
-                processes.append(subprocess.Popen(words, stdout=log, stderr=log, cwd=tmp_path))
-            found.append(f"unix:{socket_path}")
+            address = f"unix:{tmp_path}/p4-{number}.sock"
+            found[address] = start(tmp_path, address)
         for address in found:
             wait_for(address)
         yield found
     finally:
-        for process in processes:
+        for process in found.values():
             process.kill()
             process.wait()
+
+
+@pytest.fixture
+def addresses(processes: dict[str, subprocess.Popen[bytes]]) -> list[str]:
+    """Where they serve."""
+    return list(processes)
 
 
 def wait_for(address: str) -> None:
@@ -158,6 +169,30 @@ def test_primary_is_left_alone_and_taken_over_when_told_to(addresses: list[str])
     finally:
         somebody.close()
     assert not any(seen.changes for seen in look(orders(addresses, new=True), open_session))
+
+
+def test_switch_that_crashes_in_the_middle_and_comes_back_empty_gets_back_what_it_held(
+    addresses: list[str], processes: dict[str, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    deploy(orders(addresses), open_session, PLAIN)
+    before = held(addresses)
+    crashes = iter([True])
+
+    class Crashing(GrpcSession):
+        def write(self, updates: Sequence[Update], schema: Schema) -> None:
+            super().write(updates[:5], schema)
+            if next(crashes, False):
+                processes[addresses[1]].kill()
+                processes[addresses[1]].wait()
+                processes[addresses[1]] = start(tmp_path, addresses[1])
+            super().write(updates[5:], schema)
+
+    def opener(place: SwitchTarget) -> Session:
+        return Crashing(place, 5.0) if place.name == "s2" else open_session(place)
+
+    with pytest.raises(DeployError, match="s2"):
+        deploy(orders(addresses, new=True), opener, PLAIN)
+    assert held(addresses) == before
 
 
 def test_several_may_ask_at_once_who_is_primary(addresses: list[str]) -> None:

@@ -282,6 +282,8 @@ class _Work:
             self.election_id = self.session.become_primary(own=self.election_id)
         schema = self.order.pipeline.schema
         if self.seen.holds is Pipelines.same:
+            if self.session.pipeline() is None:  # it has restarted, and forgotten everything
+                self.session.set_pipeline(self.order.pipeline)
             now = _ours(self.session.read(schema))
             self.session.write(difference(now, _ours(self.seen.held)), schema)
             left = difference(_ours(self.session.read(schema)), _ours(self.seen.held))
