@@ -1,8 +1,8 @@
 // An aggregating switch (v1model, BMv2): workers' blocks of integers are added up on the way, and the sum is sent back.
 //
 // Design, packet and proofs: p4/aggregation.md. A worker addresses everything to the hub of its job; what the switch
-// can take in, it answers in the hub's place, and the rest arrives. So a switch that has no room, no such job or no such
-// program is only slower. Compiled with AGGREGATION_SLOTS slots for AGGREGATION_JOBS jobs.
+// can take in, it answers in the hub's place, and the rest arrives. So a switch that has no room, no such job or no
+// such program is only slower. Compiled with AGGREGATION_SLOTS slots for AGGREGATION_JOBS jobs.
 #include <core.p4>
 #include <v1model.p4>
 

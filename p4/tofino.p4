@@ -1,12 +1,13 @@
 // The switch of dlcp for a Tofino (architecture TNA): the order in which a packet meets the blocks.
 //
 // The decision to drop is the traffic manager's, at enqueue: ingress says queue and colour, and each queue has a limit
-// for each colour (BF Runtime table tf1.tm.queue.color; dlcp/switch/tofino.py writes them). So no packet that is dropped
-// has taken place in a queue, and no register has to follow depths. Marks are set at egress.
+// for each colour (BF Runtime table tf1.tm.queue.color; dlcp/switch/tofino.py writes them). So no packet that is
+// dropped has taken place in a queue, and no register has to follow depths. Marks are set at egress.
 //
-// Not here: trimming. A Tofino can cut a packet only as a mirror copy, which goes to a port that its session fixes, after
-// the original was dropped or deflected; that takes a session per port and a second pass through the traffic manager,
-// and was not tried. Packets that a policy would trim are dropped, by colour. Nor IP routing, TTL, `adaptive`.
+// Not here: trimming. A Tofino can cut a packet only as a mirror copy, which goes to a port that its session fixes,
+// after the original was dropped or deflected; that takes a session per port and a second pass through the traffic
+// manager, and was not tried. Packets that a policy would trim are dropped, by colour. Nor IP routing, TTL,
+// `adaptive`.
 //
 // Checked against the architecture's own include files, not run: p4/tofino.md says how far.
 #include <core.p4>

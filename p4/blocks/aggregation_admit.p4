@@ -67,9 +67,9 @@ control AggregationAdmit(inout headers_t hdr, inout metadata_t meta, inout stand
     }
 }
 
-// Addresses a result: to the sender of the packet that it is made of, or to each worker that a copy is for. Participants
-// of a job at one port differ by instance, which copies of a multicast group have as well. A result comes from whom the
-// packet was for, the hub, so that a worker hears everything from one address.
+// Addresses a result: to the sender of the packet that it is made of, or to each worker that a copy is for.
+// Participants of a job at one port differ by instance, which copies of a multicast group have as well. A result comes
+// from whom the packet was for, the hub, so that a worker hears everything from one address.
 control AggregationAddress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     bit<16> instance;
 

@@ -1,5 +1,5 @@
-// Where a packet goes: by destination MAC, as over a bridge; unknown and broadcast are flooded to the group of the input
-// port, which is all others. One way each: an aggregating switch has no path groups.
+// Where a packet goes: by destination MAC, as over a bridge; unknown and broadcast are flooded to the group of the
+// input port, which is all others. One way each: an aggregating switch has no path groups.
 #ifndef AGGREGATION_FORWARD_P4
 #define AGGREGATION_FORWARD_P4
 

@@ -7,9 +7,9 @@
 //                                            ▲                                     │
 //                                            └── first contribution, newer key ────┘
 //
-// Invariants. (1) A slot's keys (message, block) only grow while one tenant (job, generation) has it, also over FREE; so
-// a block is installed at most once, and has at most one result. (2) A worker's contribution is in the sums if and only
-// if its bit is in the bitmap. (3) A block that is DONE does not change; it is sent again, as it was, to whoever
+// Invariants. (1) A slot's keys (message, block) only grow while one tenant (job, generation) has it, also over FREE;
+// so a block is installed at most once, and has at most one result. (2) A worker's contribution is in the sums if and
+// only if its bit is in the bitmap. (3) A block that is DONE does not change; it is sent again, as it was, to whoever
 // contributes or flushes once more. (4) A packet that cannot be taken goes on to its destination, the hub, with its
 // values as they came. A collecting slot is never taken away from its block, except by a new tenant.
 #ifndef AGGREGATION_SLOTS_P4

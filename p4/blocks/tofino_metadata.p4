@@ -1,5 +1,5 @@
-// What the blocks of the Tofino program tell each other, ingress and egress apart: nothing is carried between them, since
-// egress reads the headers anew.
+// What the blocks of the Tofino program tell each other, ingress and egress apart: nothing is carried between them,
+// since egress reads the headers anew.
 #ifndef TOFINO_METADATA_P4
 #define TOFINO_METADATA_P4
 
