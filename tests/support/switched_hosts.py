@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,8 @@ from tests.support.namespaces import Namespace
 
 ETH_P_ALL = 3
 FRAME_BYTES = 1250
+ADDRESSES = {"02:00:00:00:00:01": "eth0", "02:00:00:00:00:02": "eth1"}
+"""Hosts 0 and 1 where each has one cable: told to a switch, nothing is flooded."""
 _RECEIVE_BUFFER = 64 << 20
 _SO_RCVBUFFORCE = 33
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
@@ -161,3 +164,15 @@ def number_of(frame: bytes) -> int:
     """Which frame it is."""
     at = (42 if frame[12:14] == b"\x08\x00" else 62) + 40
     return int.from_bytes(frame[at : at + 4], "big")
+
+
+def read_pcap(path: Path) -> list[bytes]:
+    """The frames of a capture with nanoseconds."""
+    data = path.read_bytes()
+    assert data[:4] == struct.pack("<I", 0xA1B23C4D)
+    frames, at = [], 24
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at + 8)[0]
+        frames.append(data[at + 16 : at + 16 + size])
+        at += 16 + size
+    return frames
