@@ -20,7 +20,7 @@ from dlcp.switch.policy import (
     Thresholds,
     TrafficClass,
 )
-from dlcp.switch.programs import KEEP_DSCP, NEVER_BYTES, PathChoice
+from dlcp.switch.programs import FOREIGN_LEVEL, KEEP_DSCP, NEVER_BYTES, PathChoice
 from dlcp.switch.topology import SwitchTarget, mac_number
 
 MARK_STEPS = 16  # of native/switch/decision.hpp
@@ -48,6 +48,13 @@ WRITE_ORDER = (
     "route_ipv6",
     "router_mac",
 )
+
+
+def level_name(level: int) -> str:
+    """A level in tables and counters, for people."""
+    if level == FOREIGN_LEVEL:
+        return "foreign"
+    return "critical" if level == LEVELS - 1 else f"importance {32 * level}+"
 
 
 # ---- what entries are made of ----

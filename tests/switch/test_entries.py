@@ -26,7 +26,16 @@ from dlcp.switch import (
     TrafficClass,
     programs,
 )
-from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry, limits_of, mark_steps, wanted
+from dlcp.switch.entries import (
+    Entry,
+    Exact,
+    MulticastGroup,
+    TableEntry,
+    level_name,
+    limits_of,
+    mark_steps,
+    wanted,
+)
 from dlcp.switch.limits import Limit, UnsupportedError, line_number, refuse
 from dlcp.switch.policy_file import PolicyFile
 from tests.support import switch_twin
@@ -97,13 +106,19 @@ def test_small_policy_in_full() -> None:
     assert [line for line in got if line not in ramp] == [
         "buffer otherwise: set_buffer(port_bytes_limit=never, shared_bytes=5000, alpha_left=0, alpha_right=2)",
         "trimmed otherwise: set_trimmed(traffic_class=7, dscp=56)",
-        "trimmed_thresholds level 8: set_trimmed_drop(drop_above_bytes=900)",
-        "thresholds level 8, traffic_class 2: set_thresholds(mark_from_bytes=100, mark_full_bytes=116)",
+        "trimmed_thresholds level critical: set_trimmed_drop(drop_above_bytes=900)",
+        "thresholds level critical, traffic_class 2: set_thresholds(mark_from_bytes=100, mark_full_bytes=116)",
         # Of port a, number 1: what the policy trims there is not trimmed.
-        *(f"thresholds level {n}, port 1, traffic_class 2: set_thresholds()" for n in reversed(range(8))),
-        *(f"thresholds level {n}, traffic_class 2: set_thresholds(trim_above_bytes=50)" for n in range(8)),
-        "thresholds level 8, port 1, traffic_class 2: set_thresholds(drop_above_bytes=70)",
-        "thresholds level 8, traffic_class 7: set_thresholds(drop_above_bytes=900)",
+        *(
+            f"thresholds level {level_name(n)}, port 1, traffic_class 2: set_thresholds()"
+            for n in reversed(range(8))
+        ),
+        *(
+            f"thresholds level {level_name(n)}, traffic_class 2: set_thresholds(trim_above_bytes=50)"
+            for n in range(8)
+        ),
+        "thresholds level critical, port 1, traffic_class 2: set_thresholds(drop_above_bytes=70)",
+        "thresholds level critical, traffic_class 7: set_thresholds(drop_above_bytes=900)",
         "classify dscp 10: set_class(traffic_class=2)",
         "classify dscp 56: set_class(traffic_class=7)",
         "classify dscp 8: set_class(traffic_class=2)",

@@ -15,11 +15,12 @@ import pytest
 
 from dlcp.cli import main
 from dlcp.switch import SwitchTarget
+from dlcp.switch.entries import level_name
 from dlcp.switch.programs import FOREIGN_LEVEL, Arrival, Decision, arrivals_index, decisions_index
 
 pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
 
-from dlcp.switch.deploy.status import ASK_PORTS, Monitor, Reading, document, level_name, lines
+from dlcp.switch.deploy.status import ASK_PORTS, Monitor, Reading, document, lines
 from dlcp.switch.deploy.transaction import Settings, deploy
 from tests.support import frame_builder as build
 from tests.support.deployment import MACS, OLD, PIPELINE, open_session, order, target, topology_text

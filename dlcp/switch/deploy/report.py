@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlcp.switch.deploy.transaction import Look, Pipelines
-from dlcp.switch.deploy.update import Kind, Update, described
+from dlcp.switch.deploy.update import Kind, Update, described, was
 
 
 def text(looks: Sequence[Look]) -> str:
@@ -32,9 +32,7 @@ def _lines(seen: Look) -> Iterator[str]:
 
 def _line(update: Update) -> str:
     if update.kind is Kind.modify and update.before is not None:
-        # Of what changes, the second half: the first one is the same.
-        was = described(update.before).rpartition(": ")[2]
-        return f"~ {described(update.entry)}   (was {was})"
+        return f"~ {described(update.entry)}   (was {was(update.entry, update.before)})"
     return f"{update.kind.value} {described(update.entry)}"
 
 

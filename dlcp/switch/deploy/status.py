@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from dlcp.switch import programs
 from dlcp.switch.deploy.command import add_target
 from dlcp.switch.deploy.packages import require
-from dlcp.switch.programs import FOREIGN_LEVEL, Arrival, Decision
+from dlcp.switch.entries import level_name
+from dlcp.switch.programs import Arrival, Decision
 from dlcp.switch.topology import SwitchTarget, Topology
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ Counts = Mapping[int, tuple[int, int]]
 """Index → packets, bytes."""
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
-CRITICAL_LEVEL = FOREIGN_LEVEL - 1
 ASK_PORTS = 32  # of 64: beyond that asking for all counters is shorter
 
 
@@ -245,13 +245,6 @@ def _rows(reading: Reading, before: Reading | None) -> dict[Row, dict[Decision, 
         (names.get(port, str(port)), str(-number), level_name(-level)): found[port, number, level]
         for port, number, level in sorted(found)
     }
-
-
-def level_name(level: int) -> str:
-    """What a level of the counters means."""
-    if level == FOREIGN_LEVEL:
-        return "foreign"
-    return "critical" if level == CRITICAL_LEVEL else f"importance {32 * level}+"
 
 
 def _lost(reading: Reading, before: Reading | None) -> dict[Arrival, int]:

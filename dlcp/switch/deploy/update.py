@@ -31,6 +31,7 @@ from dlcp.switch.entries import (
     Prefix,
     TableEntry,
     Ternary,
+    level_name,
 )
 from dlcp.switch.programs import NEVER_BYTES
 
@@ -69,6 +70,20 @@ def described(entry: Entry) -> str:
             return f"{entry.table} {keys}: {_call(entry.action, entry.params)}"
 
 
+def was(entry: Entry, before: Entry) -> str:
+    """What an entry was before, as far as it is otherwise now."""
+    if (
+        isinstance(entry, MulticastGroup)
+        or isinstance(before, MulticastGroup)
+        or entry.action != before.action
+    ):
+        return described(before).rpartition(": ")[2]
+    now = dict(entry.params)
+    return ", ".join(
+        f"{name}={_shown(name, value)}" for name, value in before.params if now.get(name) != value
+    )
+
+
 def _call(action: str, params: Iterable[tuple[str, int]]) -> str:
     if action == "set_thresholds":  # most are never met: only those that are, or the line is all "never"
         params = [(name, value) for name, value in params if value != NEVER_BYTES]
@@ -83,7 +98,7 @@ def _shown(name: str, value: int) -> str:
 
 def _key(table: str, name: str, key: Key) -> str:
     if isinstance(key, Exact):
-        return _shown(name, key.value)
+        return level_name(key.value) if name == "level" else _shown(name, key.value)
     if isinstance(key, Prefix) and table in ("route_ipv4", "route_ipv6"):
         kind = ipaddress.IPv4Address if table == "route_ipv4" else ipaddress.IPv6Address
         return f"{kind(key.value)}/{key.length}"
