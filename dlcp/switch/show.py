@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, Thresholds, TrafficClass
+from dlcp.switch.policy import DROPPABLE_LEVELS, MAX_DSCP, Policy, Thresholds, TrafficClass
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.topology import Topology
 
@@ -38,14 +38,15 @@ def run(options: argparse.Namespace) -> int:
 def _lines(policy: Policy) -> Iterator[str]:
     yield f"policy {policy.name or '(without a name)'}"
     yield ""
-    rows: list[tuple[str, ...]] = [
-        ("class", "name", "DSCP", "level", "marked from", "all marked", "trimmed above", "dropped above")
-    ]
-    for number in sorted({c.number for c in policy.classes}, reverse=True):
-        rows += _class_rows(policy.traffic_class(number))
+    classes = sorted(policy.classes, key=lambda c: -c.number)
+    rows = [("class", "name", "DSCP")]
+    rows += [(str(c.number), c.name or "–", ranges(c.dscp) or "–") for c in classes]
     yield from _table(rows)
     yield ""
-    yield f"others       queue {policy.foreign_class}, neither marked nor trimmed"
+    yield from _thresholds(_alike((c, f"{c.number}") for c in classes))
+    yield ""
+    yield f"foreign      {_foreign_queue(policy)}"
+    yield f"             {_foreign(policy)}"
     yield f"buffer       {_buffer(policy)}"
     yield f"path choice  {policy.path_choice}"
     for name, ports in policy.path_groups.items():
@@ -59,34 +60,102 @@ def _lines(policy: Policy) -> Iterator[str]:
         yield f"paused       an input's class, {limits}"
     if policy.ports:
         yield ""
-        yield "ports"
-        for port in policy.ports:
-            own = f", thresholds of its own in class {', '.join(str(c.number) for c in port.classes)}"
-            yield f"  {port.name}: {port.rate_bps / 1e9:g} Gb/s{own if port.classes else ''}"
-        for port in policy.ports:
-            for traffic_class in port.classes:
-                yield ""
-                yield f"class {traffic_class.number} at {port.name}"
-                yield from _table([rows[0], *_class_rows(traffic_class)])
+        yield from _table([("port", "rate"), *((p.name, f"{p.rate_bps / 1e9:g} Gb/s") for p in policy.ports)])
+    own = _alike((c, f"{c.number} at {p.name}") for p in policy.ports for c in p.classes)
+    if own:
+        yield ""
+        yield from _thresholds(own)
 
 
-def _class_rows(traffic_class: TrafficClass) -> Iterator[tuple[str, ...]]:
-    dscp = ", ".join(map(str, traffic_class.dscp)) or "–"
-    shown = (str(traffic_class.number), traffic_class.name, dscp)
-    for words, level in _levels(traffic_class):
-        limits = (level.mark_from_bytes, level.mark_full, level.trim_above_bytes, level.drop_above_bytes)
-        yield (*shown, words, *("–" if limit is None else str(limit) for limit in limits))
-        shown = ("", "", "")
+_Both = tuple[Thresholds, tuple[Thresholds, ...]]
 
 
-def _levels(traffic_class: TrafficClass) -> Iterator[tuple[str, Thresholds]]:
+def _alike(classes: Iterable[tuple[TrafficClass, str]]) -> dict[_Both, list[str]]:
+    """Thresholds, and who has them."""
+    found: dict[_Both, list[str]] = {}
+    for traffic_class, who in classes:
+        found.setdefault((traffic_class.critical, traffic_class.droppable), []).append(who)
+    return found
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Thresholds], object]], ...] = (
+    ("marked from", lambda at: at.mark_from_bytes),
+    ("all marked", lambda at: at.mark_full),
+    ("mark ratio", lambda at: f"{at.mark_ratio:g}" if at.mark_from_bytes is not None else None),
+    ("trimmed above", lambda at: at.trim_above_bytes),
+    ("dropped above", lambda at: at.drop_above_bytes),
+)
+
+
+def _thresholds(alike: dict[_Both, list[str]]) -> Iterator[str]:
+    """A table of each set of thresholds, said once; columns in which nobody has anything are left out."""
+    every = [at for critical, droppable in alike for at in (critical, *droppable)]
+    needless = {
+        "all marked": all(at.mark_full == at.mark_from_bytes for at in every),
+        "mark ratio": all(at.mark_ratio == 1 for at in every),
+    }
+    columns = [
+        (title, told)
+        for title, told in _COLUMNS
+        if not needless.get(title) and any(told(at) is not None for at in every)
+    ]
+    rows: list[tuple[str, ...]] = []
+    for (critical, droppable), who in alike.items():
+        if rows:
+            rows.append(("",))
+        names = _numbers(who)
+        if not any(told(at) is not None for at in (critical, *droppable) for _, told in columns):
+            rows.append((f"{names}: never marked or trimmed, dropped only where the buffer ends",))
+            continue
+        rows.append((names, *(title for title, _ in columns)))
+        for words, at in _levels(critical, droppable):
+            cells = ("–" if (value := told(at)) is None else str(value) for _, told in columns)
+            rows.append((f"  {words}", *cells))
+    yield from _table(rows)
+
+
+def _numbers(who: Sequence[str]) -> str:
+    if len(who) == 1:
+        return f"class {who[0]}"
+    return f"classes {ranges(map(int, who)) if all(w.isdigit() for w in who) else ', '.join(who)}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as a person would list them: `0–3, 8`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def _levels(critical: Thresholds, droppable: Sequence[Thresholds]) -> Iterator[tuple[str, Thresholds]]:
     """Critical first, then droppable ones from the most important down, equal ones together."""
-    yield "critical", traffic_class.critical
-    if len(traffic_class.droppable) == 1:
-        yield "droppable", traffic_class.droppable[0]
-        return
+    yield "critical", critical
+    levels = [droppable[min(index, len(droppable) - 1)] for index in range(DROPPABLE_LEVELS)]
+    high = DROPPABLE_LEVELS - 1
     for index in reversed(range(DROPPABLE_LEVELS)):
-        yield f"importance {32 * index}–{32 * index + 31 - (index == 7)}", traffic_class.droppable[index]
+        if index and levels[index - 1] == levels[index]:
+            continue
+        if index == 0 and high == DROPPABLE_LEVELS - 1:
+            yield "droppable", levels[0]
+        else:
+            yield f"importance {32 * index}–{min(32 * high + 31, 254)}", levels[index]
+        high = index - 1
+
+
+def _foreign(policy: Policy) -> str:
+    """Who is of no class."""
+    values = ranges(set(range(MAX_DSCP + 1)) - policy.class_of_dscp().keys())
+    return f"{f'DSCP {values}; ' if values else ''}VLAN, IPv4 options, what is not IP"
+
+
+def _foreign_queue(policy: Policy) -> str:
+    shared = policy.foreign_class in {c.number for c in policy.classes}
+    beside = f" with class {policy.foreign_class}" if shared else ""
+    return f"in queue {policy.foreign_class}{beside}; never marked or trimmed:"
 
 
 def _buffer(policy: Policy) -> str:
@@ -106,6 +175,8 @@ def _switches(policy: Policy, topology: Topology) -> Iterator[str]:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    """Columns side by side; a row of one cell is a line of its own."""
+    columns = max((len(row) for row in rows), default=0)
+    widths = [max(len(row[column]) for row in rows if len(row) == columns) for column in range(columns)]
     for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()

@@ -18,6 +18,9 @@ FOREIGN_CLASS = 0
 CLASS_SELECTOR = 8
 """DSCP of class n is n times this, the transport's default (CS0 … CS7: RFC 2474, 4.2.2)."""
 
+HEADER_BYTES = 126
+"""What is left of a trimmed packet: Ethernet, IPv6, UDP and dlcp header. Less, and the receiver cannot read it."""
+
 BUFFER_BYTES_PER_BPS = 16e6 / (32 * 100e9)
 """A commodity switch's buffer, evenly: 16 MB for 32 ports of 100 Gb/s (Broadcom Tomahawk)."""
 LEAST_BUFFER_BYTES = 128_000
@@ -63,6 +66,7 @@ def starting_policy(
         (*data, control),
         foreign_class=FOREIGN_CLASS,
         port_bytes=buffer,
+        trimmed_bytes=HEADER_BYTES if trim else Policy.trimmed_bytes,
         trimmed_class=CONTROL_CLASS,
     )
 
