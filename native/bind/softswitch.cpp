@@ -25,8 +25,6 @@ namespace dlcp::bind {
 namespace {
 
 using namespace softswitch;
-using switching::Policy;
-using switching::Thresholds;
 
 constexpr const char* choice_names[] = {"flow_hash", "path_id", "random", "round_robin", "adaptive"};
 constexpr const char* fate_names[] = {"kept",           "marked",          "trimmed",       "dropped_threshold",
@@ -54,6 +52,7 @@ public:
     SoftSwitch(const std::vector<std::string>& names, const Configuration& configuration, Settings settings,
                std::uint32_t ring_frames, bool busy_poll) {
         std::vector<std::unique_ptr<Port>> ports;
+        ports.reserve(names.size());
         for (const std::string& name : names) ports.push_back(open_port(name, ring_frames));
         for (const auto& port : ports) settings.frame_bytes.push_back(port->frame_bytes());
         core_.emplace(settings, configuration);

@@ -13,7 +13,6 @@ namespace {
 
 using switching::Frame;
 using switching::FrameKind;
-using switching::never;
 
 constexpr std::uint64_t bit(std::uint32_t port) { return std::uint64_t{1} << port; }
 

@@ -144,7 +144,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         (
             'path_groups = {a = ["eth0"], b = ["eth0"]}',
             ["--ports", "eth0"],
-            "path_groups.b names port 'eth0'; accepted: a port of no other group, a has it",
+            "path_groups.b is 'eth0'; accepted: a port of no other group",
         ),
         (
             '[[port]]\nname = "eth5"\nrate_bps = 1',
