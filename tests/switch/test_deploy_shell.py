@@ -80,15 +80,15 @@ def test_shell_writes_what_grpc_writes(
 ) -> None:
     before = state(server)
     deploy([order(server, new=True)], by_shell, PLAIN)
-    after = state(server)
-    assert after != before
+    assert state(server) != before
     assert not look([order(server, new=True)], open_session)[0].changes
     writes = server.writes
     deploy([order(server, new=True)], by_shell, PLAIN)
     assert server.writes == writes
-    with P4RuntimeServer(device_id=2**33) as fresh:
-        deploy([order(fresh, new=True)], by_shell, PLAIN)
-        assert state(fresh) == after
+    with P4RuntimeServer(device_id=2) as one, P4RuntimeServer(device_id=2) as other:
+        deploy([order(one, new=True)], by_shell, PLAIN)
+        deploy([order(other, new=True)], open_session, PLAIN)
+        assert state(one) == state(other)
     assert shell_processes() == []
 
 
