@@ -9,6 +9,7 @@ from typing import Any
 
 from dlcp.switch.policy import DROPPABLE_LEVELS, MAX_DSCP, Policy, Thresholds, TrafficClass
 from dlcp.switch.policy_file import PolicyFile
+from dlcp.switch.runs import runs
 from dlcp.switch.topology import Topology
 
 
@@ -40,7 +41,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield ""
     classes = sorted(policy.classes, key=lambda c: -c.number)
     rows = [("class", "name", "DSCP")]
-    rows += [(str(c.number), c.name or "–", ranges(c.dscp) or "–") for c in classes]
+    rows += [(str(c.number), c.name or "–", runs(c.dscp) or "–") for c in classes]
     yield from _table(rows)
     yield ""
     yield from _thresholds(_alike((c, f"{c.number}") for c in classes))
@@ -117,18 +118,7 @@ def _thresholds(alike: dict[_Both, list[str]]) -> Iterator[str]:
 def _numbers(who: Sequence[str]) -> str:
     if len(who) == 1:
         return f"class {who[0]}"
-    return f"classes {ranges(map(int, who)) if all(w.isdigit() for w in who) else ', '.join(who)}"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers as a person would list them: `0–3, 8`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+    return f"classes {runs(map(int, who)) if all(w.isdigit() for w in who) else ', '.join(who)}"
 
 
 def _levels(critical: Thresholds, droppable: Sequence[Thresholds]) -> Iterator[tuple[str, Thresholds]]:
@@ -148,7 +138,7 @@ def _levels(critical: Thresholds, droppable: Sequence[Thresholds]) -> Iterator[t
 
 def _foreign(policy: Policy) -> str:
     """Who is of no class."""
-    values = ranges(set(range(MAX_DSCP + 1)) - policy.class_of_dscp().keys())
+    values = runs(set(range(MAX_DSCP + 1)) - policy.class_of_dscp().keys())
     return f"{f'DSCP {values}; ' if values else ''}VLAN, IPv4 options, what is not IP"
 
 

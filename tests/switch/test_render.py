@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 
@@ -177,6 +178,30 @@ def test_pause_is_switched_off_where_vendors_have_it_on() -> None:
     assert "no priority-flow-control" in render(policy, "eos", ["Ethernet1"]).text
     paused = Policy(classes=policy.classes, pause_above_bytes=100_000)
     assert "pfc_enable" not in render(paused, "sonic", ["Ethernet0"]).text
+
+
+def test_cumulus_default_profile_marks_nobody() -> None:
+    # As it is delivered, it marks queue 0 of every port (NVIDIA's manual, Explicit Congestion Notification).
+    for policy in (Policy(), two_levels()):
+        lines = render(policy, "cumulus", ["swp1"]).text.splitlines()
+        assert "default_ecn_red_conf.ecn_enable = false" in lines
+        assert "default_ecn_red_conf.red_enable = false" in lines
+
+
+def test_trimmed_packets_get_the_first_dscp_of_their_class_and_keep_their_header() -> None:
+    # The first in the policy's order, as the program and the software switch write it.
+    levels = Thresholds(trim_above_bytes=9_000, drop_above_bytes=20_000)
+    policy = Policy(
+        classes=(
+            TrafficClass(3, dscp=(24,), critical=Thresholds(trim_above_bytes=9_000), droppable=(levels,)),
+            TrafficClass(7, dscp=(58, 56)),
+        ),
+        trimmed_bytes=126,
+    )
+    assert '"dscp_value": "58"' in render(policy, "sonic", ["Ethernet0"]).text
+    for left, told in ((126, False), (125, True)):
+        done = render(dataclasses.replace(policy, trimmed_bytes=left), "sonic", ["Ethernet0"])
+        assert any("trimmed_bytes" in sentence for sentence in done.complaints()) is told
 
 
 def test_shaper_is_the_ports_rate() -> None:

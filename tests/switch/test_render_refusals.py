@@ -13,7 +13,7 @@ from dlcp.switch.command import main
 from dlcp.switch.render import RENDERERS, RenderError, Weight, render, sonic
 from dlcp.switch.render.base import renderer
 from dlcp.switch.render.check import check
-from dlcp.switch.render.finding import toml_lines
+from dlcp.switch.render.finding import Finding, sentences, toml_lines
 from tests.support import render_golden as golden
 
 HEAD = 'name = "p"\n'
@@ -120,7 +120,17 @@ def test_what_several_classes_have_in_common_is_said_once() -> None:
     text = HEAD + "".join(f"[[class]]\nnumber = {n}\n{levels}" for n in (1, 2, 3))
     assert [sentence for sentence in said(text, "tc") if "never marked" in sentence] == [
         "caveat: line 2: class[0].critical: critical packets are never marked; they are marked above 9000, where "
-        "others are dropped: that is what keeps them (also class[1].critical, class[2].critical)"
+        "others are dropped: that is what keeps them (also class[1–2])"
+    ]
+
+
+def test_places_alike_are_listed_by_runs() -> None:
+    fields = [f"class[{n}].critical" for n in (0, 1, 2, 4, 5)] + [
+        f"port[1].class[{n}].critical" for n in (0, 1)
+    ]
+    findings = [Finding(Weight.CAVEAT, field, "a", "b") for field in (*fields, "path_choice", fields[0])]
+    assert sentences(findings) == [
+        "class[0].critical: a; b (also class[1–2, 4–5], port[1].class[0–1], path_choice)"
     ]
 
 
@@ -182,7 +192,21 @@ def test_threshold_beyond_what_is_taken_is_refused(system: str, most: int) -> No
     [
         (system, name)
         for system in RENDERERS
-        for name in ("", "Ethernet", "swp", "a port", "eth0; reboot", "$(reboot)", "Ethernet0\nx", "x" * 16)
+        for name in (
+            "",
+            "Ethernet",
+            "swp",
+            "a port",
+            "eth0; reboot",
+            "$(reboot)",
+            "Ethernet0\nx",
+            "x" * 16,
+            "-x",
+            "~",
+            "[a]",
+            "!",
+            "{a,b}",
+        )
         if not (system == "tc" and name.isalpha() and len(name) < 16)  # Linux interfaces may be called so
     ],
 )
@@ -380,3 +404,7 @@ def test_command_refuses_and_writes_nothing(
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RenderError, match="nothing.toml: No such file"):
         main(["render", str(tmp_path / "nothing.toml"), "--os", "tc"])
+    (tmp_path / "policy.toml").write_text("", encoding="utf-8")
+    words = ["render", str(tmp_path / "policy.toml"), "--os", "tc", "--ports", "a", "--output"]
+    with pytest.raises(RenderError, match="no/out: No such file"):
+        main([*words, str(tmp_path / "no" / "out")])

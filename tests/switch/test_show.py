@@ -8,7 +8,7 @@ import pytest
 
 from dlcp.cli import main
 from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass, importance_levels
-from dlcp.switch.show import ranges
+from dlcp.switch.runs import runs
 from dlcp.switch.start import starting_policy
 
 LEVELS = importance_levels("drop_above_bytes", 8_000, 15_000)
@@ -22,8 +22,8 @@ def shown(policy: Policy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_numbers_are_listed_by_runs() -> None:
-    assert ranges([8, 0, 1, 2, 10, 9, 63]) == "0–2, 8–10, 63"
-    assert ranges([]) == ""
+    assert runs([8, 8, 0, 1, 2, 10, 9, 63]) == "0–2, 8–10, 63"
+    assert runs([]) == ""
 
 
 def test_starting_policy_fits_on_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,8 +58,8 @@ def renderer(name: str) -> Renderer:
     if name in RENDERERS:
         return RENDERERS[name]
     near = difflib.get_close_matches(name.lower(), RENDERERS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"accepted: {', '.join(RENDERERS)}"
-    raise RenderError(f"no operating system {name!r}; {hint}")
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise RenderError(f"no operating system {name!r}; {hint}accepted: {', '.join(RENDERERS)}")
 
 
 def render(

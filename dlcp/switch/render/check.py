@@ -146,7 +146,12 @@ def _class(
     yield from _trims(policy, system, traffic_class, queue, where)
     yield from _limit(system, traffic_class, queue, where)
     yield from _range(system, queue, where)
-    if queue.drop_bytes is not None and 0 in queue.dscp and port is None:
+    if (
+        queue.drop_bytes is not None
+        and 0 in queue.dscp
+        and port is None
+        and queue.number != policy.foreign_class
+    ):
         yield Finding(
             CAVEAT,
             f"{where}.dscp",
@@ -165,10 +170,8 @@ def _levels(system: System, traffic_class: TrafficClass, queue: Queue, where: st
         instead = f"all that are not ECN-capable are dropped above {queue.drop_bytes}"
     else:
         index = 0
-        asked = f"droppable packets go above {', '.join(map(str, limits))}, by importance"
-        instead = (
-            f"switches do not read importance, and all go above {queue.drop_bytes}, the most important's"
-        )
+        asked = f"droppable packets go above {limits[0]} to {limits[-1]}, by importance"
+        instead = f"switches do not read it: all go above {queue.drop_bytes}, the most important's"
     yield Finding(CAVEAT, f"{where}.droppable[{index}]", asked, instead)
 
 

@@ -88,16 +88,24 @@ def _render(args: argparse.Namespace) -> int:
     policy, source = _load(args.policy)
     ports = None if args.ports is None else [name for name in args.ports.split(",") if name]
     done = render(policy, args.os, ports, source=source, shape=args.shape, strict=args.strict)
-    _say(args.policy, done.complaints())
     if args.output is None:
+        _say(args.policy, done.complaints())
         sys.stdout.write(done.text)
         if done.system.comment is None:
             sys.stderr.write(done.notes)
-    else:
-        args.output.write_text(done.text, encoding="utf-8")
-        if done.system.comment is None:
-            args.output.with_name(f"{args.output.name}.txt").write_text(done.notes, encoding="utf-8")
+        return 0
+    _write(args.output, done.text)
+    if done.system.comment is None:
+        _write(args.output.with_name(f"{args.output.name}.txt"), done.notes)
+    _say(args.policy, done.complaints())
     return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RenderError(f"{path}: {error.strerror}") from None
 
 
 def _render_tofino(args: argparse.Namespace) -> int:
@@ -150,8 +158,8 @@ def _apply(args: argparse.Namespace) -> int:
     done = render(policy, "tc", interfaces, source=source, strict=args.strict)
     own = tc_apply.findings_for(policy, interfaces, args.qdisc)
     refuse(own, SYSTEM, toml_lines(source), args.strict)
-    _say(args.policy, [f"caveat: {f.text(done.lines)}" for f in own] if own else done.complaints())
     changes = tc_apply.apply(policy, interfaces, args.qdisc, dry_run=args.dry_run)
+    _say(args.policy, [f"caveat: {f.text(done.lines)}" for f in own] if own else done.complaints())
     _report(changes, args.dry_run, removed=False)
     return 0
 

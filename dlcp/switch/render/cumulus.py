@@ -1,7 +1,7 @@
 """Cumulus Linux 5 by its files: lines for qos_features.conf, and for qos_infra.conf where the buffer is shared.
 
 A queue's curve is a port group of ecn_red; queues and ports with equal curves share one. `red_enable` is written in
-every group: its default, false, marks only and would keep what is to be dropped.
+every group: its default, false, marks only and would keep what is to be dropped. The default profile is switched off.
 """
 
 from __future__ import annotations
@@ -91,10 +91,12 @@ def _curves(policy: Policy, ports: Sequence[str]) -> list[str]:
     groups: dict[tuple[Curve, tuple[str, ...]], list[int]] = {}
     for (curve, number), at in sorted(places.items(), key=lambda item: item[0][1]):
         groups.setdefault((curve, tuple(at)), []).append(number)
+    # The default profile marks queue 0 of every port from 150000 bytes on, whoever is in it.
+    lines = ["", "default_ecn_red_conf.ecn_enable = false", "default_ecn_red_conf.red_enable = false"]
     if not groups:
-        return []
+        return lines
     names = [f"dlcp_{index}" for index in range(len(groups))]
-    lines = ["", f"ecn_red.port_group_list = [{','.join(names)}]"]
+    lines += ["", f"ecn_red.port_group_list = [{','.join(names)}]"]
     for name, ((curve, where), numbers) in zip(names, groups.items(), strict=True):
         lines += [
             f"{name}.egress_queue_list = [{','.join(map(str, numbers))}]",

@@ -8,12 +8,14 @@ is; a note is a property of the system that no policy changes, or something that
 from __future__ import annotations
 
 import enum
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dlcp.errors import SettingsError
+from dlcp.switch.runs import runs
 
 
 class Weight(enum.StrEnum):
@@ -51,9 +53,27 @@ def sentences(findings: Iterable[Finding], lines: Mapping[str, int] | None = Non
         places.setdefault((finding.asked, finding.instead), []).append(finding)
     texts = []
     for first, *others in places.values():
-        also = ", ".join(dict.fromkeys(other.field for other in others if other.field != first.field))
+        also = _elsewhere(first.field, [other.field for other in others])
         texts.append(first.text(lines) + (f" (also {also})" if also else ""))
     return texts
+
+
+_OF_CLASS = re.compile(r"(port\[\d+\]\.)?class\[(\d+)\]")
+
+
+def _elsewhere(first: str, fields: Iterable[str]) -> str:
+    """Fields as a person would list them: classes by their runs, `class[1–6]`, and not what is in them once more."""
+    named: dict[str, None] = {}
+    classes: dict[str, list[int]] = {}
+    for field in dict.fromkeys(fields):
+        if field == first:
+            continue
+        if found := _OF_CLASS.match(field):
+            where = found[1] or ""
+            classes.setdefault(where, []).append(int(found[2]))
+            field = where
+        named[field] = None
+    return ", ".join(f"{name}class[{runs(classes[name])}]" if name in classes else name for name in named)
 
 
 class RenderError(SettingsError):

@@ -49,7 +49,8 @@ SYSTEM = System(
         "nothing here was loaded into a SONiC or tried on hardware",
     ),
     notes=(
-        "separate thresholds for marks (sonic-swss pull request 4719) still change their names and are not rendered",
+        "thresholds of their own for marks (ecn_green_min_threshold and the like: YANG sonic-wred-profile of 2026-06, "
+        "sonic-swss pull request 4719) are too new for most switches and are not rendered",
         "on averaged depths: the chip's averaging is not in CONFIG_DB",
         "strict priority with ECN on one queue: Juniper advises against it for its own switches, SONiC says nothing",
         "a marked packet no longer tells ECT(0) from ECT(1)",
@@ -58,6 +59,8 @@ SYSTEM = System(
 
 NAME = "DLCP"
 _POOL = "egress_lossy_pool"
+HEADER_BYTES = 14 + 40 + 8 + 64
+"""Ethernet, IPv6, UDP and dlcp."""
 _Table = dict[str, dict[str, object]]
 
 
@@ -99,7 +102,7 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
     if trims:
         tables["SWITCH_TRIMMING"]["GLOBAL"] = {
             "size": str(policy.trimmed_bytes),
-            "dscp_value": str(min(policy.traffic_class(policy.trimmed_class).dscp)),
+            "dscp_value": str(policy.traffic_class(policy.trimmed_class).dscp[0]),
             "queue_index": str(policy.trimmed_class),
         }
     if policy.path_groups:
@@ -165,6 +168,13 @@ def own_findings(policy: Policy, ports: Sequence[str]) -> Iterator[Finding]:
             "trimmed_class",
             f"trimmed packets go on in class {policy.trimmed_class}",
             "that class has no DSCP value, and SWITCH_TRIMMING wants one to write; give it one",
+        )
+    if policy.trimmed_bytes < HEADER_BYTES:
+        yield Finding(
+            Weight.CAVEAT,
+            "trimmed_bytes",
+            f"{policy.trimmed_bytes} bytes are left of a trimmed packet",
+            f"that many are, but a receiver reads nothing of it: dlcp's header ends at {HEADER_BYTES} over IPv6",
         )
     if policy.shared_bytes is None:
         yield Finding(

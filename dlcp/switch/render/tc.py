@@ -22,7 +22,8 @@ SYSTEM = System(
     title="Linux tc",
     comment="#",
     suffix="sh",
-    port_pattern=r"[^\s/:%'\"\\$`;&|<>()*?#]{1,15}",
+    # Nothing that a shell or tc reads as something else. The kernel takes more, but nobody calls an interface so.
+    port_pattern=r"[A-Za-z0-9_@.+][-A-Za-z0-9_@.+]{0,14}",
     port_example="eth0 (up to 15 characters)",
     needs_ports=True,
     marks_below_drops=True,

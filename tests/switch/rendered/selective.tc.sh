@@ -12,8 +12,8 @@
 #
 # Otherwise than the policy asks:
 #   - line 3: port_bytes: a port holds 2000000 bytes in all its queues; each queue by itself is limited to 2000000; together they may hold more
-#   - line 15: class[0].droppable[0]: droppable packets go above 100000, 120000, 140000, 160000, 180000, 200000, 220000, 240000, by importance; switches do not read importance, and all go above 240000, the most important's (also class[1].droppable[0])
-#   - line 13: class[0].critical.mark_from_bytes: critical packets are marked from 400000; all are from 240000, since marks and drops share the threshold (also class[1].critical.mark_from_bytes)
+#   - line 15: class[0].droppable[0]: droppable packets go above 100000 to 240000, by importance; switches do not read it: all go above 240000, the most important's (also class[1])
+#   - line 13: class[0].critical.mark_from_bytes: critical packets are marked from 400000; all are from 240000, since marks and drops share the threshold (also class[1])
 #
 # To be known:
 #   - line 6: path_groups: which ports are equal ways is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
