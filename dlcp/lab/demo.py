@@ -96,14 +96,17 @@ def play(rate_bps: int = 50_000_000, seconds: float = 4.0) -> Scene:
     fabric = Fabric(leaves=1, spines=0, hosts_per_leaf=3, host_rate_bps=rate_bps)
     traffic = [sys.executable, "-m", "dlcp.lab.traffic"]
     with Bed(fabric, policy=before, sample_s=SAMPLE_S) as bed:
-        sink = bed.start(RECEIVER, [*traffic, "receive"])
-        assert sink.stdout is not None
-        sink.stdout.readline()
+        sink = bed.start(RECEIVER, [*traffic, "receive"], stdin=subprocess.PIPE)
+        _await(sink)
         words = [*traffic, "send", bed.addresses[RECEIVER], "--seconds", seconds, "--bytes", 1000]
         words += ["--rate", f"{OVERLOAD * rate_bps / 2e6:.3f}M"]
         for number in CLASSES:
             words += ["--stream", Stream(dscp=8 * number, dlcp=0)]
-        sources = [bed.start(host, words) for host in range(RECEIVER)]
+        sources = [bed.start(host, [*words, "--wait"], stdin=subprocess.PIPE) for host in range(RECEIVER)]
+        for source in sources:
+            _await(source)
+        for source in sources:
+            _begin(source)
         time.sleep(seconds / 2)
         change_s = time.monotonic()
         bed.set_policy(after)
@@ -133,6 +136,18 @@ def lines(scene: Scene) -> list[str]:
         after = scene.delivered(number, scene.change_s + 0.3, scene.seconds)
         shown.append(f"{number:<7}{before:<18.3f}{after:.3f}")
     return shown
+
+
+def _await(process: subprocess.Popen[Any]) -> None:
+    """Until it says that it is ready."""
+    assert process.stdout is not None
+    process.stdout.readline()
+
+
+def _begin(process: subprocess.Popen[Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
 
 
 def _finish(process: subprocess.Popen[Any]) -> str:

@@ -3,18 +3,22 @@
     python -m dlcp.lab.traffic receive             says "ready", then a line of JSON at the end
     python -m dlcp.lab.traffic send 10.78.0.2 --rate 200M --seconds 2 --stream dscp=0 --stream dscp=8,ecn=2
 
-Streams take turns, packet by packet, so each is offered the same. A packet has dlcp's header (native/engine/wire.hpp)
-with the stream's importance, then number of stream and packet; nobody answers it. Rates are of the wire: the frame and
-24 bytes for checksum, preamble and gap. Uses the standard library only. It is no benchmark of a transport.
+SIGTERM ends a sender early. Streams take turns, packet by packet, so each is offered the same. A packet has dlcp's
+header (native/engine/wire.hpp) with the stream's importance, then number of stream and packet; nobody answers it. Rates
+are of the wire: the frame and 24 bytes for checksum, preamble and gap. It is no benchmark of a transport.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import select
+import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -28,8 +32,8 @@ assert _HEADER.size == 64
 _NUMBERS = struct.Struct(">HI")  # stream and packet
 # What is behind the payload on the wire: UDP, IPv4, Ethernet, and checksum, preamble, gap.
 WIRE_BYTES = 64 + 8 + 20 + 14 + 24
-# A sender that was not scheduled for long does not send all of it at once.
-_CREDIT_S = 0.004
+# A sender that was not scheduled for longer does not send all of it at once; what it does, its host's cable spreads.
+_CREDIT_S = 0.02
 _BUFFER_BYTES = 4 << 20
 
 
@@ -70,9 +74,15 @@ class Stream:
 
 
 def send(
-    address: str, streams: Sequence[Stream], rate_bps: int, seconds: float, payload_bytes: int
+    address: str,
+    streams: Sequence[Stream],
+    rate_bps: int,
+    seconds: float,
+    payload_bytes: int,
+    enough: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Sends for so long. Returns what was sent, by stream, and how fast."""
+    """Sends for so long, or until it is `enough`. Returns what was sent, by stream, and how fast."""
+    enough = enough or threading.Event()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     wire_bytes = payload_bytes + WIRE_BYTES + (20 if family == socket.AF_INET6 else 0)
     ways = [[_open(family, address, stream) for _ in range(stream.paths)] for stream in streams]
@@ -87,7 +97,7 @@ def send(
     interval_s = wire_bytes * 8 / rate_bps
     sent = refused = 0
     start_s = next_s = time.perf_counter()
-    while (now_s := time.perf_counter()) < start_s + seconds:
+    while (now_s := time.perf_counter()) < start_s + seconds and not enough.is_set():
         if now_s < next_s:
             time.sleep(min(next_s - now_s, 0.001))
             continue
@@ -110,7 +120,11 @@ def send(
 
 
 def receive(quiet_s: float, first_s: float) -> dict[str, Any]:
-    """Counts what arrives, by stream, until it has been quiet for so long."""
+    """Counts what arrives, by stream, until standard input has ended and it has been quiet for so long.
+
+    Nothing at all for `first_s` ends it as well.
+    """
+    ended, heard_s = False, time.monotonic()
     counts: dict[int, dict[str, int]] = {}
     last: dict[tuple[int, Any], int] = {}
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as inlet:
@@ -120,13 +134,16 @@ def receive(quiet_s: float, first_s: float) -> dict[str, Any]:
         inlet.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
         inlet.bind(("::", PORT))
         print("ready", flush=True)
-        inlet.settimeout(first_s)
+        inlet.settimeout(quiet_s)
         while True:
             try:
                 data, notes, _, source = inlet.recvmsg(2048 + 8192, 256)
             except TimeoutError:
-                break
-            inlet.settimeout(quiet_s)
+                if (ended and counts) or time.monotonic() - heard_s > first_s:
+                    break
+                ended = ended or _is_over(sys.stdin.fileno())
+                continue
+            heard_s = time.monotonic()
             if len(data) < _HEADER.size + _NUMBERS.size:
                 # Of a trimmed packet only the header is left.
                 stream, number = -1, 0
@@ -138,6 +155,12 @@ def receive(quiet_s: float, first_s: float) -> dict[str, Any]:
             one["late"] += last.get((stream, source), -1) > number
             last[stream, source] = max(last.get((stream, source), -1), number)
     return {"streams": counts}
+
+
+def _is_over(descriptor: int) -> bool:
+    """Whether there is nothing more to read, and never will be."""
+    ready, _, _ = select.select([descriptor], [], [], 0)
+    return bool(ready) and not os.read(descriptor, 4096)
 
 
 def _open(family: int, address: str, stream: Stream) -> socket.socket:
@@ -163,15 +186,22 @@ def main() -> int:
     sender.add_argument("--stream", dest="streams", type=Stream.parse, action="append", required=True)
     sender.add_argument("--rate", type=parse_rate, required=True)
     sender.add_argument("--seconds", type=float, default=1.0)
+    sender.add_argument("--wait", action="store_true", help='say "ready", and begin when a line comes in')
     sender.add_argument("--bytes", type=int, default=1400, help="of payload; default: 1400")
     receiver = words.add_parser("receive")
     receiver.add_argument("--quiet", type=float, default=0.5, help="seconds; default: 0.5")
     receiver.add_argument(
-        "--first", type=float, default=20.0, help="seconds to wait for the first; default: 20"
+        "--first", type=float, default=20.0, help="seconds of silence that end it at all; default: 20"
     )
     options = parser.parse_args()
+    if options.word == "send" and options.wait:
+        print("ready", flush=True)
+        sys.stdin.readline()
     if options.word == "send":
-        result = send(options.address, options.streams, options.rate, options.seconds, options.bytes)
+        enough = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: enough.set())
+        how = (options.address, options.streams, options.rate, options.seconds, options.bytes)
+        result = send(*how, enough)
     else:
         result = receive(options.quiet, options.first)
     print(json.dumps(result), flush=True)

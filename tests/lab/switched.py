@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,13 +40,14 @@ def offer(
     *,
     senders: Sequence[int] = (0, 1),
     receiver: int = 2,
-    seconds: float = 1.0,
+    seconds: float = 0.7,
     payload_bytes: int = 1400,
     version: int = 4,
 ) -> Load:
     """Sends the streams from each sender at an equal part of the rate, all to one receiver."""
     traffic: list[Any] = [sys.executable, "-m", "dlcp.lab.traffic"]
-    sink = bed.start(receiver, [*traffic, "receive", "--quiet", "0.3"])
+    # It ends when its input does, after the senders, and all that was on its way is in.
+    sink = bed.start(receiver, [*traffic, "receive", "--quiet", "0.2"], stdin=subprocess.PIPE)
     assert sink.stdout is not None
     assert sink.stdout.readline() == "ready\n"
     address = bed.addresses[receiver] if version == 4 else bed.fabric.address_v6(receiver)
@@ -62,7 +64,8 @@ def offer(
     ]
     for stream in streams:
         words += ["--stream", stream]
-    sources = [bed.start(host, words) for host in senders]
+    sources = [bed.start(host, [*words, "--wait"], stdin=subprocess.PIPE) for host in senders]
+    begin(sources)
     load = Load([0] * len(streams), 0.0)
     for source in sources:
         output, errors = source.communicate(timeout=60)
@@ -74,6 +77,17 @@ def offer(
     assert sink.returncode == 0, errors
     load.arrived = json.loads(output)["streams"]
     return load
+
+
+def begin(sources: Sequence[subprocess.Popen[str]]) -> None:
+    """Lets senders that wait begin together."""
+    for source in sources:
+        assert source.stdout is not None
+        assert source.stdout.readline() == "ready\n"
+    for source in sources:
+        assert source.stdin is not None
+        source.stdin.write("\n")
+        source.stdin.flush()
 
 
 def namespaces_of(prefix: str) -> list[str]:

@@ -18,6 +18,7 @@ from dlcp.lab.counts import PortCount
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.policies import usual
 from dlcp.lab.traffic import Stream
+from tests.lab.switched import begin
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -48,7 +49,7 @@ def bed() -> Iterator[Bed]:
 def load(bed: Bed, source: int, target: int, share: float, seconds: float) -> subprocess.Popen[str]:
     """Packets at a share of the link's rate, whatever becomes of them; nobody takes them in."""
     words = ["send", bed.addresses[target], "--rate", f"{share * RATE_BPS / 1e6:.2f}M", "--seconds", seconds]
-    return bed.start(source, [*TRAFFIC, *words, "--stream", DEAF])
+    return bed.start(source, [*TRAFFIC, *words, "--stream", DEAF, "--wait"], stdin=subprocess.PIPE)
 
 
 def lost_between(before: PortCount, after: PortCount) -> tuple[int, int]:
@@ -75,12 +76,14 @@ def test_bounded_messages_lose_nothing_critical_under_overload(bed: Bed) -> None
     )
     assert receiver.stdout is not None
     assert receiver.stdout.readline(), finish(receiver)
-    deaf = [load(bed, source, 2, DEAF_SHARE, 4.0) for source in (1, 3)]
+    deaf = [load(bed, source, 2, DEAF_SHARE, 60.0) for source in (1, 3)]
+    begin(deaf)
     how = {"delivery": "bounded", "loss_ratio": BUDGET}
     options = {**common, "bind": bed.addresses[0], "to": f"{bed.addresses[2]}:7500", "how": how}
     sender = bed.start(0, [sys.executable, PEER, "send", json.dumps(options)])
     sent = json.loads(finish(sender))["messages"]
-    assert [one.poll() for one in deaf] == [None, None], "the load ended before the messages did"
+    for one in deaf:
+        one.terminate()
     received = json.loads(finish(receiver))
     offered_bps = sum(json.loads(finish(one))["rate_bps"] for one in deaf)
     after = bed.counts()["l0"]["h2"]
@@ -105,7 +108,7 @@ def test_bounded_all_reduce_ends_with_the_same_bits_on_all_ranks(bed: Bed) -> No
 
     before = bed.counts()["l0"]
     # All ranks send to rank 0 what it adds; the load fills half of its port besides.
-    load(bed, 3, 0, 0.5, 60.0)
+    begin([load(bed, 3, 0, 0.5, 60.0)])
     with Ranks() as ranks:
         found = ranks.run(train, Place.of_lab(bed, bed.hosts), DLCP, 2, {"loss_budget": BUDGET}, timeout_s=60)
     after = bed.counts()["l0"]

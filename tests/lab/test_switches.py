@@ -93,10 +93,10 @@ def test_loss_of_a_link_is_what_was_asked(bed: Bed) -> None:
     bed.set_policy(FOUR)
     bed.set_fault("h0-l0", Fault(loss_ratio=0.1))
     load = offer(
-        bed, [Stream(dscp=48, paths=2)], int(0.8 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200
+        bed, [Stream(dscp=48, paths=2)], int(0.4 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200
     )
-    assert load.sent[0] > 5000
-    assert 0.875 < load.delivered(0) < 0.925, load  # five standard deviations of 5000
+    assert load.sent[0] > 4000
+    assert 0.875 < load.delivered(0) < 0.925, load  # five standard deviations
     assert abs(bed.counts()["l0"]["h0"].arrivals_lost - (load.sent[0] * (1 - load.delivered(0)))) < 20
     bed.set_fault("h0-l0", Fault())
     load = offer(bed, [Stream(dscp=48)], RATE_BPS // 2, senders=[0], seconds=0.3)
@@ -107,9 +107,9 @@ def test_bursts_lose_on_average_what_they_say(bed: Bed) -> None:
     bed.set_policy(FOUR)
     burst = Burst(0.05, 0.5)
     bed.set_fault("h2-l0", Fault(burst=burst))
-    load = offer(bed, [Stream(dscp=48)], int(0.8 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200)
+    load = offer(bed, [Stream(dscp=48)], int(0.4 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200)
     bed.set_fault("h2-l0", Fault())
-    assert load.sent[0] > 5000
+    assert load.sent[0] > 4000
     assert abs(1 - load.delivered(0) - burst.mean_ratio) < 0.04, load
 
 
@@ -170,7 +170,7 @@ def test_losses_between_switches_are_counted_once(kind: str) -> None:
         )
         counts = bed.counts()
         lost = [round(load.sent[0] * (1 - load.delivered(0))) for load in (there, back)]
-        assert min(lost) > 0.1 * there.sent[0]
+        assert all(n > 0.1 * load.sent[0] for n, load in zip(lost, (there, back), strict=True))
         # What the kernel sends of its own may be among them.
         assert abs(counts["l0"]["s0"].faults_lost - lost[0]) < 20
         assert abs(counts["s0"]["l0"].faults_lost - lost[1]) < 20
