@@ -263,6 +263,17 @@ def test_port_that_no_switch_has_is_named(files: Path, server: P4RuntimeServer, 
     assert "the policy's port[0].name is 'swp9', which no switch has; accepted: a, b, c, d, e" in said
 
 
+def test_missing_package_is_named_with_what_to_install(
+    files: Path, server: P4RuntimeServer, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for word in (["deploy", str(files / "new.toml")], ["status"]):
+        assert dlcp(*word, *fabric(files, server)) == 2
+        assert capsys.readouterr().err == (
+            "dlcp switch: P4Runtime needs the package finsy: pip install 'dlcp[p4]'\n"
+        )
+
+
 # --- signals --------------------------------------------------------------------------------------------------
 
 
