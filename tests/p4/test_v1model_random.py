@@ -145,6 +145,8 @@ def random_frame(draw: random.Random, policy: Policy, damaged_ratio: float) -> b
         "source": b"\2" + draw.randbytes(5),
     }
     ports = {"source": draw.randrange(2**16)}
+    if draw.random() < 0.1:
+        return uncommon_frame(draw, tos, **address)
     ttl = draw.choice((64, 64, 64, 255, 2, 1, 0))
     if draw.random() < 0.5:
         ends = bytes([10, 0, draw.randrange(3), draw.randrange(256)])
@@ -172,6 +174,37 @@ def random_frame(draw: random.Random, policy: Policy, damaged_ratio: float) -> b
     if draw.random() < 0.03:
         frame = frame[: draw.randrange(len(frame))]
     return frame
+
+
+def uncommon_frame(draw: random.Random, tos: int, **address: bytes) -> bytes:
+    """What is rarely seen, or seldom sound: wrong lengths, padding, options, tags, fragments, other protocols."""
+    port = {"source": draw.randrange(2**16)}
+    content = build.dlcp(draw.choice((0, 40, 9000)), importance=draw.randrange(255))
+    datagram = build.udp(content, udp_bytes=draw.choice((None, None, 0, 7, 8, 71, 72, 73, 0xFFFF)), **port)
+    inner, protocol = draw.choice(
+        (
+            (datagram, frame_twin.UDP),
+            (datagram[: draw.randrange(12)], frame_twin.UDP),
+            (build.tcp(draw.randbytes(20), **port), frame_twin.TCP),
+            (build.tcp(**port)[: draw.randrange(6)], frame_twin.TCP),
+            (bytes([frame_twin.UDP, 0]) + bytes(6) + datagram, 0),  # IPv6: hop-by-hop options, RFC 8200, 4.3
+            (draw.randbytes(30), 47),
+        )
+    )
+    kind = draw.choice((build.IPV4, build.IPV4, build.IPV6, build.IPV6, build.VLAN, build.ARP, 0x0600))
+    if kind == build.IPV4:
+        packet = build.ipv4(
+            inner, protocol, tos=tos, fragment=draw.choice((0x4000, 0, 0x8000, 0x2000, 0x1FFF)),
+            options=draw.choice((b"", b"", b"\1\1\1\0")), total_bytes=draw.choice((None, None, 0, 19, 20, 23, 24)),
+        )  # fmt: skip
+    elif kind == build.IPV6:
+        lengths = (None, None, 0, 3, 4, 7, 8)
+        packet = build.ipv6(
+            inner, protocol, tos=tos, version=draw.choice((6, 6, 6, 4)), payload_bytes=draw.choice(lengths)
+        )
+    else:
+        packet = build.ipv4(inner, protocol, tos=tos)  # behind a tag; behind another type just bytes
+    return build.ethernet(packet, kind, **address) + bytes(draw.choice((0, 0, 6, 60)))
 
 
 def queue_cells(pipeline: Pipeline) -> Iterator[tuple[int, int]]:
