@@ -57,9 +57,10 @@ def renderer(name: str) -> Renderer:
     """The renderer of an operating system; RenderError names the nearest if there is none."""
     if name in RENDERERS:
         return RENDERERS[name]
-    near = difflib.get_close_matches(name.lower(), RENDERERS, n=1, cutoff=0.5)
+    names = (*RENDERERS, "tofino")  # which has a way of its own: command.py
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise RenderError(f"no operating system {name!r}; {hint}accepted: {', '.join(RENDERERS)}")
+    raise RenderError(f"no operating system {name!r}; {hint}accepted: {', '.join(names)}")
 
 
 def render(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dlcp.switch.policy import Policy
 from dlcp.switch.render.base import RENDERERS, render, renderer
-from dlcp.switch.render.finding import RenderError, toml_lines
+from dlcp.switch.render.finding import RenderError, sentences, toml_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -81,7 +81,7 @@ def _render(args: argparse.Namespace) -> int:
         print("tofino   a Tofino that runs p4/tofino.p4; ports like 1/0=132")
         return 0
     if args.policy is None or args.os is None:
-        raise RenderError(f"give a POLICY and --os; accepted: {', '.join(RENDERERS)}")
+        raise RenderError(f"give a POLICY and --os; accepted: {', '.join((*RENDERERS, 'tofino'))}")
     if args.os == "tofino":
         return _render_tofino(args)
     renderer(args.os)  # a name that is wrong is wrong whatever the policy says
@@ -117,11 +117,11 @@ def _render_tofino(args: argparse.Namespace) -> int:
     lines = toml_lines(source)
     if args.strict and done.differences:
         raise RenderError(f"Tofino: {done.differences[0].text(lines)}", done.differences)
-    _say(args.policy, [f"caveat: {finding.text(lines)}" for finding in done.differences])
+    if args.output is not None:
+        _write(args.output, done.text)
+    _say(args.policy, [f"caveat: {text}" for text in sentences(done.differences, lines)])
     if args.output is None:
         sys.stdout.write(done.text)
-    else:
-        args.output.write_text(done.text, encoding="utf-8")
     return 0
 
 
