@@ -30,6 +30,16 @@ def test_files_a_guide_names_exist(guide: Path) -> None:
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
+def test_the_guide_to_switches_shows_a_policy_and_a_topology_that_load() -> None:
+    from dlcp.switch import Policy, Topology
+
+    text = (ROOT / "docs" / "switch.md").read_text()
+    policy, topology = re.findall(r"^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    uplinks = Policy.from_toml(policy).path_groups["uplinks"]
+    assert uplinks == ("up1", "up2")
+    Topology.from_toml(topology).check_policy(Policy.from_toml(policy))
+
+
 def test_the_guide_to_gradients_lists_every_option_with_its_default() -> None:
     from dataclasses import fields
 
