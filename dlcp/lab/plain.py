@@ -95,4 +95,5 @@ class PlainSwitches:
 
     def _is_up(self, switch: str, port: str) -> bool:
         shown = run("ip", "-n", self._network.namespace(switch), "-j", "link", "show", "dev", port)
-        return bool(json.loads(shown)[0]["operstate"] == "UP")
+        # Not `operstate`, which the kernel brings up to date once a second only.
+        return {"UP", "LOWER_UP"} <= set(json.loads(shown)[0]["flags"])
