@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import Any
 
+from dlcp.errors import SettingsError
 from dlcp.switch.start import starting_policy, starting_text
 
 _UNITS = {"M": 10**6, "G": 10**9, "T": 10**12}
@@ -39,6 +40,8 @@ def _rate(text: str) -> tuple[str, int]:
 def run(options: argparse.Namespace) -> int:
     """`dlcp switch policy`."""
     words, rate_bps = options.rate
+    if not 0.1 <= options.rtt_us <= 1e6:
+        raise SettingsError(f"--rtt-us is {options.rtt_us:g}; accepted: 0.1 to 1000000")
     policy = starting_policy(
         rate_bps, options.rtt_us * 1e-6, options.packet_bytes, options.trim, options.separate
     )

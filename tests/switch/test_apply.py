@@ -211,6 +211,15 @@ def test_mistakes_are_named(host: Namespace, tmp_path: Path) -> None:
         put(host, tmp_path)
 
 
+def test_where_nothing_can_be_remembered_queues_come_and_go(host: Namespace, tmp_path: Path) -> None:
+    # As root of `unshare -Urn` finds /run: not its own.
+    (tmp_path / "file").touch()
+    put(host, tmp_path / "file" / "state", "va")
+    assert "htb" in shown(host, "va")
+    host.run(lambda: apply.remove(["va"], state=tmp_path / "file" / "state"))
+    assert "htb" not in shown(host, "va")
+
+
 def test_command_applies_and_removes(
     host: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

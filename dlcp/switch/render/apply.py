@@ -4,7 +4,8 @@ Before an interface is touched, everything is built on a scratch interface and r
 or a number that it does not take, is found where it does no harm; and what the kernel shows of the scratch interface is
 what the real one has to show afterwards. If one then fails nevertheless, all are taken back to what they had. Applying
 the same policy again changes nothing. Only queues of the system's default, and those that were put here before, are
-replaced: another's are refused. What was applied last stands in /run/dlcp/switch, one file per interface.
+replaced: another's are refused. What was applied last stands in /run/dlcp/switch, one file per interface, where that
+can be written: root of `unshare -Urn` often may not, and then a failure gives back the system's default.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.errors import DlcpError, InterfaceError, ResourceError
-from dlcp.switch.policy import Policy
+from dlcp.switch.policy import DROPPABLE_LEVELS, Policy
 from dlcp.switch.render import htb, tc
 from dlcp.switch.render.finding import Finding, RenderError, Weight
 
@@ -70,8 +71,12 @@ def findings_for(policy: Policy, interfaces: Sequence[str], qdisc: str) -> list[
     """What HTB lacks; RED's own are the renderer's."""
     if qdisc != "htb":
         return []
+    of_ports = [c for port in policy.ports for c in port.classes]
+    every = [c.level(n) for c in (*policy.classes, *of_ports) for n in range(DROPPABLE_LEVELS + 1)]
     asks = any(
-        c.level(n).drop_above_bytes or c.level(n).mark_from_bytes for c in policy.classes for n in range(9)
+        limit is not None
+        for at in every
+        for limit in (at.drop_above_bytes, at.mark_from_bytes, at.trim_above_bytes)
     )
     return [Finding(Weight.CAVEAT, "class", "thresholds", htb.LACKS)] if asks else []
 
@@ -130,7 +135,7 @@ def remove(interfaces: Sequence[str], *, dry_run: bool = False, state: Path | No
         for change in changes:
             if change.before == "ours":
                 _replace(change.interface, ())
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 _file(change.interface, state).unlink()
     return changes
 
@@ -234,8 +239,9 @@ def _file(name: str, state: Path) -> Path:
 
 
 def _remember(change: Change, state: Path) -> None:
-    state.mkdir(parents=True, exist_ok=True)
-    _file(change.interface, state).write_text("".join(f"{line}\n" for line in change.commands))
+    with contextlib.suppress(OSError):
+        state.mkdir(parents=True, exist_ok=True)
+        _file(change.interface, state).write_text("".join(f"{line}\n" for line in change.commands))
 
 
 _UNKNOWN = re.compile(r"qdisc kind is unknown|Unknown qdisc \"(\w+)\"", re.IGNORECASE)
