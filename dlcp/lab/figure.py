@@ -100,10 +100,9 @@ def _delivery(axes: Axes, scene: Scene) -> None:
         if max(groups) - min(groups) < 5:
             groups = {round(sum(groups) / len(groups)): list(CLASSES)}
         for percent, numbers in groups.items():
-            words = (
-                "all classes" if len(numbers) == len(CLASSES) else f"class {' and '.join(map(str, numbers))}"
-            )
-            place = percent + 5 if percent < 90 else percent - 10
+            words = f"class{'es' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
+            words = "all classes" if len(numbers) == len(CLASSES) else words
+            place = percent - 10 if percent > 90 else percent + (5 if percent < 10 else 14)
             axes.text((first_s + last_s) / 2, place, f"{words}: {percent} %", ha="center", fontsize=9.5)
 
 

@@ -3,7 +3,7 @@
     python -m dlcp.lab.traffic receive             says "ready", then a line of JSON at the end
     python -m dlcp.lab.traffic send 10.78.0.2 --rate 200M --seconds 2 --stream dscp=0 --stream dscp=8,ecn=2
 
-SIGTERM ends a sender early. Streams take turns, packet by packet, so each is offered the same. A packet has dlcp's
+SIGTERM ends a sender early. Streams take turns, in rounds, so each is offered the same. A packet has dlcp's
 header (native/engine/wire.hpp) with the stream's importance, then number of stream and packet; nobody answers it. Rates
 are of the wire: the frame and 24 bytes for checksum, preamble and gap. It is no benchmark of a transport.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -95,26 +96,30 @@ def send(
         for stream in streams
     ]
     interval_s = wire_bytes * 8 / rate_bps
-    sent = refused = 0
+    counts, refused = [0] * len(streams), 0
+    # In rounds, each in an order of its own: in a fixed one a full queue drops the same stream again and again.
+    draw = random.Random(str(ways[0][0].getsockname()[0]))
+    turns: list[int] = []
     start_s = next_s = time.perf_counter()
     while (now_s := time.perf_counter()) < start_s + seconds and not enough.is_set():
         if now_s < next_s:
             time.sleep(min(next_s - now_s, 0.001))
             continue
         next_s = max(next_s, now_s - _CREDIT_S) + interval_s
-        number, turn = divmod(sent, len(streams))
+        turns = turns or draw.sample(range(len(streams)), len(streams))
+        turn = turns.pop()
+        number = counts[turn]
         path = number % len(ways[turn])
         try:
             ways[turn][path].send(headers[turn][path] + _NUMBERS.pack(turn, number) + padding)
         except OSError:  # a full queue of the host's own, or a port that nobody listens at
             refused += 1
-        sent += 1
+        counts[turn] += 1
     elapsed_s = time.perf_counter() - start_s
-    counts = [sent // len(streams) + (turn < sent % len(streams)) for turn in range(len(streams))]
     return {
         "sent": counts,
         "refused": refused,
-        "rate_bps": sent * wire_bytes * 8 / elapsed_s,
+        "rate_bps": sum(counts) * wire_bytes * 8 / elapsed_s,
         "seconds": elapsed_s,
     }
 
