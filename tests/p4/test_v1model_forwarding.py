@@ -221,6 +221,29 @@ def test_adaptive_group_takes_the_shorter_way_with_its_next_hop() -> None:
             assert program.process(v4(ROUTER), 0) == [expected]
 
 
+def test_adaptive_way_has_both_addresses_of_its_port() -> None:
+    # The topology gives a router one address; another control plane may give each port its own.
+    program = v1model.load()
+    number = [int.from_bytes(mac(text), "big") for text in (ROUTER, "02:00:00:00:03:02", "02:00:00:00:03:03")]
+    program.insert("router_mac", {"dst_mac": number[0]}, "to_router")
+    program.insert("route_ipv4", {"dst": (0x0A000000, 8)}, "next_hop_group", [9])
+    program.insert("path_group", {"group": 9}, "choose", [2, PathChoice.ADAPTIVE, 0])
+    for index in (0, 1):
+        for table in ("member", "member_other"):
+            ends = [number[index + 1] + 0x100, number[index + 1]]
+            program.insert(table, {"group": 9, "index": index}, "routed_member", [2 + index, *ends])
+    for short, other in ((2, 3), (3, 2)):
+        program.register("port_bytes")[short] = 100
+        program.register("port_bytes")[other] = 101
+        for words in ([0, 0xFFFFFFFF], [0xFFFFFFFF, 0]):
+            program.random = Words(words)
+            ((port, frame),) = program.process(v4(ROUTER), 0)
+            assert (port, frame[:12]) == (
+                short,
+                mac(f"02:00:00:00:04:0{short}") + mac(f"02:00:00:00:03:0{short}"),
+            )
+
+
 # --- foreign traffic ----------------------------------------------------------------------------------------------
 
 
