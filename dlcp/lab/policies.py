@@ -1,4 +1,4 @@
-"""The policies of a fabric's switches: dlcp's usual thresholds for a rate, a FIFO's, and one fitted to each switch.
+"""The policies of a fabric's switches: the one to begin with for a rate, a FIFO's, and one fitted to each switch.
 
 Pure. `dlcp.switch` is loaded when it is asked for, as the rest of the lab does without.
 """
@@ -14,40 +14,12 @@ from dlcp.lab.fault import FabricError
 if TYPE_CHECKING:
     from dlcp.switch import Policy
 
-CONTROL_CLASS = 7
-# Class selectors (RFC 2474, 4.2.2), as dlcp's endpoints use them: class n has DSCP 8n.
-DSCP_STEP = 8
-# Of a port's rate, what its buffer holds; deep enough for an incast of a few hosts, and a queue that can be seen.
-BUFFER_S = 0.02
-BUFFER_BYTES_MIN = 128_000
-
-
-def buffer_bytes(rate_bps: int) -> int:
-    """What may wait at a port of this rate."""
-    return max(BUFFER_BYTES_MIN, round(rate_bps / 8 * BUFFER_S))
-
 
 def usual(rate_bps: int) -> Policy:
-    """What dlcp expects of a switch with ports of this rate.
+    """What `dlcp switch policy` gives for links of this rate; those slower than it knows are taken for 1 Mbit/s."""
+    from dlcp.switch.start import starting_policy
 
-    Critical packets are marked from an eighth of the buffer on and dropped only at its end; droppable ones leave from a
-    sixteenth to a quarter, the least important first. Control has a class of its own and is served first.
-    """
-    from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, Thresholds, TrafficClass
-
-    buffer = buffer_bytes(rate_bps)
-    critical = Thresholds(mark_from_bytes=buffer // 8)
-    first, last = buffer // 16, buffer // 4
-    droppable = tuple(
-        Thresholds(drop_above_bytes=first + (last - first) * level // (DROPPABLE_LEVELS - 1))
-        for level in range(DROPPABLE_LEVELS)
-    )
-    data = (
-        TrafficClass(n, dscp=(DSCP_STEP * n,), critical=critical, droppable=droppable)
-        for n in range(CONTROL_CLASS)
-    )
-    control = TrafficClass(CONTROL_CLASS, "control", (DSCP_STEP * CONTROL_CLASS,))
-    return Policy("usual", (*data, control), port_bytes=buffer)
+    return starting_policy(max(rate_bps, 10**6))
 
 
 def fifo(rate_bps: int) -> Policy:
@@ -57,7 +29,7 @@ def fifo(rate_bps: int) -> Policy:
     """
     from dlcp.switch.policy import Policy
 
-    return Policy("fifo", port_bytes=buffer_bytes(rate_bps))
+    return Policy("fifo", port_bytes=usual(rate_bps).port_bytes)
 
 
 def load(fabric: Fabric) -> Policy:

@@ -166,13 +166,16 @@ def test_thresholds_of_a_port_stay_with_it() -> None:
         policies.fit(replace(policy, ports=(Port("eth9", 1),)), Fabric())
 
 
-def test_usual_policy_drops_the_least_important_first_and_critical_never_early() -> None:
+def test_usual_policy_drops_the_least_important_first_and_critical_last() -> None:
     policy = policies.usual(10**8)
+    assert policies.fifo(10**8).port_bytes == policy.port_bytes
+    assert policies.usual(10**5) == policies.usual(10**6)
     for number in range(7):
         traffic_class = policy.traffic_class(number)
-        assert traffic_class.critical.drop_above_bytes is None
+        last = traffic_class.critical.drop_above_bytes
         limits = [at.drop_above_bytes for at in traffic_class.droppable]
         assert limits == sorted(limits, key=lambda value: value or 0)
+        assert last is None or last > 2 * (limits[-1] or 0)
         assert traffic_class.dscp == (8 * number,)
 
 
