@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,14 @@ _Both = tuple[Thresholds, tuple[Thresholds, ...]]
 
 
 def _alike(classes: Iterable[tuple[TrafficClass, str]]) -> dict[_Both, list[str]]:
-    """Thresholds, and who has them."""
+    """Thresholds, and who has them. Only ECN-capable packets are marked, so droppable ones are shown without."""
     found: dict[_Both, list[str]] = {}
     for traffic_class, who in classes:
-        found.setdefault((traffic_class.critical, traffic_class.droppable), []).append(who)
+        droppable = tuple(
+            replace(at, mark_from_bytes=None, mark_full_bytes=None, mark_ratio=1.0)
+            for at in traffic_class.droppable
+        )
+        found.setdefault((traffic_class.critical, droppable), []).append(who)
     return found
 
 

@@ -36,6 +36,15 @@ def test_starting_policy_fits_on_a_screen(tmp_path: Path, capsys: pytest.Capture
     assert "class 7: never marked or trimmed, dropped only where the buffer ends" in lines
 
 
+def test_droppable_packets_are_shown_as_never_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As native/switch/decision.hpp has it: only what is ECN-capable is.
+    marks = Thresholds(1_000, 2_000, 0.5)
+    lines = shown(Policy(classes=(TrafficClass(1, dscp=(8,), droppable=(marks,)),)), tmp_path, capsys)
+    assert "class 1: never marked or trimmed, dropped only where the buffer ends" in lines
+
+
 def test_foreign_traffic_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = shown(Policy(classes=(TrafficClass(1, dscp=(8, 10)),)), tmp_path, capsys)
     at = alone.index("foreign      in queue 0; never marked or trimmed:")
