@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ from dlcp.errors import SettingsError
 from dlcp.switch import BridgeEntry, SwitchTarget, Topology, programs
 from dlcp.switch.aggregation.__main__ import main
 from dlcp.switch.aggregation.deployment import wanted_jobs
-from dlcp.switch.aggregation.entries import JobRequest
+from dlcp.switch.aggregation.entries import MAX_JOBS, JobRequest
 from dlcp.switch.aggregation.packet import Kind, Packet, decode
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline
-from dlcp.switch.deploy.transaction import Order, Settings, deploy
+from dlcp.switch.deploy.transaction import MAX_MULTICAST_GROUP, Order, Settings, deploy
+from dlcp.switch.entries import MulticastGroup
 from tests.support.aggregation_network import participant, udp_frame
 from tests.support.p4runtime import P4RuntimeServer
 
@@ -85,6 +87,17 @@ def test_new_generation_replaces_the_old_one(server: P4RuntimeServer) -> None:
     bring(server)
     # No job left: nothing is taken in, and the bridge does not know the hub any more.
     assert [port for port, _ in contribute(server, 0, 2, 2)] == [2, 3, 8]
+
+
+def test_jobs_groups_lie_behind_those_of_all_ports(server: P4RuntimeServer) -> None:
+    """As many groups as there can be: they are read back, and found the second time."""
+    place = replace(target(server.address), ports={f"h{n}": n for n in range(64)}, bridge=())
+    jobs = [JobRequest(n, (participant(1), participant(2)), participant(3), slots=2) for n in range(MAX_JOBS)]
+    order = Order.of(place, PIPELINE, wanted_jobs(place, jobs))
+    assert max(e.group_id for e in order.entries if isinstance(e, MulticastGroup)) == MAX_MULTICAST_GROUP
+    for _ in range(2):
+        (seen,) = deploy([order], lambda place: GrpcSession(place, 20.0), Settings())
+    assert not seen.changes
 
 
 def test_other_traffic_goes_where_the_topology_says(server: P4RuntimeServer) -> None:

@@ -6,6 +6,8 @@ to: after a deployment that raised, every switch holds exactly what it held befo
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 import time
@@ -246,6 +248,60 @@ def test_read_that_fails_before_the_first_write_changes_nothing(two: Two) -> Non
     with pytest.raises(SwitchRefusedError, match="s2 .*read: INTERNAL"):
         deploy(news(two), open_session, PLAIN)
     assert [state(one) for one in two] == before
+
+
+# --- interrupts -----------------------------------------------------------------------------------------------
+
+
+def interrupt() -> None:
+    """What Ctrl-C does to this process."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class Slow(GrpcSession):
+    """A session that is interrupted twice while it writes, and then goes on writing for a while."""
+
+    steps: list[str]
+
+    def write(self, updates: Sequence[Update], schema: Schema) -> None:
+        if self.steps:
+            self.steps.append("undo")
+            super().write(updates, schema)
+            return
+        self.steps.append("write")
+        super().write(updates[:5], schema)
+        for _ in range(2):
+            interrupt()
+            time.sleep(0.15)  # an undo that did not wait would begin here
+        super().write(updates[5:], schema)
+        self.steps.append("written")
+
+
+def test_second_interrupt_does_not_let_the_undo_begin_beside_a_write(two: Two) -> None:
+    Slow.steps = []
+    before = [state(one) for one in two]
+
+    def opener(place: SwitchTarget) -> Session:
+        return Slow(place, 5.0) if place.name == "s2" else GrpcSession(place, 5.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        deploy(news(two), opener, PLAIN)
+    assert Slow.steps == ["write", "written", "undo"]
+    assert [state(one) for one in two] == before
+
+
+class Closing(GrpcSession):
+    """A session that is interrupted when it is closed."""
+
+    def close(self) -> None:
+        interrupt()
+        super().close()
+
+
+def test_interrupt_when_all_is_done_does_not_say_that_nothing_is(two: Two) -> None:
+    seen = deploy(news(two), lambda place: Closing(place, 5.0), PLAIN)
+    assert all(one.changes for one in seen)
+    assert not any(one.changes for one in look(news(two), open_session))
 
 
 # --- undo that fails ------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.session import BATCH_UPDATES, Session
 from dlcp.switch.deploy.update import Update, difference
 from dlcp.switch.entries import DefaultAction, Entry, MulticastGroup, TableEntry
+from dlcp.switch.programs import MAX_PORTS
 from dlcp.switch.topology import SwitchTarget
 
 PARALLEL_SWITCHES = 16
@@ -147,26 +148,32 @@ def deploy(
 
     Raises DeployError: nothing has changed anywhere. RollbackError: the switches that it names need a person.
     """
-    with _sessions(orders, open_session) as sessions:
-        seen = _on_each(lambda i: _look(orders[i], sessions[i], sessions[i].primary()), len(orders))
-        if refused := refusals(seen, settings):
-            raise several(refused)
-        works = [
-            _Work(s, session, open_session, settings)
-            for s, session in zip(seen, sessions, strict=True)
-            if s.changes
-        ]
-        _on_each(lambda i: works[i].take(), len(works))
-        seen = [next((w.seen for w in works if w.order is s.order), s) for s in seen]
-        if refused := refusals(seen, settings):
-            raise several(refused)
-        show(seen)
-        try:
-            _carry_out(works)
-        finally:
-            for work in works:  # an undo may have opened new ones
-                work.session.close()
-        return seen
+    done: list[Look] = []
+    try:
+        with _sessions(orders, open_session) as sessions:
+            seen = _on_each(lambda i: _look(orders[i], sessions[i], sessions[i].primary()), len(orders))
+            if refused := refusals(seen, settings):
+                raise several(refused)
+            works = [
+                _Work(s, session, open_session, settings)
+                for s, session in zip(seen, sessions, strict=True)
+                if s.changes
+            ]
+            _on_each(lambda i: works[i].take(), len(works))
+            seen = [next((w.seen for w in works if w.order is s.order), s) for s in seen]
+            if refused := refusals(seen, settings):
+                raise several(refused)
+            show(seen)
+            try:
+                _carry_out(works)
+                done = seen
+            finally:
+                for work in works:  # an undo may have opened new ones
+                    work.session.close()
+    except KeyboardInterrupt:
+        if not done:
+            raise  # else it came too late: all switches hold the new policy, and it would be wrong to say they do not
+    return done
 
 
 def _look(order: Order, session: Session, primary: int | None) -> Look:
@@ -187,7 +194,8 @@ def _ours(entries: Sequence[Entry]) -> list[Entry]:
     return [e for e in entries if not isinstance(e, MulticastGroup) or e.group_id <= MAX_MULTICAST_GROUP]
 
 
-MAX_MULTICAST_GROUP = 64  # one per port of arrival
+# One per port of arrival; and of the aggregation program, one per job behind those.
+MAX_MULTICAST_GROUP = MAX_PORTS + 63
 
 
 # ---- writing, and undoing it ----
@@ -383,9 +391,12 @@ def _on_each(work: Callable[[int], Result], count: int, stop: threading.Event | 
         futures: list[Future[Result]] = [pool.submit(work, i) for i in range(count)]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
-        except BaseException:  # Ctrl-C; leaving the pool waits for the others
+        except BaseException:  # Ctrl-C
             if stop is not None:
                 stop.set()
+            # A second Ctrl-C must not let an undo begin beside a write that is still under way.
+            with _deaf():
+                wait(futures)
             raise
         wait(futures)
     errors = [error for future in futures if (error := future.exception()) is not None]
