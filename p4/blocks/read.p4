@@ -66,8 +66,8 @@ control Read(in headers_t headers, inout metadata_t meta, in standard_metadata_t
 
         bit<32> udp_bytes = (bit<32>)headers.udp.udp_bytes;
         if (meta.kind != FrameKind.malformed && headers.udp.isValid()) {
-            // Of IP too short for a UDP header the rest was padding; its length then does not fit either.
-            if (ip_payload_bytes < UDP_BYTES || udp_bytes < UDP_BYTES || udp_bytes > ip_payload_bytes) {
+            // Of IP too short for a UDP header the rest was padding: no length fits.
+            if (udp_bytes < UDP_BYTES || udp_bytes > ip_payload_bytes) {
                 malformed();
             }
         }

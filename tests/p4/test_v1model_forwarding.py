@@ -276,6 +276,14 @@ def test_thresholds_of_one_port_replace_those_of_all() -> None:
     assert program.process(v4(HOST1), 2) == [(1, v4(HOST1))]
 
 
+def test_shared_buffer_made_smaller_than_what_waits_is_full(program: Program) -> None:
+    # A live change of policy: what is free is 0 until enough has left, not 4 GB.
+    program.register("shared_used")[0] = 5_000
+    program.set_default("buffer", "set_buffer", [NEVER_BYTES, 4_000, 0, 0])
+    assert program.process(v4(HOST1), 0) == []
+    assert v1model.decisions(program) == {(1, 5, 7, Decision.DROPPED_BUFFER): 1}
+
+
 def test_depths_count_what_waits_and_never_wrap(program: Program) -> None:
     """Registers may be set to anything: a reset with packets in the queues must not leave a depth without end."""
     size = len(v4(HOST1))
