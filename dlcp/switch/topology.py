@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from dlcp.errors import SettingsError
+from dlcp.switch.one_line import one_line
 from dlcp.switch.policy import Policy
 
 PROGRAMS = ("v1model",)
@@ -33,6 +34,9 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 class TopologyError(SettingsError):
     """Switches that cannot be as they are told; the text names the field, its value and what is accepted."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 def _refuse(name: str, value: object, accepted: str) -> NoReturn:
@@ -286,10 +290,15 @@ class Topology:
         """The topology that a TOML text tells; TopologyError names what is unknown, malformed or out of range."""
         try:
             table = tomllib.loads(text)
+            _check_keys(table, {"switch"}, "")
+            return cls(tuple(_switches_from(table.get("switch", []))))
+        except TopologyError:
+            raise
         except tomllib.TOMLDecodeError as error:
             raise TopologyError(f"not TOML: {error}") from None
-        _check_keys(table, {"switch"}, "")
-        return cls(tuple(_switches_from(table.get("switch", []))))
+        except (ValueError, RecursionError) as error:
+            # Numbers of thousands of digits, thousands of brackets: Python's own limits, also when they are shown.
+            raise TopologyError(f"not a topology: {error}") from None
 
     @classmethod
     def load(cls, path: Path | str) -> Self:

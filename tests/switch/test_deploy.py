@@ -210,6 +210,36 @@ def test_switch_that_hangs_is_not_waited_for_and_is_brought_back(two: Two) -> No
     assert time.monotonic() - begun < 10
 
 
+def test_what_a_switch_says_stays_on_one_line(two: Two) -> None:
+    two[1].faults.fail_update(2, message="no\nroom \x1b[2J here")
+    said = fails(two, SwitchRefusedError)
+    assert said.endswith("INTERNAL: no room \\x1b[2J here")
+    config = v1model_of_somebody_else()
+    config.p4info.pkg_info.name = "some\nbody"
+    with P4RuntimeServer(device_id=5) as other:
+        other.hold(config)
+        (seen,) = look([order(other)], open_session)
+    assert seen.title == "some\\nbody 7"
+
+
+class Strange(GrpcSession):
+    """A session with a switch whose entries have a key that the program has not."""
+
+    def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
+        found = super().read_entities(entities)
+        for entity in found:
+            for match in entity.table_entry.match:
+                match.field_id = 999
+        return found
+
+
+def test_entry_with_a_key_of_another_program_is_an_error_that_names_the_switch(two: Two) -> None:
+    with pytest.raises(
+        SwitchRefusedError, match=r"s1 .*read: the switch has an entry in table '\w+' with a key"
+    ):
+        look(news(two)[:1], lambda place: Strange(place, 5.0))
+
+
 def test_both_fail_and_both_are_named(two: Two) -> None:
     for one in two:
         one.faults.fail_update(3)

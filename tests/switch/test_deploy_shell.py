@@ -228,6 +228,24 @@ def test_program_that_is_no_python_is_named(server: P4RuntimeServer, tmp_path: P
         deploy([order(server)], lambda place: ShellSession(place, Path("/bin/false"), 5.0), PLAIN)
 
 
+def test_program_that_says_something_else_is_named(server: P4RuntimeServer) -> None:
+    with pytest.raises(ShellError, match=r"/bin/echo is no Python with p4runtime-shell: it says '-I "):
+        deploy([order(server)], lambda place: ShellSession(place, Path("/bin/echo"), 5.0), PLAIN)
+
+
+def test_process_that_does_not_read_is_given_up_in_time(python: Path) -> None:
+    """What is sent to it is more than a pipe takes: without a bound the write itself would wait for ever."""
+    session = ShellSession(SwitchTarget("far", "127.0.0.1:1", {"a": 1}), python, 0.2)
+    try:
+        session._start()
+        assert session._process is not None
+        os.kill(session._process.pid, signal.SIGSTOP)
+        with pytest.raises(ShellError, match="ended with status -9"):
+            session.set_pipeline(PIPELINE)
+    finally:
+        session.close()
+
+
 def test_process_that_is_killed_in_the_middle_changes_nothing(
     server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
 ) -> None:

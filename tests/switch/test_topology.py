@@ -48,6 +48,26 @@ def bad_toml(text: str) -> str:
     return str(raised.value)
 
 
+# --- whatever is in the file ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 3000 + "]" * 3000,
+        '[[switch]]\nname = "s"\naddress = "h:1"\nports = {a = 1}\nelection_id = ' + "9" * 5000,
+        '[[switch]]\nname = "s"\naddress = "h:1"\nports = {a = 1}\nelection_id = 0x' + "f" * 5000,
+        '"a\\nb" = 1',
+        '[[switch]]\n"\\u001b[2J" = 1',
+        '[[switch]]\nname = "s"\naddress = "h:1"\nports = {"a\\nb" = 99}',
+    ],
+    ids=["brackets", "digits", "hexadecimal", "newline", "escape", "port"],
+)
+def test_what_no_topology_can_be_is_one_printable_line(text: str) -> None:
+    said = bad_toml(text)
+    assert said.isprintable(), said
+
+
 # --- in and out -----------------------------------------------------------------------------------------------
 
 

@@ -102,6 +102,10 @@ def _keys(message: p4r.TableEntry, table: TableSchema) -> tuple[tuple[str, Key],
     fields = {f.id: f for f in table.fields.values()}
     keys: list[tuple[str, Key]] = []
     for match in message.match:
+        if match.field_id not in fields:
+            raise ProgramError(
+                f"the switch has an entry in table {table.name!r} with a key that is none of it"
+            )
         name = fields[match.field_id].name
         match match.WhichOneof("field_match_type"):
             case "exact":

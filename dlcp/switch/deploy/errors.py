@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dlcp.errors import DlcpError
+from dlcp.switch.one_line import one_line
 
 
 class DeployError(DlcpError):
     """A deployment that did not come about."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 class UnreachableError(DeployError, ConnectionError):

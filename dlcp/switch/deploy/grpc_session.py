@@ -242,4 +242,5 @@ def _failed_updates(error: Any) -> Iterator[tuple[int, str]]:
                     one = p4r.Error()
                     if detail.Unpack(one) and one.canonical_code != rpc_code.OK:
                         name = rpc_code.Code.Name(one.canonical_code)
-                        yield index, f"{name}: {one.message}" if one.message else name
+                        words = " ".join(one.message.split())
+                        yield index, f"{name}: {words}" if words else name

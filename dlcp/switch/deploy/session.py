@@ -20,6 +20,7 @@ from dlcp.switch.deploy.errors import (
     ElectionIdTakenError,
     NotOfferedError,
     OtherPrimaryError,
+    ProgramError,
     SwitchRefusedError,
     SwitchTimeoutError,
     UnreachableError,
@@ -163,7 +164,10 @@ class BaseSession:
 
     def read(self, schema: Schema) -> list[Entry]:
         """As of Session."""
-        entries = [decode(entity, schema) for entity in self.read_entities(all_of(schema))]
+        try:
+            entries = [decode(entity, schema) for entity in self.read_entities(all_of(schema))]
+        except ProgramError as error:
+            raise SwitchRefusedError(f"{self.where}, read: {error}") from None
         return [entry for entry in entries if entry is not None]
 
     def counters(

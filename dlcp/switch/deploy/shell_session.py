@@ -181,11 +181,16 @@ class ShellSession(BaseSession):
     def _request(self, request: dict[str, Any]) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
+        # A pipe takes 64 kB at once, a pipeline is more: a process that does not read would be waited for without end.
+        watch = threading.Timer(self.timeout_s + GRACE_S, self._process.kill)
+        watch.start()
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except OSError:
             raise self._ended() from None
+        finally:
+            watch.cancel()
 
     def _answer(self, what: str, timeout_s: float) -> Any:
         try:
@@ -196,10 +201,15 @@ class ShellSession(BaseSession):
             raise late from None
         if line is None:
             raise self._ended()
-        answer = json.loads(line)
-        if "error" not in answer:
-            return answer["ok"]
-        error = answer["error"]
+        try:
+            answer = json.loads(line)
+            if "error" not in answer:
+                return answer["ok"]
+            error = answer["error"]
+            error["code"], error["details"]
+        except (ValueError, TypeError, KeyError):
+            said = line.strip()[:80]
+            raise self._lose(f"{self._python} is no Python with p4runtime-shell: it says {said!r}") from None
         if error["code"] == "IMPORT":
             raise self._lose(
                 f"{self._python} has no p4runtime-shell ({error['details']}): {self._python} -m pip install "

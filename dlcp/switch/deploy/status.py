@@ -239,6 +239,8 @@ def _rows(reading: Reading, before: Reading | None) -> dict[Row, dict[Decision, 
     found: dict[tuple[int, int, int], dict[Decision, tuple[int, int]]] = {}
     for index, counts in _since(reading.decisions, {} if before is None else before.decisions).items():
         port, number, level, decision = index >> 10, index >> 7 & 7, index >> 3 & 15, index & 7
+        if decision >= len(Decision):
+            continue  # the program counts nothing there
         found.setdefault((port, -number, -level), {})[Decision(decision)] = counts
     names = {number: name for name, number in reading.target.ports.items()}
     return {
@@ -251,6 +253,8 @@ def _lost(reading: Reading, before: Reading | None) -> dict[Arrival, int]:
     """Packets that came and went to no single output queue."""
     found: dict[Arrival, int] = {}
     for index, (packets, _) in _since(reading.arrivals, {} if before is None else before.arrivals).items():
+        if index & 7 >= len(Arrival):
+            continue
         arrival = Arrival(index & 7)
         if arrival is not Arrival.FORWARDED:
             found[arrival] = found.get(arrival, 0) + packets
@@ -323,4 +327,5 @@ def _arrivals(reading: Reading) -> list[dict[str, Any]]:
             "bytes": size,
         }
         for index, (packets, size) in sorted(reading.arrivals.items())
+        if index & 7 < len(Arrival)
     ]
