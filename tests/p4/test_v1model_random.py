@@ -22,7 +22,7 @@ from tests.support.switch_pipeline import Copy, Pipeline, Words
 PORTS = {f"port{n}": n for n in (0, 1, 2, 3, 4, 5, 62, 63)}
 ROUTER = "02:00:00:00:00:ff"
 HOSTS = [f"02:00:00:00:01:{n:02x}" for n in range(8)]
-SEEDS, FRAMES = 40, 250
+SEEDS, FRAMES = 24, 250
 
 
 @dataclass
@@ -230,7 +230,7 @@ def test_damaged_frames_make_no_difference() -> None:
     for seed in range(1000, 1000 + SEEDS // 2):
         for (_, arrival), packets in v1model.arrivals(run(seed, damaged_ratio=1.0)).items():
             met[arrival.name] += packets
-    assert min(met["MALFORMED"], met["FORWARDED"]) > 500, met
+    assert min(met["MALFORMED"], met["FORWARDED"]) > 300, met
 
 
 def run(seed: int, damaged_ratio: float) -> Program:
