@@ -23,6 +23,7 @@ NOTES = (
     "strict priority with ECN on one queue: Juniper advises against it for its own switches, NVIDIA says nothing",
     "a marked packet no longer tells ECT(0) from ECT(1)",
     "packet trimming of newer releases (Spectrum-4) is not rendered",
+    "DSCP values and strict priority hold for every port of the switch, also those not named",
 )
 
 SYSTEM = System(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dlcp.switch.policy import TRAFFIC_CLASSES, Policy
 from dlcp.switch.render import cumulus
 from dlcp.switch.render.check import clamped_alpha
-from dlcp.switch.render.queue import Queue, dscp_of_queues, queues_of
+from dlcp.switch.render.queue import Curve, Queue, dscp_of_queues, queues_of
 
 SYSTEM = dataclasses.replace(
     cumulus.SYSTEM,
@@ -20,6 +20,7 @@ SYSTEM = dataclasses.replace(
     title="Cumulus Linux 5 (NVUE)",
     suffix="nv",
     needs_ports=False,
+    notes=(*cumulus.NOTES, "so do thresholds, but for ports with some of their own"),
     install=("sh FILE    # each line is a command; the last one asks before it applies",),
     look=(
         "nv config diff    # before it is applied",
@@ -68,10 +69,12 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
 
 
 def _congestion(profile: str, queues: Sequence[Queue]) -> list[str]:
-    lines = []
+    alike: dict[Curve | None, list[str]] = {}
     for queue in queues:
-        start = f"nv set qos congestion-control {profile} traffic-class {queue.number}"
-        curve = queue.curve
+        alike.setdefault(queue.curve, []).append(str(queue.number))
+    lines = []
+    for curve, numbers in alike.items():
+        start = f"nv set qos congestion-control {profile} traffic-class {','.join(numbers)}"
         if curve is None:
             lines += [f"{start} ecn disable", f"{start} red disable"]
             continue
