@@ -26,8 +26,13 @@ std::uint32_t longest(const Settings& settings) {
     if (settings.frame_bytes.empty() || settings.frame_bytes.size() > max_ports)
         throw std::invalid_argument(std::to_string(settings.frame_bytes.size()) + " ports; accepted: 1 to " +
                                     std::to_string(max_ports));
-    if (settings.frames == 0) throw std::invalid_argument("frames is 0; accepted: at least 1");
-    return *std::max_element(settings.frame_bytes.begin(), settings.frame_bytes.end());
+    const std::uint32_t bytes = *std::max_element(settings.frame_bytes.begin(), settings.frame_bytes.end());
+    // Depths are of 32 bits, so all memory that can wait has to be.
+    const std::uint32_t most = UINT32_MAX / std::max(bytes, 1U);
+    if (settings.frames == 0 || settings.frames > most)
+        throw std::invalid_argument("frames is " + std::to_string(settings.frames) + "; accepted: 1 to " +
+                                    std::to_string(most) + ", of " + std::to_string(bytes) + " bytes each");
+    return bytes;
 }
 
 }  // namespace
@@ -91,6 +96,7 @@ void Core::set_faults(std::uint32_t port, bool out, const Faults& faults) {
     if (faults.rate_bps != 0) rate = rate == 0 ? faults.rate_bps : std::min(rate, faults.rate_bps);
     if (rate == output.rate_bps) return;
     output.rate_bps = rate;
+    output.rest = 0;
     // What is on the line now goes on at the new rate.
     const Time on_line = rate == 0 ? Time{} : transmit_time(output.frame_bytes_max + line_overhead_bytes, rate);
     output.free_at = std::min(output.free_at, now_ + on_line);
@@ -139,7 +145,7 @@ void Core::serve(std::uint32_t port, Time now) {
         shared_used_bytes_ -= header.bytes;
         const Time at = output.rate_bps != 0 ? output.free_at : now;
         if (output.rate_bps != 0)
-            output.free_at += transmit_time(header.bytes + line_overhead_bytes, output.rate_bps);
+            output.free_at += transmit_time(header.bytes + line_overhead_bytes, output.rate_bps, output.rest);
         if (output.link.lose()) {
             ++output.counters.losses.fault_out;
             pool_.give(slot);
@@ -155,6 +161,7 @@ void Core::serve(std::uint32_t port, Time now) {
 void Core::departed(std::uint32_t port, std::size_t count) {
     Output& output = outputs_[port];
     assert(count <= output.departures.size());
+    const bool stood = (full_ports_ & blocked_ & bit(port)) != 0;
     blocked_ = count < output.departures.size() ? blocked_ | bit(port) : blocked_ & ~bit(port);
     if (count == 0) return;
     for (std::size_t i = 0; i < count; ++i) {
@@ -166,6 +173,8 @@ void Core::departed(std::uint32_t port, std::size_t count) {
                             output.departures.begin() + static_cast<std::ptrdiff_t>(count));
     if (output.departures.empty()) departing_ &= ~bit(port);
     full_ports_ &= ~bit(port);
+    // What an interface kept waiting leaves at the line's rate, and not all at once.
+    if (stood && output.free_at < now_) output.free_at = now_;
     if (output.queues.empty()) return;
     if (output.rate_bps == 0)
         serve(port, now_);
@@ -315,7 +324,10 @@ void Core::enqueue(std::uint32_t port, std::span<const std::uint8_t> bytes, cons
     const Fate fate = verdict.trimmed ? Fate::trimmed : verdict.marked ? Fate::marked : Fate::kept;
     fates_of_level[static_cast<std::size_t>(fate)].add(header.bytes);
 
-    if (output.queues.empty() && output.free_at < at) output.free_at = at;
+    if (output.queues.empty() && output.free_at < at) {
+        output.free_at = at;
+        output.rest = 0;
+    }
     output.queues.push(pool_, slot);
     shared_used_bytes_ += header.bytes;
     if (output.rate_bps != 0) {

@@ -83,6 +83,7 @@ private:
     struct Output {
         OutputQueues queues;
         Time free_at{};              // when the line has sent what it was given
+        std::uint64_t rest = 0;      // of a nanosecond that free_at leaves out; see transmit_time
         std::uint64_t rate_bps = 0;  // 0: the interface is the line
         std::uint32_t frame_bytes_max = 0;
         std::int32_t group = -1;

@@ -268,3 +268,43 @@ TEST_CASE("softswitch: with no frame memory left, frames are dropped and counted
     CHECK(sw.sent[1].size() == 51);
     CHECK(sw.core.frames_used() == 0);
 }
+
+TEST_CASE("softswitch: a line keeps its rate to the nanosecond, also where a frame is none of whole ones") {
+    for (const std::uint64_t rate : {10'000'000'000ULL, 7'777'777'777ULL, 400'000'000'000ULL, 9'999'999ULL}) {
+        CAPTURE(rate);
+        Configuration configuration = to_port_1();
+        configuration.ports[1].rate_bps = rate;
+        VirtualSwitch sw(configuration);
+        const auto frame = Made{.payload_bytes = 1}.bytes();
+        constexpr int frames = 10'000;
+        for (int i = 0; i < frames; ++i) sw.handle(0, frame, 0s);
+        sw.drain();
+        REQUIRE(sw.sent[1].size() == frames);
+        CHECK(sw.sent[1].back().at == transmit_time((frame.size() + 24) * (frames - 1), rate));
+    }
+}
+
+TEST_CASE("softswitch: what an interface kept waiting leaves at the line's rate afterwards") {
+    Settings settings;
+    settings.frame_bytes = {1518, 1518};
+    Core core(settings, to_port_1());
+    const auto frame = Made{}.bytes();
+    for (int i = 0; i < 300; ++i) core.handle_frame(0, frame, 0s);
+    core.advance(1s);
+    REQUIRE(core.departures(1).size() == batch_frames);
+    core.departed(1, 0);  // blocked
+    core.advance(2s);
+    core.departed(1, batch_frames);
+    core.advance(2s);
+    CHECK(core.departures(1).size() == 1);
+    core.advance(2s + 10 * time_of(frame));
+    CHECK(core.departures(1).size() == 11);
+}
+
+TEST_CASE("softswitch: no more memory of frames than depths can count") {
+    Settings settings;
+    settings.frame_bytes = {9'018, 1518};
+    settings.frames = 1 << 20;
+    CHECK_THROWS_WITH_AS(Core(settings, to_port_1()),
+                         "frames is 1048576; accepted: 1 to 476266, of 9018 bytes each", std::invalid_argument);
+}
