@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -141,15 +145,41 @@ def test_commands(server: P4RuntimeServer, files: list[str], capsys: pytest.Capt
     assert main(["status", *files]) == 1
     assert capsys.readouterr().out == "rack: runs nothing\n"
     assert main(["deploy", *files, "--dry-run"]) == 0
-    assert "participant" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "participant" in shown
+    assert "pipeline aggregation, where nothing ran" in shown
     assert server.writes == 0
     assert main(["deploy", *files]) == 0
-    assert "1 switches hold their jobs, read back and verified" in capsys.readouterr().out
+    assert "1 switch holds its jobs, read back and verified" in capsys.readouterr().out
     assert contribute(server, 0, 1, 1) == []
     assert len(contribute(server, 1, 1, 1)) == 2
     contribute(server, 1, 2, 5)
     assert main(["status", *files]) == 0
     assert capsys.readouterr().out == "rack: of no job: foreign 1\nrack: job 7: added 1, completed 1\n"
+
+
+def test_interrupted_deployment_says_so_and_leaves_nothing(
+    server: P4RuntimeServer,
+    files: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bring(server)
+    server.faults.hang_at_update(3)
+
+    def terminate() -> None:
+        assert server.faults.hanging.wait(20)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        server.faults.release()
+
+    killer = threading.Thread(target=terminate)
+    killer.start()
+    assert main(["deploy", *files]) == 130
+    killer.join()
+    assert "interrupted; every switch holds what it held before" in capsys.readouterr().err
+    before = server.writes
+    bring(server)
+    assert server.writes == before
 
 
 @pytest.mark.parametrize(
@@ -165,6 +195,11 @@ def test_commands(server: P4RuntimeServer, files: list[str], capsys: pytest.Capt
             'port = "h9"',
             "job[0].worker[0].port is 'h9'; accepted: a port of the switch: h1, h2",
         ),
+        ('switch = "rack"', 'switch = ["rack"]', "job[0].switch is ['rack']; accepted: a switch of the"),
+        ('port = "h1"', 'port = ["h1"]', "job[0].worker[0].port is ['h1']; accepted: a port of the switch"),
+        ("slots = 16", 'slots = 16\n"\\n" = 1', "job[0].\\n is"),
+        ("slots = 16", "slots = " + "9" * 5000, "no jobs: Exceeds the limit"),
+        ("slots = 16", "slots = 0x" + "f" * 5000, "Exceeds the limit"),
         ("[[job]]", "[[jobs]]", "jobs is not known; accepted: job"),
         ("slots = 16", "slots = ", "not TOML"),
     ],

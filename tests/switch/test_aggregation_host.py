@@ -122,8 +122,9 @@ def test_exponents_that_are_none_are_not_taken(code: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_engines_stand_whatever_comes(seed: int) -> None:
+def test_engines_stand_whatever_comes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets of the job with any content: nothing is raised, and what is kept has a bound."""
+    monkeypatch.setattr("dlcp.switch.aggregation.worker.EARLY_BLOCKS", 8)
     rng = random.Random(seed)
     settings = JobSettings(
         job=1,
@@ -348,6 +349,13 @@ def test_settings_unknown_or_missing() -> None:
         JobSettings.from_table({"slot": 5})
     with pytest.raises(SettingsError, match="trust_switch is missing"):
         JobSettings.from_table({"job": 1, "workers": 2, "slots": 4})
+
+
+def test_messages_end_with_their_numbers() -> None:
+    worker = Worker(JobSettings(job=1, workers=2, slots=4, trust_switch=True), 0)
+    worker._newest = 2**32 - 1
+    with pytest.raises(ArgumentError, match="4294967295 messages were started.*next generation"):
+        worker.start(np.ones(4, np.float32), 0)
 
 
 def test_values_that_are_no_gradients() -> None:

@@ -219,6 +219,21 @@ def test_straggler_is_left_out_and_knows_it() -> None:
     assert not last.applied.any()
 
 
+def test_straggler_far_behind_holds_nobody_up_without_a_switch() -> None:
+    """More blocks than the job has slots are decided by the hub before the straggler begins."""
+    network = Network(AggregatingSwitch(), 0)
+    network.add_jobs(job_settings(workers=3, deadline_ns=10 * MS, quorum=2), admitted=False)
+    [job] = network.jobs
+    arrays = random_arrays(np.random.default_rng(0), 3, [100 * LANES], False)
+    job.workers[0].start(arrays[0][0], 0)
+    job.workers[1].start(arrays[1][0], 0)
+    network.run(10_000 * MS)
+    assert [len(finished) for finished in job.finished] == [1, 1, 0]
+    job.workers[2].start(arrays[2][0], network.now_ns)
+    network.run(20_000 * MS, lambda: network.all_finished(1))
+    check(job, arrays, True)
+
+
 def test_quorum_is_waited_for() -> None:
     network = Network(AggregatingSwitch(), 0)
     network.add_jobs(job_settings(workers=3, deadline_ns=10 * MS, quorum=3))

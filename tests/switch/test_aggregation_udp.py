@@ -61,12 +61,33 @@ def test_address_that_is_taken_or_not_here() -> None:
     settings = JobSettings(job=5, workers=1, slots=64, trust_switch=True)
     taken = ("127.0.0.1", free_port())
     with (
-        UdpHub(settings, taken, []),
+        UdpHub(settings, taken, [("127.0.0.1", 1)]),
         pytest.raises(AddressError, match="cannot bind UDP socket to 127.0.0.1:\\d+: Address already in use"),
     ):
         UdpWorker(settings, 0, taken, taken)
     with pytest.raises(AddressError, match="192.0.2.1:5000: Cannot assign requested address"):
-        UdpHub(settings, ("192.0.2.1", 5000), [])
+        UdpHub(settings, ("192.0.2.1", 5000), [taken])
+
+
+def test_address_that_would_have_to_be_looked_up() -> None:
+    """Each packet would be, and what comes back would count as a stranger's."""
+    settings = JobSettings(job=5, workers=2, slots=64, trust_switch=True)
+    here = ("127.0.0.1", 0)
+    with pytest.raises(AddressError, match="hub is 'localhost:5000'; accepted: an IPv4 address in numbers"):
+        UdpWorker(settings, 0, here, ("localhost", 5000))
+    with pytest.raises(AddressError, match=r"workers\[1\] is '127.0.0.1:70000'"):
+        UdpHub(settings, here, [("127.0.0.1", 5000), ("127.0.0.1", 70000)])
+    for workers in ([("127.0.0.1", 5000)], [("127.0.0.1", 5000)] * 2):
+        with pytest.raises(AddressError, match="accepted: 2, each once"):
+            UdpHub(settings, here, workers)
+
+
+def test_worker_that_was_closed_ends_at_once() -> None:
+    settings = JobSettings(job=5, workers=1, slots=64, trust_switch=True)
+    with UdpWorker(settings, 0, ("127.0.0.1", 0), ("127.0.0.1", free_port())) as worker:
+        pass
+    with pytest.raises(AddressError, match="closed"):
+        worker.all_reduce(np.ones(4, np.float32))
 
 
 def test_command_wants_trust_by_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,6 +96,12 @@ def test_command_wants_trust_by_name(capsys: pytest.CaptureFixture[str]) -> None
     assert "dlcp: --trust-switch must be given" in capsys.readouterr().err
     assert main([*command, "--trust-switch", "--slots", "1"]) == 2
     assert "dlcp: slots is 1; accepted: an integer from 2 to 65535" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        main(["worker", "--bind", "nowhere"])
-    assert "'nowhere'; accepted: IP:PORT" in capsys.readouterr().err
+    for words, text in [
+        (["--bind", "nowhere"], "'nowhere'; accepted: IP:PORT"),
+        (["--deadline-ms", "nan"], "'nan'; accepted: a number above 0"),
+        (["--repeat", "0"], "'0'; accepted: an integer from 1"),
+        (["--elements", "-5"], "'-5'; accepted: an integer from 1"),
+    ]:
+        with pytest.raises(SystemExit, match="2"):
+            main([*command, *words])
+        assert text in capsys.readouterr().err

@@ -30,6 +30,7 @@ from dlcp.switch.deploy.errors import (
     SwitchTimeoutError,
     UnreachableError,
     VerifyError,
+    several,
 )
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
@@ -603,3 +604,9 @@ def test_several_that_fail_are_all_named() -> None:
     with pytest.raises(UnreachableError) as raised:
         deploy([at(address) for address in addresses], open_session, PLAIN)
     assert all(address in str(raised.value) for address in addresses)
+
+
+def test_of_very_many_that_fail_the_first_are_named_and_the_others_counted() -> None:
+    error = several([UnreachableError(f"s{n} cannot be reached") for n in range(200)])
+    assert isinstance(error, UnreachableError)
+    assert str(error).endswith("; s7 cannot be reached; and 192 switches more")

@@ -34,6 +34,24 @@ def address(text: str) -> Address:
     return host, int(port)
 
 
+def count(text: str) -> int:
+    """At least one."""
+    if not text.isdecimal() or not 1 <= int(text) <= 2**30:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: an integer from 1 to {2**30}")
+    return int(text)
+
+
+def duration(text: str) -> float:
+    """Above zero, an hour at most, in milliseconds or seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 3.6e6:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: a number above 0, at most 3600000")
+    return value
+
+
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     made = argparse.ArgumentParser(prog="python -m dlcp.switch.aggregation", description=__doc__)
@@ -43,20 +61,22 @@ def parser() -> argparse.ArgumentParser:
         part = roles.add_parser(role)
         part.add_argument("--trust-switch", action="store_true", help="must be given: see the package's text")
         part.add_argument("--job", type=int, default=1)
-        part.add_argument("--generation", type=int, default=1)
+        part.add_argument(
+            "--generation", type=int, default=1, help="of the job, as the switch was told; +1 for each start"
+        )
         part.add_argument("--slots", type=int, default=128, help="of the job, as the switch was told")
         part.add_argument("--bind", type=address, required=True, metavar="IP:PORT")
-        part.add_argument("--deadline-ms", type=float, help="default: none, all workers are waited for")
+        part.add_argument("--deadline-ms", type=duration, help="default: none, all workers are waited for")
         part.add_argument("--quorum", type=int, default=1, help="with a deadline: fewest workers of a result")
         if role == "hub":
             part.add_argument("--workers", type=address, nargs="+", required=True, metavar="IP:PORT")
-            part.add_argument("--time-s", type=float, help="default: until it is interrupted")
+            part.add_argument("--time-s", type=duration, help="default: until it is interrupted")
         else:
             part.add_argument("--hub", type=address, required=True, metavar="IP:PORT")
             part.add_argument("--worker", type=int, required=True, help="number, from 0")
             part.add_argument("--of", type=int, required=True, help="how many workers there are")
-            part.add_argument("--elements", type=int, default=100_000)
-            part.add_argument("--repeat", type=int, default=3)
+            part.add_argument("--elements", type=count, default=100_000)
+            part.add_argument("--repeat", type=count, default=3)
             part.add_argument("--integers", action="store_true", help="int32 instead of float32")
     return made
 
@@ -145,6 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"dlcp: {text}", file=sys.stderr)
     except DlcpError as error:
         print(f"dlcp: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
     return 2
 
 

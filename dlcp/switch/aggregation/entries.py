@@ -177,7 +177,7 @@ def _participant(table: Any, where: str, port_numbers: Mapping[str, int] | None)
     _check_keys(table, names, names, where)
     values = dict(table)
     if port_numbers is not None:
-        if values["port"] not in port_numbers:
+        if not isinstance(values["port"], str) or values["port"] not in port_numbers:
             known = ", ".join(port_numbers)
             raise SettingsError(
                 f"{where}.port is {values['port']!r}; accepted: a port of the switch: {known}"

@@ -9,8 +9,10 @@ transaction over all switches, as with policies; doing it twice writes once.
 from __future__ import annotations
 
 import argparse
+import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from dlcp.errors import SettingsError
 from dlcp.switch import programs
 from dlcp.switch.aggregation.deployment import wanted_jobs
 from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest
+from dlcp.switch.one_line import one_line
 from dlcp.switch.topology import SwitchTarget, Topology
 
 OUTCOMES_PER_ROW = 16
@@ -49,6 +52,8 @@ def read_jobs(text: str, topology: Topology) -> dict[str, list[JobRequest]]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # Python's own limits
+        raise SettingsError(f"no jobs: {error}") from None
     for key in document:
         if key != "job":
             raise SettingsError(f"{key} is not known; accepted: job")
@@ -60,7 +65,7 @@ def read_jobs(text: str, topology: Topology) -> dict[str, list[JobRequest]]:
     for index, table in enumerate(tables):
         where = f"job[{index}]"
         name = table.get("switch")
-        if name not in ports:
+        if not isinstance(name, str) or name not in ports:
             raise SettingsError(
                 f"{where}.switch is {name!r}; accepted: a switch of the topology: {', '.join(ports)}"
             )
@@ -76,6 +81,8 @@ def _load(options: argparse.Namespace) -> list[tuple[SwitchTarget, list[JobReque
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{options.jobs}: {error}") from None
     except SettingsError as error:
+        raise SettingsError(one_line(f"{options.jobs}: {error}")) from None
+    except ValueError as error:  # a number of thousands of digits cannot even be shown
         raise SettingsError(f"{options.jobs}: {error}") from None
     return [(target, jobs[target.name]) for target in topology.switches if target.name in jobs]
 
@@ -87,13 +94,15 @@ def run_deploy(options: argparse.Namespace) -> int:
 
     require()
     from dlcp.switch.deploy import report, transaction
+    from dlcp.switch.deploy.command import signals_undo
     from dlcp.switch.deploy.errors import several
     from dlcp.switch.deploy.grpc_session import GrpcSession
     from dlcp.switch.deploy.pipeline import Pipeline
 
     pipeline = Pipeline.of(programs.load("aggregation"))
     orders = [
-        transaction.Order.of(target, pipeline, wanted_jobs(target, requests)) for target, requests in places
+        transaction.Order.of(replace(target, program="aggregation"), pipeline, wanted_jobs(target, requests))
+        for target, requests in places
     ]
     settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
 
@@ -106,8 +115,17 @@ def run_deploy(options: argparse.Namespace) -> int:
         if refused := transaction.refusals(seen, settings):
             raise several(refused)
         return 0
-    transaction.deploy(orders, open_session, settings, lambda seen: print(report.text(seen), flush=True))
-    print(f"{len(orders)} switches hold their jobs, read back and verified")
+    try:
+        with signals_undo():
+            transaction.deploy(
+                orders, open_session, settings, lambda seen: print(report.text(seen), flush=True)
+            )
+    except KeyboardInterrupt:  # comes out of the deployment when all is undone
+        print("dlcp: interrupted; every switch holds what it held before", file=sys.stderr)
+        raise
+    count = len(orders)
+    words = "1 switch holds its jobs" if count == 1 else f"{count} switches hold their jobs"
+    print(f"{words}, read back and verified")
     return 0
 
 

@@ -7,6 +7,7 @@ out, and is no authentication (see the package). IPv4, as the switch's program.
 
 from __future__ import annotations
 
+import ipaddress
 import select
 import socket
 import time
@@ -40,6 +41,19 @@ def _open(bind: Address) -> socket.socket:
     return made
 
 
+def _checked(name: str, address: Address, least_port: int = 1) -> Address:
+    """AddressError unless it is as the kernel gives it back: who answers is compared with it. Nothing is looked up."""
+    try:
+        if not least_port <= address[1] <= 65535:
+            raise ValueError
+        return str(ipaddress.IPv4Address(address[0])), address[1]
+    except ValueError:
+        told = f"{address[0]}:{address[1]}"
+        raise AddressError(
+            f"{name} is {told!r}; accepted: an IPv4 address in numbers, and a port up to 65535"
+        ) from None
+
+
 def _receive(made: socket.socket) -> tuple[bytes, Address] | None:
     """The next datagram that is there. An ICMP error of an earlier one is passed over."""
     while True:
@@ -48,6 +62,8 @@ def _receive(made: socket.socket) -> tuple[bytes, Address] | None:
         except BlockingIOError:
             return None
         except OSError:
+            if made.fileno() < 0:
+                raise AddressError("the socket is closed") from None
             continue
         return data, address
 
@@ -71,8 +87,8 @@ class UdpWorker:
 
     def __init__(self, settings: JobSettings, worker: int, bind: Address, hub: Address) -> None:
         self.engine = Worker(settings, worker)
-        self._hub = hub
-        self._socket = _open(bind)
+        self._hub = _checked("hub", hub)
+        self._socket = _open(_checked("bind", bind, 0))
 
     def __enter__(self) -> UdpWorker:
         return self
@@ -117,8 +133,11 @@ class UdpHub:
 
     def __init__(self, settings: JobSettings, bind: Address, workers: Sequence[Address]) -> None:
         self.engine = Hub(settings)
-        self._workers = list(workers)
-        self._socket = _open(bind)
+        self._workers = [_checked(f"workers[{index}]", worker) for index, worker in enumerate(workers)]
+        if len(set(self._workers)) != len(workers) or len(workers) != settings.workers:
+            told = ", ".join(f"{host}:{port}" for host, port in self._workers)
+            raise AddressError(f"workers are {told or 'none'}; accepted: {settings.workers}, each once")
+        self._socket = _open(_checked("bind", bind, 0))
 
     def __enter__(self) -> UdpHub:
         return self

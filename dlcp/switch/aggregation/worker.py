@@ -39,7 +39,11 @@ from dlcp.switch.aggregation.quantise import CODE_NOT_FINITE
 from dlcp.switch.aggregation.settings import JobSettings, check_integer
 
 MAX_ELEMENTS = 2**30
+MAX_MESSAGE = 2**32 - 1  # the packet's field
 MAX_BACKOFF = 16  # of the interval between retransmissions
+# Blocks of messages that have not been started here, of which results and promises are kept: two million values, some
+# 60 MB at worst. A straggler that is further behind does not answer for what is beyond.
+EARLY_BLOCKS = 2**16
 
 
 def ranks_in(bitmap: int) -> list[int]:
@@ -111,6 +115,11 @@ class Worker:
             raise ArgumentError(f"values are {values.dtype}; accepted: float32, int32")
         if not 1 <= values.size <= MAX_ELEMENTS:
             raise ArgumentError(f"values have {values.size} elements; accepted: 1 to {MAX_ELEMENTS}")
+        if self._newest == MAX_MESSAGE:
+            raise ArgumentError(
+                f"{MAX_MESSAGE} messages were started, which is all that there are; admit the job again, with the "
+                "next generation"
+            )
         self._newest += 1
         message = Message(self._newest, self._positions, values, self.settings.workers)
         self._positions += len(message.blocks)
@@ -180,7 +189,7 @@ class Worker:
                 self._acknowledge(packet)
         elif self._is_soon(packet.message):
             if key not in self._early and (by_hub or key not in self._promised):
-                if len(self._early) >= 2 * self.settings.slots:
+                if len(self._early) >= EARLY_BLOCKS:
                     self.counters["too_early"] += 1
                     return
                 self._early[key] = (packet, by_hub)
@@ -212,7 +221,7 @@ class Worker:
             answer = replace(packet, kind=Kind.ANSWER, worker=self.worker, bitmap=0, flags=NO_FLAGS)
             if (early := self._early.get(key)) is not None:
                 self._send(replace(early[0], kind=Kind.ANSWER, worker=self.worker, flags=Flag.HAS_RESULT))
-            elif key in self._promised or len(self._promised) < 2 * self.settings.slots:
+            elif key in self._promised or len(self._promised) < EARLY_BLOCKS:
                 self._promised.add(key)
                 self._send(answer)
 

@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.flush()
 
     try:
-        with _signals_undo():
+        with signals_undo():
             seen = transaction.deploy(orders, open_session, settings, show)
     except KeyboardInterrupt:  # comes out of the deployment when all is undone
         print("dlcp switch: interrupted; every switch holds what it held before", file=sys.stderr)
@@ -189,7 +189,7 @@ def opener(options: argparse.Namespace) -> OpenSession:
 
 
 @contextmanager
-def _signals_undo() -> Iterator[None]:
+def signals_undo() -> Iterator[None]:
     """SIGTERM and SIGHUP end a deployment as Ctrl-C does: what was written is undone."""
     if threading.current_thread() is not threading.main_thread():
         yield

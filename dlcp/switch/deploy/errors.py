@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dlcp.errors import DlcpError
 from dlcp.switch.one_line import one_line
 
+MAX_TOLD = 8  # errors of different switches on one line
+
 
 class DeployError(DlcpError):
     """A deployment that did not come about."""
@@ -67,8 +69,10 @@ class RollbackError(DeployError):
 
 
 def several(errors: Iterable[DeployError]) -> DeployError:
-    """One error for all: itself if it is alone, else of the first one's kind with everybody's text."""
+    """One error for all: itself if it is alone, else of the first one's kind with their texts, as far as one can read."""
     first, *others = errors
     if not others:
         return first
-    return type(first)("; ".join(str(error) for error in (first, *others)))
+    told = [str(error) for error in (first, *others)]
+    more = len(told) - MAX_TOLD
+    return type(first)("; ".join(told[:MAX_TOLD]) + (f"; and {more} switches more" if more > 0 else ""))
