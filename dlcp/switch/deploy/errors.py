@@ -69,7 +69,7 @@ class RollbackError(DeployError):
 
 
 def several(errors: Iterable[DeployError]) -> DeployError:
-    """One error for all: itself if it is alone, else of the first one's kind with their texts, as far as one can read."""
+    """One error for all: itself if it is alone, else of the first one's kind with the first few texts."""
     first, *others = errors
     if not others:
         return first
