@@ -34,6 +34,7 @@ class PortCount:
     waiting_bytes: int = 0
     classes: tuple[ClassCount, ...] = ()
     """By number; empty: this kind of switch knows none."""
+    critical_kept: int | None = None
     critical_dropped: int | None = None
     """Of ECN-capable packets; None: not told apart."""
     droppable_dropped: int | None = None

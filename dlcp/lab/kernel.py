@@ -155,6 +155,8 @@ class KernelSwitches(PlainSwitches):
             sent=plain.sent,
             waiting_bytes=plain.waiting_bytes,
             classes=tuple(classes),
+            critical_kept=sum(found[n * (_LEVELS + 1) + CRITICAL_LEVEL][0] for n in range(CLASSES))
+            - dropped_at[CRITICAL_LEVEL],
             critical_dropped=dropped_at[CRITICAL_LEVEL],
             droppable_dropped=sum(dropped_at[:CRITICAL_LEVEL]),
             faults_lost=plain.faults_lost,

@@ -90,6 +90,8 @@ class SoftwareSwitches:
             out: dict[str, Any] = {"rate_bps": slow_bps, **(losses if switch == loser else {})}
             with self.control(switch) as control:
                 control.set_faults(port, "out", seed=_seed(switch, port), **out)
+                # It would see so by itself, but some time after the cable is out.
+                control.set_link(port, not fault.down)
                 if switch == loser:
                     control.set_faults(port, "in", seed=_seed(port, switch), **losses)
         self._network.set_down(link, fault.down)
@@ -179,6 +181,7 @@ def _count(port: Mapping[str, Any]) -> PortCount:
         for one in port["classes"]
     )
     dropped = [d for d in port["decisions"] if d["fate"] in _DROPS]
+    critical = [d for d in port["decisions"] if d["level"] == CRITICAL_LEVEL]
     drops = dict(port["drops"])
     return PortCount(
         rate_bps=port["rate_bps"],
@@ -186,7 +189,8 @@ def _count(port: Mapping[str, Any]) -> PortCount:
         sent=port["sent_packets"],
         waiting_bytes=port["waiting_bytes"],
         classes=classes,
-        critical_dropped=sum(d["packets"] for d in dropped if d["level"] == CRITICAL_LEVEL),
+        critical_kept=sum(d["packets"] for d in critical if d["fate"] not in _DROPS),
+        critical_dropped=sum(d["packets"] for d in critical if d["fate"] in _DROPS),
         droppable_dropped=sum(d["packets"] for d in dropped if d["level"] < CRITICAL_LEVEL),
         faults_lost=drops.pop("fault_out", 0),
         arrivals_lost=drops.pop("fault_in", 0),

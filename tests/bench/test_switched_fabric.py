@@ -24,7 +24,9 @@ def accounts(step_s: dict[str, float]) -> dict[tuple[str, str], list[list[Steps]
 
 def drops(critical: int) -> dict[tuple[str, str], list[Dropped]]:
     return {
-        (policy, backend.label): [Dropped(critical, 9)] * 2 for policy in POLICIES for backend in BACKENDS
+        (policy, backend.label): [Dropped(critical, 9, 100), Dropped(0, 9, 100)]
+        for policy in POLICIES
+        for backend in BACKENDS
     }
 
 
