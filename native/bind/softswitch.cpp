@@ -385,6 +385,8 @@ void bind_softswitch(nb::module_& m) {
         .def(
             "run", [](SoftSwitch& self) { self.loop().run(); }, nb::call_guard<nb::gil_scoped_release>())
         .def("stop", [](SoftSwitch& self) { self.loop().stop(); })
+        .def(
+            "close", [](SoftSwitch& self) { self.loop().close(); }, nb::call_guard<nb::gil_scoped_release>())
         .def("configure", configure, nb::arg("configuration"))
         .def("status", status)
         .def("set_faults", set_faults, nb::arg("port"), nb::arg("out"), nb::kw_only(), nb::arg("loss_ratio"),

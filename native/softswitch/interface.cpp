@@ -1,6 +1,7 @@
 #include "softswitch/interface.hpp"
 
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -44,10 +45,17 @@ std::uint32_t interface_mtu(const std::string& name) {
     return static_cast<std::uint32_t>(request.ifr_mtu);
 }
 
-bool interface_runs(const std::string& name) {
+bool interface_is_ethernet(const std::string& name) {
     ifreq request = request_for(name);
+    if (!ask(SIOCGIFHWADDR, request)) fail_port(name, "its kind", errno);
+    return request.ifr_hwaddr.sa_family == ARPHRD_ETHER;
+}
+
+bool interface_runs(int index) {
+    ifreq request{};
+    request.ifr_ifindex = index;
     constexpr short running = IFF_UP | IFF_RUNNING;
-    return ask(SIOCGIFFLAGS, request) && (request.ifr_flags & running) == running;
+    return ask(SIOCGIFNAME, request) && ask(SIOCGIFFLAGS, request) && (request.ifr_flags & running) == running;
 }
 
 void bring_interface_up(const std::string& name) {

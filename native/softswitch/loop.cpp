@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <stdexcept>
 #include <system_error>
 
 #include "softswitch/clock.hpp"
@@ -23,6 +24,7 @@ using namespace std::chrono_literals;
 constexpr Time tick = 50us;
 constexpr std::size_t round_frames = 256;  // between two looks at what else there is to do
 constexpr Time capture_flush = 200ms;
+constexpr Time look_every = 5ms;  // at links, while frames never cease
 
 }  // namespace
 
@@ -53,7 +55,10 @@ void Loop::run() {
         if (progress != Progress::some) serve(now);
         send();
         flush_captures(now);
-        if (progress == Progress::nothing && !busy_poll_) wait();
+        if (progress == Progress::nothing && !busy_poll_)
+            wait();
+        else if (now >= look_at_)
+            look(Time{});
     }
     for (auto& file : captures_) {
         if (file != nullptr) file->flush();
@@ -77,6 +82,15 @@ void Loop::stop() {
     stopped_.store(true, std::memory_order_relaxed);
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+}
+
+void Loop::close() {
+    const std::lock_guard one(callers_);
+    const std::lock_guard lock(mutex_);
+    if (running_) throw std::logic_error("the switch still runs; accepted: close after stop");
+    stopped_ = true;
+    for (const auto& port : ports_) port->close();
+    for (auto& file : captures_) file.reset();
 }
 
 LoopStatistics Loop::statistics() const {
@@ -160,20 +174,26 @@ void Loop::wait() {
     const Time now = monotonic_now();
     Time until = std::min(core_.next_time(), flush_at_);
     if (until != no_time) until = std::max(until, now + tick);
-    const Time rest = until == no_time ? Time{} : until - now;
-    const timespec timeout{rest / 1s, (rest % 1s).count()};
+    ++statistics_.waits;
+    look(until == no_time ? no_time : until - now);
+}
+
+// At what interfaces and callers have to say, waiting for it so long at most.
+void Loop::look(Time timeout) {
+    look_at_ = monotonic_now() + look_every;
+    const timespec rest{timeout / 1s, (timeout % 1s).count()};
     for (std::size_t p = 0; p < ports_.size(); ++p) {
         const bool blocked = (blocked_ >> p & 1) != 0;
         polled_[p].events = static_cast<short>(POLLIN | (blocked ? POLLOUT : 0));
     }
-    ++statistics_.waits;
-    if (ppoll(polled_.data(), polled_.size(), until == no_time ? nullptr : &timeout, nullptr) <= 0) return;
+    if (ppoll(polled_.data(), polled_.size(), timeout == no_time ? nullptr : &rest, nullptr) <= 0) return;
     for (std::size_t p = 0; p < ports_.size(); ++p) {
-        if ((polled_[p].revents & POLLERR) == 0) continue;
-        // An interface that went down or away says so once.
+        if ((polled_[p].revents & (POLLERR | POLLHUP | POLLNVAL)) == 0) continue;
+        // A socket says once that its interface went down or away. A TAP that is gone would never cease to: it is not
+        // asked any more.
         int error = 0;
         socklen_t bytes = sizeof error;
-        getsockopt(polled_[p].fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+        if (getsockopt(polled_[p].fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) polled_[p].fd = -1;
     }
     if (polled_[ports_.size()].revents != 0) check_links();
     if (polled_.back().revents != 0) {

@@ -39,6 +39,9 @@ public:
     // From any thread, and from a signal handler.
     void stop();
 
+    // After run(), and not again: gives the interfaces back. Counters stay.
+    void close();
+
     // Runs `work` in the loop's thread, or here if the loop does not run.
     void call(const std::function<void()>& work);
 
@@ -79,6 +82,7 @@ private:
     void serve(Time now);
     bool send();
     void wait();
+    void look(Time timeout);
     void work_off();
     void flush_captures(Time now);
     void watch_links();
@@ -94,6 +98,7 @@ private:
     std::vector<std::unique_ptr<Capture>> captures_;
     bool capturing_ = false;
     Time flush_at_ = no_time;  // of captures
+    Time look_at_{};           // at links, also if it never sleeps
     Time wall_offset_{};
     Descriptor links_;  // netlink: interfaces that change
     Descriptor wake_;   // eventfd

@@ -4,9 +4,11 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <sys/mman.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "softswitch/checksum.hpp"
@@ -19,8 +21,9 @@ namespace {
 constexpr std::uint32_t ethernet_bytes = 14;
 constexpr std::uint32_t tag_bytes = 4;  // IEEE 802.1Q
 constexpr std::uint32_t ring_header_bytes =
-    128;                                    // tpacket2_hdr, sockaddr_ll, virtio_net_hdr, alignment: 92 at most
-constexpr int send_buffer_bytes = 4 << 20;  // frames that an interface has not sent yet
+    128;  // tpacket2_hdr, sockaddr_ll, virtio_net_hdr, alignment: 92 at most
+// Frames that an interface has not sent yet, with what the kernel adds to each: what waits there no policy touches.
+constexpr int send_buffer_bytes = 256 << 10;
 
 #ifndef PACKET_IGNORE_OUTGOING  // Linux 4.20
 #define PACKET_IGNORE_OUTGOING 23
@@ -58,6 +61,22 @@ void bind_socket(const Descriptor& socket, int index, std::uint16_t protocol, co
         fail_port(name, "binding to it", errno);
 }
 
+// Two switches at one interface would each forward all its frames. The name is the network namespace's, so seen by
+// those who could do that, and goes with the process: unix(7), abstract.
+Descriptor claim(int index, const std::string& name) {
+    const std::string text = "dlcp-switch-port-" + std::to_string(index);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, text.data(), text.size());
+    Descriptor out(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    if (out.get() < 0 || bind(out.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
+        if (errno == EADDRINUSE) throw PortError(EBUSY, "port " + name + ": another switch forwards by it");
+        fail_port(name, "claiming it", errno);
+    }
+    return out;
+}
+
 // What the kernel left for the interface's hardware: the sum over what follows `csum_start`.
 void complete_checksum(std::span<std::uint8_t> frame, const OffloadHeader& left) {
     const std::size_t at = std::size_t{left.csum_start} + left.csum_offset;
@@ -70,22 +89,25 @@ void complete_checksum(std::span<std::uint8_t> frame, const OffloadHeader& left)
 }  // namespace
 
 PacketPort::PacketPort(const std::string& name, std::uint32_t ring_frames) : name_(name) {
-    const int index = interface_index(name);
+    index_ = interface_index(name);
+    if (!interface_is_ethernet(name))
+        throw PortError(EINVAL, "port " + name + ": accepted: an interface of Ethernet frames");
     frame_bytes_ = interface_mtu(name) + ethernet_bytes + tag_bytes;
     in_ = open_socket(name);
     out_ = open_socket(name);
+    claim_ = claim(index_, name);
     open_ring(ring_frames);
 
     packet_mreq all{};
-    all.mr_ifindex = index;
+    all.mr_ifindex = index_;
     all.mr_type = PACKET_MR_PROMISC;
     set_option(in_.get(), PACKET_ADD_MEMBERSHIP, all, name, "promiscuous mode");
     set_option(in_.get(), PACKET_IGNORE_OUTGOING, 1, name, "ignoring what leaves by it (Linux 4.20)");
     // Beyond net.core.wmem_max where that is allowed.
     if (setsockopt(out_.get(), SOL_SOCKET, SO_SNDBUFFORCE, &send_buffer_bytes, sizeof send_buffer_bytes) != 0)
         setsockopt(out_.get(), SOL_SOCKET, SO_SNDBUF, &send_buffer_bytes, sizeof send_buffer_bytes);
-    bind_socket(out_, index, 0, name);
-    bind_socket(in_, index, ETH_P_ALL, name);
+    bind_socket(out_, index_, 0, name);
+    bind_socket(in_, index_, ETH_P_ALL, name);
 
     for (std::size_t i = 0; i < batch_frames; ++i) {
         messages_[i].msg_hdr.msg_iov = &pieces_[i];
@@ -95,6 +117,13 @@ PacketPort::PacketPort(const std::string& name, std::uint32_t ring_frames) : nam
 
 PacketPort::~PacketPort() {
     if (ring_ != nullptr) munmap(ring_, ring_bytes_);
+}
+
+void PacketPort::close() {
+    statistics();  // what the kernel has counted goes with its socket
+    if (ring_ != nullptr) munmap(ring_, ring_bytes_);
+    ring_ = nullptr;
+    for (Descriptor* each : {&in_, &out_, &claim_}) *each = Descriptor();
 }
 
 void PacketPort::open_ring(std::uint32_t ring_frames) {
@@ -122,7 +151,7 @@ std::uint8_t* PacketPort::ring_frame(std::uint32_t index) const {
            std::size_t{index % slots_per_block_} * slot_bytes_;
 }
 
-bool PacketPort::link() const { return interface_runs(name_); }
+bool PacketPort::link() const { return interface_runs(index_); }
 
 // ---- in ----
 

@@ -35,6 +35,7 @@ public:
     bool link() const override;
     std::uint32_t frame_bytes() const override { return frame_bytes_; }
     PortStatistics statistics() override;
+    void close() override;
 
 private:
     void open_ring(std::uint32_t ring_frames);
@@ -42,6 +43,8 @@ private:
     bool read(std::uint8_t* slot, Time to_monotonic, Time now, Arrival& out);
 
     std::string name_;
+    int index_ = 0;
+    Descriptor claim_;  // that no other switch forwards by it
     Descriptor in_;
     Descriptor out_;
     std::uint32_t frame_bytes_ = 0;

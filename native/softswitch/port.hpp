@@ -50,6 +50,8 @@ public:
     virtual bool link() const = 0;
     virtual std::uint32_t frame_bytes() const = 0;
     virtual PortStatistics statistics() = 0;
+    // Gives the interface back. Only link() and statistics() may be asked afterwards.
+    virtual void close() {}
 };
 
 }  // namespace dlcp::softswitch

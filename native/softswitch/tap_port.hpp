@@ -25,13 +25,14 @@ public:
     bool link() const override;
     std::uint32_t frame_bytes() const override { return frame_bytes_; }
     PortStatistics statistics() override { return statistics_; }
+    void close() override { tap_ = Descriptor(); }
 
 private:
-    std::string name_;
     Descriptor tap_;
+    int index_ = 0;
     std::uint32_t frame_bytes_ = 0;
     PortStatistics statistics_;
-    std::vector<std::uint8_t> memory_;
+    std::vector<std::uint8_t> memory_;  // a byte more per frame than it may have, so that a longer one is seen
     std::array<Arrival, batch_frames> arrivals_;
 };
 

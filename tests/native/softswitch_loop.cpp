@@ -140,7 +140,9 @@ TEST_CASE("softswitch: work of other threads is done between frames, and its err
     }
     for (std::thread& caller : callers) caller.join();
     running.loop().call([&] { CHECK(sum == 800); });
+    CHECK_THROWS_AS(running.loop().close(), std::logic_error);
     running.end();
+    running.loop().close();
     running.loop().call([&] { ++sum; });  // after its end, here
     CHECK(sum == 801);
 }

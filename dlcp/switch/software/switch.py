@@ -88,14 +88,17 @@ class SoftwareSwitch:
             )
         except OSError as error:
             raise _opening_error(error) from None
+        except ValueError as error:
+            raise ArgumentError(str(error)) from None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="dlcp-switch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends forwarding; what waits is lost. The counters stay readable."""
+        """Ends forwarding and gives the interfaces back; what waits is lost. The counters stay readable."""
         self._native.stop()
         self._thread.join()
+        self._native.close()
 
     def __enter__(self) -> Self:
         return self
@@ -136,6 +139,7 @@ class SoftwareSwitch:
         lost, without a word. `rate_bps`: the line is no faster than this; 0: as it is; only of what leaves.
         """
         number = self._port(port)
+        _check_truth("down", down)
         if direction not in DIRECTIONS:
             raise ArgumentError(f"direction is {direction!r}; accepted: {', '.join(DIRECTIONS)}")
         if rate_bps and direction == "in":
@@ -153,7 +157,7 @@ class SoftwareSwitch:
                 direction == "out",
                 loss_ratio=loss_ratio,
                 burst_packets=burst_packets,
-                down=bool(down),
+                down=down,
                 rate_bps=rate_bps,
                 seed=seed,
             )
@@ -168,11 +172,14 @@ class SoftwareSwitch:
 
     def set_link(self, port: str, up: bool) -> None:
         """Holds a port's link down, so that its group chooses others; or leaves it to the interface again."""
-        self._native.set_link(self._port(port), bool(up))
+        _check_truth("up", up)
+        self._native.set_link(self._port(port), up)
 
     def capture(self, port: str, path: str | os.PathLike[str] | None) -> None:
         """Writes the port's frames, of both directions, to a pcap file from now on; None: no more."""
         number = self._port(port)
+        if path is not None and (not os.fspath(path) or "\0" in os.fspath(path)):
+            raise ArgumentError(f"path is {os.fspath(path)!r}; accepted: that of a file")
         try:
             self._native.capture(number, "" if path is None else os.fspath(path))
         except OSError as error:
@@ -203,6 +210,7 @@ class SoftwareSwitch:
 
         `time_s` is of the monotonic clock; `sent` and `dropped` are packets since the start, by class.
         """
+        _check("since", since, 0, 2**64 - 1)
         return [
             {
                 "index": index,
@@ -256,6 +264,11 @@ def _check(name: str, value: object, least: int, most: int) -> None:
         raise ArgumentError(f"{name} is {value!r}; accepted: an integer from {least} to {most}")
 
 
+def _check_truth(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name} is {value!r}; accepted: true or false")
+
+
 def _check_ports(ports: Sequence[str]) -> tuple[str, ...]:
     if not 1 <= len(ports) <= MAX_PORTS:
         raise PortNameError(f"{len(ports)} ports; accepted: 1 to {MAX_PORTS}")
@@ -278,7 +291,8 @@ def _opening_error(error: OSError) -> Exception:
 def _warn_oversize(port: str) -> None:
     print(
         f"dlcp switch: port {port}: super-packets are dropped, no switch could send them; on the hosts:"
-        " ethtool -K INTERFACE gso off tso off gro off tx-udp-segmentation off",
+        " ethtool -K INTERFACE gso off tso off gro off tx-udp-segmentation off; here, if it is a network card:"
+        f" ethtool -K {port} gro off lro off",
         file=sys.stderr,
         flush=True,
     )
