@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dlcp.switch.policy import Policy, Port, TrafficClass
 from dlcp.switch.software import SwitchError, connect
+from dlcp.switch.software.control import MAX_CLIENTS, MAX_REQUEST_BYTES
 from tests.support.namespaces import missing
 from tests.support.switched_hosts import (
     ADDRESSES,
-    Bed,
     Collector,
     RawSocket,
     bed,
@@ -31,6 +33,14 @@ pytestmark = [
 ]
 
 RATE_BPS = 50_000_000
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Returns once it holds; an AssertionError, if it does not for long."""
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_a_port_is_captured_faults_are_made_and_depths_sampled(tmp_path: Path) -> None:
@@ -83,27 +93,36 @@ def test_a_tap_port_is_made_and_goes_with_the_switch() -> None:
                 with Collector([sender]) as other:
                     tap.socket.send(back)
                     assert other.stop() == [[back]]
+                # One that is longer than the TAP's frames were is not sent on as its beginning.
+                at.switch.ip("link set t0 mtu 3000")
+                tap.socket.send(back[:12] + b"\x88\xb5" + bytes(2000))
+                until(lambda: process.control.status()["ports"]["t0"]["drops"]["oversize"] == 1)
+            # Without its TAP the switch is idle, and forwards between the others.
+            at.switch.ip("link delete t0")
+            before = process.control.status()
+            until(lambda: not process.control.status()["ports"]["t0"]["link"])
+            time.sleep(0.2)
+            after = process.control.status()
+            assert after["waits"] - before["waits"] < 1000
+            assert after["ports"]["eth0"]["sent_packets"] == 1
             process.stop()
         assert received == frames
         gone = subprocess.run(at.switch.command("ip", "link", "show", "t0"), capture_output=True)
         assert gone.returncode != 0
 
 
-def test_an_interface_that_goes_down_leaves_its_group() -> None:
+@pytest.mark.parametrize("arguments", [[], ["--busy-poll"]])
+def test_an_interface_that_goes_down_leaves_its_group(arguments: list[str]) -> None:
     policy = Policy(path_choice="random", path_groups={"up": ("eth1w0", "eth1w1")})
     ports = ["eth0", "eth1w0", "eth1w1"]
     with bed(2, ways=(1, 2)) as at, RawSocket(at.hosts[0]) as sender:
         addresses = {"02:00:00:00:00:02": "up"}
-        with at.start(policy, ports, addresses=addresses) as process:
+        with at.start(policy, ports, addresses=addresses, arguments=arguments) as process:
             at.hosts[1].ip("link set eth1 down")  # the carrier of the switch's end goes with it
-            deadline = time.monotonic() + 5
-            while process.control.status()["ports"]["eth1w1"]["link"]:
-                assert time.monotonic() < deadline
+            until(lambda: not process.control.status()["ports"]["eth1w1"]["link"])
             before = process.control.status()["groups"]["up"]["members"]["eth1w1"]
             sender.send_at(RATE_BPS, [packet(i) for i in range(100)])
-            deadline = time.monotonic() + 5
-            while process.control.status()["ports"]["eth1w0"]["sent_packets"] < 100:
-                assert time.monotonic() < deadline
+            until(lambda: process.control.status()["ports"]["eth1w0"]["sent_packets"] == 100)
             status = process.stop()
     assert status["groups"]["up"]["members"]["eth1w1"] == before
     assert not status["ports"]["eth1w1"]["link"]
@@ -112,25 +131,25 @@ def test_an_interface_that_goes_down_leaves_its_group() -> None:
 # ---- the command ----
 
 
-def run_command(
-    at: Bed, tmp_path: Path, policy: str, *words: str, user: bool = False
-) -> tuple[int, str, str]:
-    file = tmp_path / "policy.toml"
-    file.write_text(policy)
-    command = [sys.executable, "-m", "dlcp.switch.software", str(file), *words]
-    if user:
-        command = [
-            "setpriv",
-            "--bounding-set=-net_raw,-net_admin",
-            "--inh-caps=-net_raw,-net_admin",
-            *command,
-        ]
-    done = subprocess.run(at.switch.command(*command), capture_output=True, text=True, timeout=30)
-    return done.returncode, done.stdout, done.stderr
+EACH = """
+import contextlib, io, json, sys
+from dlcp.switch.software.__main__ import main
+found = []
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
+        try:
+            status = main(words)
+        except SystemExit as ended:
+            status = ended.code
+    found.append([status, out.getvalue(), error.getvalue()])
+json.dump(found, sys.stdout)
+"""
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    control = tmp_path / "control.sock"
+    folder, control, pcap = tmp_path / "left", tmp_path / "left/control.sock", tmp_path / "left/eth0.pcap"
+    folder.mkdir()
+    captured = ["--capture", f"eth0={pcap}"]
     cases = [
         ("", ["--ports", "eth0,eth9"], "port eth9: there is no such interface here"),
         ("", ["--ports", "eth0,eth0"], "port 'eth0' is named twice; accepted: each once"),
@@ -156,18 +175,53 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         ("", ["--ports", "eth0", "--address", "02:00=eth0"], "MAC address '02:00'; accepted: six bytes"),
         ("", ["--ports", "eth0", "--capture", "eth0=/nowhere/x"], "capture of port eth0: /nowhere/x"),
         ("", ["--ports", "eth0", "--capture", "eth3=x"], "port 'eth3'; accepted: eth0"),
+        ("", ["--ports", "tap:t0,lo"], "port lo: accepted: an interface of Ethernet frames"),
+        ("", ["--ports", "tap:t0,eth0", "--sample", "1us"], "interval_s is 1e-06; accepted: 0, or"),
+        ("", ["--ports", "eth0", "--control", "/nowhere/x", *captured], "control socket /nowhere/x: No such"),
+        (
+            "",
+            ["--ports", "eth0", "--frames", "1048576"],
+            "frames is 1048576; accepted: 1 to 476266, of 9018 bytes each",
+        ),
     ]
     with bed(2) as at:
-        for policy, words, sentence in cases:
-            status, out, error = run_command(at, tmp_path, policy, *words, "--control", str(control))
+        at.switch.ip("link set eth0 mtu 9000")
+        commands = []
+        for number, (policy, words, _) in enumerate(cases):
+            file = tmp_path / f"{number}.toml"
+            file.write_text(policy)
+            commands.append([str(file), "--control", str(control), *words])
+        done = subprocess.run(
+            at.switch.command(sys.executable, "-c", EACH),
+            input=json.dumps(commands),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stderr == ""
+        for (status, out, error), (_, words, sentence) in zip(json.loads(done.stdout), cases, strict=True):
             assert (status, out) == (2, ""), (words, error)
             assert error.count("\n") == 1, error
             assert sentence in error
-            assert not control.exists()
-        status, _, error = run_command(at, tmp_path, "", "--ports", "eth0", user=True)
-        assert status == 2
-        assert "port eth0: a packet socket: Operation not permitted; needs root" in error
-        assert "unshare -Urnm" in error
+        assert list(folder.iterdir()) == []
+        gone = subprocess.run(at.switch.command("ip", "link", "show", "t0"), capture_output=True)
+        assert gone.returncode != 0
+        details = subprocess.run(
+            at.switch.command("ip", "-d", "link", "show", "eth0"), capture_output=True, text=True
+        )
+        assert "promiscuity 0" in details.stdout
+
+
+def test_whoever_may_not_open_a_port_is_told_what_would_help(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text("")
+    command = ["setpriv", "--bounding-set=-net_raw,-net_admin", "--inh-caps=-net_raw,-net_admin"]
+    command += [sys.executable, "-m", "dlcp.switch.software", str(file), "--ports", "eth0"]
+    with bed(1) as at:
+        done = subprocess.run(at.switch.command(*command), capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert "port eth0: a packet socket: Operation not permitted; needs root" in done.stderr
+    assert "unshare -Urnm" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -203,13 +257,22 @@ def test_the_control_socket_answers_nonsense_and_serves_on(tmp_path: Path) -> No
         with at.start(Policy(), ["eth0"], control=control) as process:
             assert control.stat().st_mode & 0o077 == 0
             with pytest.raises(SwitchError, match="another switch listens there"):
-                at.start(Policy(), ["eth0"], control=control)
+                at.start(Policy(), ["tap:t0"], control=control)
+            with pytest.raises(SwitchError, match="port eth0: another switch forwards by it"):
+                at.start(Policy(), ["eth0"])
             for line in (
                 b"{",
                 b"[]",
                 b'{"do": "fly"}',
                 b'{"do": "set_faults"}',
                 b'{"do": "status", "x": 1}',
+                b'{"do": []}',
+                b'{"do": "set_policy", "policy": 5}',
+                b'{"do": "samples", "since": -1}',
+                b'{"do": "sample", "interval_s": 1e999}',
+                b'{"do": "set_link", "port": "eth0", "up": "no"}',
+                b'{"do": "capture", "port": "eth0", "path": ""}',
+                b"[" * 100_000,
                 b"\xff",
             ):
                 with socket.socket(socket.AF_UNIX) as raw:
@@ -220,9 +283,42 @@ def test_the_control_socket_answers_nonsense_and_serves_on(tmp_path: Path) -> No
             with pytest.raises(SwitchError, match="pause_above_bytes"):
                 process.control.set_policy(Policy(pause_above_bytes=5))
             assert process.control.status()["policy"] == ""
+            _check_bounds(control)
+            assert process.control.status()["policy"] == ""
         # A socket that nobody listens at is no obstacle.
         stale = socket.socket(socket.AF_UNIX)
         stale.bind(str(control))
         stale.close()
         with at.start(Policy(ports=(Port("eth0", 10**8),)), ["eth0"], control=control) as process:
             assert process.control.status()["ports"]["eth0"]["rate_bps"] == 10**8
+        # One that is no switch's is left alone.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.bind(str(control))
+            with pytest.raises(SwitchError, match="something else is there"):
+                at.start(Policy(), ["eth0"], control=control)
+            assert control.is_socket()
+
+
+def _check_bounds(control: Path) -> None:
+    """Of the length of a request, and of the number of clients."""
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(str(control))
+        raw.settimeout(10)
+        raw.sendall(b" " * (MAX_REQUEST_BYTES + 1))
+        with raw.makefile() as file:
+            assert "a request of more than" in json.loads(file.readline())["error"]
+            assert file.readline() == ""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(MAX_CLIENTS + 1)]
+        for client in clients:
+            client.connect(str(control))
+            client.settimeout(10)
+        assert b"others command the switch" in clients[-1].recv(1000)
+        assert clients[-1].recv(1) == b""
+
+    def answered() -> bool:
+        with contextlib.suppress(SwitchError), connect(control) as one:
+            return bool(one.status())
+        return False
+
+    until(answered)

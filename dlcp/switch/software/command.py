@@ -26,7 +26,7 @@ from dlcp.switch.software.table import table
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _ALIVE_S = 0.2  # how often the main thread looks whether the loop still runs
-_LOOK_S = 2.0  # how often somebody who does not ask is told of what goes wrong
+_LOOK_S = 1.0  # how often somebody who does not ask is told of what goes wrong
 
 ParserType = TypeVar("ParserType", bound=argparse.ArgumentParser)
 
@@ -106,14 +106,16 @@ def run(options: argparse.Namespace) -> int:
         # Signals first: one that comes while ports are opened ends the switch as well.
         ended = stack.enter_context(_ended_by_signals())
         switch = stack.enter_context(SoftwareSwitch(policy, options.ports.split(","), settings))
-        for port, path in options.capture:
-            switch.capture(port, path)
         if options.sample:
             switch.sample(options.sample)
-        server = stack.enter_context(ControlServer(switch, options.control)) if options.control else None
+        if options.control:
+            stack.enter_context(ControlServer(switch, options.control, ended))
+        # Last, since files are left where something else is refused.
+        for port, path in options.capture:
+            switch.capture(port, path)
         where = f", control at {options.control}" if options.control else ""
         print(f"ready: {', '.join(switch.ports)}{where}", flush=True)
-        _wait(switch, ended, server, options.duration)
+        _wait(switch, ended, options.duration)
         switch.warn()
         status = switch.status()
     print(json.dumps(status) if options.json else table(status), flush=True)
@@ -135,12 +137,10 @@ def _ended_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _wait(
-    switch: SoftwareSwitch, ended: threading.Event, server: ControlServer | None, duration_s: float | None
-) -> None:
+def _wait(switch: SoftwareSwitch, ended: threading.Event, duration_s: float | None) -> None:
     end = None if duration_s is None else time.monotonic() + duration_s
     look = time.monotonic() + _LOOK_S
-    while not ended.is_set() and not (server is not None and server.stopped.is_set()):
+    while not ended.is_set():
         rest = _ALIVE_S if end is None else min(_ALIVE_S, end - time.monotonic())
         if rest <= 0:
             return

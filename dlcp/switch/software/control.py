@@ -2,7 +2,7 @@
 
 A request is `{"do": name, …arguments}`, an answer `{"ok": true, "value": …}` or `{"ok": false, "error": sentence}`. Who
 may open the socket may command the switch: it is made for its owner only. A request that is none is answered, not
-obeyed, and harms nobody; one that has no end within a bound is cut off.
+obeyed, and harms nobody; one that has no end within a bound is cut off, and so is a client beyond a bound.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from dlcp.switch.software.errors import SwitchError
 from dlcp.switch.software.switch import SoftwareSwitch
 
 MAX_REQUEST_BYTES = 1 << 20
+MAX_CLIENTS = 32
 
 
 class ControlServer:
-    """Answers for a switch at `path`, from `with` to its end; the file goes with it. `stopped` is set by `stop`."""
+    """Answers for a switch at `path`, from `with` to its end; the file goes with it. `stop` sets `stopped`."""
 
-    def __init__(self, switch: SoftwareSwitch, path: Path | str) -> None:
+    def __init__(self, switch: SoftwareSwitch, path: Path | str, stopped: threading.Event) -> None:
         self.path = Path(path)
-        self.stopped = threading.Event()
         _clear_stale(self.path)
-        commands = _commands(switch, self.stopped)
-        server = self
+        commands = _commands(switch)
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
                 with contextlib.suppress(ConnectionError):
                     while line := self.rfile.readline(MAX_REQUEST_BYTES + 1):
-                        self.wfile.write(_answer(commands, line))
-                        if len(line) > MAX_REQUEST_BYTES or server.stopped.is_set():
+                        answer, is_last = _answer(commands, line)
+                        self.wfile.write(answer)
+                        if is_last:  # said before the process may end
+                            stopped.set()
+                        if is_last or len(line) > MAX_REQUEST_BYTES:
                             return
 
         mask = os.umask(0o177)
@@ -161,7 +163,7 @@ class Control:
                 line = self._file.readline()
             except OSError as error:
                 raise SwitchError(f"switch at {self._path}: {error}") from None
-        if not line:
+        if not line.endswith(b"\n"):
             raise SwitchError(f"switch at {self._path}: it has ended")
         answer = json.loads(line)
         if not answer["ok"]:
@@ -192,16 +194,30 @@ def connect(path: Path | str, timeout_s: float = 5.0) -> Control:
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    request_queue_size = 2 * MAX_CLIENTS
     daemon_threads = True
     block_on_close = False
 
+    def __init__(self, path: str, handler: type[socketserver.StreamRequestHandler]) -> None:
+        self._room = threading.BoundedSemaphore(MAX_CLIENTS)
+        super().__init__(path, handler)
 
-def _commands(switch: SoftwareSwitch, stopped: threading.Event) -> dict[str, Callable[..., Any]]:
-    def stop() -> dict[str, Any]:
-        status = switch.status()
-        stopped.set()
-        return status
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):
+            request.send(_refusal(f"{MAX_CLIENTS} others command the switch; accepted: no more at a time"))
+        self.shutdown_request(request)
 
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+
+def _commands(switch: SoftwareSwitch) -> dict[str, Callable[..., Any]]:
     return {
         "status": switch.status,
         "set_policy": lambda policy: switch.set_policy(Policy.from_toml(policy)),
@@ -212,25 +228,37 @@ def _commands(switch: SoftwareSwitch, stopped: threading.Event) -> dict[str, Cal
         "sample": switch.sample,
         "samples": switch.samples,
         "macs": switch.macs,
-        "stop": stop,
+        _STOP: switch.status,
     }
 
 
-def _answer(commands: Mapping[str, Callable[..., Any]], line: bytes) -> bytes:
+_STOP = "stop"
+
+
+def _answer(commands: Mapping[str, Callable[..., Any]], line: bytes) -> tuple[bytes, bool]:
+    """What is answered, and whether the switch is to end."""
     try:
-        answer = {"ok": True, "value": _obey(commands, line)}
+        do, arguments = _request(commands, line)
+        value = commands[do](**arguments)
+        return json.dumps({"ok": True, "value": value}).encode() + b"\n", do == _STOP
     except (DlcpError, TypeError, ValueError) as error:
-        answer = {"ok": False, "error": str(error)}
-    return json.dumps(answer).encode() + b"\n"
+        return _refusal(str(error)), False
+    except Exception as error:  # such as RecursionError, of JSON that is nested without end
+        return _refusal(f"{type(error).__name__}: {error}"), False
 
 
-def _obey(commands: Mapping[str, Callable[..., Any]], line: bytes) -> Any:
+def _refusal(sentence: str) -> bytes:
+    return json.dumps({"ok": False, "error": sentence}).encode() + b"\n"
+
+
+def _request(commands: Mapping[str, Callable[..., Any]], line: bytes) -> tuple[str, dict[str, Any]]:
     if len(line) > MAX_REQUEST_BYTES:
         raise SwitchError(f"a request of more than {MAX_REQUEST_BYTES} bytes")
     request = json.loads(line)
-    if not isinstance(request, dict) or request.get("do") not in commands:
+    do = request.pop("do", None) if isinstance(request, dict) else None
+    if not isinstance(do, str) or do not in commands:
         raise SwitchError(f"a request is an object whose `do` is one of {', '.join(commands)}")
-    return commands[request.pop("do")](**request)
+    return do, request
 
 
 def _clear_stale(path: Path) -> None:
@@ -240,9 +268,14 @@ def _clear_stale(path: Path) -> None:
     if not path.is_socket():
         raise ResourceError(f"control socket {path}: something else is there")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
         try:
             probe.connect(str(path))
-        except OSError:
+        except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return
+        except (TimeoutError, BlockingIOError):  # it listens, and is too busy to say so
+            pass
+        except OSError as error:
+            raise ResourceError(f"control socket {path}: something else is there: {error.strerror}") from None
     raise ResourceError(f"control socket {path}: another switch listens there")
