@@ -223,7 +223,8 @@ class Bmv2Switches:
                 classes, lost = self._classes(switch, decisions, ports[peer], waiting)
                 counts[peer] = PortCount(
                     rate_bps=link.rate_bps,
-                    up=interfaces[peer]["operstate"] == "UP",
+                    up={"UP", "LOWER_UP"}
+                    <= set(interfaces[peer]["flags"]),  # `operstate` lags by up to a second
                     sent=interfaces[peer]["stats64"]["tx"]["packets"],
                     waiting_bytes=sum(waiting),
                     classes=classes,
