@@ -212,7 +212,8 @@ class _Stream:
     def close(self) -> None:
         """Ends it, and waits a moment for the switch's own end: only then has it forgotten our election id."""
         self._requests.put(None)
-        self._thread.join(timeout=LEAVE_S)
+        if self.latest is not None:  # who has never answered has no election id to forget
+            self._thread.join(timeout=LEAVE_S)
         self._call.cancel()
 
 
