@@ -30,6 +30,7 @@ MODULES = {
     "all_reduce_link": "collectives.open_link",
     "all_reduce_1g": "collectives.limited_link",
     "all_reduce_loss": "collectives.lossy_link",
+    "all_reduce_fabric": "collectives.switched",
     "shared_memory": "collectives.one_host",
     "backend_overhead": "backend_overhead",
     "ddp": "ddp",
