@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from dlcp.errors import AddressError
+from dlcp.errors import AddressError, CollectiveTimeoutError
 from dlcp.switch.aggregation import JobSettings
 from dlcp.switch.aggregation.__main__ import main
 from dlcp.switch.aggregation.udp import UdpHub, UdpWorker
@@ -80,6 +80,22 @@ def test_address_that_would_have_to_be_looked_up() -> None:
     for workers in ([("127.0.0.1", 5000)], [("127.0.0.1", 5000)] * 2):
         with pytest.raises(AddressError, match="accepted: 2, each once"):
             UdpHub(settings, here, workers)
+
+
+def test_flood_of_strangers_holds_nobody_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More comes than is taken: the hub still hears that it shall stop, and the worker that its time is over."""
+    monkeypatch.setattr("dlcp.switch.aggregation.udp._receive", lambda made: (b"", ("10.0.0.1", 1)))
+    settings = JobSettings(job=5, workers=1, slots=64, trust_switch=True, timeout_ns=10**8)
+    here = ("127.0.0.1", 0)
+    stops = iter((False, False, True))
+    with UdpHub(settings, here, [("127.0.0.1", 5000)]) as hub:
+        hub.serve(lambda: next(stops))
+        assert hub.engine.counters["stray"] == 512
+    with (
+        UdpWorker(settings, 0, here, ("127.0.0.1", free_port())) as worker,
+        pytest.raises(CollectiveTimeoutError, match="the hub does not answer"),
+    ):
+        worker.all_reduce(np.ones(4, np.float32))
 
 
 def test_worker_that_was_closed_ends_at_once() -> None:

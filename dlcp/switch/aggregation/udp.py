@@ -11,7 +11,7 @@ import ipaddress
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from dlcp.switch.aggregation.worker import Failed, Worker
 Address = tuple[str, int]
 
 _BUFFER_BYTES = 1 << 22  # results come in bursts of a window
+_AT_ONCE = 256  # datagrams that are taken before others are sent
 _MAX_WAIT_S = 0.1  # so that a stop is noticed
 
 
@@ -66,6 +67,15 @@ def _receive(made: socket.socket) -> tuple[bytes, Address] | None:
                 raise AddressError("the socket is closed") from None
             continue
         return data, address
+
+
+def _received(made: socket.socket) -> Iterator[tuple[bytes, Address]]:
+    """Those that are there, but not without end: under a flood, too, something is sent, and a stop is noticed."""
+    for _ in range(_AT_ONCE):
+        received = _receive(made)
+        if received is None:
+            return
+        yield received
 
 
 def _send(made: socket.socket, data: bytes, address: Address) -> None:
@@ -117,13 +127,15 @@ class UdpWorker:
         return self.engine.is_idle
 
     def _step(self) -> None:
-        while (data := self.engine.poll_packet(time.monotonic_ns())) is not None:
-            _send(self._socket, data, self._hub)
-        while (received := _receive(self._socket)) is not None:
-            if received[1] == self._hub:
-                self.engine.handle_packet(received[0], time.monotonic_ns())
+        self._send_all()
+        for data, address in _received(self._socket):
+            if address == self._hub:
+                self.engine.handle_packet(data, time.monotonic_ns())
             else:
                 self.engine.counters["stray"] += 1
+        self._send_all()
+
+    def _send_all(self) -> None:
         while (data := self.engine.poll_packet(time.monotonic_ns())) is not None:
             _send(self._socket, data, self._hub)
 
@@ -149,9 +161,9 @@ class UdpHub:
         """Works until `stop` says so, which is asked ten times a second at least."""
         known = set(self._workers)
         while not stop():
-            while (received := _receive(self._socket)) is not None:
-                if received[1] in known:
-                    self.engine.handle_packet(received[0], time.monotonic_ns())
+            for data, address in _received(self._socket):
+                if address in known:
+                    self.engine.handle_packet(data, time.monotonic_ns())
                 else:
                     self.engine.counters["stray"] += 1
             while (sent := self.engine.poll_packet(time.monotonic_ns())) is not None:
