@@ -269,6 +269,23 @@ def test_dead_worker_fails_the_others_by_name() -> None:
     assert "the hub does not answer" in str(alone.error)
 
 
+def test_failure_reaches_those_who_only_wait() -> None:
+    """Where half of the packets are lost: nobody is left to find out by its own time-out."""
+    network = Network(AggregatingSwitch(), 1, Link(loss_ratio=0.3))
+    network.add_jobs(
+        job_settings(workers=6, peer_timeout_ns=1000 * MS, timeout_ns=60_000 * MS), admitted=False
+    )
+    [job] = network.jobs
+    arrays = random_arrays(np.random.default_rng(0), 6, [64], False)
+    start(job, arrays)
+    network.take_down(job.participants[1].port)
+    network.run(10_000 * MS)
+    failed = [job.failed[worker] for worker in (0, 2, 3, 4, 5)]
+    assert all(one is not None and isinstance(one.error, PeerFailedError) for one in failed), failed
+    assert job.hub is not None
+    assert job.hub.next_time_ns() is None, "it is told for ever"
+
+
 def test_worker_that_never_starts_is_named() -> None:
     network = Network(AggregatingSwitch(), 0)
     network.add_jobs(job_settings(workers=3, timeout_ns=3000 * MS))

@@ -33,6 +33,9 @@ from dlcp.switch.aggregation.settings import JobSettings
 from dlcp.switch.aggregation.worker import MAX_BACKOFF, ranks_in
 
 Key = tuple[int, int]
+FAILURES = (
+    7  # times that a failure is told: a worker that only waits asks for nothing, and would wait out its time
+)
 
 
 def add_up(contributions: list[Values], operation: Operation) -> tuple[Values, int]:
@@ -84,6 +87,9 @@ class Hub:
         self._closed_beyond: set[int] = set()  # … and these
         self._released: dict[int, Key] = {}  # slot → the last block that was decided here
         self._failure: Packet | None = None
+        self._failures_left = 0  # times that it is still to be told, …
+        self._failure_due_ns = 0  # … next then, …
+        self._failure_interval_ns = settings.retransmit_ns  # … and twice as long later each time
 
     # ---- packets in ----
 
@@ -200,7 +206,7 @@ class Hub:
         shape = (first.operation, first.exponent)
         odd = [w for w in workers if _shape(block.contributions[w]) != shape]
         if odd:
-            self._fail(block, odd, Flag.HAS_CONTRIBUTION)
+            self._fail(block, odd, Flag.HAS_CONTRIBUTION, now_ns)
             return
         values, saturated = add_up([block.contributions[w].values for w in workers], first.operation)
         decision = self._of(first, Kind.DECIDED)
@@ -236,7 +242,7 @@ class Hub:
         )
         self._send(0, packet)
 
-    def _fail(self, block: _Block, workers: list[int], flags: Flag) -> None:
+    def _fail(self, block: _Block, workers: list[int], flags: Flag, now_ns: int) -> None:
         packet = Packet(
             Kind.FAILED,
             self.settings.job,
@@ -250,8 +256,16 @@ class Hub:
         )
         self._failure = packet
         self._out.clear()
+        self._failures_left = FAILURES
+        self._failure_due_ns = now_ns
+
+    def _tell_failure(self, now_ns: int) -> None:
+        assert self._failure is not None
+        self._failures_left -= 1
+        self._failure_due_ns = now_ns + self._failure_interval_ns
+        self._failure_interval_ns *= 2
         for worker in range(self.settings.workers):
-            self._send(worker, packet)
+            self._send(worker, self._failure)
 
     @property
     def failed_workers(self) -> list[int] | None:
@@ -266,13 +280,17 @@ class Hub:
             block = self._blocks.get(heapq.heappop(self._timers)[1])
             if block is not None:
                 self._run_timer(block, now_ns)
+        if not self._out and self._failures_left and self._failure_due_ns <= now_ns:
+            self._tell_failure(now_ns)
         return self._out.popleft() if self._out else None
 
     def next_time_ns(self) -> int | None:
         """When to poll again, if nothing comes before."""
+        if self._failure is not None:
+            return self._failure_due_ns if self._failures_left else None
         while self._timers and self._timers[0][1] not in self._blocks:
             heapq.heappop(self._timers)
-        return self._timers[0][0] if self._timers and self._failure is None else None
+        return self._timers[0][0] if self._timers else None
 
     def _wake(self, block: _Block, due_ns: int) -> None:
         block.due_ns = due_ns
@@ -301,7 +319,7 @@ class Hub:
             if now_ns - max(since, self._heard_ns.get(worker, since)) >= self.settings.peer_timeout_ns
         ]
         if silent:
-            self._fail(block, silent, NO_FLAGS)
+            self._fail(block, silent, NO_FLAGS, now_ns)
             return
         for worker in ranks_in(told):
             self._send(worker, packet)
