@@ -99,7 +99,7 @@ void Core::set_faults(std::uint32_t port, bool out, const Faults& faults) {
     output.rest = 0;
     // What is on the line now goes on at the new rate.
     const Time on_line = rate == 0 ? Time{} : transmit_time(output.frame_bytes_max + line_overhead_bytes, rate);
-    output.free_at = std::min(output.free_at, now_ + on_line);
+    output.free_at = std::clamp(output.free_at, now_, now_ + on_line);
     shaped_waiting_ &= ~bit(port);
     if (output.queues.empty()) return;
     if (rate == 0) return serve(port, now_);
@@ -117,6 +117,7 @@ void Core::set_link(std::uint32_t port, bool up) {
 Time Core::next_time() const { return std::min(next_line_, samples_.next()); }
 
 void Core::advance(Time now) {
+    samples_.skip_before(now);
     while (samples_.next() <= now) {
         const Time at = samples_.next();
         if (at >= next_line_) serve_all(at);

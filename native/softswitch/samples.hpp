@@ -32,6 +32,13 @@ public:
         if (interval != Time{}) ring_.reserve(capacity_);
     }
     Time next() const { return next_; }
+    // Leaves out what would be overwritten before `now`: whoever was stopped for an hour does not catch up with it.
+    void skip_before(Time now) {
+        if (now <= next_) return;
+        const auto behind = (now - next_) / interval_;
+        const auto most = static_cast<Time::rep>(capacity_);
+        if (behind > most) next_ += (behind - most) * interval_;
+    }
     void taken() { next_ += interval_; }
 
     void add(Sample sample) {

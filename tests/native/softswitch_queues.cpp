@@ -308,3 +308,30 @@ TEST_CASE("softswitch: no more memory of frames than depths can count") {
     CHECK_THROWS_WITH_AS(Core(settings, to_port_1()),
                          "frames is 1048576; accepted: 1 to 476266, of 9018 bytes each", std::invalid_argument);
 }
+
+TEST_CASE("softswitch: a port that gets a rate does not make up for the time before it had one") {
+    Configuration configuration = to_port_1();
+    configuration.ports[1].rate_bps = 0;
+    Settings settings;
+    settings.frame_bytes = {1518, 1518};
+    Core core(settings, configuration);
+    for (int i = 0; i < 300; ++i) core.handle_frame(0, Made{}.bytes(), 0s);
+    core.advance(5s);
+    REQUIRE(core.configure(to_port_1()) == "");
+    core.departed(1, batch_frames);
+    core.advance(5s);
+    CHECK(core.departures(1).size() == 1);
+}
+
+TEST_CASE("softswitch: after a long silence no more samples are made good than are kept") {
+    Settings settings;
+    settings.samples = 100;
+    VirtualSwitch sw(to_port_1(), settings);
+    sw.core.sample_every(1ms);
+    sw.advance(10ms);
+    sw.advance(1000s + 500us);
+    const auto samples = sw.core.samples().since(0, 1'000);
+    REQUIRE(samples.size() == 100);
+    CHECK(samples.back().at == 1000s);
+    CHECK(samples.back().index < 300);
+}
