@@ -204,7 +204,11 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
+            try:
+                super().process_request(request, client_address)
+            except BaseException:  # no thread for it
+                self._room.release()
+                raise
             return
         with contextlib.suppress(OSError):
             request.send(_refusal(f"{MAX_CLIENTS} others command the switch; accepted: no more at a time"))
