@@ -37,6 +37,7 @@ from dlcp.switch.deploy.pipeline import Pipeline, Schema
 from dlcp.switch.deploy.session import Session
 from dlcp.switch.deploy.transaction import Look, Order, Settings, deploy, look, refusals
 from dlcp.switch.deploy.update import Update
+from dlcp.switch.entries import TableEntry
 from tests.support.deployment import PIPELINE, open_session, order, state
 from tests.support.p4runtime import P4RuntimeServer
 
@@ -408,6 +409,43 @@ def test_primacy_taken_after_some_writes_is_not_taken_back(two: Two) -> None:
     ):
         deploy(news(two), opener, PLAIN)
     assert state(two[0]) == before
+
+
+class Elsewhere(GrpcSession):
+    """A session that loses its connection after some updates; before it is back, another deployment is done."""
+
+    server: P4RuntimeServer
+    other: Order
+    lost: bool
+
+    def write(self, updates: Sequence[Update], schema: Schema) -> None:
+        if self.lost:
+            super().write(updates, schema)
+            return
+        Elsewhere.lost = True
+        super().write(updates[:5], schema)
+        self.server.drop_connections()
+        deploy([self.other], open_session, Settings(take_over=True))  # we may not have been noticed to be gone
+        super().write(updates[5:], schema)
+
+
+def test_deployment_of_somebody_else_meanwhile_is_not_undone(two: Two) -> None:
+    theirs = order(two[1], "s2", new=True)
+    entries = [e for e in theirs.entries if not (isinstance(e, TableEntry) and e.table == "route_ipv4")]
+    Elsewhere.server, Elsewhere.lost = two[1], False
+    Elsewhere.other = Order(theirs.target, theirs.pipeline, tuple(entries))
+    before = state(two[0])
+
+    def opener(place: SwitchTarget) -> Session:
+        return Elsewhere(place, 5.0) if place.name == "s2" else GrpcSession(place, 5.0)
+
+    with pytest.raises(
+        RollbackError, match=r"s2 .*another controller has written meanwhile \(see route_ipv4 "
+    ):
+        deploy(news(two), opener, PLAIN)
+    assert state(two[0]) == before
+    (seen,) = look([Elsewhere.other], open_session)
+    assert not seen.changes
 
 
 # --- another pipeline -----------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from dlcp.switch.deploy.errors import (
 from dlcp.switch.deploy.groups import renumbered
 from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.session import BATCH_UPDATES, Session
-from dlcp.switch.deploy.update import Update, difference
+from dlcp.switch.deploy.update import Update, described, difference
 from dlcp.switch.entries import DefaultAction, Entry, MulticastGroup, TableEntry
 from dlcp.switch.programs import MAX_PORTS
 from dlcp.switch.topology import SwitchTarget
@@ -293,6 +293,8 @@ class _Work:
             if self.session.pipeline() is None:  # it has restarted, and forgotten everything
                 self.session.set_pipeline(self.order.pipeline)
             now = _ours(self.session.read(schema))
+            if self.reconnected:
+                self._leave_to_others(now)
             self.session.write(difference(now, _ours(self.seen.held)), schema)
             left = difference(_ours(self.session.read(schema)), _ours(self.seen.held))
             if left:
@@ -304,6 +306,28 @@ class _Work:
                 raise VerifyError(f"{self.where} runs its old pipeline, but without all of its entries")
         else:
             self._empty()
+
+    def _leave_to_others(self, now: Sequence[Entry]) -> None:
+        """While we were not connected somebody else may have been primary, and be done: that is not ours to undo.
+
+        It shows in what is neither as before nor as wanted. Default actions do not count, and a switch without entries
+        has lost them.
+        """
+        entries = {entry.identity: entry for entry in now if not isinstance(entry, DefaultAction)}
+        before = {entry.identity: entry for entry in _ours(self.seen.held)}
+        after = {entry.identity: entry for entry in self.seen.wanted}
+        strange = [e for i, e in entries.items() if e not in (before.get(i), after.get(i))]
+        strange += [
+            entry
+            for identity, entry in before.items()
+            if entries and identity in after and identity not in entries
+            if not isinstance(entry, DefaultAction)
+        ]
+        if strange:
+            raise OtherPrimaryError(
+                f"{self.where}: another controller has written meanwhile (see {described(strange[0])}), and it is "
+                "left as that wanted it"
+            )
 
     def _empty(self) -> None:
         """P4Runtime takes no pipeline away: what comes nearest is the new one without entries. It forwards nothing."""
