@@ -425,7 +425,9 @@ class Elsewhere(GrpcSession):
         Elsewhere.lost = True
         super().write(updates[:5], schema)
         self.server.drop_connections()
-        deploy([self.other], open_session, Settings(take_over=True))  # we may not have been noticed to be gone
+        deploy(
+            [self.other], open_session, Settings(take_over=True)
+        )  # we may not have been noticed to be gone
         super().write(updates[5:], schema)
 
 
@@ -648,3 +650,4 @@ def test_of_very_many_that_fail_the_first_are_named_and_the_others_counted() -> 
     error = several([UnreachableError(f"s{n} cannot be reached") for n in range(200)])
     assert isinstance(error, UnreachableError)
     assert str(error).endswith("; s7 cannot be reached; and 192 switches more")
+    assert str(several([UnreachableError("no such program")] * 3)) == "no such program"

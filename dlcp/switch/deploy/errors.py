@@ -71,8 +71,10 @@ class RollbackError(DeployError):
 def several(errors: Iterable[DeployError]) -> DeployError:
     """One error for all: itself if it is alone, else of the first one's kind with the first few texts."""
     first, *others = errors
-    if not others:
+    told = list(
+        dict.fromkeys(str(error) for error in (first, *others))
+    )  # a mistake of the caller's is that of all
+    if len(told) == 1:
         return first
-    told = [str(error) for error in (first, *others)]
     more = len(told) - MAX_TOLD
     return type(first)("; ".join(told[:MAX_TOLD]) + (f"; and {more} switches more" if more > 0 else ""))
