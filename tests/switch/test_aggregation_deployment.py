@@ -158,6 +158,28 @@ def test_commands(server: P4RuntimeServer, files: list[str], capsys: pytest.Capt
     assert capsys.readouterr().out == "rack: of no job: foreign 1\nrack: job 7: added 1, completed 1\n"
 
 
+def test_running_job_is_not_moved_to_other_slots(
+    server: P4RuntimeServer, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A block that has a result in its old slot would get another one in the new one."""
+    assert main(["deploy", *files]) == 0
+    other = JOBS.replace("job = 7", "job = 8").replace("53701", "53702")
+    writes = server.writes
+    Path(files[0]).write_text(other + JOBS)
+    for words in (["--dry-run"], []):
+        assert main(["deploy", *files, *words]) == 2
+        said = capsys.readouterr().err
+        assert (
+            "dlcp: rack: job 7 has generation 1 already, with base 0 in place of 16; accepted: its next"
+            in said
+        )
+        assert server.writes == writes
+    newer = "\ngeneration = 2\nslots"
+    for text in (JOBS + other, other.replace("\nslots", newer) + JOBS.replace("\nslots", newer)):
+        Path(files[0]).write_text(text)
+        assert main(["deploy", *files]) == 0
+
+
 def test_interrupted_deployment_says_so_and_leaves_nothing(
     server: P4RuntimeServer,
     files: list[str],

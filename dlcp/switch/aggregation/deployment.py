@@ -5,7 +5,7 @@ Pure. Jobs, the bridge to their hosts, what the topology says of other addresses
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dlcp.errors import SettingsError
 from dlcp.switch.aggregation.entries import (
@@ -29,6 +29,31 @@ def wanted_jobs(target: SwitchTarget, jobs: Sequence[JobRequest]) -> tuple[Entry
     for placement in place_jobs(jobs, first_group=len(target.ports) + 1):
         told += job_entries(placement)
     return tuple(_entries(target, told))
+
+
+def check_unmoved(target: SwitchTarget, held: Iterable[Entry], wanted: Iterable[Entry]) -> None:
+    """SettingsError if a job would go on in other slots, or with other workers, under the generation that it has.
+
+    What is in its slots would be found under other numbers, and a block could have two results.
+    """
+    participants = {
+        entry.identity: dict(entry.params)
+        for entry in held
+        if isinstance(entry, TableEntry) and entry.table == "participant"
+    }
+    for entry in wanted:
+        before = participants.get(entry.identity)
+        if before is None or not isinstance(entry, TableEntry):
+            continue
+        keys = {name: key.value for name, key in entry.match if isinstance(key, Exact)}
+        now = dict(entry.params)
+        for name in ("base", "slots_of_job", "everyone", "bit_of_worker"):
+            if now[name] != before[name]:
+                raise SettingsError(
+                    f"{target.name}: job {keys['job']} has generation {keys['generation']} already, with {name} "
+                    f"{before[name]} in place of {now[name]}; accepted: its next generation, or the jobs before "
+                    "it and its own slots and workers left as they are (new jobs go behind)"
+                )
 
 
 def _places(target: SwitchTarget, jobs: Sequence[JobRequest]) -> dict[int, int]:

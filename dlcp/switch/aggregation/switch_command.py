@@ -18,7 +18,7 @@ from typing import Any
 
 from dlcp.errors import SettingsError
 from dlcp.switch import programs
-from dlcp.switch.aggregation.deployment import wanted_jobs
+from dlcp.switch.aggregation.deployment import check_unmoved, wanted_jobs
 from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest
 from dlcp.switch.one_line import one_line
 from dlcp.switch.topology import SwitchTarget, Topology
@@ -109,17 +109,20 @@ def run_deploy(options: argparse.Namespace) -> int:
     def open_session(target: SwitchTarget) -> GrpcSession:
         return GrpcSession(target, options.timeout)
 
+    def show(seen: list[transaction.Look]) -> None:
+        print(report.text(seen), flush=True)
+        for one in seen:
+            check_unmoved(one.order.target, one.held, one.wanted)
+
     if options.dry_run:
         seen = transaction.look(orders, open_session)
-        print(report.text(seen))
+        show(seen)
         if refused := transaction.refusals(seen, settings):
             raise several(refused)
         return 0
     try:
         with signals_undo():
-            transaction.deploy(
-                orders, open_session, settings, lambda seen: print(report.text(seen), flush=True)
-            )
+            transaction.deploy(orders, open_session, settings, show)
     except KeyboardInterrupt:  # comes out of the deployment when all is undone
         print("dlcp: interrupted; every switch holds what it held before", file=sys.stderr)
         raise
