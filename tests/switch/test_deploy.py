@@ -322,6 +322,28 @@ def test_second_interrupt_does_not_let_the_undo_begin_beside_a_write(two: Two) -
     assert [state(one) for one in two] == before
 
 
+class Asked(GrpcSession):
+    """A session that is counted when it asks, and interrupts the first time."""
+
+    asked = 0
+
+    def primary(self) -> int | None:
+        Asked.asked += 1
+        if Asked.asked == 1:
+            time.sleep(0.1)  # until all are under way or wait
+            interrupt()
+        return super().primary()
+
+
+def test_interrupted_look_begins_with_no_further_switch() -> None:
+    Asked.asked = 0
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        orders = [at(f"127.0.0.1:{silent.getsockname()[1]}")] * 100
+        with pytest.raises(KeyboardInterrupt):
+            look(orders, lambda place: Asked(place, 0.4))
+    assert 1 <= Asked.asked < 50
+
+
 class Closing(GrpcSession):
     """A session that is interrupted when it is closed."""
 

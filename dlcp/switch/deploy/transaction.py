@@ -412,12 +412,16 @@ Result = TypeVar("Result")
 def _on_each(work: Callable[[int], Result], count: int, stop: threading.Event | None = None) -> list[Result]:
     """`work(i)` for each i below `count`, in parallel. If some fail, all are waited for, and one error names each."""
     with ThreadPoolExecutor(PARALLEL_SWITCHES) as pool:
-        futures: list[Future[Result]] = [pool.submit(work, i) for i in range(count)]
+        futures: list[Future[Result]] = []
         try:
+            for i in range(count):
+                futures.append(pool.submit(work, i))
             wait(futures, return_when=FIRST_EXCEPTION)
         except BaseException:  # Ctrl-C
             if stop is not None:
                 stop.set()
+            for future in futures:
+                future.cancel()  # those that nobody has begun
             # A second Ctrl-C must not let an undo begin beside a write that is still under way.
             with _deaf():
                 wait(futures)
