@@ -56,6 +56,7 @@ class Thresholds:
     """… to `mark_ratio` here, and all above. None: `mark_from_bytes`, a step."""
     mark_ratio: float = 1.0
     trim_above_bytes: int | None = None
+    """Payloads are cut off, also where the buffer ends. None: never."""
     drop_above_bytes: int | None = None
 
     @property

@@ -61,7 +61,9 @@ inline Action decide(const Policy& policy, const PacketHeaders& packet, const De
     const std::uint32_t depth = depths.queue_bytes;
     if (depth > at.drop_above_bytes) return Action::drop;
     const bool room = fits(policy, depths, packet.bytes);
-    if (packet.trimmable && (depth > at.trim_above_bytes || !room)) return Action::trim;
+    // Also where the buffer ends, but only at a level that is trimmed at all.
+    if (packet.trimmable && at.trim_above_bytes != never && (depth > at.trim_above_bytes || !room))
+        return Action::trim;
     if (!room) return Action::drop;
     if (!packet.ecn_capable || depth <= at.mark_from_bytes) return Action::keep;
     if (depth >= at.mark_full_bytes) return Action::mark;

@@ -24,9 +24,9 @@ inline constexpr std::int8_t max_alpha_log2 = 10;       // 1/1024 to 1024; switc
 struct Thresholds {
     std::uint32_t mark_from_bytes =
         never;  // ECN-capable packets: marked with a probability that rises from 0 here …
-    std::uint32_t mark_full_bytes = never;  // … to mark_ratio here; from here on all are. Equal: a step
-    std::uint16_t mark_ratio = UINT16_MAX;  // of 65536
-    std::uint32_t trim_above_bytes = never;
+    std::uint32_t mark_full_bytes = never;   // … to mark_ratio here; from here on all are. Equal: a step
+    std::uint16_t mark_ratio = UINT16_MAX;   // of 65536
+    std::uint32_t trim_above_bytes = never;  // trimmed, also where the buffer ends; never: at no end
     std::uint32_t drop_above_bytes = never;
 };
 

@@ -166,7 +166,7 @@ control Admit(inout metadata_t meta) {
             thresholds.apply();
             if (waiting > drop_above) {
                 meta.decision = Decision.dropped_threshold;
-            } else if (meta.trimmable == 1 && (waiting > trim_above || !fits)) {
+            } else if (meta.trimmable == 1 && trim_above != NEVER && (waiting > trim_above || !fits)) {
                 meta.decision = Decision.trimmed;
             } else if (!fits) {
                 meta.decision = Decision.dropped_buffer;

@@ -89,7 +89,7 @@ def decide(policy: Policy, packet: Packet, depths: Depths, random: int) -> str:
     at = thresholds_of(policy, packet)
     if above(at.drop_above_bytes):
         return "drop"
-    if packet.trimmable and (above(at.trim_above_bytes) or not room):
+    if packet.trimmable and at.trim_above_bytes is not None and (above(at.trim_above_bytes) or not room):
         return "trim"
     if not room:
         return "drop"
