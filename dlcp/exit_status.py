@@ -1,11 +1,12 @@
 """How every `dlcp` command ends: one line for what went wrong, and a status that scripts can tell apart.
 
-2: an error of dlcp; 130: Ctrl-C; 141: nobody reads the output any more, as shells say it of SIGPIPE. Anything else that
-is raised is a fault of ours and keeps its traceback.
+2: an error of dlcp, or a full disk; 130: Ctrl-C; 141: nobody reads the output any more, as shells say it of SIGPIPE.
+Anything else that is raised is a fault of ours and keeps its traceback.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -24,8 +25,18 @@ def exit_status(name: str, run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # So that the interpreter's end does not write what is left.
-        with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        _forget_output()
         return 141
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _forget_output()
+        print(f"{name}: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
+        return 2
     return status
+
+
+def _forget_output() -> None:
+    """So that the interpreter's end does not write what is left."""
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -108,6 +108,15 @@ def test_nobody_reads_is_status_141(words: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_full_disk_is_one_line_and_status_2() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dlcp", "switch", "policy"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (2, "dlcp switch: output: No space left on device\n")
+
+
 @pytest.mark.parametrize("name", ["doctor", "ping", "version"])
 def test_subcommand_has_help_under_its_name(name: str) -> None:
     result = run(name, "--help")

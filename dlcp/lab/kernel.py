@@ -1,6 +1,7 @@
 """Switches made of the kernel: routes, HTB's strict priority, and the policy in a BPF program in front of it.
 
-Obeyed are classes, thresholds, the marking ramp and a buffer per port; ways to the spines are chosen by a flow's
+Obeyed are classes, thresholds, the marking ramp and a buffer per port, or a shared one as if each port had it to
+itself, since ports do not know of each other, which `notes` says; ways to the spines are chosen by a flow's
 addresses and ports, so by a dlcp path, which is a source port. What else a policy asks is refused by name, but for
 trimming: such a threshold drops, which `notes` says.
 
@@ -38,7 +39,7 @@ _HOLD_BYTES = 16_000_000
 # What leaves besides the frame that tc sees: checksum, preamble and gap (IEEE 802.3, 3.1.1 and 4.4.2).
 _OVERHEAD_BYTES = 24
 # struct config, count and queues of policy.bpf.c; the last begins with a lock and a gap, a time, and two arrays.
-_CONFIG = struct.Struct(f"=QIIB7x64B{CLASSES * _LEVELS * 4}I")
+_CONFIG = struct.Struct(f"=QII4B4x64B{CLASSES * _LEVELS * 4}I")
 _COUNT = struct.Struct("=4Q")
 _QUEUES = struct.Struct(f"=8xQ{2 * CLASSES}Q")
 # A virtual queue drains frames by their bytes; the line spends this much more on each, taken at a full frame's size.
@@ -61,7 +62,11 @@ class KernelSwitches(PlainSwitches):
             for traffic_class in policy.classes
             for at in (traffic_class.critical, *traffic_class.droppable)
         )
-        return ["trim_above_bytes: the kernel does not trim; what it would trim is dropped"] * trims
+        shares = any(policy.shared_bytes is not None for policy in self._policies.values())
+        return [
+            *["trim_above_bytes: the kernel does not trim; what it would trim is dropped"] * trims,
+            *["shared_bytes: ports do not know of each other; each has all of the buffer"] * shares,
+        ]
 
     def start(self) -> None:
         """Compiles the program, attaches it everywhere. FabricError: the policy or the system does not let it."""
@@ -172,10 +177,6 @@ def check(policy: Policy) -> None:
             f"switch is 'kernel': path_choice is {policy.path_choice!r}; accepted: flow_hash, path_id "
             "(routes hash addresses and ports)"
         )
-    if policy.shared_bytes is not None:
-        raise FabricError(
-            f"switch is 'kernel': shared_bytes is {policy.shared_bytes}; accepted: none: a buffer is a port's"
-        )
     if policy.pause_above_bytes is not None:
         raise FabricError(
             f"switch is 'kernel': pause_above_bytes is {policy.pause_above_bytes}; accepted: none: nobody is paused"
@@ -191,11 +192,15 @@ def layout(policy: Policy, port: str, rate_bytes: int) -> bytes:
     for number in range(CLASSES):
         for level in range(_LEVELS):
             thresholds += _four(policy.traffic_class(number, port).level(level))
+    buffer_bytes = policy.port_bytes if policy.shared_bytes is None else policy.shared_bytes
     return _CONFIG.pack(
         rate_bytes,
-        _NEVER if policy.port_bytes is None else policy.port_bytes,
+        _NEVER if buffer_bytes is None else buffer_bytes,
         1 << 16 | _FIRST_CLASS,
         policy.foreign_class,
+        policy.shared_bytes is not None,
+        max(policy.shared_alpha_log2, 0),
+        max(-policy.shared_alpha_log2, 0),
         *class_of_dscp,
         *thresholds,
     )

@@ -15,21 +15,22 @@ if TYPE_CHECKING:
     from dlcp.switch import Policy
 
 
-def usual(rate_bps: int) -> Policy:
+def usual(rate_bps: int, ports: int = 1) -> Policy:
     """What `dlcp switch policy` gives for links of this rate; those slower than it knows are taken for 1 Mbit/s."""
     from dlcp.switch.start import starting_policy
 
-    return starting_policy(max(rate_bps, 10**6))
+    return starting_policy(max(rate_bps, 10**6), ports=ports)
 
 
 def fifo(rate_bps: int) -> Policy:
-    """One queue for everything, as deep as the usual buffer, and drops where it ends.
+    """One queue for everything, as deep as a port's share of the usual buffer, and drops where it ends.
 
     It has no classes, so that all traffic is foreign to it: in a class, dlcp's packets would be trimmed there.
     """
     from dlcp.switch.policy import Policy
+    from dlcp.switch.start import share_bytes
 
-    return Policy("fifo", port_bytes=usual(rate_bps).port_bytes)
+    return Policy("fifo", port_bytes=share_bytes(rate_bps))
 
 
 def load(fabric: Fabric) -> Policy:
@@ -37,7 +38,8 @@ def load(fabric: Fabric) -> Policy:
     from dlcp.switch.policy import Policy
 
     if fabric.policy is None:
-        return usual(min(link.rate_bps for link in fabric.each_link()))
+        ports = max(len(fabric.ports(switch)) for switch in fabric.switch_names)
+        return usual(min(link.rate_bps for link in fabric.each_link()), ports)
     try:
         return Policy.load(fabric.policy)
     except OSError as error:

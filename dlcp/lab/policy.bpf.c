@@ -3,8 +3,8 @@
 // class first, and marks or drops by what is left. HTB behind it only holds packets back, with room to spare.
 //
 // The decision is native/switch/decision.hpp's, on what native/switch/frame.hpp reads. Less than there: nothing is
-// trimmed (such a threshold is a drop here, see kernel.py), the buffer is one per port, IP is not checked for being
-// well formed, and the packet in transmission counts as waiting until its last byte has left.
+// trimmed (such a threshold is a drop here, see kernel.py), a port knows nothing of what others hold of a shared
+// buffer, IP is not checked for being well formed, and the packet in transmission counts as waiting until its last byte has left.
 //
 // Maps, filled and read by kernel.py: `config` (struct config, laid out there as well), `queues`, `counts`.
 #include <linux/bpf.h>
@@ -40,9 +40,12 @@ struct thresholds {
 
 struct config {
 	__u64 rate_bytes; /* per second */
-	__u32 port_bytes; /* of all classes together */
+	__u32 port_bytes; /* of all classes together: a port's, or all of a shared buffer */
 	__u32 priority;   /* HTB's handle << 16 | number of class 0 */
-	__u8 foreign_class, pad[7];
+	__u8 foreign_class;
+	__u8 shared;                  /* a queue may grow to the free bytes << alpha_left >> alpha_right */
+	__u8 alpha_left, alpha_right; /* one of them 0 */
+	__u8 pad[4];
 	__u8 class_of_dscp[64];
 	struct thresholds at[CLASSES][LEVELS];
 };
@@ -151,6 +154,17 @@ static __always_inline int is_marked(const struct thresholds *at, __u64 depth)
 	return (bpf_get_prandom_u32() & 0xffff) < at->mark_ratio * (2 * step + 1) / (2 * MARK_STEPS);
 }
 
+/* Room for `bytes` more? As decision.hpp's, if no other port took anything of a shared buffer. */
+static __always_inline int fits(const struct config *c, __u64 depth, __u64 port, __u64 bytes)
+{
+	__u64 free;
+
+	if (port + bytes > c->port_bytes)
+		return 0;
+	free = c->port_bytes - port;
+	return !c->shared || depth + bytes <= free << (c->alpha_left & 31) >> (c->alpha_right & 31);
+}
+
 SEC("tc")
 int police(struct __sk_buff *skb)
 {
@@ -187,7 +201,7 @@ int police(struct __sk_buff *skb)
 		port += q->bytes[i];
 	}
 	depth = q->bytes[p.traffic_class & (CLASSES - 1)];
-	if (port + bytes > c->port_bytes || (!p.foreign && at->drop_above != NEVER && depth > at->drop_above)) {
+	if (!fits(c, depth, port, bytes) || (!p.foreign && at->drop_above != NEVER && depth > at->drop_above)) {
 		dropped = 1;
 	} else {
 		depth += bytes;

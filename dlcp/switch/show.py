@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dlcp.switch.doubts import doubts
 from dlcp.switch.policy import DROPPABLE_LEVELS, MAX_DSCP, Policy, Thresholds, TrafficClass
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.runs import runs
@@ -33,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     if options.target is not None:
         topology = Topology.load(options.target)
         topology.check_policy(policy)
-    print("\n".join([*_lines(policy), *(() if topology is None else _switches(policy, topology))]))
+    lines = [*_lines(policy), *(() if topology is None else _switches(policy, topology))]
+    print("\n".join([*lines, "", *(f"note: {doubt}" for doubt in doubts(policy))]).rstrip())
     return 0
 
 
@@ -41,14 +44,15 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield f"policy {policy.name or '(without a name)'}"
     yield ""
     classes = sorted(policy.classes, key=lambda c: -c.number)
-    rows = [("class", "name", "DSCP")]
-    rows += [(str(c.number), c.name or "–", runs(c.dscp) or "–") for c in classes]
-    yield from _table(rows)
-    yield ""
-    yield from _thresholds(_alike((c, f"{c.number}") for c in classes))
-    yield ""
+    if classes:
+        rows = [("class", "name", "DSCP")]
+        rows += [(str(c.number), c.name or "–", runs(c.dscp) or "–") for c in classes]
+        yield from _table(rows)
+        yield ""
+        yield from _thresholds(_alike((c, f"{c.number}") for c in classes))
+        yield ""
     yield f"foreign      {_foreign_queue(policy)}"
-    yield f"             {_foreign(policy)}"
+    yield from textwrap.wrap(_foreign(policy), 110, initial_indent=" " * 13, subsequent_indent=" " * 13)
     yield f"buffer       {_buffer(policy)}"
     yield f"path choice  {policy.path_choice}"
     for name, ports in policy.path_groups.items():
@@ -66,6 +70,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     own = _alike((c, f"{c.number} at {p.name}") for p in policy.ports for c in p.classes)
     if own:
         yield ""
+        yield "at these ports, in place of all thresholds of the class:"
         yield from _thresholds(own)
 
 

@@ -1,22 +1,32 @@
 """A policy to begin with, from the rate of a fabric's links: thresholds by one stated rule, in a file that says why.
 
-The rule is DCTCP's for critical packets: marked above K, which is more than a seventh of the bandwidth-delay product
-(RFC 8257, 4.1), and lets bursts pass that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et
-al., SIGCOMM 2010, 3.4), but no more than half of the buffer. Droppable packets go from half of K on, least important
+The buffer is the whole switch's, with dynamic thresholds: a queue may take half of what is free. With n queues full,
+1 / (1 + n/2) of the buffer is free (Choudhury and Hahne, IEEE/ACM ToN 1998), so that there is room for the class that
+is served first, whatever fills the other queues; a limit for a port's classes together knows no priority, and is taken
+by those that are served last. Below that, by class:
+
+Critical packets: marked above K, which is more than a seventh of the bandwidth-delay product (RFC 8257, 4.1), and lets
+bursts pass that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4),
+but no more than half of a port's even share of the buffer; dropped above that share. Of N ports' shares a queue may
+take one as long as no more than N - 2 queues are full at once. Droppable packets go from half of K on, least important
 first, and all of them above K. So when a queue grows, first the least important gradients make room, then senders slow
-down; an eighth of the buffer is left to control.
+down.
 """
 
 from __future__ import annotations
 
 from dlcp.errors import SettingsError
-from dlcp.switch.policy import DROPPABLE_LEVELS, MAX_BYTES, Policy, Thresholds, TrafficClass
+from dlcp.switch.policy import MAX_BYTES, Policy, Thresholds, TrafficClass, importance_levels
 
 CONTROL_CLASS = 7
 DATA_CLASSES = range(7)
 FOREIGN_CLASS = 0
 CLASS_SELECTOR = 8
 """DSCP of class n is n times this, the transport's default (CS0 … CS7: RFC 2474, 4.2.2)."""
+LOCAL_USE = 3
+"""Of a separate policy, this is added: xxxx11 is for experimental or local use, so nobody else's (RFC 2474, 6)."""
+ROUTING_DSCP = (48, 56)
+"""CS6 and CS7 have routing protocols, which must not starve (RFC 2474, 4.2.2.2; RFC 4594, 3.2)."""
 
 HEADER_BYTES = 126
 """What is left of a trimmed packet: Ethernet, IPv6, UDP and dlcp header. Less, and the receiver cannot read it."""
@@ -25,7 +35,17 @@ BUFFER_BYTES_PER_BPS = 16e6 / (32 * 100e9)
 """A commodity switch's buffer, evenly: 16 MB for 32 ports of 100 Gb/s (Broadcom Tomahawk)."""
 LEAST_BUFFER_BYTES = 128_000
 """Slower ports have had no less: 9 MB for 64 of 10 Gb/s (Trident+)."""
+SHARED_ALPHA_LOG2 = -1
+PORTS, LEAST_PORTS = 32, 8
+"""Of a switch. With fewer, one queue's part of the buffer would end below its thresholds."""
+MAX_PORTS = 4096
 FAST_BPS, FAST_BURST_PACKETS, SLOW_BURST_PACKETS = 10 * 10**9, 65, 20
+
+
+def share_bytes(rate_bps: int, packet_bytes: int = 1500) -> int:
+    """A port's even share of a switch's buffer, for links of this rate."""
+    share = max(round(BUFFER_BYTES_PER_BPS * rate_bps), LEAST_BUFFER_BYTES, 8 * packet_bytes)
+    return min(share, MAX_BYTES // LEAST_PORTS)
 
 
 def starting_policy(
@@ -35,71 +55,92 @@ def starting_policy(
     trim: bool = False,
     separate: bool = False,
     name: str = "start",
+    ports: int = PORTS,
 ) -> Policy:
     """The policy for links of this rate. SettingsError: something is out of range.
 
-    `rtt_s`: of the fabric without queues. `separate`: queue 0 is left to traffic that is not dlcp's; jobs then keep out
-    of it by `separate_dscp`. Otherwise both share it, as jobs are set without being told.
+    `rtt_s`: of the fabric without queues. `ports`: of a switch, all of which share its buffer. `separate`: queue 0 is
+    left to traffic that is not dlcp's, and jobs keep out of it by `separate_dscp`. Otherwise both share it, as jobs
+    are set without being told.
     """
     for what, value, least, most in (
         ("rate_bps", rate_bps, 10**6, 10**13),
         ("rtt_s", rtt_s, 1e-7, 1.0),
         ("packet_bytes", packet_bytes, 256, 65535),
+        ("ports", ports, 1, MAX_PORTS),
     ):
         if not least <= value <= most:
             raise SettingsError(f"{what} is {value!r}; accepted: {least} to {most}")
-    buffer = min(max(round(BUFFER_BYTES_PER_BPS * rate_bps), LEAST_BUFFER_BYTES, 8 * packet_bytes), MAX_BYTES)
+    share = share_bytes(rate_bps, packet_bytes)
     bursts = FAST_BURST_PACKETS if rate_bps >= FAST_BPS else SLOW_BURST_PACKETS
-    mark = min(max(round(rate_bps * rtt_s / 8 / 7), bursts * packet_bytes), buffer // 2)
+    mark = min(max(round(rate_bps * rtt_s / 8 / 7), bursts * packet_bytes), share // 2)
+    critical = Thresholds(mark, drop_above_bytes=share)
     fate = "trim_above_bytes" if trim else "drop_above_bytes"
-    step = mark / 2 / (DROPPABLE_LEVELS - 1)
-    droppable = tuple(Thresholds(**{fate: round(mark / 2 + step * i)}) for i in range(DROPPABLE_LEVELS))
-    critical = Thresholds(mark, drop_above_bytes=buffer * 7 // 8)
+    droppable = importance_levels(fate, round(mark / 2), mark)
     data = tuple(
-        TrafficClass(n, f"data {n}", (CLASS_SELECTOR * n,), critical, droppable)
+        TrafficClass(n, f"data {n}", (_dscp(n, separate),), critical, droppable)
         for n in DATA_CLASSES
         if not (separate and n == FOREIGN_CLASS)
     )
-    control = TrafficClass(CONTROL_CLASS, "control", (CLASS_SELECTOR * CONTROL_CLASS,))
+    # The first is what trimmed packets get.
+    values = (_dscp(CONTROL_CLASS, separate), *(ROUTING_DSCP if separate else ()))
     return Policy(
         name,
-        (*data, control),
+        (*data, TrafficClass(CONTROL_CLASS, "control", values)),
         foreign_class=FOREIGN_CLASS,
-        port_bytes=buffer,
+        shared_bytes=min(share * max(ports, LEAST_PORTS), MAX_BYTES),
+        shared_alpha_log2=SHARED_ALPHA_LOG2,
         trimmed_bytes=HEADER_BYTES if trim else Policy.trimmed_bytes,
         trimmed_class=CONTROL_CLASS,
     )
 
 
+def _dscp(number: int, separate: bool) -> int:
+    return CLASS_SELECTOR * number + (LOCAL_USE if separate else 0)
+
+
 def separate_dscp() -> str:
     """What jobs set as DLCP_DSCP under a separate policy: their class 0 rides with class 1."""
-    return ",".join(str(CLASS_SELECTOR * max(n, 1)) for n in range(CONTROL_CLASS + 1))
+    return ",".join(str(_dscp(max(n, 1), separate=True)) for n in range(CONTROL_CLASS + 1))
 
 
-def starting_text(policy: Policy, rate: str) -> str:
-    """The policy's file, with what a reader should know. `rate` as it was asked for."""
+def starting_text(policy: Policy, rate_bps: int) -> str:
+    """The policy's file, with what a reader should know. It is that of links of this rate."""
     first = policy.classes[0]
     critical, least = first.critical, first.droppable[0]
     fate, start = "dropped", least.drop_above_bytes
     if least.trim_above_bytes is not None:
         fate, start = "cut to their headers", least.trim_above_bytes
-    mark, room = critical.mark_from_bytes, critical.drop_above_bytes
+    mark, share = critical.mark_from_bytes, critical.drop_above_bytes
     if first.number == FOREIGN_CLASS:
         others = f"""\
 # DSCP values are those that jobs have unless told otherwise (CS0 to CS7). Class 0 has DSCP 0, which is also everybody
 # else's: its queue is shared, and other traffic in it is marked and dropped like dlcp's, that without ECN last of all
-# droppable packets. To leave queue {policy.foreign_class} to others: `dlcp switch policy --separate`."""
+# droppable packets. CS6 and CS7 are also those of routing protocols. To leave queue {policy.foreign_class} to others, \
+and have DSCP values
+# that nobody else has: `dlcp switch policy --separate`."""
     else:
         others = f"""\
-# Whatever is not dlcp's, DSCP 0 too, is foreign: it has queue {policy.foreign_class} to itself and is left as it is.
-# Jobs keep out of it with
-#   DLCP_DSCP={separate_dscp()}"""
+# Whatever is not dlcp's, DSCP 0 too, is foreign: it has queue {policy.foreign_class} to itself and is left as it is; \
+it is served last.
+# DSCP values of dlcp are those for local use (xxxx11: RFC 2474, 6). Jobs set
+#   DLCP_DSCP={separate_dscp()}
+# DSCP 48 and 56 (CS6, CS7) have routing protocols, which join control, so that they do not starve."""
+    alike = ""
+    if rate_bps >= FAST_BPS and (mark, share) == (LEAST_BUFFER_BYTES // 2, LEAST_BUFFER_BYTES):
+        alike = f"""
+# {LEAST_BUFFER_BYTES} bytes are a port's share of the buffer from 10 Gbit/s to \
+{LEAST_BUFFER_BYTES / BUFFER_BYTES_PER_BPS / 1e9:g} Gbit/s: these rates have one policy."""
     return f"""\
-# The policy of a fabric of {rate}bit/s links, to begin with. `dlcp switch show` checks it and shows it as a table.
+# The policy of a fabric of {rate_bps / 1e9:g} Gbit/s links, to begin with. `dlcp switch show` checks it.
 #
 # Class 7 is control and leaves first; those below it are data. In the queue of a data class
 #   above {start} bytes, droppable packets are {fate}, the least important first; above {mark} bytes all of them;
-#   above {mark} bytes, critical packets are marked (ECN); above {room} bytes they are dropped.
+#   above {mark} bytes, critical packets are marked (ECN); above {share} bytes, a port's share, they are dropped.
+# All ports share the buffer, and a queue may take half of what is free: however many are full, there is room for
+# others, and for the class that is served first. The buffer's size is shared_bytes: set it to your switch's, or say
+# how many ports it has (`--ports`).{alike}
+#
 {others}
 #
 # To add, once the ports have names: groups of equal ways, as

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from dlcp.switch.buffer import queue_end_bytes
 from dlcp.switch.policy import (
     DROPPABLE_LEVELS,
     MAX_BYTES,
@@ -80,12 +81,12 @@ class TofinoConfiguration:
 
 def queue_bytes(policy: Policy, traffic_class: TrafficClass) -> int:
     """Where the queue of a class ends."""
-    ends = [traffic_class.critical.drop_above_bytes, policy.port_bytes]
+    ends = [traffic_class.critical.drop_above_bytes, queue_end_bytes(policy)]
     known = [end for end in ends if end is not None]
     if not known:
         raise TofinoError(
-            "port_bytes is None; accepted: a number, or critical.drop_above_bytes in every class: a Tofino's limits "
-            "by colour are shares of the queue's own"
+            "port_bytes is None; accepted: a number, shared_bytes, or critical.drop_above_bytes in every class: a "
+            "Tofino's limits by colour are shares of the queue's own"
         )
     return min([*known, MAX_CELLS * CELL_BYTES])
 
@@ -155,11 +156,6 @@ def render_tofino(policy: Policy, dev_ports: Mapping[str, int]) -> TofinoConfigu
     for name, number in dev_ports.items():
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 512:
             raise TofinoError(f"dev_ports.{name} is {number!r}; accepted: an integer from 0 to 511")
-    if policy.shared_bytes is not None:
-        raise TofinoError(
-            f"shared_bytes is {policy.shared_bytes}; accepted: none, but port_bytes: with dynamic thresholds the "
-            "limits by colour would be shares of a limit that moves"
-        )
     differences = tuple(_differences(policy))
     lines = [
         "# Written by dlcp for p4/tofino.p4. Run it with: run_bfshell.sh -b THIS_FILE",
@@ -226,7 +222,7 @@ def _manager_lines(policy: Policy, dev_ports: Mapping[str, int]) -> Iterator[str
         for queue in range(TRAFFIC_CLASSES):
             at = policy.traffic_class(queue, name)
             known = any(c.number == queue for c in policy.classes)
-            end = queue_bytes(policy, at) if known else policy.port_bytes
+            end = queue_bytes(policy, at) if known else queue_end_bytes(policy)
             if end is None:
                 continue  # of no class and without a limit: as the driver set it
             colours = colour_queue(at, end)
@@ -271,6 +267,12 @@ def _differences(policy: Policy) -> Iterator[Finding]:
         )
     if policy.port_bytes is not None:
         yield _told("port_bytes", "holds for each queue, not for all of a port's together")
+    if policy.shared_bytes is not None:
+        yield _told(
+            "shared_bytes",
+            "a queue ends at a fixed limit, at most at what it may take while others are empty; of one that moves, "
+            "the limits by colour would be shares",
+        )
     if policy.pause_above_bytes is not None:
         yield _told("pause_above_bytes", "not set; see tf1.tm.ppg.cfg and tf1.tm.port.flowcontrol")
     if policy.trimmed_run_packets:

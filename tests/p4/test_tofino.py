@@ -18,6 +18,7 @@ import pytest
 
 from dlcp.cli import main
 from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass
+from dlcp.switch.start import starting_policy
 from dlcp.switch.tofino import (
     CELL_BYTES,
     CRITICAL_LEVEL,
@@ -251,6 +252,15 @@ def test_what_is_done_otherwise_is_said() -> None:
     assert "by_random" in rendered.text
 
 
+def test_queue_of_a_shared_buffer_ends_where_it_would_if_others_were_empty() -> None:
+    policy = starting_policy(10**10, separate=True, ports=32)
+    rendered = render_tofino(policy, PORTS)
+    told = next(d for d in rendered.differences if d.field == "shared_bytes")
+    assert "fixed limit" in told.text()
+    assert "        7: (17066, " in rendered.text, "control: a third of 4096000 bytes in cells of 80"
+    assert "        1: (1600, " in rendered.text, "data: critical.drop_above_bytes"
+
+
 @pytest.mark.parametrize(
     ("policy", "ports", "text"),
     [
@@ -261,11 +271,10 @@ def test_what_is_done_otherwise_is_said() -> None:
             PORTS,
             "port.name is 'b'; accepted: a port with a device port",
         ),
-        (Policy(shared_bytes=10**6), PORTS, "shared_bytes is 1000000; accepted: none, but port_bytes"),
         (
             Policy("", (TrafficClass(1),)),
             PORTS,
-            "port_bytes is None; accepted: a number, or critical.drop_above_bytes",
+            "port_bytes is None; accepted: a number, shared_bytes, or critical.drop_above_bytes",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_numbers_are_listed_by_runs() -> None:
 
 def test_starting_policy_fits_on_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(starting_policy(10**11), tmp_path, capsys)
-    assert len(lines) < 32
+    assert len(lines) < 36
     assert max(map(len, lines)) <= 110
     assert [line for line in lines if "  marked from" in line] == [
         "classes 0–6           marked from  dropped above"
@@ -86,3 +87,79 @@ def test_every_threshold_and_ratio_is_shown(tmp_path: Path, capsys: pytest.Captu
     assert lines[at + 1].split() == ["critical", "1000", "–"]
     assert lines[at + 2].split() == ["droppable", "–", "500"]
     assert "down  1 Gb/s" in lines
+
+
+# --- notes ----------------------------------------------------------------------------------------------------
+
+
+def notes(policy: Policy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The last lines, without the one that every policy of several queues gets."""
+    lines = shown(policy, tmp_path, capsys)
+    first = next((i for i, line in enumerate(lines) if line.startswith("note: ")), len(lines))
+    assert all(line.startswith("note: ") for line in lines[first:]), "plain lines at the end"
+    return [line[6:] for line in lines[first:] if "priority is strict" not in line]
+
+
+def test_separate_starting_policy_leaves_no_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = starting_policy(10**10, separate=True)
+    assert notes(policy, tmp_path, capsys) == []
+    assert shown(policy, tmp_path, capsys)[-1] == (
+        "note: priority is strict: while other classes fill a port, queue 0, foreign traffic's, sends nothing there"
+    )
+    assert notes(starting_policy(10**10), tmp_path, capsys) == [
+        "class 0 marks, trims or drops DSCP 0: everybody's traffic has it, unless told otherwise",
+        "class 6 marks, trims or drops DSCP 48: routing protocols have it (CS6)",
+    ]
+
+
+def test_policy_without_classes_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert notes(Policy(), tmp_path, capsys) == [
+        "the policy has no classes: all traffic is foreign, in queue 0"
+    ]
+
+
+def test_threshold_that_no_queue_reaches_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = TrafficClass(0, "", (1,), Thresholds(50_000, drop_above_bytes=99_999), LEVELS)
+    assert notes(Policy(classes=(data,), port_bytes=100_000), tmp_path, capsys) == []
+    assert notes(Policy(classes=(data,), port_bytes=99_999), tmp_path, capsys) == [
+        "class 0: critical.drop_above_bytes = 99999 is never met: no queue holds more than 99999 bytes"
+    ]
+    # A queue takes half of what is left at most, so a third of all.
+    shared = Policy(classes=(data,), shared_bytes=299_999, shared_alpha_log2=-1)
+    assert notes(shared, tmp_path, capsys) == [
+        "class 0: critical.drop_above_bytes = 99999 is never met: no queue holds more than 99999 bytes"
+    ]
+    assert notes(replace(shared, shared_bytes=300_000), tmp_path, capsys) == []
+    at_port = Policy(
+        classes=(data,), port_bytes=100_000, ports=(Port("up1", 1, (replace(data, dscp=(), droppable=(
+            Thresholds(drop_above_bytes=200_000),)),)),)
+    )  # fmt: skip
+    assert notes(at_port, tmp_path, capsys) == [
+        "class 0 at up1: droppable.drop_above_bytes = 200000 is never met: no queue holds more than 100000 bytes"
+    ]
+
+
+def test_classes_that_fill_one_port_together_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = Thresholds(drop_above_bytes=40_000)
+    classes = tuple(TrafficClass(n, dscp=(8 * n,), critical=limited, droppable=LEVELS) for n in (1, 2))
+    assert notes(Policy(classes=classes, port_bytes=100_000), tmp_path, capsys) == [
+        "queues 0–2 may together hold 180000 bytes, a port 100000: those served last can take the room of the first; "
+        "shared_bytes leaves it"
+    ]
+    assert notes(Policy(classes=classes, shared_bytes=10**6), tmp_path, capsys) == []
+    both = tuple(replace(c, number=c.number - 1) for c in classes)
+    assert notes(Policy(classes=both, port_bytes=140_000), tmp_path, capsys) != []
+    assert notes(Policy(classes=both, port_bytes=140_000, foreign_class=1), tmp_path, capsys) != []
+
+
+def test_port_that_replaces_thresholds_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usual = TrafficClass(1, dscp=(8,), critical=Thresholds(1_000), droppable=LEVELS)
+    own = TrafficClass(1, critical=Thresholds(2_000))
+    policy = Policy(classes=(usual,), ports=(Port("up1", 10**9, (own,)),))
+    assert "at these ports, in place of all thresholds of the class:" in shown(policy, tmp_path, capsys)
+    assert notes(policy, tmp_path, capsys) == [
+        "class 1 at up1 has no thresholds for droppable packets: a port's class replaces all that the class has "
+        "elsewhere"
+    ]

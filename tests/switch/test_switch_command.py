@@ -17,7 +17,9 @@ import pytest
 from dlcp.cli import main
 from dlcp.switch import Policy
 from dlcp.switch.command import WORDS
+from dlcp.switch.policy import Thresholds
 from dlcp.switch.start import separate_dscp, starting_policy, starting_text
+from dlcp.transport import Settings as TransportSettings
 
 pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
 
@@ -88,7 +90,10 @@ def test_no_word_is_bad_input(capsys: Printed) -> None:
 # --- policy and show ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", ["", "--rate 100G", "--trim", "--separate", "--rate 25G --rtt-us 200"])
+@pytest.mark.parametrize(
+    "words",
+    ["", "--rate 100G", "--trim", "--separate", "--rate 25gbps --rtt-us 200", "--rate 100M --ports 4"],
+)
 def test_starting_policy_is_one_that_can_be_shown(words: str, tmp_path: Path, capsys: Printed) -> None:
     assert dlcp("policy", *words.split()) == 0
     path = tmp_path / "policy.toml"
@@ -103,18 +108,60 @@ def test_starting_policy_is_one_that_can_be_shown(words: str, tmp_path: Path, ca
 def test_starting_policys_file_is_the_policy() -> None:
     for separate in (False, True):
         policy = starting_policy(10**10, separate=separate)
-        assert Policy.from_toml(starting_text(policy, "10 G")) == policy
+        text = starting_text(policy, 10**10)
+        assert Policy.from_toml(text) == policy
+        assert max(map(len, text.splitlines())) <= 120
+
+
+def test_policy_says_which_rates_are_alike() -> None:
+    said = "from 10 Gbit/s to 25.6 Gbit/s: these rates have one policy"
+    for rate_bps in (10**10, 25 * 10**9, 25_600_000_000):
+        policy = starting_policy(rate_bps)
+        assert policy == starting_policy(10**10)
+        assert said in starting_text(policy, rate_bps)
+    for rate_bps in (9 * 10**9, 26 * 10**9):
+        policy = starting_policy(rate_bps)
+        assert policy != starting_policy(10**10)
+        assert said not in starting_text(policy, rate_bps)
+
+
+def test_worked_example_is_what_the_command_prints_and_a_path_group(
+    repository: Path, capsys: Printed
+) -> None:
+    assert dlcp("policy", "--rate", "10G", "--separate") == 0
+    printed = capsys.readouterr().out
+    group = '[path_groups]\nuplinks = ["up1", "up2"]\n\n'
+    expected = printed.replace("[thresholds.data]", f"{group}[thresholds.data]", 1)
+    text = (repository / "docs" / "switch" / "policy.toml").read_text()
+    assert text.split("\n#\n", 1)[1] == expected
 
 
 def test_starting_thresholds_follow_their_rule() -> None:
     policy = starting_policy(100 * 10**9, rtt_s=100e-6, packet_bytes=1500)
     data = policy.traffic_class(3)
-    assert policy.port_bytes == 500_000
+    assert policy.port_bytes is None
+    assert (policy.shared_bytes, policy.shared_alpha_log2) == (32 * 500_000, -1)
     assert data.critical.mark_from_bytes == round(100e9 * 100e-6 / 8 / 7)  # above 65 packets
-    assert data.critical.drop_above_bytes == 437_500
+    assert data.critical.drop_above_bytes == 500_000
     assert data.level(7).drop_above_bytes == data.critical.mark_from_bytes
     assert data.level(0).drop_above_bytes == pytest.approx(data.critical.mark_from_bytes / 2, abs=1)
     assert starting_policy(10**9).traffic_class(3).critical.mark_from_bytes == 20 * 1500
+
+
+@pytest.mark.parametrize("rate_bps", [10**6, 10**9, 10**10, 10**13])
+@pytest.mark.parametrize("packet_bytes", [256, 1500, 65535])
+@pytest.mark.parametrize("ports", [1, 8, 32, 4096])
+def test_starting_buffer_leaves_room_for_the_class_served_first(
+    rate_bps: int, packet_bytes: int, ports: int
+) -> None:
+    policy = starting_policy(rate_bps, packet_bytes=packet_bytes, ports=ports)
+    assert policy.shared_bytes is not None
+    # The last queues of a port hold as much as they may, and so do foreign packets.
+    full = [policy.shared_bytes / (2 + n) for n in range(1, 8)]  # of n queues, each: half of what is free
+    assert policy.shared_bytes - 7 * full[-1] > 2 * packet_bytes
+    # By right: a queue alone meets its thresholds; and so do six, all that a port has.
+    for critical in (c.critical for c in policy.classes if c.critical.drop_above_bytes):
+        assert (critical.drop_above_bytes or 0) <= full[5]
 
 
 def test_separate_policy_leaves_queue_0_to_others_and_says_how_jobs_keep_out() -> None:
@@ -123,10 +170,24 @@ def test_separate_policy_leaves_queue_0_to_others_and_says_how_jobs_keep_out() -
     assert policy.foreign_class == 0
     assert 0 not in policy.class_of_dscp()
     assert [policy.class_of_dscp()[value] for value in values] == [1, 1, 2, 3, 4, 5, 6, 7]
+    assert values == [11, 11, 19, 27, 35, 43, 51, 59]
+    assert TransportSettings(dscp=tuple(values)).dscp == tuple(values)
+    # Pool 2, and what routing protocols have, which is not to starve.
+    assert {value for value in policy.class_of_dscp() if value % 4 != 3} == {48, 56}
+    assert policy.traffic_class(7).dscp == (59, 48, 56), "the first is written into trimmed packets"
+    assert policy.traffic_class(7).critical == Thresholds()
 
 
 @pytest.mark.parametrize(
-    "words", [["--rate", "10"], ["--rate", "0.1M"], ["--packet-bytes", "9"], ["--rtt-us", "0"]]
+    "words",
+    [
+        ["--rate", "10"],
+        ["--rate", "0.1M"],
+        ["--packet-bytes", "9"],
+        ["--rtt-us", "0"],
+        ["--ports", "0"],
+        ["--rate", "25GB"],
+    ],
 )
 def test_policy_out_of_range_is_one_line(words: list[str], capsys: Printed) -> None:
     assert dlcp("policy", *words) == 2
@@ -139,7 +200,7 @@ def test_show_names_what_is_wrong(files: Path, capsys: Printed) -> None:
     (files / "bad.toml").write_text("port_bytes = 0\n")
     assert dlcp("show", str(files / "bad.toml")) == 2
     assert capsys.readouterr().err == (
-        f"dlcp switch: {files}/bad.toml: port_bytes is 0; accepted: an integer from 1 to 4294967294\n"
+        f"dlcp switch: {files}/bad.toml:1: port_bytes is 0; accepted: an integer from 1 to 4294967294\n"
     )
     assert dlcp("show", str(files / "none.toml")) == 2
     assert "none.toml: No such file" in capsys.readouterr().err
