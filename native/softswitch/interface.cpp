@@ -1,5 +1,7 @@
 #include "softswitch/interface.hpp"
 
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <sys/ioctl.h>
@@ -51,11 +53,16 @@ bool interface_is_ethernet(const std::string& name) {
     return request.ifr_hwaddr.sa_family == ARPHRD_ETHER;
 }
 
+// Its carrier, not IFF_RUNNING: that is `operstate` (RFC 2863), which the kernel brings up to date up to a second later.
 bool interface_runs(int index) {
     ifreq request{};
     request.ifr_ifindex = index;
-    constexpr short running = IFF_UP | IFF_RUNNING;
-    return ask(SIOCGIFNAME, request) && ask(SIOCGIFFLAGS, request) && (request.ifr_flags & running) == running;
+    if (!ask(SIOCGIFNAME, request) || !ask(SIOCGIFFLAGS, request) || (request.ifr_flags & IFF_UP) == 0) return false;
+    const bool running = (request.ifr_flags & IFF_RUNNING) != 0;
+    ethtool_value carrier{};
+    carrier.cmd = ETHTOOL_GLINK;
+    request.ifr_data = reinterpret_cast<char*>(&carrier);  // in one union with the flags
+    return ask(SIOCETHTOOL, request) ? carrier.data != 0 : running;
 }
 
 void bring_interface_up(const std::string& name) {
