@@ -15,7 +15,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,7 @@ from dlcp.lab.fault import NO_FAULT, FabricError, Fault
 from dlcp.lab.network import Network
 from dlcp.lab.reaper import Reaper
 from dlcp.lab.state import State
+from dlcp.lab.ways import leaves, lost_ways, shared_ways
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +52,9 @@ class Switches(Protocol):
 
     def set_fault(self, link: Link, fault: Fault) -> None:
         """Makes the link's fault so, and no other. FabricError: this kind cannot."""
+
+    def go_around(self, links: Collection[str]) -> None:
+        """Routing knows that these links are cut, and of no others; leaves choose their spines by it (ways.py)."""
 
     def counts(self) -> Counts:
         """What all ports did so far."""
@@ -85,7 +89,9 @@ class Bed:
 
     def _use(self, found: State) -> None:
         self._state = found
-        self.network = Network(found.fabric, found.prefix, routed=found.fabric.switch in ROUTED)
+        self.network = Network(
+            found.fabric, found.prefix, routed=found.fabric.switch in ROUTED, around=found.around
+        )
 
     @classmethod
     def find(cls, name: str) -> Bed:
@@ -213,18 +219,69 @@ class Bed:
         return dict(self._state.faults)
 
     @property
+    def around(self) -> list[str]:
+        """Cut links that routing knows of."""
+        return list(self._state.around)
+
+    @property
     def policy(self) -> Policy | None:
         """What the switches obey; None: nothing."""
         return self._policy
 
-    def set_fault(self, name: str, fault: Fault) -> None:
-        """Makes a link's fault so, in place of what it was. FabricError: no such link, or the switches cannot."""
+    def set_fault(self, name: str, fault: Fault, *, converge: bool = True) -> None:
+        """Makes a link's fault so, in place of what it was. FabricError: no such link, or the switches cannot.
+
+        converge: where it cuts or mends a cable, other leaves go around it from now on, as a routing protocol lets
+        them; without, until `converge()` is called, they go on sending by the spine that misses a leaf.
+        """
         link = self.fabric.link(name)
+        before = self.faults.get(link.name, NO_FAULT)
         self.switches.set_fault(link, fault)
-        self._state.faults = {**self._state.faults, name: fault}
+        self._state.faults = {**self._state.faults, link.name: fault}
         if fault == NO_FAULT:
-            del self._state.faults[name]
+            del self._state.faults[link.name]
         self._state.save()
+        if converge and fault.down != before.down:
+            self.converge()
+
+    def converge(self) -> None:
+        """Lets routing know of all cables that are cut now: leaves use none of them, as far as they can."""
+        cut = self._cut
+        if cut != set(self._state.around):
+            self.switches.go_around(cut)
+            self._state.around = sorted(cut)
+            self._state.save()
+
+    @property
+    def _cut(self) -> set[str]:
+        """Links between switches whose cable is out."""
+        return {name for name, fault in self.faults.items() if fault.down and not name.startswith("h")}
+
+    def lost_ways(self) -> list[tuple[str, str, str]]:
+        """(leaf, other leaf, spine) for every way that leaves take now though it leads nowhere."""
+        bridged_blindly = self.fabric.switch == "bmv2"  # it does not look at its cables
+        return list(
+            lost_ways(
+                self.fabric,
+                self._cut,
+                self._state.around,
+                routed=self.network.routed,
+                sees_own=not bridged_blindly,
+            )
+        )
+
+    @property
+    def left_out(self) -> dict[str, tuple[str, ...]]:
+        """By leaf, the spines that it could send by and does not, at least to some leaf."""
+        found = {}
+        for leaf in leaves(self.fabric) if self.fabric.spines else []:
+            chosen = shared_ways(self.fabric, leaf, self._state.around)
+            found[leaf] = tuple(
+                f"s{i}"
+                for i in range(self.fabric.spines)
+                if f"s{i}" not in chosen and f"{leaf}-s{i}" not in self._cut
+            )
+        return found
 
     def set_policy(self, policy: Policy) -> None:
         """Another policy for all switches, live."""

@@ -13,7 +13,8 @@ import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,11 @@ from dlcp.lab.namespaces import NETNS, run
 from dlcp.lab.netlab import LabError
 from dlcp.lab.network import Network, each_of, host_mac
 from dlcp.lab.simple_switch import Runtime
+from dlcp.lab.ways import shared_ways
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
+    from dlcp.switch.entries import Entry
     from dlcp.switch.programs import Decision
     from dlcp.switch.topology import BridgeEntry, SwitchTarget
 
@@ -98,7 +101,7 @@ class Bmv2Switches:
 
         pipeline = Pipeline.of(programs.load(_PROGRAM))
         orders = [
-            transaction.Order.of(target, pipeline, wanted(policy, target).entries)
+            transaction.Order.of(target, pipeline, self._around(switch, wanted(policy, target).entries))
             for switch, policy in policies.items()
             for target in [self._target(switch)]
         ]
@@ -118,6 +121,33 @@ class Bmv2Switches:
                 with self._runtime(node) as runtime:
                     runtime.set_rate(self._packets_per_s(rate_bps), self._ports(node)[peer])
         self._network.set_down(link, fault.down)
+
+    def go_around(self, links: Collection[str]) -> None:
+        """Leaves leave out spines that miss another leaf, or themselves, as long as one reaches all."""
+        self._network.go_around(links)
+        self.set_policies(self._policies)
+
+    def _around(self, switch: str, entries: Sequence[Entry]) -> list[Entry]:
+        """The same, with another spine's port in place of one that is left out; where frames may arrive stays."""
+        from dlcp.switch.entries import MulticastGroup, TableEntry
+
+        if not switch.startswith("l") or self._fabric.spines < 2:
+            return list(entries)
+        chosen = shared_ways(self._fabric, switch, self._network.around)
+        ports = self._ports(switch)
+        spines = [f"s{i}" for i in range(self._fabric.spines)]
+        left_out = [spine for spine in spines if spine not in chosen]
+        instead = {ports[s]: ports[chosen[i % len(chosen)]] for i, s in enumerate(left_out)}
+        changed: list[Entry] = []
+        for entry in entries:
+            if isinstance(entry, MulticastGroup):
+                entry = replace(entry, ports=tuple(sorted(instead.get(port, port) for port in entry.ports)))
+            elif isinstance(entry, TableEntry) and entry.table in ("member", "member_other"):
+                entry = replace(
+                    entry, params=tuple((n, instead.get(v, v) if n == "port" else v) for n, v in entry.params)
+                )
+            changed.append(entry)
+        return changed
 
     def counts(self) -> Counts:
         """What all ports did so far."""

@@ -1,7 +1,7 @@
 """The words of `dlcp lab`: what they mean and what is refused. What a lab is, says bed.py.
 
 Exit status: 0; of `run` and `exec` that of the command; 2 with one line for bad words and for what the system does not
-let be; 130 after Ctrl-C, 143 after SIGTERM, with the lab taken down in both cases.
+let be; 130 after Ctrl-C, 143 after SIGTERM, with the lab taken down in both cases and a line that says so.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,12 +53,15 @@ examples:
 def main(words: Sequence[str]) -> int:
     """The command. Returns the exit status."""
     unprivileged.settle_in()
+    if not words:
+        _parser().print_help()
+        return 2
     own, command = _split(list(words))
+    if own[:1] in (["run"], ["exec"]) and not command and not {"-h", "--help"} & set(own):
+        # Before anything is parsed: a command that stands without -- is taken for something else.
+        form = "run SPEC -- python train.py" if own[0] == "run" else "exec h0 -- ping 10.78.0.4"
+        raise FabricError(f"no command; give one behind --, such as: dlcp lab {form}")
     options = _parser().parse_args(own)
-    if options.word in ("run", "exec") and not command:
-        raise FabricError(
-            f"no command; give one behind --, such as: dlcp lab {options.word} … -- python train.py"
-        )
     if options.word not in ("run", "exec") and command:
         raise FabricError(f"{options.word} runs no command; leave out {' '.join(['--', *command])}")
     options.command = command
@@ -95,9 +100,19 @@ def _terminating() -> Iterator[None]:
 # --- what the words do ----------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def _told_when_interrupted() -> Iterator[None]:
+    """Around a lab that ends with its `with`: says that it did."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("dlcp lab: interrupted; the lab is taken down", file=sys.stderr)
+        raise
+
+
 def _up(options: argparse.Namespace) -> int:
     bed = Bed(_fabric(options), name=_name(options))
-    with contextlib.ExitStack() as stack:
+    with _told_when_interrupted(), contextlib.ExitStack() as stack:
         stack.enter_context(bed)
         bed.let_stand()
         stack.pop_all()
@@ -115,12 +130,12 @@ def _up(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     fabric = _fabric(options)
     hosts = None if options.hosts is None else parse_hosts(options.hosts, fabric.hosts)
-    with Bed(fabric, name=options.name) as bed:
+    with _told_when_interrupted(), Bed(fabric, name=options.name) as bed:
         for note in bed.switches.notes():
             print(f"note: {note}", file=sys.stderr)
         status = run_ranks(bed, options.command, hosts)
         if options.status:
-            print("\n".join(show.lines(bed)))
+            print("\n".join(show.lines(bed, notes=False)))
     return status
 
 
@@ -154,10 +169,40 @@ def _fault(options: argparse.Namespace) -> int:
     }
     if not changes and not options.clear:
         raise FabricError("no fault; accepted: --loss, --burst, --rate, --down, --up, --clear")
+    if options.rate is not None and options.rate >= link.rate_bps:
+        raise FabricError(
+            f"rate is {rate_words(options.rate)}; accepted: less than the {rate_words(link.rate_bps)} that "
+            f"{link.name} has"
+        )
     before = NO_FAULT if options.clear else bed.faults.get(link.name, NO_FAULT)
-    bed.set_fault(link.name, replace(before, **changes))
-    print(f"{link.name}: {bed.faults.get(link.name, NO_FAULT)}")
+    if bed.fabric.switch == "software":
+        _check_losses(link.name, before, options)
+    if changes.get("down") and link.lower.startswith("h") and options.converge is not None:
+        raise FabricError(f"{link.name} is a host's only way: nothing converges; leave out --converge")
+    fault = replace(before, **changes)
+    was_down = bed.faults.get(link.name, NO_FAULT).down
+    at_once = options.converge in (None, 0.0)
+    bed.set_fault(link.name, fault, converge=at_once)
+    print(f"{link.name}: {bed.faults.get(link.name, NO_FAULT)}", flush=True)
+    if not at_once and options.converge != math.inf and fault.down != was_down:
+        time.sleep(options.converge)
+        bed = Bed.find(bed.name)  # others may have changed it meanwhile
+        bed.converge()
+    for line in show.lost_words(bed):
+        print(f"note: {line}")
     return 0
+
+
+def _check_losses(link: str, before: Fault, options: argparse.Namespace) -> None:
+    """FabricError: losses and bursts together, which software switches cannot."""
+    if options.burst is not None and before.loss_ratio and options.loss is None:
+        raise FabricError(
+            f"{link} already loses {before.loss_ratio:g}, and bursts beside that only kernel switches can; add --clear"
+        )
+    if options.loss and before.burst is not None and options.burst is None:
+        raise FabricError(
+            f"{link} already loses in bursts, and other losses beside that only kernel switches can; add --clear"
+        )
 
 
 def _policy(options: argparse.Namespace) -> int:
@@ -285,6 +330,13 @@ def _parser() -> Parser:
     cable = fault.add_mutually_exclusive_group()
     cable.add_argument("--down", action="store_true", default=None, help="pull the cable")
     cable.add_argument("--up", dest="down", action="store_false", default=None, help="plug it in again")
+    fault.add_argument(
+        "--converge",
+        type=_converge,
+        metavar="SECONDS",
+        help="how long after --down or --up the other leaves learn it, and this command ends; or never, so that they "
+        "go on sending by the spine that misses a leaf. Default: at once",
+    )
     fault.add_argument("--clear", action="store_true", help="mend everything first")
     fault.set_defaults(function=_fault)
     policy = words.add_parser("policy", parents=[named], help="give all switches another policy, live")
@@ -336,6 +388,16 @@ def parse_rate(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate; accepted: such as 500k, 100M, 1G")
     return round(float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]])
+
+
+def _converge(text: str) -> float:
+    try:
+        seconds = math.inf if text == "never" else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not (0 <= seconds <= 3600 or text == "never"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 3600 seconds, or never")
+    return seconds
 
 
 def _ratio(text: str) -> float:

@@ -131,13 +131,13 @@ def play(rate_bps: int = 50_000_000, seconds: float = 4.0) -> Scene:
 
 
 def lines(scene: Scene) -> list[str]:
-    """For people: what each class got before and after."""
+    """For people: what each class got with thresholds, and then without."""
     half = f"{scene.offered_bps / scene.rate_bps:.2f} times the port's rate, four classes"
-    shown = [half, "class  delivered before  after"]
+    shown = [half, "of each class, the part delivered", "class  with thresholds  without"]
     for number in CLASSES:
         before = scene.delivered(number, 0.3, scene.change_s)
         after = scene.delivered(number, scene.change_s + 0.3, scene.seconds)
-        shown.append(f"{number:<7}{before:<18.3f}{after:.3f}")
+        shown.append(f"{number:<7}{before:<17.3f}{after:.3f}")
     return shown
 
 

@@ -135,8 +135,11 @@ class Fabric:
             yield Link(name, lower, upper, own.rate_bps or rate_bps, own.fault)
 
     def link(self, name: str) -> Link:
-        """The link of this name. FabricError: there is none."""
+        """The link of this name, or of its ends in the other order. FabricError: there is none."""
         links = {link.name: link for link in self.each_link()}
+        lower, _, upper = name.partition("-")
+        if name not in links and (turned := f"{upper}-{lower}") in links:
+            return links[turned]
         if name not in links:
             raise FabricError(f"link {name!r} is not there; accepted: {', '.join(links)}")
         return links[name]

@@ -12,7 +12,7 @@ that set up a node can be run again, which mends what the kernel forgets of an i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from dlcp.lab import namespaces
 from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.namespaces import batch, run
 from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.ways import leaves, ways
 
 CONGESTION = "cubic"
 # What a host may have waiting for its own cable: more than a socket's buffer, so that the host itself loses nothing.
@@ -28,12 +29,16 @@ _SUBNETS = ("10.78.0.0/24", "fd78::/64")
 
 
 class Network:
-    """Namespaces and cables of a fabric. `routed`: its switches are routers, so hosts send to them and not through."""
+    """Namespaces and cables of a fabric. `routed`: its switches are routers, so hosts send to them and not through.
 
-    def __init__(self, fabric: Fabric, prefix: str, *, routed: bool) -> None:
+    around: the cut links that routing knows of (ways.py).
+    """
+
+    def __init__(self, fabric: Fabric, prefix: str, *, routed: bool, around: Collection[str] = ()) -> None:
         self.fabric = fabric
         self.prefix = prefix
         self.routed = routed
+        self.around = frozenset(around)
 
     # ---- names ----
 
@@ -157,8 +162,8 @@ class Network:
                         f"route replace {address}/{whole} dev {name}",
                     ]
                     continue
-                ways = [leaf] if switch.startswith("s") else [p for p in peers if p.startswith("s")]
-                hops = " ".join(f"nexthop via {_gateways(way)[version]} dev {way} onlink" for way in ways)
+                by = (leaf,) if switch.startswith("s") else ways(fabric, switch, [leaf], self.around)
+                hops = " ".join(f"nexthop via {_gateways(way)[version]} dev {way} onlink" for way in by)
                 lines.append(f"route replace {address}/{whole} {hops}")
         return lines
 
@@ -175,6 +180,13 @@ class Network:
         if not down:
             for node in (link.lower, link.upper):
                 batch("ip", self.namespace(node), self._lines(node))
+
+    def go_around(self, links: Collection[str]) -> None:
+        """Routing knows that these links are cut, and of no others: where switches route, leaves choose anew."""
+        self.around = frozenset(links)
+        if self.routed:
+            for leaf in leaves(self.fabric):
+                batch("ip", self.namespace(leaf), self._router_lines(leaf))
 
 
 def host_mac(fabric: Fabric, host: int) -> str:

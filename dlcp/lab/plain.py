@@ -7,7 +7,7 @@ a flow's addresses and ports, so by a dlcp path, which is a source port.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,10 @@ class PlainSwitches:
             else:
                 self._set_rate(node, peer, rate_bps)
         self._network.set_down(link, fault.down)
+
+    def go_around(self, links: Collection[str]) -> None:
+        """Leaves send by no way that one of these links is on, as long as there is another."""
+        self._network.go_around(links)
 
     def counts(self) -> Counts:
         """What all ports did."""

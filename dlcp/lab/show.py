@@ -10,13 +10,13 @@ from dlcp.lab.counts import CLASSES, Counts, PortCount, shares
 from dlcp.lab.fault import NO_FAULT, rate_words
 
 
-def lines(bed: Bed) -> Iterator[str]:
-    """The lab for people."""
+def lines(bed: Bed, *, notes: bool = True) -> Iterator[str]:
+    """The lab for people. notes: what its switches do differently from the policy as well."""
     fabric, counts = bed.fabric, bed.counts()
     form = f"{fabric.leaves} leaves, {fabric.spines} spines" if fabric.spines else "one switch"
     policy = "" if bed.policy is None else f", policy {bed.policy.name or fabric.policy or 'without a name'}"
     yield f"lab {bed.name}: {fabric.hosts} hosts, {form}, switches: {fabric.switch}{policy}, MTU {fabric.mtu}"
-    yield from (f"note: {note}" for note in bed.switches.notes())
+    yield from (f"note: {note}" for note in (bed.switches.notes() if notes else []))
     yield ""
     rows = [["link", "rate", "fault", "sent up", "sent down", "lost by fault"]]
     for link in fabric.each_link():
@@ -35,14 +35,18 @@ def lines(bed: Bed) -> Iterator[str]:
         )
     yield from _table(rows)
     yield ""
-    rows = [["port", "class", "sent", "dropped", "marked", "trimmed", "waiting", "most waiting"]]
-    for name, port in _ports(counts):
+    rows = [["port", "state", "class", "sent", "dropped", "marked", "trimmed", "waiting", "most waiting"]]
+    for switch, peer, port in _ports(counts):
+        left_out = peer in bed.left_out.get(switch, ())
+        state = "down" if not port.up else "left out" if left_out else "up"
+        before = len(rows)
         for number in reversed(range(CLASSES)):
             if number < len(port.classes) and (port.classes[number].sent or port.classes[number].dropped):
                 one = port.classes[number]
                 rows.append(
                     [
-                        name,
+                        f"{switch} → {peer}",
+                        state,
                         str(number),
                         *(str(n) for n in (one.sent, one.dropped, one.marked, one.trimmed)),
                         f"{one.waiting_bytes} B",
@@ -50,11 +54,15 @@ def lines(bed: Bed) -> Iterator[str]:
                     ]
                 )
         other = {reason: n for reason, n in port.other.items() if n}
-        if not port.up or other:
-            words = [*([] if port.up else ["down"]), *(f"{reason} {n}" for reason, n in other.items())]
-            rows.append([name, "", "", ", ".join(words), "", "", f"{port.waiting_bytes} B", ""])
+        if other or (state != "up" and len(rows) == before):
+            words = ", ".join(f"{reason} {n}" for reason, n in other.items())
+            row = [f"{switch} → {peer}", state, "", "", words, "", "", f"{port.waiting_bytes} B", ""]
+            rows.append(row)
     if len(rows) > 1:
         yield from _table(rows)
+    if bed.around:
+        yield f"left out: no packets are sent there, because of {', '.join(bed.around)}"
+    yield from (f"note: {note}" for note in lost_words(bed))
     for switch in fabric.switch_names:
         for group, members in fabric.path_groups(switch).items():
             ways = ", ".join(f"{name} {part:.3f}" for name, part in shares(counts[switch], members).items())
@@ -92,10 +100,15 @@ def to_json(bed: Bed) -> dict[str, Any]:
     }
 
 
-def _ports(counts: Counts) -> Iterator[tuple[str, PortCount]]:
+def lost_words(bed: Bed) -> list[str]:
+    """For people: who still sends by a way that leads nowhere."""
+    return [f"{leaf} still sends to {other} by {spine}: lost" for leaf, other, spine in bed.lost_ways()]
+
+
+def _ports(counts: Counts) -> Iterator[tuple[str, str, PortCount]]:
     for switch, ports in counts.items():
         for name, port in ports.items():
-            yield f"{switch} → {name}", port
+            yield switch, name, port
 
 
 def _table(rows: list[list[str]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.netlab import LabError
 from dlcp.lab.network import Network, host_mac
+from dlcp.lab.ways import leaves, shared_ways
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -81,6 +82,8 @@ class SoftwareSwitches:
         if burst is not None and burst.enter_ratio:
             losses = {"loss_ratio": burst.mean_ratio, "burst_packets": 1 / burst.leave_ratio}
         slow_bps = 0 if fault.rate_bps is None or fault.rate_bps >= link.rate_bps else fault.rate_bps
+        if not fault.down:
+            self._network.set_down(link, False)
         # A host's link has one switch, at its upper end; of two switches the lower one loses.
         loser = link.upper if link.lower.startswith("h") else link.lower
         for switch, port in link.ends:
@@ -91,10 +94,28 @@ class SoftwareSwitches:
             with self.control(switch) as control:
                 control.set_faults(port, "out", seed=_seed(switch, port), **out)
                 # It would see so by itself, but some time after the cable is out.
-                control.set_link(port, not fault.down)
+                control.set_link(port, not fault.down and port not in self._left_out(switch))
                 if switch == loser:
                     control.set_faults(port, "in", seed=_seed(port, switch), **losses)
-        self._network.set_down(link, fault.down)
+        if fault.down:
+            self._network.set_down(link, True)
+
+    def go_around(self, links: Collection[str]) -> None:
+        """Leaves leave out spines that miss another leaf, as long as one reaches all: their port there is held down."""
+        before = {leaf: self._left_out(leaf) for leaf in leaves(self._fabric)}
+        self._network.go_around(links)
+        for leaf, left_out in before.items():
+            for spine in left_out ^ self._left_out(leaf):
+                # A port whose own cable is cut is held down by its fault.
+                with self.control(leaf) as control:
+                    control.set_link(spine, spine in left_out and f"{leaf}-{spine}" not in links)
+
+    def _left_out(self, switch: str) -> frozenset[str]:
+        """The spines that this leaf does not send by."""
+        if not switch.startswith("l"):
+            return frozenset()
+        spines = {f"s{i}" for i in range(self._fabric.spines)}
+        return frozenset(spines - set(shared_ways(self._fabric, switch, self._network.around)))
 
     def counts(self) -> Counts:
         """What all ports did so far."""
@@ -103,6 +124,10 @@ class SoftwareSwitches:
             with self.control(switch) as control:
                 ports = control.status()["ports"]
             found[switch] = {name: _count(ports[name]) for name in self._fabric.ports(switch)}
+        for leaf in leaves(self._fabric):
+            for spine in self._left_out(leaf):
+                # It is held down for its group's sake; whether there is a cable, the other end says.
+                found[leaf][spine] = replace(found[leaf][spine], up=found[spine][leaf].up)
         for link in self._fabric.each_link():
             if not link.lower.startswith("h"):
                 # The lower switch loses in both directions; this one is what the upper one sends.

@@ -54,6 +54,8 @@ class State:
     """Process id and start of who holds it; None: it stands."""
     faults: dict[str, Fault] = field(default_factory=dict)
     """By link, those that are not none."""
+    around: list[str] = field(default_factory=list)
+    """Cut links that routing knows of."""
     policy: str = ""
     """The switches' policy, as TOML; empty: they obey none."""
 
@@ -90,6 +92,7 @@ class State:
             "prefix": self.prefix,
             "holder": self.holder,
             "faults": {name: fault.to_table() for name, fault in self.faults.items()},
+            "around": self.around,
             "policy": self.policy,
         }
         draft = self.directory / f"{_FILE}.new"
@@ -117,6 +120,7 @@ class State:
             prefix=table["prefix"],
             holder=None if holder is None else (holder[0], holder[1]),
             faults={link: Fault.from_table(fault) for link, fault in table["faults"].items()},
+            around=table.get("around", []),
             policy=table["policy"],
         )
 

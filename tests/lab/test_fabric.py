@@ -16,6 +16,7 @@ from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault
 from dlcp.lab.kernel import check, layout
 from dlcp.lab.ranks import parse_hosts
 from dlcp.lab.traffic import Stream
+from dlcp.lab.ways import lost_ways, shared_ways, ways
 from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass
 
 SMALL = """
@@ -41,6 +42,41 @@ def test_leaf_spine_has_its_links_and_ports() -> None:
     assert list(fabric.ports("s0")) == ["l0", "l1"]
     assert fabric.path_groups("l0") == {"spines": ("s0", "s1")}
     assert fabric.path_groups("s0") == {}
+
+
+def test_leaves_go_around_cut_links_as_far_as_they_can() -> None:
+    fabric = Fabric(leaves=3, spines=2, hosts_per_leaf=1)
+    assert shared_ways(fabric, "l1", ()) == ("s0", "s1")
+    assert shared_ways(fabric, "l1", {"l0-s1"}) == ("s0",)
+    assert ways(fabric, "l1", ["l2"], {"l0-s1"}) == ("s0", "s1"), "who routes chooses by destination"
+    assert ways(fabric, "l1", ["l0"], {"l0-s1"}) == ("s0",)
+    # No spine reaches all: a leaf that has one group sends by all that its own cables allow.
+    assert shared_ways(fabric, "l1", {"l0-s1", "l2-s0"}) == ("s0", "s1")
+    assert shared_ways(fabric, "l1", {"l0-s1", "l1-s0"}) == ("s1",)
+    assert shared_ways(fabric, "l1", {"l1-s0", "l1-s1"}) == ("s0", "s1")
+
+
+def test_ways_that_lead_nowhere_are_named() -> None:
+    fabric = Fabric(leaves=3, spines=2, hosts_per_leaf=1)
+    cut = {"l0-s1"}
+    blind = [("l0", "l1", "s1"), ("l0", "l2", "s1"), ("l1", "l0", "s1"), ("l2", "l0", "s1")]
+    assert list(lost_ways(fabric, cut, (), routed=False, sees_own=False)) == blind
+    assert list(lost_ways(fabric, cut, (), routed=True, sees_own=True)) == blind[2:]
+    assert list(lost_ways(fabric, cut, cut, routed=False, sees_own=False)) == []
+    # l1 has one group: what reaches l2 misses l0.
+    both = {"l0-s1", "l2-s0"}
+    lost = list(lost_ways(fabric, both, both, routed=False, sees_own=True))
+    assert ("l1", "l0", "s1") in lost
+    assert ("l1", "l2", "s0") in lost
+    lost = list(lost_ways(fabric, both, both, routed=True, sees_own=True))
+    assert {(a, b) for a, b, _ in lost} == {("l0", "l2"), ("l2", "l0")}, "no spine joins these two"
+
+
+def test_link_goes_by_either_order_of_its_ends() -> None:
+    fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1)
+    assert fabric.link("s1-l0") == fabric.link("l0-s1")
+    with pytest.raises(FabricError, match="'s1-l9' is not there; accepted: h0-l0"):
+        fabric.link("s1-l9")
 
 
 def test_star_is_one_switch_without_equal_ways() -> None:
@@ -168,7 +204,9 @@ def test_thresholds_of_a_port_stay_with_it() -> None:
 
 def test_usual_policy_drops_the_least_important_first_and_critical_last() -> None:
     policy = policies.usual(10**8)
-    assert policies.fifo(10**8).port_bytes == policy.port_bytes
+    assert policies.fifo(10**8).port_bytes == 128_000 == (policy.shared_bytes or 0) // 8
+    assert policies.usual(10**8, 20).shared_bytes == 20 * 128_000
+    assert policies.load(Fabric(hosts_per_leaf=10)).shared_bytes == 12 * 128_000  # and two spines
     assert policies.usual(10**5) == policies.usual(10**6)
     for number in range(7):
         traffic_class = policy.traffic_class(number)
@@ -188,7 +226,6 @@ def test_missing_policy_file_is_named(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"path_choice": "adaptive"}, "path_choice is 'adaptive'; accepted: flow_hash, path_id"),
-        ({"shared_bytes": 10**6}, "shared_bytes is 1000000; accepted: none"),
         ({"pause_above_bytes": 10**5}, "pause_above_bytes is 100000; accepted: none"),
     ],
 )

@@ -116,7 +116,16 @@ def test_software_switches_outlive_the_command_that_started_them(name: str, tmp_
     assert ping.returncode == 0, ping.stdout
     assert dlcp("fault", "h0-l0", "--loss", "0.5", "--rate", "5M", "--name", name).returncode == 0
     refused = dlcp("fault", "h0-l0", "--burst", "0.1,0.2", "--name", name)
-    assert "loss_ratio is 0.5; accepted: 0, beside bursts" in refused.stderr
+    assert (
+        "h0-l0 already loses 0.5, and bursts beside that only kernel switches can; add --clear"
+        in refused.stderr
+    )
+    fast = dlcp("fault", "h0-l0", "--rate", "200M", "--name", name)
+    assert "rate is 200 Mbit/s; accepted: less than the 100 Mbit/s that h0-l0 has" in fast.stderr
+    bursts = dlcp("fault", "l0-h0", "--burst", "0.1,0.2", "--rate", "5M", "--clear", "--name", name)
+    assert bursts.stdout == "h0-l0: bursts 0.1,0.2,1, slow, 5 Mbit/s\n"
+    again = dlcp("fault", "h0-l0", "--loss", "0.5", "--rate", "5M", "--clear", "--name", name)
+    assert again.returncode == 0
     path = tmp_path / "mine.toml"
     path.write_text('name = "mine"\n[[class]]\nnumber = 3\ndscp = [0]\n')
     assert dlcp("policy", path, "--name", name).stdout == f"lab {name}: policy mine\n"
@@ -162,6 +171,8 @@ def test_interrupted_run_takes_the_lab_down(name: str, number: int, status: int)
         pids = processes(names)
         run.send_signal(number)
         assert run.wait(20) == status
+        assert run.stderr is not None
+        assert b"dlcp lab: interrupted; the lab is taken down" in run.stderr.read()
     await_gone(names, pids, 2)
 
 
@@ -233,6 +244,12 @@ def test_lab_that_cannot_be_made_leaves_nothing(name: str, monkeypatch: pytest.M
     ("words", "complaint"),
     [
         (["run", "star"], "no command; give one behind --"),
+        (["run", "python", "train.py"], "behind --, such as: dlcp lab run SPEC -- python train.py"),
+        (["exec", "h0", "ping", "-c", "1"], "behind --, such as: dlcp lab exec h0 -- ping"),
+        (
+            ["fault", "x", "--down", "--converge", "soon"],
+            "'soon' is not accepted; accepted: 0 to 3600 seconds, or never",
+        ),
         (["up", "ring"], "no fabric 'ring'; accepted: leaf-spine, star, or a TOML file"),
         (["up", "star", "--name", "Bad-Name"], "name is 'Bad-Name'; accepted: a small letter"),
         (["up", "star", "--rate", "fast"], "argument --rate: 'fast' is not a rate"),

@@ -158,6 +158,37 @@ def test_ways_to_the_spines_are_shared(kind: str) -> None:
         assert load.delivered(0) > 0.99, "the way that is left carries all"
 
 
+@pytest.mark.parametrize("kind", ["software", "none"])
+def test_other_leaves_go_around_a_cut_link_once_routing_has_converged(kind: str) -> None:
+    fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch=kind)
+    # 32 flows each way, over both spines; those that a leaf still sends to the spine without a cable are lost.
+    streams = [Stream(dscp=8, ecn=1, paths=32)]
+
+    def delivered(bed: Bed, sender: int) -> float:
+        load = offer(bed, streams, 20_000_000, senders=[sender], receiver=1 - sender, seconds=0.3)
+        return load.delivered(0)
+
+    with Bed(fabric) as bed:
+        assert all(port.up for ports in bed.counts().values() for port in ports.values()), "a lab just made"
+        bed.set_fault("l0-s1", Fault(down=True), converge=False)
+        assert bed.lost_ways() == [("l1", "l0", "s1")]
+        assert 0.2 < delivered(bed, 1) < 0.8
+        assert delivered(bed, 0) > 0.99, "a leaf sees its own cable"
+        bed.converge()
+        assert bed.lost_ways() == []
+        assert bed.left_out == {"l0": (), "l1": ("s1",)}
+        assert min(delivered(bed, sender) for sender in (0, 1)) > 0.99
+        assert bed.counts()["l1"]["s1"].up, "its cable is whole"
+        found = Bed.find(bed.name)
+        found.set_fault("l1-s1", Fault(rate_bps=10**7))
+        assert delivered(found, 1) > 0.99, "another fault of that leaf's does not bring the way back"
+        found.set_fault("l0-s1", Fault())
+        assert found.left_out == {"l0": (), "l1": ()}
+        before = found.counts()["l1"]["s1"].sent
+        assert delivered(found, 1) > 0.99
+        assert found.counts()["l1"]["s1"].sent > before + 100, "the way is taken again"
+
+
 @pytest.mark.parametrize("kind", ["software", "kernel"])
 def test_losses_between_switches_are_counted_once(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=1, hosts_per_leaf=1, switch=kind)
