@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,11 +29,18 @@ PATH_CHOICES = ("flow_hash", "path_id", "random", "round_robin", "adaptive")
 
 
 class PolicyError(SettingsError):
-    """A policy that cannot be carried out; the text names the field, its value and what is accepted."""
+    """A policy that cannot be carried out; the text names the field, its value and what is accepted.
+
+    `field`: its path in TOML, with which the text begins, such as class[2].dscp; empty: none in particular.
+    """
+
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        self.field = field
 
 
 def refuse(name: str, value: object, accepted: str) -> NoReturn:
-    raise PolicyError(f"{name} is {value!r}; accepted: {accepted}")
+    raise PolicyError(f"{name} is {value!r}; accepted: {accepted}", name)
 
 
 def check_integer(name: str, value: object, least: int, most: int) -> None:
@@ -214,6 +221,30 @@ class Policy:
         """DSCP value → number of its class. What is not there is foreign traffic."""
         return {value: c.number for c in self.classes for value in c.dscp}
 
+    def named_ports(self) -> dict[str, tuple[str, ...]]:
+        """Every port that the policy names → the fields that name it, as `path_groups.uplinks` and `port[0]`."""
+        fields: dict[str, list[str]] = {}
+        for group, members in self.path_groups.items():
+            for member in members:
+                fields.setdefault(member, []).append(f"path_groups.{group}")
+        for index, port in enumerate(self.ports):
+            fields.setdefault(port.name, []).append(f"port[{index}]")
+        return {name: tuple(where) for name, where in fields.items()}
+
+    def renamed_ports(self, names: Mapping[str, str]) -> Policy:
+        """The same policy with other names of ports, old → new; a port that is not in `names` keeps its own.
+
+        PolicyError: a port would have the name of another.
+        """
+        return replace(
+            self,
+            path_groups={
+                group: tuple(names.get(member, member) for member in members)
+                for group, members in self.path_groups.items()
+            },
+            ports=tuple(replace(port, name=names.get(port.name, port.name)) for port in self.ports),
+        )
+
     # ---- checks ----
 
     def validate(self) -> None:
@@ -298,10 +329,9 @@ class Policy:
             text = Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise PolicyError(f"{path}: not UTF-8: {error}") from None
-        try:
-            return cls.from_toml(text)
-        except PolicyError as error:
-            raise PolicyError(f"{path}: {error}") from None
+        from dlcp.switch.policy_toml import policy_of_file
+
+        return policy_of_file(text, path)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Policy:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlcp.switch.limits import Limit, refuse
 from dlcp.switch.policy import Policy, PolicyError
+from dlcp.switch.policy_toml import policy_of_file
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,7 @@ class PolicyFile:
             raise PolicyError(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError as error:
             raise PolicyError(f"{path}: not UTF-8: {error}") from None
-        try:
-            return cls(str(path), text, Policy.from_toml(text))
-        except PolicyError as error:
-            raise PolicyError(f"{path}: {error}") from None
+        return cls(str(path), text, policy_of_file(text, path))
 
     def refuse(self, limits: Sequence[Limit], accepted: Collection[str]) -> None:
         """UnsupportedError for limits that are refused and not accepted by their line's name."""

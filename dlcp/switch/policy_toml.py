@@ -22,7 +22,8 @@ import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from dlcp.switch.policy import (
     DROPPABLE_LEVELS,
@@ -37,6 +38,7 @@ from dlcp.switch.policy import (
     importance_levels,
     refuse,
 )
+from dlcp.switch.toml_lines import nearest_line, toml_lines
 
 _RAMPS = {"drop": "drop_above_bytes", "trim": "trim_above_bytes"}
 """What may be told as `drop_from_bytes` and `drop_to_bytes`: thresholds in equal steps of importance."""
@@ -49,6 +51,40 @@ def policy_from_text(text: str) -> Policy:
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"not TOML: {error}") from None
     return policy_from_table(table)
+
+
+def policy_of_file(text: str, path: Path | str) -> Policy:
+    """The policy that the text of a file tells; PolicyError names file and line too."""
+    try:
+        return policy_from_text(text)
+    except PolicyError as error:
+        raise _in_file(error, text, path) from None
+
+
+def _in_file(error: PolicyError, text: str, path: Path | str) -> PolicyError:
+    """The error with the line that it is about; a class is named by its number too, since both are counted."""
+    words = str(error)
+    if not error.field:
+        found = re.search(r"\(at line (\d+),", words)  # of tomllib
+        return PolicyError(f"{path}:{found[1]}: {words}" if found else f"{path}: {words}")
+    line = nearest_line(toml_lines(text), error.field)
+    number = _number_of(error.field, tomllib.loads(text))
+    if number is not None and words.startswith(error.field):
+        words = f"{error.field} (class number {number}){words.removeprefix(error.field)}"
+    return PolicyError(f"{path}:{line}: {words}" if line else f"{path}: {words}", error.field)
+
+
+def _number_of(field: str, table: Mapping[str, Any]) -> int | None:
+    """The number of the class that a field is in: of class[2].dscp, what class[2].number says."""
+    found = re.match(r"(?:port\[(\d+)\]\.)?class\[(\d+)\]\.(?!number)", field)
+    if found is None:
+        return None
+    try:
+        holder = table if found[1] is None else table["port"][int(found[1])]
+        number = holder["class"][int(found[2])]["number"]
+    except (LookupError, TypeError):
+        return None
+    return number if isinstance(number, int) else None
 
 
 def policy_from_table(table: Mapping[str, Any]) -> Policy:
@@ -104,7 +140,12 @@ def _shared_from(tables: object) -> _Shared:
 def _check_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in table:
         if key not in known:
-            raise PolicyError(f"{where}{key} is unknown; accepted: {', '.join(sorted(known))}")
+            accepted = ", ".join(sorted(known))
+            raise PolicyError(f"{where}{key} is unknown; accepted: {accepted}", f"{where}{key}")
+
+
+def _missing(name: str, accepted: str) -> NoReturn:
+    raise PolicyError(f"{name} is missing; accepted: {accepted}", name)
 
 
 def _tables(name: str, value: object) -> Sequence[Any]:
@@ -151,10 +192,12 @@ def _droppable_from(value: object, where: str) -> tuple[Thresholds, ...]:
             continue
         if len(given) == 1:
             missing = next(end for end in ends if end not in given)
-            raise PolicyError(f"{where}.{missing} is missing; accepted: both of {' and '.join(ends)}")
+            _missing(f"{where}.{missing}", f"both of {' and '.join(ends)}")
         low, high = (values.pop(end) for end in ends)
         check_integer(f"{where}.{ends[0]}", low, 0, MAX_BYTES)
-        check_integer(f"{where}.{ends[1]}", high, low, MAX_BYTES)
+        check_integer(f"{where}.{ends[1]}", high, 0, MAX_BYTES)
+        if high < low:
+            refuse(f"{where}.{ends[1]}", high, f"at least {ends[0]}, {low}")
         for other in (name, *sorted(ramp_ends)):
             if other in values:
                 refuse(f"{where}.{other}", values[other], f"none, when {' and '.join(ends)} are set")
@@ -180,9 +223,7 @@ def _classes_from(tables: object, where: str, shared: _Shared) -> Iterator[Traff
         values = dict(table)
         _check_keys(values, {"thresholds"} | {f.name for f in fields(TrafficClass)}, f"{name}.")
         if "number" not in values:
-            raise PolicyError(
-                f"{name}.number is missing; accepted: an integer from 0 to {TRAFFIC_CLASSES - 1}"
-            )
+            _missing(f"{name}.number", f"an integer from 0 to {TRAFFIC_CLASSES - 1}")
         _check_type(f"{name}.name", values.get("name", ""), str, "a text")
         _check_type(f"{name}.dscp", values.get("dscp", []), list, "a list of integers")
         values["dscp"] = tuple(values.get("dscp", ()))
@@ -199,7 +240,7 @@ def _ports_from(tables: object, shared: _Shared) -> Iterator[Port]:
         _check_keys(table, {"name", "rate_bps", "class"}, f"{name}.")
         for key, accepted in (("name", "the port's name"), ("rate_bps", "bits per second")):
             if key not in table:
-                raise PolicyError(f"{name}.{key} is missing; accepted: {accepted}")
+                _missing(f"{name}.{key}", accepted)
         _check_type(f"{name}.name", table["name"], str, "a text")
         classes = tuple(_classes_from(table.get("class", []), f"{name}.class", shared))
         yield Port(table["name"], table["rate_bps"], classes)

@@ -237,6 +237,14 @@ def test_command_applies_and_removes(
         host.run(lambda: main(["apply", str(file), "--qdisc", "htb", "--strict"]))
     assert host.run(lambda: main(["apply", "--remove", "--dev", "va"])) == 0
     assert "default queues" in capsys.readouterr().out
+    policy("up1").save(file)
+    words = ["apply", str(file), "--qdisc", "htb", "--dry-run", "--dev"]
+    assert host.run(lambda: main([*words, "va=up1"])) == 0
+    said = capsys.readouterr()
+    assert "  tc qdisc add dev va root" in said.out
+    assert "not among" not in said.err
+    with pytest.raises(InterfaceError, match="there is no interface 'vx'"):
+        host.run(lambda: main([*words, "va=up1,vx"]))
     assert "htb" not in shown(host, "va")
     with pytest.raises(RenderError, match="give a POLICY"):
         main(["apply"])

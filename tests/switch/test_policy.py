@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from dlcp.errors import DlcpError
 from dlcp.switch import Policy, PolicyError, Port, Thresholds, TrafficClass
 from dlcp.switch.policy import importance_levels
+from dlcp.switch.policy_file import PolicyFile
+from dlcp.switch.port_names import PortNameError, PortNames
+from dlcp.switch.toml_lines import toml_lines
 from tests.support import vectors
 from tests.vectors import switch as golden
 
@@ -184,7 +187,7 @@ def with_class(**values: object) -> Callable[[], object]:
         ),
         (
             with_line(SHORT.replace("= 64000}", "= 31999}")),
-            "thresholds.data.droppable.drop_to_bytes is 31999; accepted: an integer from 32000 to",
+            "thresholds.data.droppable.drop_to_bytes is 31999; accepted: at least drop_from_bytes, 32000$",
         ),
         (
             with_line(SHORT.replace("= 64000}", "= 64000, drop_above_bytes = 5}")),
@@ -324,11 +327,114 @@ def test_mistake_is_named(make: Callable[[], object], complaint: str) -> None:
 def test_file_is_named_in_its_errors(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text("port_bytes = 0\n", encoding="utf-8")
-    with pytest.raises(PolicyError, match=r"policy.toml: port_bytes is 0"):
+    with pytest.raises(PolicyError, match=r"policy.toml:1: port_bytes is 0"):
         Policy.load(file)
     file.write_bytes(b"name = '\xff'\n")
     with pytest.raises(PolicyError, match=r"policy.toml: not UTF-8"):
         Policy.load(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            TEXT.replace("dscp = [56]", "dscp = [64]"),
+            r":17: class\[1\].dscp \(class number 7\) is 64; accepted",
+        ),
+        (TEXT.replace("number = 7", "number = 9"), r":16: class\[1\].number is 9; accepted"),
+        (TEXT.replace("number = 7", "name = 'x'"), r":15: class\[1\].number is missing"),
+        (
+            TEXT.replace("= 240000", "= -1"),
+            r":29: port\[1\].class\[0\].critical.mark_from_bytes \(class number 3\) is -1",
+        ),
+        (TEXT.replace("[[port.class]]", "[port.class]"), r":27: port\[1\].class is .*; accepted: tables"),
+        (TEXT.replace("port_bytes =", "port_byte ="), ":3: port_byte is unknown"),
+        (TEXT + "[x\n", ":30: not TOML: "),
+        (
+            SHORT.replace("= 64000}", "= 31999}"),
+            ":5: thresholds.data.droppable.drop_to_bytes is 31999; accepted",
+        ),
+        ("class = [3]", r":1: class\[0\] is 3"),
+        ("class = 3", ":1: class is 3"),
+        ("[port]\nname = 'x'", ":1: port is "),
+    ],
+)
+def test_line_is_named_in_its_errors(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(PolicyError, match=f"policy.toml{complaint}"):
+        Policy.load(file)
+    with pytest.raises(PolicyError, match=f"^{file}{complaint}"):
+        PolicyFile.load(file)
+
+
+@given(policies())
+def test_every_table_of_any_policy_has_its_line(policy: Policy) -> None:
+    text = policy.to_toml()
+    lines, rows = toml_lines(text), text.split("\n")
+    for array, tables in (("class", policy.classes), ("port", policy.ports)):
+        assert all(rows[lines[f"{array}[{i}]"] - 1] == f"[[{array}]]" for i in range(len(tables)))
+
+
+def test_quotes_in_headings_and_at_the_end_of_texts_are_no_trouble() -> None:
+    text = '[path_groups."a]b"]\n[\'c[\']\nx = """he said "no"""""\ny = 1\n'
+    assert toml_lines(text)["c[.y"] == 4
+
+
+# ---- names of ports ----
+
+
+def test_ports_are_renamed_wherever_the_policy_names_them() -> None:
+    policy = Policy.from_toml(TEXT)
+    names = {"Ethernet0": "Ethernet4", "Ethernet4": "swp1"}
+    renamed = policy.renamed_ports(names)
+    assert renamed == Policy.from_toml(TEXT.replace("Ethernet4", "swp1").replace("Ethernet0", "Ethernet4"))
+    assert policy.named_ports() == {
+        "Ethernet0": ("path_groups.up", "port[0]"),
+        "Ethernet4": ("path_groups.up", "port[1]"),
+    }
+    with pytest.raises(
+        PolicyError, match=r"port\[1\].name is 'Ethernet4'; accepted: a name that no other port"
+    ):
+        policy.renamed_ports({"Ethernet0": "Ethernet4"})
+
+
+@given(policies())
+def test_names_given_back_give_the_policy_back(policy: Policy) -> None:
+    names = {name: f"{index}" * 9 for index, name in enumerate(policy.named_ports())}
+    renamed = policy.renamed_ports(names)
+    assert set(renamed.named_ports()) == set(names.values())
+    assert renamed.renamed_ports({new: old for old, new in names.items()}) == policy
+    assert policy.renamed_ports({}) == policy
+
+
+def test_ports_are_read_as_typed() -> None:
+    names = PortNames.parse(["eth1=up1,tap:t0=up2", "eth3"], "--dev", drop_prefix="tap:")
+    assert names.ports == ("eth1", "tap:t0", "eth3")
+    assert names.renamed == {"up1": "eth1", "up2": "t0"}
+    policy = Policy(path_groups={"up": ("up1", "up2")})
+    assert names.applied(policy).path_groups == {"up": ("eth1", "t0")}
+    with pytest.raises(
+        PortNameError, match="--dev: eth1=up1: the policy names no port 'up1'; accepted: up2, up3"
+    ):
+        names.applied(Policy(path_groups={"up": ("up2", "up3")}))
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        ("", "--ports: ''; accepted: PORT, or PORT=NAME"),
+        ("a,", "--ports: ''; accepted"),
+        ("a=", "--ports: 'a='; accepted"),
+        ("=up", "--ports: '=up'; accepted"),
+        ("a,b,a", "--ports: port 'a' is named twice; accepted: each once"),
+        ("a=up,a", "--ports: port 'a' is named twice"),
+        ("a=up,b=up", "--ports: b and a are both the policy's 'up'; accepted: one of them"),
+    ],
+)
+def test_ports_that_cannot_be_meant_are_refused(word: str, complaint: str) -> None:
+    with pytest.raises(PortNameError, match=complaint):
+        PortNames.parse([word], "--ports")
 
 
 def test_replaced_field_is_checked() -> None:

@@ -153,12 +153,13 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     cases = [
         ("", ["--ports", "eth0,eth9"], "port eth9: there is no such interface here"),
         ("", ["--ports", "eth0,eth0"], "port 'eth0' is named twice; accepted: each once"),
-        ("", ["--ports", "eth0,"], "port ''; accepted: the name of an interface, or tap:NAME"),
+        ("", ["--ports", "eth0,"], "--ports: ''; accepted: PORT, or PORT=NAME with the policy's name"),
         ("pause_above_bytes = 9", ["--ports", "eth0"], "pause_above_bytes is 9; accepted: none"),
         (
             'path_groups = {up = ["eth7"]}',
             ["--ports", "eth0,eth1"],
-            "path_groups.up names port 'eth7'; accepted: eth0, eth1",
+            "the policy names port 'eth7' (path_groups.up), which is not among --ports eth0,eth1: add it as "
+            "INTERFACE=eth7, or take it out of the policy",
         ),
         (
             'path_groups = {a = ["eth0"], b = ["eth0"]}',
@@ -168,8 +169,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         (
             '[[port]]\nname = "eth5"\nrate_bps = 1',
             ["--ports", "eth0"],
-            "port 'eth5' of the policy; accepted: eth0",
+            "the policy names port 'eth5' (port[0]), which is not among --ports eth0: add it as INTERFACE=eth5",
         ),
+        ("", ["--ports", "eth0=up1"], "the policy names no port 'up1'; accepted: none, it names no port"),
         ("foreign_class = 8", ["--ports", "eth0"], "foreign_class is 8; accepted: an integer from 0 to 7"),
         ("", ["--ports", "eth0", "--rate", "fast"], "'fast'; accepted: bits per second"),
         ("", ["--ports", "eth0", "--address", "02:00=eth0"], "MAC address '02:00'; accepted: six bytes"),
@@ -222,6 +224,49 @@ def test_whoever_may_not_open_a_port_is_told_what_would_help(tmp_path: Path) -> 
     assert done.returncode == 2
     assert "port eth0: a packet socket: Operation not permitted; needs root" in done.stderr
     assert "unshare -Urnm" in done.stderr
+
+
+def test_ports_go_by_the_policys_names_and_links_are_told(tmp_path: Path) -> None:
+    file, control, errors = tmp_path / "policy.toml", tmp_path / "control.sock", tmp_path / "errors"
+    # The names are crossed: renamed twice, they would be as before.
+    policy = Policy(
+        path_groups={"up": ("eth1", "up2")},
+        ports=(Port("eth1", RATE_BPS), Port("up2", 2 * RATE_BPS), Port("eth0", 3 * RATE_BPS)),
+    )
+    policy.save(file)
+    words = [sys.executable, "-m", "dlcp.switch.software", str(file), "--control", str(control)]
+    words += ["--ports", "eth0=eth1,eth1=up2,eth2=eth0"]
+    with bed(3) as at:
+        at.switch.ip("link set eth1 down")
+        with errors.open("w") as stderr:
+            process = subprocess.Popen(
+                at.switch.command(*words), stdout=subprocess.PIPE, stderr=stderr, text=True
+            )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith(
+                "ready: eth0, eth1 (down), eth2: ip link set eth1 up, and the other end, control"
+            )
+            with connect(control) as running:
+                for other in (policy, policy):
+                    status = running.status()
+                    assert list(status["groups"]["up"]["members"]) == ["eth0", "eth1"]
+                    rates = [status["ports"][name]["rate_bps"] for name in ("eth0", "eth1", "eth2")]
+                    assert rates == [RATE_BPS, 2 * RATE_BPS, 3 * RATE_BPS]
+                    running.set_policy(other)
+                at.switch.ip("link set eth1 up")
+                at.switch.ip("link delete eth2")
+                until(lambda: errors.read_text().count("\n") == 2)
+                running.stop()
+            process.communicate(timeout=10)
+        finally:
+            process.kill()
+            process.wait()
+    assert errors.read_text().splitlines() == [
+        "dlcp switch: port eth1 is up",
+        "dlcp switch: port eth2 is down or away",
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

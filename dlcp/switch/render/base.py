@@ -16,8 +16,9 @@ from dlcp import __version__
 from dlcp.switch.policy import Policy
 from dlcp.switch.render import cumulus, eos, nvue, nxos, sonic, tc
 from dlcp.switch.render.check import check
-from dlcp.switch.render.finding import Finding, RenderError, Weight, sentences, toml_lines
+from dlcp.switch.render.finding import Finding, RenderError, Weight, sentences
 from dlcp.switch.render.system import System
+from dlcp.switch.toml_lines import toml_lines
 
 
 class Renderer(Protocol):
@@ -58,7 +59,7 @@ def renderer(name: str) -> Renderer:
     if name in RENDERERS:
         return RENDERERS[name]
     names = (*RENDERERS, "tofino")  # which has a way of its own: command.py
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}? " if near else ""
     raise RenderError(f"no operating system {name!r}; {hint}accepted: {', '.join(names)}")
 
@@ -83,7 +84,7 @@ def render(
     chosen = tuple(dict.fromkeys(p.name for p in policy.ports) if ports is None else dict.fromkeys(ports))
     if not chosen and system.needs_ports:
         raise RenderError(
-            f"{system.title} wants ports by name, and the policy names none; give them: "
+            f"{system.title} wants ports by name, and the policy has no [[port]]; give them: "
             f"--ports {system.port_example.split()[0]},…"
         )
     shaped = name == "tc" if shape is None else shape

@@ -15,10 +15,17 @@ from dlcp.switch.render.system import System
 
 ERROR, CAVEAT, NOTE = Weight.ERROR, Weight.CAVEAT, Weight.NOTE
 
+_ROUTING_DSCP = (48, 56)
+"""CS6 and CS7, of network control (RFC 4594, 3.2)."""
+_STARVED = (
+    "strict priority starves: while higher queues fill the link, the lowest gets nothing, for however long"
+)
+
 
 def check(policy: Policy, system: System, ports: Sequence[str], shape: bool = False) -> list[Finding]:
     """Everything that `system` does not do as the policy says, in the order of the policy's fields."""
     found = [*_switch(policy, system), *_paths(policy, system), *_ports(policy, system, ports, shape)]
+    found += _left_out(policy, ports, shape and system.shapes)
     for index, traffic_class in enumerate(policy.classes):
         found += _class(policy, system, traffic_class, None, f"class[{index}]")
     for index, port in enumerate(policy.ports):
@@ -26,7 +33,7 @@ def check(policy: Policy, system: System, ports: Sequence[str], shape: bool = Fa
             for inner, traffic_class in enumerate(port.classes):
                 where = f"port[{index}].class[{inner}]"
                 found += _class(policy, system, traffic_class, port.name, where)
-    found += [Finding(NOTE, "", "", note) for note in system.notes]
+    found += [Finding(NOTE, "", "", note) for note in (*system.notes, _STARVED)]
     return found
 
 
@@ -132,6 +139,24 @@ def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) ->
         yield Finding(NOTE, "", "", "rate_bps is taken for the speed of the link: no shaper without --shape")
 
 
+def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Finding]:
+    """What the policy says of ports that are not configured; of a system told without ports, none is left out."""
+    if not ports:
+        return
+    for group, members in policy.path_groups.items():
+        missing = [member for member in members if member not in ports]
+        if missing:
+            asked = f"equal ways by {', '.join(map(repr, missing))}"
+            instead = "not among the ports given: where they are called otherwise, give them as PORT=NAME"
+            yield Finding(CAVEAT, f"path_groups.{group}", asked, instead)
+    for index, port in enumerate(policy.ports):
+        own = ["thresholds"] if port.classes else []
+        own += ["a rate"] if shape else []
+        if own and port.name not in ports:
+            asked = f"{port.name!r} has {' and '.join(own)} of its own"
+            yield Finding(CAVEAT, f"port[{index}]", asked, "not rendered: it is not among the ports given")
+
+
 # ---- one class at one port ----
 
 
@@ -157,6 +182,20 @@ def _class(
             f"{where}.dscp",
             "DSCP 0 belongs to this class",
             f"all best-effort traffic that is not ECN-capable is dropped from {queue.drop_bytes} bytes as well",
+        )
+    if queue.drop_bytes is not None and port is None:
+        yield from _routing(queue, where)
+
+
+def _routing(queue: Queue, where: str) -> Iterator[Finding]:
+    listed = [value for value in _ROUTING_DSCP if value in queue.dscp]
+    if listed:
+        yield Finding(
+            CAVEAT,
+            f"{where}.dscp",
+            f"DSCP {' and '.join(map(str, listed))} in a class that drops",
+            "routing protocols use CS6 and CS7, and their packets, not ECN-capable, are dropped above "
+            f"{queue.drop_bytes} bytes like droppable ones",
         )
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlcp.switch.policy import Policy
+from dlcp.switch.port_names import PortNames
 from dlcp.switch.render.base import RENDERERS, render, renderer
-from dlcp.switch.render.finding import RenderError, sentences, toml_lines
+from dlcp.switch.render.finding import RenderError, sentences
+from dlcp.switch.toml_lines import toml_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +36,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     word.add_argument(
         "--ports",
         metavar="A,B",
-        help="the ports to configure; default: the policy's. Of a Tofino: NAME=DEVICE_PORT,…",
+        help="the ports to configure, A=NAME where the policy calls A so; default: the policy's. "
+        "Of a Tofino: NAME=DEVICE_PORT,…",
     )
     word.add_argument(
         "--output", metavar="FILE", type=Path, help="write here; JSON gets its notes beside it, in FILE.txt"
@@ -53,7 +56,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     word.add_argument(
         "policy", nargs="?", metavar="POLICY", help="the policy, a TOML file; not needed for --remove"
     )
-    word.add_argument("--dev", metavar="IFACE", nargs="+", help="interfaces; default: the policy's ports")
+    word.add_argument(
+        "--dev",
+        metavar="IFACE",
+        nargs="+",
+        help="interfaces, IFACE=NAME where the policy calls it NAME; default: the policy's ports",
+    )
     word.add_argument(
         "--dry-run", action="store_true", help="rehearse on a scratch interface, show, change nothing"
     )
@@ -86,7 +94,10 @@ def _render(args: argparse.Namespace) -> int:
         return _render_tofino(args)
     renderer(args.os)  # a name that is wrong is wrong whatever the policy says
     policy, source = _load(args.policy)
-    ports = None if args.ports is None else [name for name in args.ports.split(",") if name]
+    ports = None
+    if args.ports is not None:
+        names = PortNames.parse([args.ports], "--ports")
+        policy, ports = names.applied(policy), names.ports
     done = render(policy, args.os, ports, source=source, shape=args.shape, strict=args.strict)
     if args.output is None:
         _say(args.policy, done.complaints())
@@ -147,11 +158,13 @@ def _apply(args: argparse.Namespace) -> int:
 
     if args.policy is None and not (args.remove and args.dev):
         raise RenderError("give a POLICY, or --remove and --dev")
+    names = PortNames.parse(args.dev or (), "--dev")
     if args.policy is None:
-        _report(tc_apply.remove(args.dev, dry_run=args.dry_run), args.dry_run, removed=True)
+        _report(tc_apply.remove(names.ports, dry_run=args.dry_run), args.dry_run, removed=True)
         return 0
     policy, source = _load(args.policy)
-    interfaces = args.dev if args.dev is not None else [port.name for port in policy.ports]
+    policy = names.applied(policy)
+    interfaces = names.ports if args.dev else [port.name for port in policy.ports]
     if args.remove:
         _report(tc_apply.remove(interfaces, dry_run=args.dry_run), args.dry_run, removed=True)
         return 0

@@ -11,7 +11,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from dlcp.errors import AddressError
 from dlcp.switch.policy import Policy
+from dlcp.switch.port_names import PortNames
 from dlcp.switch.software.control import ControlServer
 from dlcp.switch.software.switch import Options, SoftwareSwitch
 from dlcp.switch.software.table import table
@@ -41,7 +42,12 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 def add_arguments(parser: ParserType) -> ParserType:
     """The arguments of `run`."""
     parser.add_argument("policy", metavar="POLICY", help="the policy, a TOML file")
-    parser.add_argument("--ports", required=True, metavar="P,P,…", help="interfaces, or tap:NAME to make one")
+    parser.add_argument(
+        "--ports",
+        required=True,
+        metavar="P,P,…",
+        help="interfaces, or tap:NAME to make one; P=NAME where the policy calls it NAME",
+    )
     parser.add_argument(
         "--rate",
         type=_rate,
@@ -92,20 +98,23 @@ def add_arguments(parser: ParserType) -> ParserType:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the switch until it is to end."""
+    names = PortNames.parse([options.ports], "--ports", drop_prefix="tap:")
     policy = _load(options.policy)
+    names.check(policy)
     settings = Options(
         rate_bps=options.rate,
         salt=options.salt,
         seed=options.seed,
         frames=options.frames,
         ring_frames=options.ring_frames,
+        port_names=names.renamed,
         addresses=dict(options.address),
         busy_poll=options.busy_poll,
     )
     with ExitStack() as stack:
         # Signals first: one that comes while ports are opened ends the switch as well.
         ended = stack.enter_context(_ended_by_signals())
-        switch = stack.enter_context(SoftwareSwitch(policy, options.ports.split(","), settings))
+        switch = stack.enter_context(SoftwareSwitch(policy, names.ports, settings))
         if options.sample:
             switch.sample(options.sample)
         if options.control:
@@ -113,13 +122,21 @@ def run(options: argparse.Namespace) -> int:
         # Last, since files are left where something else is refused.
         for port, path in options.capture:
             switch.capture(port, path)
-        where = f", control at {options.control}" if options.control else ""
-        print(f"ready: {', '.join(switch.ports)}{where}", flush=True)
+        print(_ready(switch.links(), options.control), flush=True)
+        switch.warn()  # from now on, of what changes
         _wait(switch, ended, options.duration)
         switch.warn()
         status = switch.status()
     print(json.dumps(status) if options.json else table(status), flush=True)
     return 0
+
+
+def _ready(links: Mapping[str, bool], control: str | None) -> str:
+    ports = ", ".join(name if up else f"{name} (down)" for name, up in links.items())
+    down = [name for name, up in links.items() if not up]
+    words = "; ".join(f"ip link set {name} up" for name in down)
+    remedy = f": {words}, and the other end" if down else ""
+    return f"ready: {ports}{remedy}" + (f", control at {control}" if control else "")
 
 
 @contextmanager

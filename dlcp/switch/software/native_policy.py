@@ -21,15 +21,12 @@ def check(policy: Policy, ports: Sequence[str]) -> None:
             f"pause_above_bytes is {policy.pause_above_bytes}; accepted: none, a software switch cannot pause who sends"
             " into an interface (IEEE 802.1Qbb)"
         )
-    for named in policy.ports:
-        if named.name not in ports:
-            raise PortNameError(f"port {named.name!r} of the policy; accepted: {', '.join(ports)}")
-    for group, members in policy.path_groups.items():
-        for member in members:
-            if member not in ports:
-                raise PortNameError(
-                    f"path_groups.{group} names port {member!r}; accepted: {', '.join(ports)}"
-                )
+    for name, fields in policy.named_ports().items():
+        if name not in ports:
+            raise PortNameError(
+                f"the policy names port {name!r} ({', '.join(fields)}), which is not among --ports "
+                f"{','.join(ports)}: add it as INTERFACE={name}, or take it out of the policy"
+            )
 
 
 def trimmed_dscp(policy: Policy) -> int | None:

@@ -36,6 +36,8 @@ class Options:
     """Of path choices: another one per switch, or switches behind each other choose alike."""
     seed: int = 0
     """Of everything random; the same frames at the same times meet the same fate."""
+    port_names: Mapping[str, str] = field(default_factory=dict)
+    """The policy's name of a port → its interface, where they differ; of this policy and of those to come."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """MAC address → port or group: known from the start, and not learnt anew."""
     ageing_s: float = 300.0
@@ -67,11 +69,12 @@ class SoftwareSwitch:
     """A switch between `ports`, interfaces of this host or `tap:NAME`. Forwards from birth to `close()`."""
 
     def __init__(self, policy: Policy, ports: Sequence[str], options: Options | None = None) -> None:
-        self.policy = policy
         self.options = options or Options()
         self.options.validate()
+        self.policy = policy = policy.renamed_ports(self.options.port_names)
         self._names = _check_ports(ports)
         self._warned: set[str] = set()
+        self._told_links: dict[str, bool] = {}  # as they were at the last look
         self._lock = threading.Lock()  # of policy, which outlives a call
         try:
             self._native = _native.SoftSwitch(
@@ -117,6 +120,7 @@ class SoftwareSwitch:
 
     def set_policy(self, policy: Policy) -> None:
         """Another policy, between two packets: what waits stays. Refused, and then nothing changes, if it cannot be."""
+        policy = policy.renamed_ports(self.options.port_names)
         with self._lock:
             native = to_native(policy, self._names, self.options.rate_bps, self.options.addresses)
             self._native.configure(native)
@@ -193,6 +197,10 @@ class SoftwareSwitch:
 
     # ---- what is seen ----
 
+    def links(self) -> dict[str, bool]:
+        """Port → whether its link is up: its interface is there and up, and nobody holds it down."""
+        return {name: port["link"] for name, port in self.status()["ports"].items()}
+
     def status(self) -> dict[str, Any]:
         """Ports with their counters, groups, addresses: plain values that JSON can hold."""
         found = self._native.status()
@@ -234,11 +242,14 @@ class SoftwareSwitch:
         }
 
     def warn(self) -> None:
-        """Says on standard error, once for each port, that super-packets are dropped there."""
+        """Says on standard error that super-packets are dropped at a port, once; and every link that went or came."""
         for name, port in self.status()["ports"].items():
             if port["drops"]["oversize"] and name not in self._warned:
                 self._warned.add(name)
                 _warn_oversize(name)
+            if port["link"] != self._told_links.setdefault(name, port["link"]):
+                self._told_links[name] = port["link"]
+                _say_link(name, port["link"])
 
     def check(self) -> None:
         """SwitchError if the loop has ended by itself."""
@@ -286,6 +297,10 @@ def _opening_error(error: OSError) -> Exception:
     if error.errno in (errno.ENODEV, errno.EINVAL):
         return InterfaceError(text)
     return ResourceError(text)
+
+
+def _say_link(port: str, up: bool) -> None:
+    print(f"dlcp switch: port {port} is {'up' if up else 'down or away'}", file=sys.stderr, flush=True)
 
 
 def _warn_oversize(port: str) -> None:

@@ -14,12 +14,14 @@
 #   - line 3: port_bytes: a port holds 2000000 bytes in all its queues; each queue by itself is limited to 2000000; together they may hold more
 #   - line 15: class[0].droppable[0]: droppable packets go above 100000 to 240000, by importance; switches do not read it: all go above 240000, the most important's (also class[1])
 #   - line 13: class[0].critical.mark_from_bytes: critical packets are marked from 400000; all are from 240000, since marks and drops share the threshold (also class[1])
+#   - line 28: class[1].dscp: DSCP 48 in a class that drops; routing protocols use CS6 and CS7, and their packets, not ECN-capable, are dropped above 240000 bytes like droppable ones
 #
 # To be known:
 #   - line 6: path_groups: which ports are equal ways is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
 #   - line 4: path_choice: the host writes the path id into the UDP source port, and the hash reads it there
 #   - thresholds are met by an average over about two packets, the least that iproute2 can set (W = 1/2)
 #   - a marked packet no longer tells ECT(0) from ECT(1)
+#   - strict priority starves: while higher queues fill the link, the lowest gets nothing, for however long
 #
 # Where these lines come from:
 #   kernel net/sched/sch_red.c, include/net/red.h and iproute2 tc/q_red.c, tc/tc_red.c: read;

@@ -19,6 +19,7 @@
 #   - line 6: path_groups: which ports are equal ways is the routing's to know. Linux hashes UDP ports after `sysctl net.ipv4.fib_multipath_hash_policy=1` (and net.ipv6.…), over the nexthops of `ip route`.
 #   - thresholds are met by an average over about two packets, the least that iproute2 can set (W = 1/2)
 #   - a marked packet no longer tells ECT(0) from ECT(1)
+#   - strict priority starves: while higher queues fill the link, the lowest gets nothing, for however long
 #
 # Where these lines come from:
 #   kernel net/sched/sch_red.c, include/net/red.h and iproute2 tc/q_red.c, tc/tc_red.c: read;
