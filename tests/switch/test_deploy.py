@@ -657,6 +657,12 @@ def test_wrong_device_id_is_named(server: P4RuntimeServer) -> None:
         deploy([Order.of(wrong, PIPELINE, [])], open_session, PLAIN)
 
 
+def test_words_of_bmv2_for_another_device_id_are_explained() -> None:
+    place = SwitchTarget("s", "127.0.0.1:1", {"a": 1}, device_id=3)
+    error = GrpcSession(place).named_error("UNKNOWN", "Error when trying to assign device", "asked", 1.0)
+    assert "the server has no device 3 (BMv2: --device-id" in str(error)
+
+
 def test_several_that_fail_are_all_named() -> None:
     addresses = []
     for _ in "ab":
@@ -671,5 +677,7 @@ def test_several_that_fail_are_all_named() -> None:
 def test_of_very_many_that_fail_the_first_are_named_and_the_others_counted() -> None:
     error = several([UnreachableError(f"s{n} cannot be reached") for n in range(200)])
     assert isinstance(error, UnreachableError)
-    assert str(error).endswith("; s7 cannot be reached; and 192 switches more")
+    lines = str(error).split("\n")
+    assert lines[:2] == ["200 switches:", "  s0 cannot be reached"]
+    assert lines[8:] == ["  s7 cannot be reached", "  and 192 switches more"]
     assert str(several([UnreachableError("no such program")] * 3)) == "no such program"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dlcp.switch.deploy.transaction import Look, OpenSession, Order
 
 MAX_TIMEOUT_S = 600.0
+LEAST_FRAME_BYTES = 42  # Ethernet, IPv4, UDP
 
 
 def add_parser(subparsers: Any) -> None:
@@ -103,6 +104,15 @@ def _seconds(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """`dlcp switch deploy`."""
+    try:
+        with signals_undo():
+            return _run(options)
+    except KeyboardInterrupt:  # comes out of the deployment when all is undone
+        print("dlcp switch: interrupted; every switch holds what it held before", file=sys.stderr)
+        raise
+
+
+def _run(options: argparse.Namespace) -> int:
     file = PolicyFile.load(options.policy)
     topology = Topology.load(options.target)
     topology.check_policy(file.policy)
@@ -128,12 +138,7 @@ def run(options: argparse.Namespace) -> int:
             _show(False, {}, report.text(looks), notes)
             sys.stdout.flush()
 
-    try:
-        with signals_undo():
-            seen = transaction.deploy(orders, open_session, settings, show)
-    except KeyboardInterrupt:  # comes out of the deployment when all is undone
-        print("dlcp switch: interrupted; every switch holds what it held before", file=sys.stderr)
-        raise
+    seen = transaction.deploy(orders, open_session, settings, show)
     if options.json:
         _show(True, report.document(seen, [], notes, True), "", notes)
     elif any(look.changes for look in seen):
@@ -156,8 +161,19 @@ def _orders(file: PolicyFile, topology: Topology, accepted: Sequence[str]) -> tu
         entries, limits = (found := wanted(file.policy, target)).entries, found.limits
         file.refuse(limits, accepted)
         notes += [file.told(limit) for limit in limits]
+        notes += _room(file, target)
         orders.append(Order.of(target, pipelines[target.program], entries))
     return orders, list(dict.fromkeys(notes))
+
+
+def _room(file: PolicyFile, target: SwitchTarget) -> Iterator[str]:
+    """What BMv2's queues, which P4Runtime has no words for, must hold, lest they drop before the policy does."""
+    for name in ("port_bytes", "shared_bytes"):
+        if target.program == "v1model" and (value := getattr(file.policy, name)) is not None:
+            yield (
+                f"BMv2: each queue must hold more than {value // LEAST_FRAME_BYTES} packets, {name} / "
+                f"{LEAST_FRAME_BYTES} (set_queue_depth over Thrift; 64 without it): p4/README.md"
+            )
 
 
 def _show(as_json: bool, document: dict[str, Any], text: str, notes: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """What goes wrong between a policy and P4Runtime switches. Each text names the switch, its address and what to do.
 
-All are DlcpError. Unless it is a RollbackError, every switch holds what it held before.
+A text is one line, those of several switches one line each. All are DlcpError. Unless it is a RollbackError, every
+switch holds what it held before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from dlcp.errors import DlcpError
 from dlcp.switch.one_line import one_line
 
-MAX_TOLD = 8  # errors of different switches on one line
+MAX_TOLD = 8  # errors of different switches in one
 
 
 class DeployError(DlcpError):
@@ -69,7 +70,7 @@ class RollbackError(DeployError):
 
 
 def several(errors: Iterable[DeployError]) -> DeployError:
-    """One error for all: itself if it is alone, else of the first one's kind with the first few texts."""
+    """One error for all: itself if it is alone, else of the first one's kind with the first few texts, a line each."""
     first, *others = errors
     told = list(
         dict.fromkeys(str(error) for error in (first, *others))
@@ -77,4 +78,7 @@ def several(errors: Iterable[DeployError]) -> DeployError:
     if len(told) == 1:
         return first
     more = len(told) - MAX_TOLD
-    return type(first)("; ".join(told[:MAX_TOLD]) + (f"; and {more} switches more" if more > 0 else ""))
+    lines = [f"{len(told)} switches:", *told[:MAX_TOLD], *([f"and {more} switches more"] if more > 0 else [])]
+    error = type(first)(str(first))
+    error.args = ("\n  ".join(lines),)  # each text is of one line already
+    return error

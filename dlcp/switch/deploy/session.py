@@ -236,6 +236,12 @@ class BaseSession:
                 return SwitchRefusedError(
                     f"{self.where}, {what}: {details}; is device_id {self.target.device_id} right?", code
                 )
+        if "assign device" in details:  # BMv2's own words, with status UNKNOWN
+            number = self.target.device_id
+            details += (
+                f"; the server has no device {number} (BMv2: --device-id, without it 0): look at device_id in "
+                "the topology"
+            )
         said = f"{code}: {details}" if code else details
         return SwitchRefusedError(f"{self.where}, {what}: {said}", code)
 

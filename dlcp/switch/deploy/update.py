@@ -91,8 +91,10 @@ def _call(action: str, params: Iterable[tuple[str, int]]) -> str:
 
 
 def _shown(name: str, value: int) -> str:
-    if name.endswith("_mac"):
+    if name == "mac" or name.endswith("_mac"):
         return ":".join(f"{byte:02x}" for byte in value.to_bytes(6, "big"))
+    if name == "ip" or name.endswith("_ip"):
+        return str(ipaddress.IPv4Address(value))
     return "never" if value == NEVER_BYTES else str(value)
 
 
