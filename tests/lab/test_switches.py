@@ -17,6 +17,7 @@ from dlcp.lab.fault import Burst, FabricError, Fault
 from dlcp.lab.policies import usual
 from dlcp.lab.traffic import Stream
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
+from dlcp.switch.start import starting_policy
 from tests.lab.switched import namespaces_of, offer
 
 pytestmark = [
@@ -87,6 +88,29 @@ def test_overload_in_one_class_spares_what_is_critical_and_important(bed: Bed) -
     assert (after.droppable_dropped or 0) > (before.droppable_dropped or 0)
     assert after.classes[1].max_waiting_bytes > 20_000
     assert after.classes[1].marked > before.classes[1].marked
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[Stream(), Stream(), Stream(ecn=2)], [Stream(dscp=dscp, ecn=2) for dscp in (11, 19, 27)]],
+    ids=["foreign", "lower classes"],
+)
+def test_starting_policy_has_room_for_the_class_served_first(bed: Bed, others: list[Stream]) -> None:
+    policy = starting_policy(RATE_BPS, separate=True, ports=3)
+    lost = {}
+    for name, one in (
+        ("shared", policy),
+        ("of a port", replace(policy, shared_bytes=None, port_bytes=128_000)),
+    ):
+        bed.set_policy(one)
+        before = bed.counts()["l0"]["h2"].classes[6]
+        # A quarter of it in class 6, so half of the port's rate.
+        load = offer(bed, [Stream(dscp=51, ecn=2), *others], int(1.9 * RATE_BPS))
+        assert load.rate_bps > 1.7 * RATE_BPS, "no overload was made"
+        assert sum(load.delivered(stream) for stream in (1, 2, 3)) < 2.5, load
+        lost[name] = (bed.counts()["l0"]["h2"].classes[6].dropped - before.dropped) / load.sent[0]
+    assert lost["shared"] == 0, lost
+    assert lost["of a port"] > 0.02, "nothing was shown"
 
 
 def test_loss_of_a_link_is_what_was_asked(bed: Bed) -> None:
