@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from dlcp.lab import simple_switch
 from dlcp.lab.bed import Bed, missing
 from dlcp.lab.counts import shares
 from dlcp.lab.fabric import Fabric
@@ -211,6 +212,26 @@ def test_other_leaves_go_around_a_cut_link_once_routing_has_converged(kind: str)
         before = found.counts()["l1"]["s1"].sent
         assert delivered(found, 1) > 0.99
         assert found.counts()["l1"]["s1"].sent > before + 100, "the way is taken again"
+
+
+@pytest.mark.skipif((reason := simple_switch.missing()) is not None, reason=reason or "")
+def test_leaves_of_bmv2_go_around_a_cut_link_too() -> None:
+    with Bed(Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch="bmv2")) as bed:
+
+        def delivered(sender: int) -> float:
+            streams = [Stream(dscp=8, ecn=1, paths=32)]
+            load = offer(bed, streams, 3_000_000, senders=[sender], receiver=1 - sender, seconds=0.5)
+            return load.delivered(0)
+
+        bed.set_fault("l0-s1", Fault(down=True), converge=False)
+        assert bed.lost_ways() == [("l0", "l1", "s1"), ("l1", "l0", "s1")], "it does not look at its cables"
+        assert all(0.2 < delivered(sender) < 0.8 for sender in (0, 1))
+        bed.converge()
+        assert all(delivered(sender) > 0.99 for sender in (0, 1))
+        bed.set_fault("l0-s1", Fault())
+        before = bed.counts()["l1"]["s1"].sent
+        assert delivered(1) > 0.99
+        assert bed.counts()["l1"]["s1"].sent > before + 20, "the way is taken again"
 
 
 @pytest.mark.parametrize("kind", ["software", "kernel"])
