@@ -8,7 +8,7 @@ import re
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
-def rate_bps(text: str) -> int:
+def parse_rate(text: str) -> int:
     """Bits per second, of 25G as of 25g, 25Gbit, 25Gbit/s and 25gbps. ArgumentTypeError says what is accepted.
 
     A capital B would be bytes, and is refused.

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from dlcp.units import rate_bps
+from dlcp.units import parse_rate
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from dlcp.units import rate_bps
     ["25G", "25g", "25Gbit", "25Gbit/s", "25gbps", "25 Gbit/s", "25Gb/s", "25000M", "25000000000", "0.025T"],
 )
 def test_same_rate_in_many_words(text: str) -> None:
-    assert rate_bps(text) == 25 * 10**9
+    assert parse_rate(text) == 25 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ def test_same_rate_in_many_words(text: str) -> None:
 )
 def test_what_is_no_rate_is_refused_with_what_is_one(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="accepted: such as 500k, 100M, 25G"):
-        rate_bps(text)
+        parse_rate(text)

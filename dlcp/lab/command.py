@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from dlcp.lab.bed import Bed
 from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
 from dlcp.lab.ranks import exit_status, parse_hosts, run_ranks
+from dlcp.units import parse_rate
 
 _EPILOG = """\
 SPEC is leaf-spine (2 leaves, 2 spines, 2 hosts each), star (4 hosts on one switch), or a TOML file:
@@ -380,14 +380,6 @@ def _shaped() -> Parser:
     parser.add_argument("--switch", choices=SWITCHES)
     parser.add_argument("--policy", type=Path, metavar="FILE", help="a policy file in TOML")
     return parser
-
-
-def parse_rate(text: str) -> int:
-    """Bits per second."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG])(?:bit(?:/s)?)?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate; accepted: such as 500k, 100M, 1G")
-    return round(float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]])
 
 
 def _converge(text: str) -> float:

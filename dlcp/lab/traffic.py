@@ -182,7 +182,7 @@ def _open(family: int, address: str, stream: Stream) -> socket.socket:
 
 def main() -> int:
     """The program."""
-    from dlcp.lab.command import parse_rate
+    from dlcp.units import parse_rate
 
     parser = argparse.ArgumentParser(prog="python -m dlcp.lab.traffic", description=__doc__.split("\n", 1)[0])
     words = parser.add_subparsers(dest="word", required=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dlcp.errors import SettingsError
 from dlcp.switch.start import MAX_PORTS, PORTS, starting_policy, starting_text
-from dlcp.units import rate_bps
+from dlcp.units import parse_rate
 
 
 def add_parser(subparsers: Any) -> None:
@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> None:
         help="a policy to begin with, for a fabric of one link rate",
         description="Prints a policy to begin with, with comments: dlcp switch policy --rate 100G > policy.toml",
     )
-    parser.add_argument("--rate", type=rate_bps, default="10G", help="of the fabric's links, as 25G (10G)")
+    parser.add_argument("--rate", type=parse_rate, default="10G", help="of the fabric's links, as 25G (10G)")
     parser.add_argument(
         "--ports", type=int, default=PORTS, help="of a switch, which share its buffer (%(default)s)"
     )

@@ -25,6 +25,7 @@ from dlcp.train.errors import TrainError
 from dlcp.train.plan import EPOCHS, MODELS, MODES, WORLD_SIZE_MAX, Links, Plan, plan_runs
 from dlcp.train.record import Record
 from dlcp.train.view import open_view
+from dlcp.units import parse_rate
 
 if TYPE_CHECKING:
     from dlcp.lab.fabric import Fabric
@@ -316,9 +317,7 @@ def _milliseconds(text: str) -> float:
 
 
 def _rate(text: str) -> int:
-    """Bits per second."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG])(?:bit(?:/s)?)?", text)
-    rate = float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]] if match else 0.0
+    rate = parse_rate(text)
     if not 1e6 <= rate <= 1e11:
         raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 1M to 100G")
-    return round(rate)
+    return rate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlcp.lab import policies
-from dlcp.lab.command import _parser, parse_rate
+from dlcp.lab.command import _parser
 from dlcp.lab.counts import PortCount, shares
 from dlcp.lab.fabric import Difference, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault
@@ -263,13 +263,6 @@ def test_hosts_are_numbers_and_ranges(text: str, hosts: list[int]) -> None:
 def test_hosts_that_are_not_there_are_refused(text: str) -> None:
     with pytest.raises(FabricError, match="hosts"):
         parse_hosts(text, 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "rate_bps"), [("100M", 10**8), ("1.5G", 15 * 10**8), ("500kbit/s", 500_000)]
-)
-def test_rates(text: str, rate_bps: int) -> None:
-    assert parse_rate(text) == rate_bps
 
 
 def test_words_for_a_link_become_a_fault() -> None:

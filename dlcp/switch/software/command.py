@@ -23,8 +23,8 @@ from dlcp.switch.port_names import PortNames
 from dlcp.switch.software.control import ControlServer
 from dlcp.switch.software.switch import Options, SoftwareSwitch
 from dlcp.switch.software.table import table
+from dlcp.units import parse_rate
 
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _ALIVE_S = 0.2  # how often the main thread looks whether the loop still runs
 _LOOK_S = 1.0  # how often somebody who does not ask is told of what goes wrong
@@ -50,7 +50,7 @@ def add_arguments(parser: ParserType) -> ParserType:
     )
     parser.add_argument(
         "--rate",
-        type=_rate,
+        type=parse_rate,
         default=0,
         metavar="RATE",
         help="of ports that the policy gives none: 100M, 1G, …",
@@ -173,13 +173,6 @@ def _load(path: str) -> Policy:
         return Policy.load(path)
     except OSError as error:
         raise AddressError(f"{Path(path)}: {error.strerror}") from None
-
-
-def _rate(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?)", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: bits per second, as 100M or 2.5G")
-    return round(float(found[1]) * _UNITS[found[2]])
 
 
 def _seconds(text: str) -> float:
