@@ -38,11 +38,12 @@ def test_delivery_is_of_what_was_decided_in_the_time(scene: Scene) -> None:
 def test_table_says_what_each_class_got(scene: Scene) -> None:
     assert lines(scene) == [
         "2.00 times the port's rate, four classes",
-        "class  delivered before  after",
-        "6      1.000             0.500",
-        "4      1.000             0.500",
-        "2      0.000             0.500",
-        "0      0.000             0.500",
+        "of each class, the part delivered",
+        "class  with thresholds  without",
+        "6      1.000            0.500",
+        "4      1.000            0.500",
+        "2      0.000            0.500",
+        "0      0.000            0.500",
     ]
 
 
