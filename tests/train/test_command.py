@@ -39,7 +39,7 @@ def run(*words: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]
         (["--rate", "1G"], "--rate shapes the links of the lab; give --lab too"),
         (["--delay", "5"], "--delay is of the links of the lab; give --lab too"),
         (["--lab", "--delay", "2000"], "'2000' is not accepted; accepted: 0 to 1000 milliseconds"),
-        (["--lab", "--rate", "fast"], "'fast' is not accepted; accepted: 1M to 100G"),
+        (["--lab", "--rate", "fast"], "'fast' is not a rate; accepted: such as 500k, 100M, 25G"),
         (["--lab", "--world-size", "1"], "give --lab at least 2 ranks"),
         (["--backend", "gloo"], "compared with itself"),
         (["--backend", "gloo", "--mode", "single"], "Gloo loses packets only in the --lab"),
