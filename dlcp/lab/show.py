@@ -92,6 +92,8 @@ def to_json(bed: Bed) -> dict[str, Any]:
         "ports": {
             switch: {name: port.to_json() for name, port in ports.items()} for switch, ports in counts.items()
         },
+        "left_out": bed.left_out,
+        "lost_ways": bed.lost_ways(),
         "shares": {
             switch: shares(counts[switch], members)
             for switch in bed.fabric.switch_names

@@ -98,6 +98,8 @@ def test_up_stands_can_be_used_and_goes_down(name: str) -> None:
     told = json.loads(dlcp("status", "--json", "--name", name).stdout)
     assert {one["name"]: one["fault"] for one in told["links"]}["h3-l0"] == {"down": True}
     assert told["ports"]["l0"]["h3"]["up"] is False
+    rows = [line.split() for line in dlcp("status", "--name", name).stdout.splitlines() if "→" in line]
+    assert [(row[:4]) for row in rows] == [["l0", "→", "h3", "down"]]
     assert dlcp("fault", "h3-l0", "--up", "--name", name).stdout == "h3-l0: none\n"
     ping = dlcp("exec", "h0", "--name", name, "--", "ping", "-6", "-c", "1", "-W", "2", "fd78::4")
     assert ping.returncode == 0, ping.stdout
