@@ -173,7 +173,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         ),
         ("", ["--ports", "eth0=up1"], "the policy names no port 'up1'; accepted: none, it names no port"),
         ("foreign_class = 8", ["--ports", "eth0"], "foreign_class is 8; accepted: an integer from 0 to 7"),
-        ("", ["--ports", "eth0", "--rate", "fast"], "'fast'; accepted: bits per second"),
+        ("", ["--ports", "eth0", "--rate", "fast"], "'fast' is not a rate; accepted: such as 500k"),
         ("", ["--ports", "eth0", "--address", "02:00=eth0"], "MAC address '02:00'; accepted: six bytes"),
         ("", ["--ports", "eth0", "--capture", "eth0=/nowhere/x"], "capture of port eth0: /nowhere/x"),
         ("", ["--ports", "eth0", "--capture", "eth3=x"], "port 'eth3'; accepted: eth0"),

@@ -43,8 +43,10 @@ class Options:
     ageing_s: float = 300.0
     """After so long without a frame an address is forgotten (IEEE 802.1Q, table 8-6)."""
     max_addresses: int = 4096
-    frames: int = 16384
-    """That may wait, all ports together; of 2 KiB each at an MTU of 1500."""
+    frames: int = 65536
+    """That may wait, all ports together; of 2 KiB each at an MTU of 1500, which take memory once they are used. With
+    fewer, small frames of one class could leave none to others while the policy's buffer still has room: these hold
+    the usual buffer of 4 MB in the smallest frames."""
     ring_frames: int = 4096
     """Per port, that the kernel may hold for the switch while it does something else."""
     samples: int = 100_000
