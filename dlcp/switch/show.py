@@ -60,7 +60,11 @@ def _lines(policy: Policy) -> Iterator[str]:
     if any(
         level.trim_above_bytes is not None for c in policy.classes for level in (c.critical, *c.droppable)
     ):
-        yield f"trimmed      {policy.trimmed_bytes} bytes are left, and go on in class {policy.trimmed_class}"
+        values = policy.traffic_class(policy.trimmed_class).dscp
+        written = f", with DSCP {values[0]}" if values else ""
+        yield (
+            f"trimmed      {policy.trimmed_bytes} bytes are left, and go on in class {policy.trimmed_class}{written}"
+        )
     if policy.pause_above_bytes is not None:
         limits = f"above {policy.pause_above_bytes} bytes, until {policy.resume_below_bytes}"
         yield f"paused       an input's class, {limits}"

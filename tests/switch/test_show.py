@@ -112,6 +112,11 @@ def test_separate_starting_policy_leaves_no_doubt(tmp_path: Path, capsys: pytest
     ]
 
 
+def test_what_trimmed_packets_get_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(starting_policy(10**10, separate=True, trim=True), tmp_path, capsys)
+    assert "trimmed      126 bytes are left, and go on in class 7, with DSCP 59" in lines
+
+
 def test_policy_without_classes_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert notes(Policy(), tmp_path, capsys) == [
         "the policy has no classes: all traffic is foreign, in queue 0"
