@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dlcp.switch.buffer import queue_end_bytes
 from dlcp.switch.policy import TRAFFIC_CLASSES, Policy, Port
 from dlcp.switch.render.finding import Finding, Weight
 from dlcp.switch.render.queue import Curve, Queue, queues_of
@@ -123,10 +124,8 @@ def _shaper(port: Port) -> list[str]:
 
 def limit_of(policy: Policy, queue: Queue) -> int:
     """Where a queue ends."""
-    limit = queue.tail_bytes
-    for other in (policy.port_bytes, policy.shared_bytes):
-        if other is not None:
-            limit = other if limit is None else min(limit, other)
+    ends = [end for end in (queue.tail_bytes, queue_end_bytes(policy)) if end is not None]
+    limit = min(ends, default=None)
     deepest = max(queue.drop_bytes or 0, queue.mark[1] if queue.mark else 0)
     return max(DEFAULT_LIMIT_BYTES, 2 * deepest) if limit is None else max(limit, 1)
 

@@ -39,14 +39,14 @@ tc qdisc add dev eth1 root handle dc00: htb default 1
 tc class add dev eth1 parent dc00: classid dc00:1 htb rate 400000000000bit ceil 400000000000bit burst 50000000 cburst 50000000 quantum 3000
 tc qdisc add dev eth1 parent dc00:1 handle dc01: prio bands 8 priomap 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7
 tc qdisc add dev eth1 parent dc01:1 handle dc30: bfifo limit 900000
-tc qdisc add dev eth1 parent dc01:2 handle dc31: bfifo limit 64000000
-tc qdisc add dev eth1 parent dc01:3 handle dc32: bfifo limit 64000000
-tc qdisc add dev eth1 parent dc01:4 handle dc33: bfifo limit 64000000
-tc qdisc add dev eth1 parent dc01:5 handle dc14: red limit 64000000 min 35000 max 35001 avpkt 1522 burst 23 probability 0.999990000 bandwidth 10000000000bit ecn nodrop
-tc qdisc add dev eth1 parent dc14:1 handle dc24: red limit 64000000 min 72000 max 72001 avpkt 1500 burst 48 probability 0.999990000 bandwidth 10000000000bit ecn
-tc qdisc add dev eth1 parent dc01:6 handle dc35: bfifo limit 64000000
-tc qdisc add dev eth1 parent dc01:7 handle dc36: bfifo limit 64000000
-tc qdisc add dev eth1 parent dc01:8 handle dc37: bfifo limit 64000000
+tc qdisc add dev eth1 parent dc01:2 handle dc31: bfifo limit 12800000
+tc qdisc add dev eth1 parent dc01:3 handle dc32: bfifo limit 12800000
+tc qdisc add dev eth1 parent dc01:4 handle dc33: bfifo limit 12800000
+tc qdisc add dev eth1 parent dc01:5 handle dc14: red limit 12800000 min 35000 max 35001 avpkt 1522 burst 23 probability 0.999990000 bandwidth 10000000000bit ecn nodrop
+tc qdisc add dev eth1 parent dc14:1 handle dc24: red limit 12800000 min 72000 max 72001 avpkt 1500 burst 48 probability 0.999990000 bandwidth 10000000000bit ecn
+tc qdisc add dev eth1 parent dc01:6 handle dc35: bfifo limit 12800000
+tc qdisc add dev eth1 parent dc01:7 handle dc36: bfifo limit 12800000
+tc qdisc add dev eth1 parent dc01:8 handle dc37: bfifo limit 12800000
 tc filter add dev eth1 parent dc01: protocol ip prio 1 u32 match u8 0x45 0xff at 0 match ip dsfield 0x60 0xfc flowid dc01:5
 tc filter add dev eth1 parent dc01: protocol ipv6 prio 2 u32 match ip6 priority 0x60 0xfc flowid dc01:5
 tc filter add dev eth1 parent dc01: protocol ip prio 1 u32 match u8 0x45 0xff at 0 match ip dsfield 0xe0 0xfc flowid dc01:1
@@ -57,14 +57,14 @@ tc qdisc add dev eth2 root handle dc00: htb default 1
 tc class add dev eth2 parent dc00: classid dc00:1 htb rate 400000000000bit ceil 400000000000bit burst 50000000 cburst 50000000 quantum 3000
 tc qdisc add dev eth2 parent dc00:1 handle dc01: prio bands 8 priomap 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7
 tc qdisc add dev eth2 parent dc01:1 handle dc30: bfifo limit 900000
-tc qdisc add dev eth2 parent dc01:2 handle dc31: bfifo limit 64000000
-tc qdisc add dev eth2 parent dc01:3 handle dc32: bfifo limit 64000000
-tc qdisc add dev eth2 parent dc01:4 handle dc33: bfifo limit 64000000
-tc qdisc add dev eth2 parent dc01:5 handle dc14: red limit 64000000 min 35000 max 35001 avpkt 1522 burst 23 probability 0.999990000 bandwidth 10000000000bit ecn nodrop
-tc qdisc add dev eth2 parent dc14:1 handle dc24: red limit 64000000 min 72000 max 72001 avpkt 1500 burst 48 probability 0.999990000 bandwidth 10000000000bit ecn
-tc qdisc add dev eth2 parent dc01:6 handle dc35: bfifo limit 64000000
-tc qdisc add dev eth2 parent dc01:7 handle dc36: bfifo limit 64000000
-tc qdisc add dev eth2 parent dc01:8 handle dc37: bfifo limit 64000000
+tc qdisc add dev eth2 parent dc01:2 handle dc31: bfifo limit 12800000
+tc qdisc add dev eth2 parent dc01:3 handle dc32: bfifo limit 12800000
+tc qdisc add dev eth2 parent dc01:4 handle dc33: bfifo limit 12800000
+tc qdisc add dev eth2 parent dc01:5 handle dc14: red limit 12800000 min 35000 max 35001 avpkt 1522 burst 23 probability 0.999990000 bandwidth 10000000000bit ecn nodrop
+tc qdisc add dev eth2 parent dc14:1 handle dc24: red limit 12800000 min 72000 max 72001 avpkt 1500 burst 48 probability 0.999990000 bandwidth 10000000000bit ecn
+tc qdisc add dev eth2 parent dc01:6 handle dc35: bfifo limit 12800000
+tc qdisc add dev eth2 parent dc01:7 handle dc36: bfifo limit 12800000
+tc qdisc add dev eth2 parent dc01:8 handle dc37: bfifo limit 12800000
 tc filter add dev eth2 parent dc01: protocol ip prio 1 u32 match u8 0x45 0xff at 0 match ip dsfield 0x60 0xfc flowid dc01:5
 tc filter add dev eth2 parent dc01: protocol ipv6 prio 2 u32 match ip6 priority 0x60 0xfc flowid dc01:5
 tc filter add dev eth2 parent dc01: protocol ip prio 1 u32 match u8 0x45 0xff at 0 match ip dsfield 0xe0 0xfc flowid dc01:1
@@ -75,14 +75,14 @@ tc qdisc add dev eth3 root handle dc00: htb default 1
 tc class add dev eth3 parent dc00: classid dc00:1 htb rate 100000000000bit ceil 100000000000bit burst 12500000 cburst 12500000 quantum 3000
 tc qdisc add dev eth3 parent dc00:1 handle dc01: prio bands 8 priomap 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7
 tc qdisc add dev eth3 parent dc01:1 handle dc30: bfifo limit 900000
-tc qdisc add dev eth3 parent dc01:2 handle dc31: bfifo limit 64000000
-tc qdisc add dev eth3 parent dc01:3 handle dc32: bfifo limit 64000000
-tc qdisc add dev eth3 parent dc01:4 handle dc33: bfifo limit 64000000
-tc qdisc add dev eth3 parent dc01:5 handle dc14: red limit 64000000 min 20000 max 20001 avpkt 1539 burst 13 probability 0.999990000 bandwidth 10000000000bit ecn nodrop
-tc qdisc add dev eth3 parent dc14:1 handle dc24: red limit 64000000 min 40000 max 40001 avpkt 1539 burst 26 probability 0.999990000 bandwidth 10000000000bit ecn
-tc qdisc add dev eth3 parent dc01:6 handle dc35: bfifo limit 64000000
-tc qdisc add dev eth3 parent dc01:7 handle dc36: bfifo limit 64000000
-tc qdisc add dev eth3 parent dc01:8 handle dc37: bfifo limit 64000000
+tc qdisc add dev eth3 parent dc01:2 handle dc31: bfifo limit 12800000
+tc qdisc add dev eth3 parent dc01:3 handle dc32: bfifo limit 12800000
+tc qdisc add dev eth3 parent dc01:4 handle dc33: bfifo limit 12800000
+tc qdisc add dev eth3 parent dc01:5 handle dc14: red limit 12800000 min 20000 max 20001 avpkt 1539 burst 13 probability 0.999990000 bandwidth 10000000000bit ecn nodrop
+tc qdisc add dev eth3 parent dc14:1 handle dc24: red limit 12800000 min 40000 max 40001 avpkt 1539 burst 26 probability 0.999990000 bandwidth 10000000000bit ecn
+tc qdisc add dev eth3 parent dc01:6 handle dc35: bfifo limit 12800000
+tc qdisc add dev eth3 parent dc01:7 handle dc36: bfifo limit 12800000
+tc qdisc add dev eth3 parent dc01:8 handle dc37: bfifo limit 12800000
 tc filter add dev eth3 parent dc01: protocol ip prio 1 u32 match u8 0x45 0xff at 0 match ip dsfield 0x60 0xfc flowid dc01:5
 tc filter add dev eth3 parent dc01: protocol ipv6 prio 2 u32 match ip6 priority 0x60 0xfc flowid dc01:5
 tc filter add dev eth3 parent dc01: protocol ip prio 1 u32 match u8 0x45 0xff at 0 match ip dsfield 0xe0 0xfc flowid dc01:1
