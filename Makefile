@@ -29,7 +29,7 @@ SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 ethtool clang clang-format clan
 
 CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
-PYTHON_FOLDERS := $(wildcard dlcp p4 sim bench tests)
+PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test lint lint-ruff lint-types lint-format lint-tidy format

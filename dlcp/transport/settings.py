@@ -24,7 +24,9 @@ from dlcp.transport import logger
 from dlcp.transport.interfaces import Pattern
 
 # Variables of other parts of dlcp and of its tests; every other DLCP_* must be a setting.
-OTHER_VARIABLES = re.compile(r"DLCP_(CONFIG|TNA_INCLUDE|(LAB|TEST|BENCH|TORCH|SWITCH|SIM|HYPOTHESIS|NATIVE)(_.*|$))")
+OTHER_VARIABLES = re.compile(
+    r"DLCP_(CONFIG|TNA_INCLUDE|(LAB|TEST|BENCH|TORCH|SWITCH|SIM|HYPOTHESIS|NATIVE)(_.*|$))"
+)
 # Tables that the file may have besides [transport], for other parts of dlcp.
 OTHER_TABLES = {"torch", "switch", "sim"}
 KEY_BYTES = 32

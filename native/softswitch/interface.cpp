@@ -57,7 +57,8 @@ bool interface_is_ethernet(const std::string& name) {
 bool interface_runs(int index) {
     ifreq request{};
     request.ifr_ifindex = index;
-    if (!ask(SIOCGIFNAME, request) || !ask(SIOCGIFFLAGS, request) || (request.ifr_flags & IFF_UP) == 0) return false;
+    if (!ask(SIOCGIFNAME, request) || !ask(SIOCGIFFLAGS, request) || (request.ifr_flags & IFF_UP) == 0)
+        return false;
     const bool running = (request.ifr_flags & IFF_RUNNING) != 0;
     ethtool_value carrier{};
     carrier.cmd = ETHTOOL_GLINK;

@@ -99,7 +99,7 @@ def decide(policy: Policy, packet: Packet, depths: Depths, random: int) -> str:
 def admit(
     policy: Policy, packet: Packet, depths: Depths, random: int, trimmed_bytes: int, trimmed_depths: Depths
 ) -> str:
-    """As `decide`; what is trimmed has to find room once more, cut, in the class of trimmed packets: trim, trim drop."""
+    """As `decide`; what is trimmed has to find room once more, cut, in trimmed packets' class: trim, or trim drop."""
     action = decide(policy, packet, depths, random)
     if action != "trim":
         return action
