@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -24,35 +24,6 @@ from tests.support.p4runtime.status import (
 from tests.support.p4runtime.status import (
     PERMISSION_DENIED as DENIED,
 )
-
-
-@pytest.fixture(name="server")
-def fixture_server() -> Iterator[P4RuntimeServer]:
-    with P4RuntimeServer(DEVICE) as server:
-        yield server
-
-
-@pytest.fixture(name="connect")
-def fixture_connect(server: P4RuntimeServer) -> Iterator[Callable[[], Client]]:
-    clients: list[Client] = []
-
-    def connect() -> Client:
-        clients.append(Client(server.address))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close()
-
-
-@pytest.fixture(name="client")
-def fixture_client(server: P4RuntimeServer, connect: Callable[[], Client]) -> Client:
-    """The primary, with the program pushed."""
-    client = connect()
-    client.claim(10)
-    client.push("VERIFY_AND_COMMIT", config())
-    return client
-
 
 # ---- arbitration ----
 

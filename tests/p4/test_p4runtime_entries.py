@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4
 from finsy.proto import p4r
 
 from tests.support.p4runtime import P4RuntimeServer
-from tests.support.p4runtime.client import DEVICE, Client, code_of, update_codes
+from tests.support.p4runtime.client import Client, code_of, update_codes
 from tests.support.p4runtime.sample import (
     EXACT_ID,
     FIVE,
@@ -24,7 +23,6 @@ from tests.support.p4runtime.sample import (
     ROUTE_ID,
     SET_ID,
     TERNARY_ID,
-    config,
     counter,
     default,
     delete,
@@ -51,35 +49,6 @@ from tests.support.p4runtime.status import (
 from tests.support.p4runtime.status import (
     RESOURCE_EXHAUSTED as EXHAUSTED,
 )
-
-
-@pytest.fixture(name="server")
-def fixture_server() -> Iterator[P4RuntimeServer]:
-    with P4RuntimeServer(DEVICE) as server:
-        yield server
-
-
-@pytest.fixture(name="connect")
-def fixture_connect(server: P4RuntimeServer) -> Iterator[Callable[[], Client]]:
-    clients: list[Client] = []
-
-    def connect() -> Client:
-        clients.append(Client(server.address))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close()
-
-
-@pytest.fixture(name="client")
-def fixture_client(server: P4RuntimeServer, connect: Callable[[], Client]) -> Client:
-    """The primary, with the program pushed."""
-    client = connect()
-    client.claim(10)
-    client.push("VERIFY_AND_COMMIT", config())
-    return client
-
 
 # ---- entries ----
 

@@ -6,7 +6,7 @@ finsy, a client by other hands, shows that the whole is P4Runtime as others unde
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import finsy
 from finsy.proto import p4r
 
 from tests.support.p4runtime import P4RuntimeServer
-from tests.support.p4runtime.client import DEVICE, Client, code_of, update_codes
+from tests.support.p4runtime.client import Client, code_of, update_codes
 from tests.support.p4runtime.sample import (
     EXACT_ID,
     FIVE,
@@ -33,35 +33,6 @@ from tests.support.p4runtime.sample import (
 )
 from tests.support.p4runtime.status import ALREADY_EXISTS as EXISTS
 from tests.support.p4runtime.status import NOT_FOUND, OK
-
-
-@pytest.fixture(name="server")
-def fixture_server() -> Iterator[P4RuntimeServer]:
-    with P4RuntimeServer(DEVICE) as server:
-        yield server
-
-
-@pytest.fixture(name="connect")
-def fixture_connect(server: P4RuntimeServer) -> Iterator[Callable[[], Client]]:
-    clients: list[Client] = []
-
-    def connect() -> Client:
-        clients.append(Client(server.address))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close()
-
-
-@pytest.fixture(name="client")
-def fixture_client(server: P4RuntimeServer, connect: Callable[[], Client]) -> Client:
-    """The primary, with the program pushed."""
-    client = connect()
-    client.claim(10)
-    client.push("VERIFY_AND_COMMIT", config())
-    return client
-
 
 # ---- the pipeline ----
 
