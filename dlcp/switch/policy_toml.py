@@ -50,6 +50,8 @@ def policy_from_text(text: str) -> Policy:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, as many brackets
+        raise PolicyError(f"not TOML that can be read: {error}") from None
     return policy_from_table(table)
 
 

@@ -206,6 +206,8 @@ def with_class(**values: object) -> Callable[[], object]:
             "^thresholds.data.critical.mark_from_bytes is 64000; accepted: at most drop_above_bytes, 63999",
         ),
         (with_line("port_bytes ="), "not TOML"),
+        (with_line("port_bytes = " + "9" * 5000), "not TOML that can be read"),
+        (with_line("port_bytes = " + "[" * 20_000), "not TOML that can be read"),
         (with_line("port_bytes = 0"), "port_bytes is 0; accepted: an integer from 1 to 4294967294"),
         (with_line("port_bytes = 1.5"), "port_bytes is 1.5; accepted: an integer"),
         (with_line("port_bytes = true"), "port_bytes is True; accepted: an integer"),
