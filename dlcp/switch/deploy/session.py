@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -92,28 +93,28 @@ class Session(Protocol):
         """Ends it, and primacy with it. Never raises."""
 
 
-class BaseSession:
+class BaseSession(ABC):
     """What is the same in every Session: arbitration, reading, errors; over what asks the switch."""
 
     def __init__(self, target: SwitchTarget) -> None:
         self.target = target
         self.election_id = BACKUP_ELECTION_ID
 
+    @abstractmethod
     def arbitrate(self, election_id: int) -> Primacy:
         """The switch's answer to a new stream with this election id, which stays open."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end_stream(self) -> None:
         """Ends the stream, if there is one: we are not primary any more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pipeline(self) -> Pipeline | None:
         """As of Session."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         """What the switch answers to a read of these."""
-        raise NotImplementedError
 
     @property
     def where(self) -> str:
