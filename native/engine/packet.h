@@ -1,8 +1,8 @@
 /* The packet that crosses between the engine and a driver, as plain C, so that a driver can be a plugin.
  *
- * Sending: the driver lends `head` (room for DLCP_HEAD_CAPACITY bytes); the engine writes the header there,
- * points `body` into the caller's own tensor, and writes the authentication tag right behind the header
- * bytes in `head`. On the wire the datagram is head[0, head_bytes) + body[0, body_bytes) + the tail_bytes
+ * Sending: the driver lends `head` (room for the largest datagram that it says it carries); the engine writes the
+ * header there, points `body` into the caller's own tensor, and writes the authentication tag right behind the header
+ * bytes in `head`. The driver reads both until tx_put returns, and no longer. On the wire the datagram is head[0, head_bytes) + body[0, body_bytes) + the tail_bytes
  * that follow head[head_bytes). Control and encrypted packets carry everything in head: body_bytes is 0.
  *
  * Receiving: `head` is the whole UDP payload, head_bytes its length; body and tail are unused. A packet with
@@ -14,7 +14,8 @@
 
 #include <stdint.h>
 
-/* Bytes of room a driver lends per outgoing packet: the largest datagram (jumbo frame, encrypted) + a tag. */
+/* The most that a head can be: the largest datagram there is (jumbo frame, encrypted) + a tag. A driver whose
+ * max_datagram_bytes are fewer may lend as many as those. */
 #define DLCP_HEAD_CAPACITY 9216u
 
 /* Set when `body` is NULL but body_bytes counts: virtual payload, lengths only. */

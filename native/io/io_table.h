@@ -18,7 +18,10 @@
 extern "C" {
 #endif
 
-#define DLCP_IO_ABI_VERSION 2u
+#define DLCP_IO_ABI_VERSION 3u
+
+/* Before what a plugin exports. */
+#define DLCP_IO_EXPORT __attribute__((visibility("default")))
 
 typedef struct dlcp_io dlcp_io; /* one open driver; its layout is the driver's own */
 
@@ -30,7 +33,8 @@ typedef struct dlcp_io_config {
     uint32_t max_datagram_bytes;  /* cap on UDP payload; 0: what the interface's MTU allows */
     uint32_t socket_buffer_bytes; /* asked of the kernel for receiving and for sending; 0: driver's default */
     uint32_t flags;               /* DLCP_IO_NO_GSO, DLCP_IO_NO_GRO */
-    const char* extra;            /* driver-specific words (EAL arguments, …); NULL: none */
+    const char* extra;            /* driver-specific words, by spaces; what follows a word "--" is for a library
+                                     below it (EAL arguments). NULL: none */
 } dlcp_io_config;
 
 #define DLCP_IO_NO_GSO 1u
@@ -60,6 +64,27 @@ typedef struct dlcp_io_counters {
     uint64_t channel_rx_packets, channel_rx_bytes;
     uint64_t channels; /* open now */
 } dlcp_io_counters;
+
+/* What befell a driver while it was open. */
+#define DLCP_IO_LINK_DOWN 1u       /* a port has no link: packets of its paths are lost meanwhile */
+#define DLCP_IO_LINK_UP 2u         /* it has one again */
+#define DLCP_IO_NO_BUFFERS 3u      /* no packet buffer could be had; told once until one could again */
+#define DLCP_IO_NEIGHBOUR_LOST 4u  /* a next hop does not answer ARP or neighbour discovery */
+#define DLCP_IO_NEIGHBOUR_FOUND 5u /* it answers again */
+#define DLCP_IO_ADDRESS_TAKEN 6u   /* another station says that it has our address */
+#define DLCP_IO_DEVICE_GONE 7u     /* the device was taken away, or its driver gave it up */
+
+typedef struct dlcp_io_event {
+    int64_t time_ns; /* on the driver's clock */
+    uint32_t kind;   /* DLCP_IO_LINK_DOWN, … */
+    char text[116];  /* a sentence for a person, ended by NUL: which port, which neighbour */
+} dlcp_io_event;
+
+/* A counter that only this driver has: of its network card, of its address resolution. */
+typedef struct dlcp_io_statistic {
+    char name[56]; /* "port0_rx_missed_packets": lower-case letters, digits, _; unit last */
+    uint64_t value;
+} dlcp_io_statistic;
 
 typedef struct dlcp_io_table {
     uint32_t abi_version; /* DLCP_IO_ABI_VERSION */
@@ -97,10 +122,15 @@ typedef struct dlcp_io_table {
      * unwatch(), which comes before the descriptor is closed. For a driver that holds another one. NULL: cannot. */
     int (*watch)(dlcp_io*, int descriptor, uint8_t* readable);
     void (*unwatch)(dlcp_io*, int descriptor);
+    /* Takes up to n of the events that nobody has taken yet, oldest first; returns how many. Cheap when there is none:
+     * called once per round. NULL: this driver has none. */
+    int (*events)(dlcp_io*, dlcp_io_event*, int n);
+    /* Fills up to n of the driver's own counters and returns how many there are. NULL: none. May take a while. */
+    int (*statistics)(dlcp_io*, dlcp_io_statistic*, int n);
 } dlcp_io_table;
 
-/* A plugin exports this one symbol. */
-const dlcp_io_table* dlcp_io_driver(void);
+/* A plugin exports this symbol. */
+DLCP_IO_EXPORT const dlcp_io_table* dlcp_io_driver(void);
 
 #ifdef __cplusplus
 }

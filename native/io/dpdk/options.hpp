@@ -1,0 +1,53 @@
+// The words of the dpdk driver: dlcp_io_config::extra, "WORD … -- EAL ARGUMENTS".
+//
+//   port=DEVICE[@ADDRESS[/PREFIX]]  a port: PCI address, name of a virtual device, or DPDK's number. Repeated: paths are
+//                                   spread over all. ADDRESS: its own; the first one's default is bind_host
+//   gateway=ADDRESS                 for who is not on the link; repeated, one per port in turn, or one for all
+//   neighbour=ADDRESS@MAC           needs no asking; repeated
+//   queues=N  vlan=N  mtu=BYTES     per port; 0 or absent: 1 queue, no tag, what the device has
+//   checksum=auto|card|software|none   auto: the card where it can, else software
+//   payload=auto|copy|gather        auto: as transmit.hpp says
+//   poll=spin|yield|sleep|auto      how wait() waits
+//   flow_isolation=on|off           take only our datagrams off a card that the kernel uses too (rte_flow_isolate)
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/udp_error.hpp"
+#include "ipstack/interface.hpp"
+
+namespace dlcp::dpdk {
+
+using udp::ErrorText;
+
+enum class PayloadMode : std::uint8_t { automatic, copy, gather };
+enum class ChecksumMode : std::uint8_t { automatic, card, software, none };
+enum class PollMode : std::uint8_t { automatic, spin, yield, sleep };
+
+struct PortWords {
+    std::string device;  // empty: the only port there is
+    ipstack::IpAddress address;
+    unsigned prefix_bits = 0;
+    ipstack::IpAddress gateway;
+};
+
+struct Options {
+    std::vector<PortWords> ports;  // at least one
+    std::vector<ipstack::StaticNeighbour> neighbours;
+    std::uint16_t queues = 1;
+    std::uint16_t vlan = 0;
+    std::uint32_t mtu_bytes = 0;
+    ChecksumMode checksum = ChecksumMode::automatic;
+    PayloadMode payload = PayloadMode::automatic;
+    PollMode poll = PollMode::automatic;
+    bool flow_isolation = false;
+    std::string eal_arguments;
+};
+
+// `bind_host`: nullptr or an address literal, perhaps with "/PREFIX". 0 or a negative errno with a sentence that names
+// the word and what is accepted.
+int parse_options(const char* extra, const char* bind_host, Options& out, ErrorText error);
+
+}  // namespace dlcp::dpdk

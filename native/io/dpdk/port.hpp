@@ -1,0 +1,92 @@
+// One Ethernet port of DPDK: found by name, claimed by one driver of this process, configured, started, watched.
+//
+// A port belongs to one Port at a time; its link state and counters may be read by any thread, the rest is its owner's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/dpdk/options.hpp"
+#include "io/io_table.h"
+
+struct rte_mempool;
+
+namespace dlcp::dpdk {
+
+struct PortConfig {
+    std::string device;  // empty: the only one
+    std::uint16_t queues = 1;
+    std::uint32_t mtu_bytes = 0;  // 0: as it is
+    ChecksumMode checksum = ChecksumMode::automatic;
+    bool flow_isolation = false;
+    std::uint16_t udp_port = 0;  // with flow_isolation: the only datagrams wanted
+    ipstack::IpAddress address;
+};
+
+// What the device can do, as configured.
+struct PortAbilities {
+    bool writes_ip_checksum = false;
+    bool writes_udp_checksum = false;
+    bool checks_checksums = false;
+    bool gathers = false;            // sends packets of several segments
+    bool finishes_in_burst = false;  // a virtual device: has read a packet when tx_burst returns
+    bool has_rx_interrupt = false;
+    std::uint32_t mtu_bytes = 1500;
+    std::uint16_t queues = 1;
+    std::uint16_t rx_descriptors = 0, tx_descriptors = 0;  // per queue
+};
+
+class Port {
+public:
+    // Claims, configures and starts it. -ENODEV: no such port (names those there are); -EBUSY: another driver of this
+    // process has it; others as the device says.
+    static int open(const PortConfig& config, std::unique_ptr<Port>& out, ErrorText error);
+    ~Port();  // stops it and lets go; a virtual device stays for the next
+    Port(const Port&) = delete;
+    Port& operator=(const Port&) = delete;
+
+    std::uint16_t id() const { return id_; }
+    const std::string& name() const { return name_; }      // "0000:3b:00.0", "net_memif0"
+    const std::string& driver() const { return driver_; }  // "mlx5_pci", "net_memif"
+    const ipstack::MacAddress& mac() const { return mac_; }
+    const PortAbilities& abilities() const { return abilities_; }
+    // Buffers with room for a frame of the MTU behind rte_pktmbuf's headroom: of receive queues, and for sending.
+    rte_mempool* receive_pool() const { return receive_pool_; }
+    rte_mempool* transmit_pool() const { return transmit_pool_; }
+    const std::string& warnings() const { return warnings_; }  // lines
+
+    // Hears frames to these groups too; by all-multicast or promiscuous mode where filters do not do it.
+    int listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error);
+
+    // Looks at the link, at most every link_check_ns; tells changes. `up()`: as last seen.
+    void watch_link(std::int64_t now_ns, std::deque<dlcp_io_event>& events);
+    bool up() const { return up_; }
+    static constexpr std::int64_t link_check_ns = 50'000'000;
+
+    // Frames that the card dropped for want of room or buffers.
+    std::uint64_t rx_dropped() const;
+    // The card's counters by name, prefixed "portN_": basic ones, then extended ones (xstats).
+    void append_statistics(std::vector<dlcp_io_statistic>& out) const;
+    // A descriptor that becomes readable at a packet, for epoll; -1: none. arm() before sleeping, disarm() after.
+    int interrupt_descriptor(std::uint16_t queue) const;
+    void arm(std::uint16_t queue) const;
+    void disarm(std::uint16_t queue) const;
+
+private:
+    Port() = default;
+
+    std::uint16_t id_ = 0;
+    std::string name_, driver_, warnings_;
+    ipstack::MacAddress mac_{};
+    PortAbilities abilities_;
+    rte_mempool* receive_pool_ = nullptr;
+    rte_mempool* transmit_pool_ = nullptr;
+    bool up_ = true;
+    std::int64_t link_checked_ns_ = 0;
+};
+
+}  // namespace dlcp::dpdk

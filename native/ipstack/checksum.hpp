@@ -1,0 +1,19 @@
+// The Internet checksum (RFC 1071): one's complement sums of 16-bit words, kept unfolded in 64 bits.
+//
+// Words are summed as they lie in memory; the sum of byte-swapped words is the byte-swapped sum, so nothing is swapped
+// until a result is compared with a number. A piece that begins at an odd offset of the whole counts byte-swapped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dlcp::ipstack {
+
+// `sum` plus the words of `data`. An odd last byte counts as the first of a word.
+std::uint64_t add_words(std::uint64_t sum, const void* data, std::size_t bytes);
+// The same for a piece that lies `offset` bytes into the whole.
+std::uint64_t add_piece(std::uint64_t sum, const void* data, std::size_t bytes, std::size_t offset);
+// Folded to 16 bits, not complemented, in memory order.
+std::uint16_t fold(std::uint64_t sum);
+
+}  // namespace dlcp::ipstack

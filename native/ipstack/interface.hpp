@@ -1,0 +1,138 @@
+// One Ethernet interface with an IP address, for drivers below the kernel: who is where, who asks for us, and what of
+// the frames that come in is a datagram for the driver. Pure: is given frames and the time, and answers frames.
+//
+// It asks and answers ARP (RFC 826, probes and announcements of RFC 5227) and neighbour discovery (RFC 4861: solicitation,
+// advertisement; no routers are learnt), answers echo requests (RFC 792, RFC 4443), and keeps neighbours as RFC 4861,
+// 7.3 says: incomplete, reachable, stale, delay, probe. Bounds: neighbours_max, destinations_max, own_frames_max; what
+// is beyond is dropped and counted. It reassembles nothing: fragments are counted and dropped.
+//
+// One thread at a time. Nothing is allocated per packet once a destination is known.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/units.hpp"
+#include "ipstack/address.hpp"
+#include "ipstack/headers.hpp"
+
+namespace dlcp::ipstack {
+
+struct StaticNeighbour {
+    IpAddress ip;
+    MacAddress mac;
+};
+
+struct InterfaceConfig {
+    MacAddress mac{};
+    IpAddress address;
+    unsigned prefix_bits = 0;        // of the link's network; 0: everybody is on the link
+    IpAddress gateway;               // for who is not on the link; absent: they cannot be reached
+    std::uint16_t vlan = 0;          // 1..4094: frames carry this tag; 0: none
+    std::uint32_t mtu_bytes = 1500;  // of IP packets
+    std::uint16_t port = 0;          // UDP port that datagrams come to
+    bool answers_echo = true;
+    std::vector<StaticNeighbour> neighbours;  // never asked for, never forgotten
+};
+
+struct InterfaceCounters {
+    std::uint64_t rx_datagrams = 0;
+    std::uint64_t rx_bad_checksum = 0;
+    std::uint64_t rx_partial_checksum = 0;  // the sender left it to a card that did not come (veth); accepted
+    std::uint64_t rx_fragments = 0;
+    std::uint64_t rx_malformed = 0;
+    std::uint64_t rx_other_address = 0;  // not to our IP address or VLAN
+    std::uint64_t rx_other_port = 0;
+    std::uint64_t rx_other_protocol = 0;
+    std::uint64_t rx_address_requests = 0;  // ARP requests and solicitations for our address
+    std::uint64_t rx_echo_requests = 0;
+    std::uint64_t tx_address_requests = 0;
+    std::uint64_t tx_own_frames = 0;          // all that next_frame() gave
+    std::uint64_t tx_own_frames_dropped = 0;  // no room among those that wait
+    std::uint64_t neighbours_lost = 0;
+    std::uint64_t rx_address_conflicts = 0;
+};
+
+// What happened; the driver tells it on (io_table.h).
+struct InterfaceEvent {
+    enum class Kind : std::uint8_t { neighbour_lost, neighbour_found, address_taken };
+    Kind kind;
+    IpAddress ip;
+    MacAddress mac;
+};
+
+enum class FrameKind : std::uint8_t {
+    datagram,  // UDP to our address and port
+    other,     // for handle_frame()
+    refused,   // counted; nothing more to do with it
+};
+
+// What a card says of a frame's checksums.
+enum class CardChecksum : std::uint8_t { unknown, good, bad };
+
+class Interface {
+public:
+    static constexpr std::size_t neighbours_max = 8192;
+    static constexpr std::size_t destinations_max = 8192;
+    static constexpr std::size_t own_frames_max = 64;
+
+    explicit Interface(const InterfaceConfig& config);
+    ~Interface();
+    Interface(const Interface&) = delete;
+    Interface& operator=(const Interface&) = delete;
+
+    const InterfaceConfig& config() const;
+    // Payload bytes of the largest datagram.
+    std::uint32_t max_datagram_bytes() const;
+    // Ethernet groups to listen to (the solicited-node group of an IPv6 address); broadcast goes without saying.
+    std::span<const MacAddress> groups() const;
+
+    // ---- sending ----
+
+    // How `to` is reached, asking for its Ethernet address if that is not known. Valid as long as the interface is.
+    // nullptr: another family, or not on the link and no gateway, or destinations_max.
+    const Destination* reach(Time now, const UdpAddress& to);
+    // Asks again if nobody is asking; cheap. For a driver that has packets for a destination that is not resolved.
+    void ask(Time now, const Destination& destination);
+    // Rises whenever a destination becomes resolved, so that a driver with waiting packets knows when to look.
+    std::uint64_t resolutions() const;
+    // Told of a packet sent there: a stale neighbour is asked anew. Once per burst and destination will do.
+    void used(Time now, const Destination& destination);
+
+    // ---- receiving ----
+
+    // A whole frame, without its check sequence, contiguous. Fills `out` if it is a datagram.
+    FrameKind read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp, Datagram& out);
+    // What read() called `other`: ARP, neighbour discovery, echo. May queue answers and resolve destinations.
+    void handle_frame(Time now, std::span<const std::uint8_t> frame);
+    // Datagrams come from there, so its Ethernet address holds (RFC 4861, 7.3.1). Once per burst and source will do.
+    void heard(Time now, const Datagram& datagram);
+
+    // ---- what it wants to send itself ----
+
+    // The next frame; 0: none. `out` has at least 18 bytes more than the MTU.
+    std::size_t next_frame(std::span<std::uint8_t> out);
+    // Says who we are: at the start, and when a link is back.
+    void announce(Time now);
+
+    // ---- time ----
+
+    Time next_deadline() const;
+    void handle_timer(Time now);
+
+    std::optional<InterfaceEvent> next_event();
+    const InterfaceCounters& counters() const;
+    // The neighbour's Ethernet address, if it is known.
+    std::optional<MacAddress> mac_of(const IpAddress& ip) const;
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dlcp::ipstack
