@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <string_view>
+
 #include "io/host_error.hpp"
 #include "io/local_driver.hpp"
 #include "io/udp_driver.hpp"
@@ -12,6 +14,7 @@ namespace dlcp {
 namespace {
 
 constexpr const char* driver_symbol = "dlcp_io_driver";
+constexpr std::string_view local_prefix = "local+";
 
 // The folder of the shared library that this code is in; empty if unknown. A wheel puts plugins beside it.
 std::string own_folder() {
@@ -46,6 +49,10 @@ const dlcp_io_table& find_driver(const std::string& name) {
     if (name == "udp") return *dlcp_udp_driver();
     if (name == "local") return *dlcp_local_driver();
     if (name == "virtual") return *dlcp_virtual_driver();
+    if (name.starts_with(local_prefix)) {
+        find_driver(name.substr(local_prefix.size()));  // refused here rather than when it is opened
+        return *dlcp_local_driver();
+    }
     if (name.find('/') == std::string::npos && !is_plain_name(name))
         throw fail(
             "a driver is 'udp', 'local', the name of a plugin (lower-case letters, digits, _) or the path of one");
@@ -65,6 +72,11 @@ const dlcp_io_table& find_driver(const std::string& name) {
         throw fail("built for driver ABI " + std::to_string(table->abi_version) + ", this library has " +
                    std::to_string(DLCP_IO_ABI_VERSION) + "; rebuild the plugin against this version");
     return *table;
+}
+
+std::string extra_words(const std::string& name, const std::string& extra) {
+    if (!name.starts_with(local_prefix)) return extra;
+    return "inner=" + name.substr(local_prefix.size()) + (extra.empty() ? "" : " ") + extra;
 }
 
 }  // namespace dlcp

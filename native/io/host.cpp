@@ -44,6 +44,19 @@ std::uint64_t entropy() {
     return seed;
 }
 
+const char* name_of_event(std::uint32_t kind) {
+    switch (kind) {
+        case DLCP_IO_LINK_DOWN: return "link_down";
+        case DLCP_IO_LINK_UP: return "link_up";
+        case DLCP_IO_NO_BUFFERS: return "no_buffers";
+        case DLCP_IO_NEIGHBOUR_LOST: return "neighbour_lost";
+        case DLCP_IO_NEIGHBOUR_FOUND: return "neighbour_found";
+        case DLCP_IO_ADDRESS_TAKEN: return "address_taken";
+        case DLCP_IO_DEVICE_GONE: return "device_gone";
+        default: return "driver_event";
+    }
+}
+
 // A MessageId as one number, to look it up.
 std::uint64_t key_of(MessageId message) { return std::uint64_t{message.generation} << 32 | message.slot; }
 
@@ -358,6 +371,23 @@ public:
         return out;
     }
 
+    std::vector<std::pair<std::string, std::uint64_t>> driver_statistics() {
+        Lock lock = enter();
+        if (closing_ || table_->statistics == nullptr) return {};
+        const Inside inside(*this);
+        role_.take(lock);
+        std::vector<dlcp_io_statistic> filled(64);
+        int count = table_->statistics(io_, filled.data(), static_cast<int>(filled.size()));
+        if (count > static_cast<int>(filled.size())) {
+            filled.resize(static_cast<std::size_t>(count));
+            count = std::min(count, table_->statistics(io_, filled.data(), count));
+        }
+        role_.leave();
+        std::vector<std::pair<std::string, std::uint64_t>> out;
+        for (int i = 0; i < count; ++i) out.emplace_back(filled[i].name, filled[i].value);
+        return out;
+    }
+
     PeerStatistics peer_statistics(std::uint32_t rank) {
         Lock lock = enter();
         PeerStatistics out = engine_->peer_statistics(peer_of(rank));
@@ -499,6 +529,7 @@ private:
     // True if there is nothing more to do now.
     bool round(Lock& lock) {
         const bool idle = pump_.round(lock);
+        if (table_->events != nullptr) take_driver_events(lock);
         take_events(lock);
         return idle;
     }
@@ -510,6 +541,20 @@ private:
         role_.serve(
             lock, [&] { return stop_; }, [&](Lock&, auto&& stop) { drive(lock, stop, real_never); },
             [&] { return pump_.next_deadline(); });
+    }
+
+    void take_driver_events(Lock& lock) {
+        dlcp_io_event events[8];
+        lock.unlock();
+        const int count = table_->events(io_, events, 8);
+        lock.lock();
+        for (int i = 0; i < count; ++i) {
+            HostLogEntry entry;
+            entry.time = Time{events[i].time_ns};
+            entry.driver_event = name_of_event(events[i].kind);
+            entry.text = events[i].text;
+            append_to_log(std::move(entry));
+        }
     }
 
     void take_events(Lock& lock) {
@@ -608,11 +653,16 @@ private:
         call(lock, called);
     }
 
-    void note(const Event& event) {
+    void append_to_log(HostLogEntry entry) {
         if (log_.size() == log_capacity) {
             log_.pop_front();
             ++log_dropped_;
         }
+        log_.push_back(std::move(entry));
+        role_.notify(nullptr);
+    }
+
+    void note(const Event& event) {
         HostLogEntry entry;
         entry.time = pump_.last_now();
         entry.kind = event.kind;
@@ -620,8 +670,7 @@ private:
         entry.rank = event.peer == any_peer ? UINT32_MAX : engine_->rank_of(event.peer);
         entry.value = event.value;
         entry.waited = event.waited;
-        log_.push_back(entry);
-        role_.notify(nullptr);
+        append_to_log(std::move(entry));
     }
 
     void note_peer(std::uint32_t rank, PeerId id) {
@@ -666,10 +715,13 @@ private:
         config.max_datagram_bytes = options_.max_datagram_bytes;
         config.socket_buffer_bytes = options_.socket_buffer_bytes;
         config.flags = options_.io_flags;
-        config.extra = options_.driver_extra.empty() ? nullptr : options_.driver_extra.c_str();
-        char error[512] = "";
+        const std::string extra = extra_words(options_.driver, options_.driver_extra);
+        config.extra = extra.empty() ? nullptr : extra.c_str();
+        char error[1024] = "";
         const int result = table_->open(&config, &io_, error, sizeof error);
-        if (result < 0) throw open_refusal(-result, error, table_->name, options_.bind_host, options_.port);
+        if (result < 0)
+            throw open_refusal(-result, error, options_.table != nullptr ? table_->name : options_.driver,
+                               options_.bind_host, options_.port);
         if (options_.inject_loss_ratio > 0.0) {
             // By rank: every rank draws differently, and the same in the next run.
             lossy_ = std::make_unique<LossyDriver>(*table_, io_, options_.inject_loss_ratio,
@@ -791,6 +843,7 @@ std::vector<std::uint64_t> Host::next_finished(Duration timeout) { return impl_-
 
 std::vector<HostLogEntry> Host::drain_log() { return impl_->drain_log(); }
 HostStatistics Host::statistics() { return impl_->statistics(); }
+std::vector<std::pair<std::string, std::uint64_t>> Host::driver_statistics() { return impl_->driver_statistics(); }
 PeerStatistics Host::peer_statistics(std::uint32_t rank) const { return impl_->peer_statistics(rank); }
 std::vector<PathStatistics> Host::path_statistics(std::uint32_t rank) const {
     return impl_->read([&](const Endpoint& engine) {

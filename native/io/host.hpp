@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/endpoint.hpp"
@@ -115,6 +116,10 @@ struct HostLogEntry {
     std::uint32_t rank = UINT32_MAX;
     std::uint32_t value = 0;  // path id or Bound
     Duration waited{0};
+    // Of the driver rather than of the engine: "link_down", "link_up", "no_buffers", "neighbour_lost", "neighbour_found",
+    // "address_taken", "device_gone"; "": an event of the engine.
+    std::string driver_event;
+    std::string text;  // the driver's sentence
 };
 inline constexpr std::size_t log_capacity = 1024;
 
@@ -180,6 +185,8 @@ public:
 
     std::vector<HostLogEntry> drain_log();
     HostStatistics statistics();
+    // What only this driver counts, by name: of its network card, of its address resolution. Empty if it has nothing.
+    std::vector<std::pair<std::string, std::uint64_t>> driver_statistics();
     // Throws HostError (unknown_peer).
     PeerStatistics peer_statistics(std::uint32_t rank) const;
     std::vector<PathStatistics> path_statistics(std::uint32_t rank) const;

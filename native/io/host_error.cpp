@@ -10,6 +10,7 @@ namespace {
 HostErrorKind kind_of_open_error(int error) {
     switch (error) {
         case EADDRINUSE: return HostErrorKind::port_in_use;
+        case EBUSY:  // a device that another endpoint has
         case ENODEV:
         case ENXIO: return HostErrorKind::interface;
         case EACCES:
@@ -20,6 +21,10 @@ HostErrorKind kind_of_open_error(int error) {
         case EHOSTUNREACH:
         case ENETUNREACH:
         case ENOENT: return HostErrorKind::address;
+        case EDOM: return HostErrorKind::settings;  // a word for the driver, or its value
+        case EALREADY:  // a library below it that runs already, in another way
+        case ENOSYS:
+        case EOPNOTSUPP: return HostErrorKind::driver;
         default: return HostErrorKind::system;
     }
 }
@@ -99,9 +104,12 @@ HostError refusal(CommandError error, const RefusedCommand& command, const Endpo
 
 HostError open_refusal(int error, const char* sentence, const std::string& driver, const std::string& bind_host,
                        std::uint16_t port) {
-    return {kind_of_open_error(error),
-            "driver '" + driver + "' cannot open " + (bind_host.empty() ? "loopback" : bind_host) + " port " +
-                std::to_string(port) + ": " + (sentence[0] != '\0' ? sentence : std::strerror(error))};
+    // Only the drivers over sockets bind to loopback when no address is given.
+    const bool binds_loopback = bind_host.empty() && (driver == "udp" || driver == "local");
+    const std::string where = binds_loopback ? "loopback" : bind_host;
+    return {kind_of_open_error(error), "driver '" + driver + "' cannot open" +
+                                           (where.empty() ? "" : " " + where + " port " + std::to_string(port)) +
+                                           ": " + (sentence[0] != '\0' ? sentence : std::strerror(error))};
 }
 
 HostError address_refusal(int error, const char* sentence, const std::string& address, std::uint32_t rank) {

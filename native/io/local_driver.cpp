@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "io/driver_registry.hpp"
+#include "io/host_error.hpp"
 #include "io/shm_channel.hpp"
 #include "io/shm_rendezvous.hpp"
 #include "io/udp_driver.hpp"
@@ -47,6 +49,8 @@ constexpr std::uint32_t rx_calls_between_accepts = 64;
 // When a connection is there and its greeting is not.
 constexpr std::int64_t greeting_wait_ns = 1'000'000;
 
+constexpr std::string_view inner_word = "inner=";
+
 constexpr std::uint64_t ring_cookie = std::uint64_t{1} << 63;
 constexpr std::uint64_t word_cookie = std::uint64_t{1} << 62;  // not a packet: nothing to give back
 
@@ -70,7 +74,7 @@ struct Slot {
 
 // A dlcp_io is one of these (see udp_driver.cpp).
 struct Driver {
-    const dlcp_io_table& inner = *dlcp_udp_driver();
+    const dlcp_io_table* inner = dlcp_udp_driver();
     dlcp_io* inner_io = nullptr;
     std::uint32_t ring_bytes = ring_bytes_default;
     std::string identity;  // of this host; empty: no shared memory
@@ -96,15 +100,15 @@ struct Driver {
         if (inner_io == nullptr) return;
         for (const Slot& slot : slots)
             if (slot.channel) forget(*slot.channel);
-        if (rendezvous) inner.unwatch(inner_io, rendezvous->descriptor());
-        inner.close(inner_io);
+        if (rendezvous) inner->unwatch(inner_io, rendezvous->descriptor());
+        inner->close(inner_io);
     }
 
     // ---- channels ----
 
     void forget(const Channel& channel) const {
-        inner.unwatch(inner_io, channel.bell());
-        inner.unwatch(inner_io, channel.socket.number());
+        inner->unwatch(inner_io, channel.bell());
+        inner->unwatch(inner_io, channel.socket.number());
     }
     Neighbour& neighbour_named(const shm::Name& name);
     bool add(std::unique_ptr<Channel> channel, std::uint32_t neighbour, std::uint32_t& place);
@@ -158,8 +162,8 @@ Neighbour& Driver::neighbour_named(const shm::Name& name) {
 
 bool Driver::add(std::unique_ptr<Channel> channel, std::uint32_t neighbour, std::uint32_t& place) {
     // Both first, so that there is nothing to undo but these.
-    if (inner.watch(inner_io, channel->bell(), &channel->bell_readable) < 0 ||
-        inner.watch(inner_io, channel->socket.number(), &channel->socket_readable) < 0) {
+    if (inner->watch(inner_io, channel->bell(), &channel->bell_readable) < 0 ||
+        inner->watch(inner_io, channel->socket.number(), &channel->socket_readable) < 0) {
         forget(*channel);
         return false;
     }
@@ -357,47 +361,66 @@ bool Driver::anything_to_read() const {
     });
 }
 
-int parse_extra(const char* extra, std::uint32_t& ring_bytes, ErrorText error) {
+// What the word after `key` says, if `words` begins with that key; takes it off.
+std::string_view take_word(std::string_view& words, std::string_view key) {
+    if (!words.starts_with(key)) return {};
+    const std::string_view word = words.substr(0, words.find(' '));
+    words.remove_prefix(std::min(words.size(), word.size() + 1));
+    return word.substr(key.size());
+}
+
+// "inner=NAME" first: the driver for other hosts, udp if there is no such word. Then "ring_bytes=N". What follows is for
+// a driver that was named; the UDP driver takes no words.
+int parse_extra(const char* extra, Driver& driver, std::string& inner_extra, ErrorText error) {
     const std::string_view given = extra != nullptr ? extra : "";
-    if (given.empty()) return 0;
-    constexpr std::string_view key = "ring_bytes=";
-    const char* const end = given.data() + given.size();
-    const auto parsed = given.starts_with(key) ? std::from_chars(given.data() + key.size(), end, ring_bytes)
-                                               : std::from_chars_result{end, std::errc::invalid_argument};
-    if (parsed.ec != std::errc() || parsed.ptr != end || ring_bytes < shm::ring_bytes_min ||
-        ring_bytes > shm::ring_bytes_max || (ring_bytes & (ring_bytes - 1)) != 0) {
+    std::string_view rest = given;
+    const std::string inner(take_word(rest, inner_word));
+    if (!inner.empty()) driver.inner = &find_driver(inner);
+    bool understood = rest.empty() || !inner.empty();
+    if (const std::string_view number = take_word(rest, "ring_bytes="); !number.empty()) {
+        const char* const end = number.data() + number.size();
+        const auto parsed = std::from_chars(number.data(), end, driver.ring_bytes);
+        understood = parsed.ec == std::errc() && parsed.ptr == end && driver.ring_bytes >= shm::ring_bytes_min &&
+                     driver.ring_bytes <= shm::ring_bytes_max &&
+                     (driver.ring_bytes & (driver.ring_bytes - 1)) == 0 && (rest.empty() || !inner.empty());
+    }
+    if (!understood) {
         return error.fail(
             EINVAL, "the local driver's extra words are '%s': write ring_bytes=N, a power of two from %u to %u",
             extra, shm::ring_bytes_min, shm::ring_bytes_max);
     }
+    inner_extra = rest;
     return 0;
 }
 
 int open_driver(const dlcp_io_config& config, Driver& driver, char* text, size_t text_bytes) {
-    if (const int result = parse_extra(config.extra, driver.ring_bytes, {text, text_bytes}); result < 0)
+    std::string inner_extra;
+    if (const int result = parse_extra(config.extra, driver, inner_extra, {text, text_bytes}); result < 0)
         return result;
     dlcp_io_config inner_config = config;
-    inner_config.extra = nullptr;
-    if (const int result = driver.inner.open(&inner_config, &driver.inner_io, text, text_bytes); result < 0)
+    inner_config.extra = inner_extra.empty() ? nullptr : inner_extra.c_str();
+    if (const int result = driver.inner->open(&inner_config, &driver.inner_io, text, text_bytes); result < 0)
         return result;
-    driver.warnings = driver.inner.warnings(driver.inner_io);
-    driver.inner.local_address(driver.inner_io, &driver.local);
+    driver.warnings = driver.inner->warnings(driver.inner_io);
+    driver.inner->local_address(driver.inner_io, &driver.local);
     char own[96];
-    driver.inner.format(driver.inner_io, &driver.local, own, sizeof own);
+    driver.inner->format(driver.inner_io, &driver.local, own, sizeof own);
     driver.text = own;
 
-    // Without shared memory it is a UDP driver: said, and no reason to fail.
+    // Without shared memory it is the inner driver: said, and no reason to fail.
     const auto without = [&](const std::string& why) {
         driver.warnings += "no shared memory between the ranks of this host (" + why + "): they use the network\n";
         driver.rendezvous.reset();
         return 0;
     };
+    if (driver.inner->watch == nullptr)
+        return without(std::string("the driver ") + driver.inner->name + " watches no descriptors");
     driver.identity = shm::host_identity();
     if (driver.identity.empty()) return without("/proc does not say which host this is");
     driver.rendezvous = std::make_unique<shm::Rendezvous>(driver.ring_bytes, DLCP_HEAD_CAPACITY);
     if (const int result = driver.rendezvous->open(); result < 0) return without(strerror(-result));
     const int result =
-        driver.inner.watch(driver.inner_io, driver.rendezvous->descriptor(), &driver.listener_readable);
+        driver.inner->watch(driver.inner_io, driver.rendezvous->descriptor(), &driver.listener_readable);
     if (result < 0) return without(strerror(-result));
     driver.text += "+shm:" + driver.identity + "/" + shm::to_text(driver.rendezvous->name());
     return 0;
@@ -415,6 +438,8 @@ int open(const dlcp_io_config* config, dlcp_io** out, char* text, size_t text_by
         if (const int result = open_driver(*config, *driver, text, text_bytes); result < 0) return result;
         *out = reinterpret_cast<dlcp_io*>(driver.release());
         return 0;
+    } catch (const HostError& refused) {  // there is no such inner driver
+        return error.fail(ENOSYS, "%s", refused.what());
     } catch (const std::bad_alloc&) {
         return error.fail(ENOMEM, "not enough memory for the driver");
     }
@@ -425,7 +450,7 @@ void capabilities(dlcp_io* io, dlcp_io_capabilities* out) {
     *out = {};
     if (io == nullptr) return;
     const Driver& driver = *driver_of(io);
-    driver.inner.capabilities(driver.inner_io, out);
+    driver.inner->capabilities(driver.inner_io, out);
     if (!driver.rendezvous) return;
     constexpr std::uint32_t reserve = packets_in_flight_max * slot_overhead_bytes_max + control_reserve_bytes;
     // A ring too small for that many small packets holds them only if they are not the smallest; losing some is
@@ -438,7 +463,7 @@ int resolve(dlcp_io* io, const char* text, dlcp_address* out, char* error_text, 
     const ErrorText error = {error_text, error_bytes};
     if (io == nullptr) return error.fail(EBADF, "the driver is closed");
     Driver& driver = *driver_of(io);
-    const int result = driver.inner.resolve(driver.inner_io, text, out, error_text, error_bytes);
+    const int result = driver.inner->resolve(driver.inner_io, text, out, error_text, error_bytes);
     if (result < 0 || !driver.rendezvous) return result;
     try {
         const std::string_view given = text;
@@ -474,7 +499,8 @@ void format(dlcp_io* io, const dlcp_address* address, char* text, size_t text_by
         }
     }
     if (known == nullptr) {
-        dlcp_udp_driver()->format(driver != nullptr ? driver->inner_io : nullptr, address, text, text_bytes);
+        const dlcp_io_table& table = driver != nullptr ? *driver->inner : *dlcp_udp_driver();
+        table.format(driver != nullptr ? driver->inner_io : nullptr, address, text, text_bytes);
         return;
     }
     const std::size_t copied_bytes = std::min(known->size(), text_bytes - 1);
@@ -487,7 +513,7 @@ void local_address(dlcp_io* io, dlcp_address* out) {
 }
 
 int tx_get(dlcp_io* io, dlcp_packet* packets, int count) {
-    return io != nullptr ? driver_of(io)->inner.tx_get(driver_of(io)->inner_io, packets, count) : 0;
+    return io != nullptr ? driver_of(io)->inner->tx_get(driver_of(io)->inner_io, packets, count) : 0;
 }
 
 // Packets for rings are copied and then left out of what the sockets send.
@@ -506,13 +532,13 @@ int tx_put(dlcp_io* io, dlcp_packet* packets, int count) {
         packet.head_bytes = 0;
     }
     driver.show_written();
-    return taken + driver.inner.tx_put(driver.inner_io, packets, count);
+    return taken + driver.inner->tx_put(driver.inner_io, packets, count);
 }
 
 int rx(dlcp_io* io, dlcp_packet* packets, int count) {
     if (io == nullptr || count <= 0) return 0;
     Driver& driver = *driver_of(io);
-    if (!driver.rendezvous) return driver.inner.rx(driver.inner_io, packets, count);
+    if (!driver.rendezvous) return driver.inner->rx(driver.inner_io, packets, count);
     if (driver.listener_readable != 0 || driver.rendezvous->expecting() ||
         ++driver.rx_calls_to_accept >= rx_calls_between_accepts) {
         driver.accept_all();
@@ -529,7 +555,7 @@ int rx(dlcp_io* io, dlcp_packet* packets, int count) {
     if (received > 0 && ++driver.rx_calls_to_sockets < rx_calls_between_sockets) return received;
     driver.rx_calls_to_sockets = 0;
     if (received == count) return received;
-    const int more = driver.inner.rx(driver.inner_io, packets + received, count - received);
+    const int more = driver.inner->rx(driver.inner_io, packets + received, count - received);
     return more > 0 ? received + more : received;
 }
 
@@ -548,7 +574,7 @@ void rx_done(dlcp_io* io, dlcp_packet* packets, int count) {
             ++i;
         } else {
             while (i < count && (packets[i].cookie & (ring_cookie | word_cookie)) == 0) ++i;
-            driver.inner.rx_done(driver.inner_io, packets + first, i - first);
+            driver.inner->rx_done(driver.inner_io, packets + first, i - first);
         }
     }
     driver.free_retired();
@@ -564,15 +590,16 @@ void wait(dlcp_io* io, int64_t timeout_ns) {
         if (!driver.slots[slot].channel->reader.arm()) return;
     if (driver.rendezvous && driver.rendezvous->expecting() && (timeout_ns < 0 || timeout_ns > greeting_wait_ns))
         timeout_ns = greeting_wait_ns;
-    driver.inner.wait(driver.inner_io, timeout_ns);
+    driver.inner->wait(driver.inner_io, timeout_ns);
 }
 
 void wake(dlcp_io* io) {
-    if (io != nullptr) driver_of(io)->inner.wake(driver_of(io)->inner_io);
+    if (io != nullptr) driver_of(io)->inner->wake(driver_of(io)->inner_io);
 }
 
 int64_t now_ns(dlcp_io* io) {
-    return dlcp_udp_driver()->now_ns(io != nullptr ? driver_of(io)->inner_io : nullptr);
+    if (io == nullptr) return dlcp_udp_driver()->now_ns(nullptr);
+    return driver_of(io)->inner->now_ns(driver_of(io)->inner_io);
 }
 
 void counters(dlcp_io* io, dlcp_io_counters* out) {
@@ -580,7 +607,7 @@ void counters(dlcp_io* io, dlcp_io_counters* out) {
     *out = {};
     if (io == nullptr) return;
     const Driver& driver = *driver_of(io);
-    driver.inner.counters(driver.inner_io, out);
+    driver.inner->counters(driver.inner_io, out);
     const dlcp_io_counters& own = driver.counters;
     out->tx_packets += own.tx_packets;
     out->tx_bytes += own.tx_bytes;
@@ -599,11 +626,21 @@ const char* warnings(dlcp_io* io) { return io != nullptr ? driver_of(io)->warnin
 void close(dlcp_io* io) { delete driver_of(io); }
 
 int watch(dlcp_io* io, int descriptor, std::uint8_t* readable) {
-    return io != nullptr ? driver_of(io)->inner.watch(driver_of(io)->inner_io, descriptor, readable) : -EBADF;
+    return io != nullptr ? driver_of(io)->inner->watch(driver_of(io)->inner_io, descriptor, readable) : -EBADF;
 }
 
 void unwatch(dlcp_io* io, int descriptor) {
-    if (io != nullptr) driver_of(io)->inner.unwatch(driver_of(io)->inner_io, descriptor);
+    if (io != nullptr) driver_of(io)->inner->unwatch(driver_of(io)->inner_io, descriptor);
+}
+
+int events(dlcp_io* io, dlcp_io_event* out, int count) {
+    if (io == nullptr || driver_of(io)->inner->events == nullptr) return 0;
+    return driver_of(io)->inner->events(driver_of(io)->inner_io, out, count);
+}
+
+int statistics(dlcp_io* io, dlcp_io_statistic* out, int count) {
+    if (io == nullptr || driver_of(io)->inner->statistics == nullptr) return 0;
+    return driver_of(io)->inner->statistics(driver_of(io)->inner_io, out, count);
 }
 
 }  // namespace
@@ -632,6 +669,8 @@ const dlcp_io_table* dlcp_local_driver() {
         .close = close,
         .watch = watch,
         .unwatch = unwatch,
+        .events = events,
+        .statistics = statistics,
     };
     return &table;
 }

@@ -49,6 +49,12 @@ struct LossyDriver::Functions {
     }
     static const char* warnings(dlcp_io* io) { return of(io).warnings_.c_str(); }
     static void close(dlcp_io* io) { of(io).inner_.close(of(io).inner_io_); }
+    static int events(dlcp_io* io, dlcp_io_event* out, int count) {
+        return of(io).inner_.events(of(io).inner_io_, out, count);
+    }
+    static int statistics(dlcp_io* io, dlcp_io_statistic* out, int count) {
+        return of(io).inner_.statistics(of(io).inner_io_, out, count);
+    }
 };
 
 LossyDriver::LossyDriver(const dlcp_io_table& inner, dlcp_io* io, double loss_ratio, std::uint64_t seed)
@@ -70,7 +76,9 @@ LossyDriver::LossyDriver(const dlcp_io_table& inner, dlcp_io* io, double loss_ra
              .now_ns = Functions::now_ns,
              .counters = Functions::counters,
              .warnings = Functions::warnings,
-             .close = Functions::close},
+             .close = Functions::close,
+             .events = inner.events != nullptr ? Functions::events : nullptr,
+             .statistics = inner.statistics != nullptr ? Functions::statistics : nullptr},
       warnings_(inner.warnings(io)),
       threshold_(static_cast<std::uint64_t>(std::llround(loss_ratio * 4294967296.0))),
       random_(seed) {

@@ -1,7 +1,9 @@
 // The host: who drives, how operations end, what is refused, and how it closes; over the virtual driver and UDP.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -358,6 +360,59 @@ TEST_CASE("host: the log tells of peers, the oldest first") {
     CHECK(entries[0].kind == EventKind::peer_established);
     CHECK(entries[0].rank == 1);
     CHECK(pair.left->drain_log().empty());
+}
+
+TEST_CASE("host: what befalls a driver is in the log, and its own counters have names") {
+    // The UDP driver, to which something happens once.
+    static std::atomic<bool> told;
+    told = false;
+    static dlcp_io_table table = *dlcp_udp_driver();
+    table.events = [](dlcp_io*, dlcp_io_event* out, int count) {
+        if (count < 2 || told.exchange(true)) return 0;
+        out[0] = {.time_ns = 7, .kind = DLCP_IO_LINK_DOWN, .text = "port0 has no link"};
+        out[1] = {.time_ns = 8, .kind = DLCP_IO_LINK_UP, .text = "port0 has a link again"};
+        return 2;
+    };
+    table.statistics = [](dlcp_io*, dlcp_io_statistic* out, int count) {
+        for (int i = 0; i < std::min(count, 100); ++i) {
+            out[i] = {.name = "", .value = static_cast<std::uint64_t>(i)};
+            std::snprintf(out[i].name, sizeof out[i].name, "counter_%d_packets", i);
+        }
+        return 100;  // more than are asked for at first
+    };
+    HostOptions options = udp_options(0);
+    options.table = &table;
+    SUBCASE("as it is") {}
+    SUBCASE("where loss is injected") { options.inject_loss_ratio = 0.5; }
+    Host host(options);
+    std::vector<HostLogEntry> log;
+    while (log.size() < 2) {
+        host.progress(Duration{0});
+        for (HostLogEntry& entry : host.drain_log()) log.push_back(std::move(entry));
+    }
+    CHECK(log[0].driver_event == "link_down");
+    CHECK(log[0].text == "port0 has no link");
+    CHECK(log[0].time.value == 7);
+    CHECK(log[1].driver_event == "link_up");
+    const auto statistics = host.driver_statistics();
+    REQUIRE(statistics.size() == 100);
+    CHECK(statistics[99].first == "counter_99_packets");
+    CHECK(statistics[99].second == 99);
+    CHECK(Host(udp_options(1)).driver_statistics().empty());
+}
+
+TEST_CASE("driver registry: shared memory goes around any driver") {
+    CHECK(&find_driver("local+udp") == &find_driver("local"));
+    CHECK(refused([] { find_driver("local+absent"); }) == HostErrorKind::driver);
+    CHECK(extra_words("local+dpdk", "queues=2 -- --no-huge") == "inner=dpdk queues=2 -- --no-huge");
+    CHECK(extra_words("local+udp", "") == "inner=udp");
+    CHECK(extra_words("local", "ring_bytes=65536") == "ring_bytes=65536");
+    HostOptions a = udp_options(0), b = udp_options(1);
+    a.driver = b.driver = "local+udp";
+    const Pair pair(a, b);
+    CHECK(pair.left->statistics().io.channels == 1);
+    a.driver_extra = "words=for the inner one";  // which takes none
+    CHECK(refused([&] { const Host host(a); }) == HostErrorKind::address);
 }
 
 TEST_CASE("driver registry: built-in drivers by name") {
