@@ -26,6 +26,8 @@ NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 # Debian packages: without the first group nothing builds, the second adds to it.
 SYSTEM_NEEDED := g++ cmake ninja-build libssl-dev doctest-dev python3-venv python3-dev
 SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy libbpf-dev libns3-dev valgrind
+# Of the drivers below the kernel. libdpdk-dev brings every poll-mode driver along, dpdk the tools that bind cards.
+SYSTEM_USEFUL += pkgconf libdpdk-dev dpdk libxdp-dev
 
 CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
