@@ -61,14 +61,12 @@ class Listener:
     """
 
     def __init__(self, settings: Settings) -> None:
-        chosen = choose_bind_host(settings.interface, settings.bind_host or "0.0.0.0")
-        host = settings.bind_host or chosen.host
+        settings, host, self._interface = _choose_place(settings, "0.0.0.0")
         port = settings.port or PORT
-        self._interface = chosen.interface or ""
         # Over the network, whoever asks: shared memory is for the ranks of a job.
         self._endpoint = Endpoint(
             rank_of(join(host, port)),
-            settings=settings.replace(bind_host=host, port=port, port_range=None, shm=False),
+            settings=settings.replace(port=port, port_range=None, shm=False),
         )
         self._responder = Responder(self._endpoint, self._obey)
 
@@ -90,9 +88,11 @@ class Listener:
 
     def _obey(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
         if request.get("order") == "card":
+            settings = self._endpoint.settings
+            toward = None if settings.below_kernel else settings.bind_host
             return {
                 "member": _member("", self._endpoint, self._interface).to_json(),
-                "findings": [one.to_json() for one in look_at_host(self._endpoint.settings.bind_host)],
+                "findings": [one.to_json() for one in look_at_host(toward)],
             }
         if request.get("order") == "probe":
             address = str(request["address"])
@@ -111,13 +111,15 @@ def examine_hosts(
     """
     addresses = list(dict.fromkeys(resolve(peer) for peer in peers))
     toward = split_address(addresses[0])[0]
-    chosen = choose_bind_host(settings.interface, settings.bind_host or toward)
-    settings = settings.replace(bind_host=settings.bind_host or chosen.host, interface=None, shm=False)
+    settings, _, interface = _choose_place(settings, toward)
+    settings = settings.replace(shm=False)
+    if not settings.below_kernel:
+        settings = settings.replace(interface=None)
     hosts = [
         {"name": socket.gethostname(), "findings": [one.to_json() for one in look_at_host(toward, environ)]}
     ]
     with Endpoint(secrets.randbits(32), settings=settings) as endpoint, Responder(endpoint):
-        members = [_member("here", endpoint, chosen.interface or "")]
+        members = [_member("here", endpoint, interface)]
         ways = [
             probe(endpoint, 0, place, rank_of(address), address, timeout_s)
             for place, address in enumerate(addresses, 1)
@@ -140,6 +142,15 @@ def examine_hosts(
                 found = answer.get("way") or {"error": answer.get("error", "no answer")}
                 ways.append(Way(**(found | {"source": source, "target": target})))
     return Examination([one.name for one in members], hosts, look_at_ways(members, ways), ways)
+
+
+def _choose_place(settings: Settings, toward: str) -> tuple[Settings, str, str]:
+    """The settings with an address to bind, that address, and its interface or device. Raises what Endpoint raises."""
+    if settings.below_kernel:
+        return settings, settings.need_own_address(), settings.device or ""
+    chosen = choose_bind_host(settings.interface, settings.bind_host or toward)
+    host = settings.bind_host or chosen.host
+    return settings.replace(bind_host=host), host, chosen.interface or ""
 
 
 def _order(endpoint: Endpoint, address: str, order: dict[str, Any]) -> dict[str, Any]:

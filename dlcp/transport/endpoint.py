@@ -462,10 +462,15 @@ def _options(rank: int, settings: Settings, has_groups: bool) -> _native.HostOpt
     options = _native.HostOptions()
     options.rank = rank
     options.announce_unexpected = has_groups
-    options.driver = settings.driver
-    options.driver_extra = settings.driver_extra
+    options.driver = settings.datapath
+    options.driver_extra = settings.datapath_options
+    if settings.eal_arguments:
+        options.driver_extra += f" -- {settings.eal_arguments}"
     options.bind_host = settings.bind_host or ""
-    if settings.interface is not None:
+    if settings.below_kernel:
+        # A device, which the kernel need not know.
+        options.interface_name = settings.device or ""
+    elif settings.interface is not None:
         # Here alone a pattern becomes a name. An own address to bind says which interface of several is meant.
         wildcard = settings.bind_host in {None, "", "0.0.0.0", "::"}
         chosen = choose_bind_host(settings.interface, None if wildcard else settings.bind_host)

@@ -34,7 +34,7 @@ from dlcp.transport.flight_recorder import FlightRecorder, dump_path
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
-from dlcp.transport.settings import Settings
+from dlcp.transport.settings import BELOW_KERNEL, Settings
 from dlcp.transport.store import PrefixStore, Store, wait_for
 
 if TYPE_CHECKING:
@@ -342,8 +342,10 @@ class Job(Closeable):
 def _for_collectives(settings: Settings) -> Settings:
     """Shared memory with the ranks of this host, and bounds that suit collectives, where nothing else was asked for."""
     changes: dict[str, Any] = {}
-    if settings.shm and settings.driver == "udp":
-        changes["driver"] = "local"
+    if settings.shm and settings.datapath == "udp":
+        changes["datapath"] = "local"
+    elif settings.shm and settings.datapath in BELOW_KERNEL:
+        changes["datapath"] = f"local+{settings.datapath}"
     if settings.max_unexpected_message_bytes == Settings().max_unexpected_message_bytes:
         changes["max_unexpected_message_bytes"] = _UNEXPECTED_MESSAGE_BYTES
     return settings.replace(**changes) if changes else settings
@@ -353,8 +355,12 @@ def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str
     """Settings of the place to bind, and the interface's name where it is known.
 
     A pattern of interfaces chooses an address, and no more: ranks of one host reach each other at it over loopback,
-    which a socket bound to the interface would not hear.
+    which a socket bound to the interface would not hear. Below the kernel there is nothing to choose among: the kernel
+    has no addresses and routes there. Raises SettingsError: nor do the settings say.
     """
+    if settings.below_kernel:
+        settings.need_own_address()
+        return {}, settings.device
     if settings.bind_host is not None:
         return {}, settings.interface
     if settings.interface is None and toward is None:

@@ -380,7 +380,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     }
     given = {name: value for name, value in given.items() if value is not None}
     settings = Settings.load(**given)
-    if options.address is not None and settings.bind_host is None and settings.interface is None:
+    unplaced = settings.bind_host is None and settings.interface is None and not settings.below_kernel
+    if options.address is not None and unplaced:
         # To reach another host, be reachable: loopback only for a listener on loopback.
         settings = settings.replace(bind_host=_bind_for(options.address))
     return settings

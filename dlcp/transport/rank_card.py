@@ -81,8 +81,8 @@ class RankCard:
 
     @property
     def place(self) -> str:
-        """The address as people write it: without what the ranks of its host need to share memory with it."""
-        return self.address.partition("+shm:")[0]
+        """The address as people write it: without further ways to it, such as shared memory and other ports."""
+        return self.address.partition("+")[0]
 
     def describe(self) -> str:
         """Words for an error: rank, address, host, process."""

@@ -11,6 +11,7 @@ What these fields do is the engine's and the driver's; here is only what a perso
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -30,6 +31,10 @@ OTHER_VARIABLES = re.compile(
 # Tables that the file may have besides [transport], for other parts of dlcp.
 OTHER_TABLES = {"torch", "switch", "sim"}
 KEY_BYTES = 32
+# Datapaths that send and receive frames past the kernel's network stack.
+BELOW_KERNEL = ("dpdk", "xdp")
+# What settings were called in earlier versions, where that is not near enough to what they are called now.
+_FORMER_NAMES = {"driver": "datapath", "driver_extra": "datapath_options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,15 @@ _PATTERN = _Rule(
 )
 
 
+def _is_own_address(text: str) -> bool:
+    """Whether it is an address that one station has, perhaps with a prefix's length."""
+    try:
+        address = ipaddress.ip_interface(text).ip
+    except ValueError:
+        return False
+    return not (address.is_unspecified or address.is_multicast)
+
+
 def _read_ports(text: str) -> range:
     """The ports of "low-high" or of one number. Raises ValueError."""
     low, dash, high = (word.strip() for word in text.partition("-"))
@@ -173,10 +187,16 @@ class Settings:
     """
 
     # ---- where ----
-    driver: str = _setting("udp", _text("udp, the name of a plugin, or its path"))
-    driver_extra: str = _setting("", _text("words for the driver"))
+    datapath: str = _setting("udp", _text("udp, local, dpdk, xdp, the name of a plugin, or its path"))
+    """What moves packets. "udp": the kernel's sockets; "local": these, and shared memory between ranks of one host, as
+    jobs have it anyway (`shm`); "dpdk", "xdp": whole frames, below the kernel; a plugin: a driver of one's own."""
+    datapath_options: str = _setting("", _text("words for the driver, by spaces"))
+    """For the driver that `datapath` names, such as "port=0000:3b:00.0@10.0.0.1/24 queues=2" for dpdk."""
+    eal_arguments: str = _setting("", _text("arguments of DPDK's EAL, such as --lcores 2 -a 0000:3b:00.0"))
+    """For datapath dpdk: with what DPDK is started in this process, quoted as in a shell."""
     bind_host: str | None = _setting(None, _text("an address or a name of this host"), auto=True)
-    """None: loopback, or the interface's own address if `interface` is set."""
+    """None: loopback, or the interface's own address if `interface` is set. Below the kernel (dpdk, xdp): the port's
+    own address, which may carry the length of its network's prefix: 10.0.0.1/24."""
     port: int = _setting(0, _number(int, 0, 65535))
     """UDP port that peers send to; 0: any free one."""
     port_range: str | None = _setting(None, _PORT_RANGE, auto=True)
@@ -184,7 +204,8 @@ class Settings:
     in. Packets come from any free ports still, one per path."""
     interface: str | None = _setting(None, _PATTERN, auto=True)
     """Send and receive through this interface only. A pattern as in NCCL_SOCKET_IFNAME: beginnings of names (eth,ib),
-    exact names (=eth0,eth1) or any but some (^docker,lo); see dlcp.transport.interfaces."""
+    exact names (=eth0,eth1) or any but some (^docker,lo); see dlcp.transport.interfaces. Below the kernel one device:
+    for xdp the interface's name, for dpdk DPDK's name of it, such as 0000:3b:00.0."""
     shm: bool = _setting(True, _BOOL)
     """Ranks of one host talk through shared memory; False: through the network, as if they were on two."""
     job: int = _setting(0, _number(int, 0, 2**32 - 1))
@@ -281,6 +302,7 @@ class Settings:
             raise SettingsError("key and key_file are both set; give one of them")
         if self.port != 0 and self.port_range is not None:
             raise SettingsError(f"port is {self.port} and port_range is {self.port_range}; give one of them")
+        self._check_datapath()
         if self.encrypt and self.key is None and self.key_file is None:
             raise SettingsError("encrypt is set, but there is no job key; set key_file")
         if self.congestion != "window" and self.line_rate_bps == 0:
@@ -290,6 +312,28 @@ class Settings:
         if self.max_rto_s < self.min_rto_s:
             raise SettingsError(
                 f"max_rto_s is {self.max_rto_s:g}, less than min_rto_s, {self.min_rto_s:g}; accepted: at least that"
+            )
+
+    def _check_datapath(self) -> None:
+        """Raises SettingsError: what only some datapaths can have goes with another one."""
+        if self.eal_arguments and self.network_datapath != "dpdk" and "/" not in self.datapath:
+            raise SettingsError(
+                f"eal_arguments is set, and datapath is {self.datapath!r}; set datapath to dpdk, or leave them out"
+            )
+        if self.eal_arguments and "--" in self.datapath_options.split():
+            raise SettingsError(
+                "eal_arguments is set, and datapath_options has a word -- with others behind it; give them in one place"
+            )
+        if not self.below_kernel:
+            return
+        if self.bind_host is not None and not _is_own_address(self.bind_host):
+            raise SettingsError(
+                f"bind_host is {self.bind_host!r}; accepted with datapath {self.datapath}: an address of the port's"
+                " own, with or without its prefix, such as 10.0.0.1/24"
+            )
+        if self.interface is not None and (self.interface.startswith("^") or "," in self.interface):
+            raise SettingsError(
+                f"interface is {self.interface!r}; accepted with datapath {self.datapath}: the name of one device"
             )
 
     @classmethod
@@ -324,6 +368,44 @@ class Settings:
     def ports(self) -> Sequence[int]:
         """The UDP ports to try in turn; 0 is any free one."""
         return (self.port,) if self.port_range is None else _read_ports(self.port_range)
+
+    @property
+    def network_datapath(self) -> str:
+        """What leads out of this host: `datapath` without the shared memory around it."""
+        return "udp" if self.datapath == "local" else self.datapath.removeprefix("local+")
+
+    @property
+    def below_kernel(self) -> bool:
+        """Whether the datapath sends frames past the kernel, which then knows neither its address nor its routes."""
+        return self.network_datapath in BELOW_KERNEL
+
+    @property
+    def device(self) -> str | None:
+        """Below the kernel: the one device that `interface` names; None: it is not set."""
+        return None if self.interface is None else self.interface.removeprefix("=").strip()
+
+    @property
+    def own_address(self) -> str | None:
+        """Below the kernel: a port's own address, without its prefix; None: the settings name none.
+
+        That is bind_host, or of the first word port=DEVICE@ADDRESS that has one.
+        """
+        words = self.datapath_options.partition(" -- ")[0].split()
+        named = [self.bind_host] if self.bind_host is not None else []
+        named += [word.rpartition("@")[2] for word in words if word.startswith("port=") and "@" in word]
+        return named[0].partition("/")[0] if named else None
+
+    def need_own_address(self) -> str:
+        """own_address. Raises SettingsError: there is none."""
+        address = self.own_address
+        if address is None:
+            device = self.device or "a port"
+            raise SettingsError(
+                f"datapath is {self.datapath!r}, where the kernel gives no address to {device}: set bind_host"
+                " (DLCP_BIND_HOST=10.0.0.1/24, another one for each rank), or a word port=DEVICE@ADDRESS/PREFIX in"
+                " datapath_options"
+            )
+        return address
 
     def job_key(self) -> bytes | None:
         """The 32 bytes of the job key, read from key_file if that is set; None: no key.
@@ -372,8 +454,8 @@ def _known(name: str, where: str, shown: str | None = None, *, prefix: str = "")
     names = list(_rules())
     if name in names:
         return
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-    raise SettingsError(f"unknown {where} {shown or name!r}; did you mean {prefix}{_shown(near[0], prefix)}?")
+    near = _FORMER_NAMES.get(name) or difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+    raise SettingsError(f"unknown {where} {shown or name!r}; did you mean {prefix}{_shown(near, prefix)}?")
 
 
 def _shown(name: str, prefix: str) -> str:

@@ -21,7 +21,7 @@ import pytest
 
 from dlcp import errors
 from dlcp.transport import Endpoint, Settings
-from dlcp.transport.job import Job
+from dlcp.transport.job import Job, _choose_place, _for_collectives
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
 from dlcp.transport.store import MemoryStore, PrefixStore
 from tests.support.relay import Header, Relay
@@ -332,6 +332,34 @@ def test_address_that_is_given_wins(start: Start) -> None:
 # --- how it ends --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("datapath", ["dpdk", "xdp"])
+def test_below_the_kernel_an_address_must_be_set(datapath: str) -> None:
+    words = rf"datapath is '{datapath}', where the kernel gives no address to eth9: set bind_host \(DLCP_BIND_HOST="
+    with pytest.raises(errors.SettingsError, match=words):
+        Job(MemoryStore(), 0, 1, datapath=datapath, interface="eth9", toward="127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("datapath", "shm", "driver"),
+    [
+        ("udp", True, "local"),
+        ("udp", False, "udp"),
+        ("dpdk", True, "local+dpdk"),
+        ("dpdk", False, "dpdk"),
+        ("xdp", True, "local+xdp"),
+        ("local+xdp", True, "local+xdp"),
+        ("mine", True, "mine"),
+    ],
+)
+def test_ranks_of_a_host_share_memory_whatever_leads_out_of_it(datapath: str, shm: bool, driver: str) -> None:
+    assert _for_collectives(Settings(datapath=datapath, shm=shm)).datapath == driver
+
+
+def test_device_below_the_kernel_is_not_looked_up_in_the_kernel() -> None:
+    settings = Settings(datapath="dpdk", interface="0000:3b:00.0", bind_host="10.0.0.1/24")
+    assert _choose_place(settings, "10.0.0.9") == ({}, "0000:3b:00.0")
+
+
 def test_closed_job_opens_no_group(start: Start) -> None:
     (job,) = start(1)
     job.close()
@@ -370,7 +398,7 @@ def test_close_answers_a_peer_that_missed_the_last_acknowledgement(start: Start)
 
 def test_process_that_forgets_to_close_ends_well() -> None:
     script = """
-        from dlcp.transport.job import Job
+        from dlcp.transport.job import Job, _choose_place, _for_collectives
         from dlcp.transport.store import MemoryStore
         store = MemoryStore()
         jobs = [Job(store, rank, 2) for rank in range(2)]
@@ -392,7 +420,7 @@ def test_forked_child_leaves_the_job_alone() -> None:
     script = """
         import os
         from dlcp.errors import ForkError
-        from dlcp.transport.job import Job
+        from dlcp.transport.job import Job, _choose_place, _for_collectives
         from dlcp.transport.store import MemoryStore
         store = MemoryStore()
         jobs = [Job(store, rank, 2) for rank in range(2)]

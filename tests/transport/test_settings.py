@@ -14,6 +14,7 @@ import pytest
 
 from dlcp.errors import AuthenticationError, PortInUseError, SettingsError
 from dlcp.transport import Endpoint, Settings
+from dlcp.transport.endpoint import _options
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.settings import read_key_file
 
@@ -57,6 +58,9 @@ def test_environment_reads_every_type() -> None:
             "DLCP_SEGMENTATION_OFFLOAD": "0",
             "DLCP_LINE_RATE_BPS": "25000000000",
             "DLCP_SHM": "0",
+            "DLCP_DATAPATH": "dpdk",
+            "DLCP_DATAPATH_OPTIONS": "port=0000:3b:00.0@10.0.0.1/24 queues=2",
+            "DLCP_EAL_ARGUMENTS": "-a 0000:3b:00.0 --lcores '2,3'",
             "DLCP_PORT_RANGE": "7000-7063",
             "DLCP_LOG_LEVEL": "INFO",
             "DLCP_ALGORITHM": "ring",
@@ -74,6 +78,11 @@ def test_environment_reads_every_type() -> None:
     assert not settings.segmentation_offload
     assert settings.line_rate_bps == 25_000_000_000
     assert not settings.shm
+    assert (settings.datapath, settings.datapath_options) == (
+        "dpdk",
+        "port=0000:3b:00.0@10.0.0.1/24 queues=2",
+    )
+    assert settings.eal_arguments == "-a 0000:3b:00.0 --lcores '2,3'"
     assert settings.ports == range(7000, 7064)
     assert settings.log_level == "info"
     assert settings.algorithm == "ring"
@@ -103,6 +112,9 @@ def test_file_reads_every_type(config: Any) -> None:
     [
         ({"DLCP_PATH": "3"}, "'DLCP_PATH'; did you mean DLCP_PATHS?"),
         ({"DLCP_PEER_TIMEOUT": "3"}, "did you mean DLCP_PEER_TIMEOUT_S?"),
+        ({"DLCP_DRIVER": "dpdk"}, "'DLCP_DRIVER'; did you mean DLCP_DATAPATH?"),
+        ({"DLCP_DRIVER_EXTRA": "queues=2"}, "did you mean DLCP_DATAPATH_OPTIONS?"),
+        ({"DLCP_EAL": "-a"}, "did you mean DLCP_EAL_ARGUMENTS?"),
         ({"DLCP_PATHS": "many"}, "DLCP_PATHS is 'many'; accepted: an integer from 1 to 64"),
         ({"DLCP_PATHS": "65"}, "DLCP_PATHS is 65; accepted: an integer from 1 to 64"),
         ({"DLCP_RUN_PACKETS": ""}, "DLCP_RUN_PACKETS is ''; accepted"),
@@ -172,6 +184,18 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
         ({"port_range": 7000}, "setting port_range is 7000; accepted"),
         ({"shm": 0}, "setting shm is 0; accepted: true or false"),
         ({"metrics_port": -1}, "setting metrics_port is -1; accepted: an integer from 0 to 65 535, or off"),
+        ({"driver": "dpdk"}, "unknown argument 'driver'; did you mean datapath?"),
+        ({"eal_arguments": "--no-huge"}, "eal_arguments is set, and datapath is 'udp'; set datapath to dpdk"),
+        ({"eal_arguments": "-m 64", "datapath": "xdp"}, "datapath is 'xdp'; set datapath to dpdk"),
+        (
+            {"datapath": "dpdk", "datapath_options": "queues=2 -- -m 64", "eal_arguments": "-m 64"},
+            "give them in one place",
+        ),
+        ({"datapath": "dpdk", "bind_host": "node1"}, "an address of the port's own"),
+        ({"datapath": "xdp", "bind_host": "10.0.0.1/33"}, "such as 10.0.0.1/24"),
+        ({"datapath": "local+dpdk", "bind_host": "0.0.0.0"}, "with datapath local+dpdk: an address"),
+        ({"datapath": "xdp", "interface": "^docker"}, "accepted with datapath xdp: the name of one device"),
+        ({"datapath": "dpdk", "interface": "eth0,eth1"}, "the name of one device"),
         ({"algorithm": 1}, "setting algorithm is 1; accepted: the name of a schedule, or auto"),
     ],
 )
@@ -179,6 +203,67 @@ def test_argument_mistakes_are_named(arguments: dict[str, Any], words: str) -> N
     with pytest.raises(SettingsError) as caught:
         Settings.load(environ={}, **arguments)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("datapath", "network", "below_kernel"),
+    [
+        ("udp", "udp", False),
+        ("local", "udp", False),
+        ("dpdk", "dpdk", True),
+        ("local+dpdk", "dpdk", True),
+        ("xdp", "xdp", True),
+        ("local+xdp", "xdp", True),
+        ("./libdlcp_io_mine.so", "./libdlcp_io_mine.so", False),
+    ],
+)
+def test_datapath_says_what_leads_out_of_the_host(datapath: str, network: str, below_kernel: bool) -> None:
+    settings = Settings(datapath=datapath)
+    assert (settings.network_datapath, settings.below_kernel) == (network, below_kernel)
+
+
+def test_path_of_a_driver_takes_arguments_of_dpdk() -> None:
+    assert Settings(datapath="./libdlcp_io_dpdk.so", eal_arguments="-m 64").eal_arguments == "-m 64"
+    assert Settings(datapath="local+dpdk", eal_arguments="-m 64").eal_arguments == "-m 64"
+
+
+@pytest.mark.parametrize(
+    ("changes", "address"),
+    [
+        ({"bind_host": "10.0.0.1"}, "10.0.0.1"),
+        ({"bind_host": "fd00::1/64"}, "fd00::1"),
+        ({"datapath_options": "queues=2 port=0000:3b:00.0@10.0.0.1/24 port=1@10.1.0.1"}, "10.0.0.1"),
+        ({"datapath_options": "port=1", "bind_host": "10.0.0.2/8"}, "10.0.0.2"),
+        ({"datapath_options": "port=1 -- port=x@10.0.0.1"}, None),
+        ({"interface": "0000:3b:00.0"}, None),
+    ],
+)
+def test_own_address_below_the_kernel_is_what_the_settings_name(
+    changes: dict[str, str], address: str | None
+) -> None:
+    settings = Settings(datapath="dpdk", **changes)  # type: ignore[arg-type]
+    assert settings.own_address == address
+    if address is None:
+        with pytest.raises(SettingsError, match="the kernel gives no address to .*: set bind_host"):
+            settings.need_own_address()
+
+
+def test_driver_is_given_device_address_and_arguments() -> None:
+    options = _options(
+        0,
+        Settings(
+            datapath="dpdk",
+            datapath_options="queues=2",
+            eal_arguments="--no-huge -m 64",
+            interface="=0000:3b:00.0",
+            bind_host="10.0.0.1/24",
+        ),
+        False,
+    )
+    assert (options.driver, options.driver_extra) == ("dpdk", "queues=2 -- --no-huge -m 64")
+    assert (options.interface_name, options.bind_host) == ("0000:3b:00.0", "10.0.0.1/24")
+    plain = _options(0, Settings(datapath="udp", datapath_options="a=b"), False)
+    assert (plain.driver, plain.driver_extra, plain.interface_name) == ("udp", "a=b", "")
 
 
 def test_engine_has_the_last_word() -> None:
