@@ -1,0 +1,251 @@
+"""Beds for the DPDK driver without a network card: its virtual devices, between processes or over the kernel's cables.
+
+- memif: two devices joined by shared memory, of one process or of two; no root, no kernel on the way.
+- af_packet: DPDK on one end of a cable (veth) of a host in a namespace, hosts joined by a bridge of the kernel that
+  loses and marks what it is told to. A host whose rank uses the kernel's own sockets sits on the same bridge.
+
+What is here says how to start a rank, as settings of an endpoint; ranks run in stations, one process for each EAL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dlcp import _native
+from tests.support import namespaces
+from tests.support.namespaces import Namespace
+
+PLUGIN = Path(_native.__file__).resolve().parent / "libdlcp_io_dpdk.so"
+"""Where a wheel puts it."""
+# Memory of the process in place of huge pages, for a few pools of packet buffers.
+NO_HUGE = "--no-huge -m 128"
+HUGE_PAGES = 32
+_HUGE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+_HUGE_LOCK = Path("/tmp/dlcp-test-hugepages.lock")
+_TABLE = "dlcp_test"
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why the driver cannot be tested here, or None."""
+    if not PLUGIN.exists():
+        return (
+            f"no {PLUGIN.name} beside the module: apt-get install libdpdk-dev dpdk pkgconf, then make setup"
+        )
+    try:
+        ctypes.CDLL(str(PLUGIN))
+    except OSError as error:
+        return f"the dpdk driver does not load ({error}): apt-get install libdpdk-dev dpdk"
+    return None
+
+
+@functools.cache
+def missing_bed() -> str | None:
+    """Why there can be no hosts on a bridge here, or None."""
+    for program, package in (("ethtool", "ethtool"), ("nft", "nftables")):
+        if shutil.which(program) is None:
+            return f"the bed needs {program} (Debian: {package})"
+    return missing() or namespaces.missing()
+
+
+# --- memif --------------------------------------------------------------------------------------------------
+
+
+def memif(socket: Path, number: int, *, server: bool, words: str = "") -> str:
+    """The device net_memif<number> at one end of `socket`, as an EAL argument. The server opens it first."""
+    role = "server" if server else "client"
+    return f"--vdev=net_memif{number},role={role},id=0,socket={socket},socket-abstract=no{words}"
+
+
+def memif_of_one_process(directory: Path) -> list[dict[str, Any]]:
+    """Settings of two endpoints of one process, joined by shared memory of DPDK."""
+    ends = [memif(directory / "memif.sock", number, server=number == 0) for number in range(2)]
+    return [
+        {
+            "datapath": "dpdk",
+            "datapath_options": f"port=net_memif{number}",
+            "bind_host": f"10.77.0.{number + 1}/24",
+            "eal_arguments": " ".join([NO_HUGE, *ends]),
+            "allow_unauthenticated": True,
+        }
+        for number in range(2)
+    ]
+
+
+# --- hosts on a bridge --------------------------------------------------------------------------------------
+
+
+class Host:
+    """One host: a namespace, its interface eth0, and addresses that the kernel or a rank over DPDK may have."""
+
+    def __init__(self, number: int, namespace: Namespace, mtu_bytes: int) -> None:
+        self.number = number
+        self.namespace = namespace
+        self.mtu_bytes = mtu_bytes
+        self.ipv4 = f"10.78.0.{number + 1}"
+        self.ipv6 = f"fd00:78::{number + 1}"
+
+    def udp(self, *, ipv6: bool = False, **more: Any) -> dict[str, Any]:
+        """Settings of a rank on the kernel's sockets. give_addresses() comes first."""
+        return {"bind_host": self.ipv6 if ipv6 else self.ipv4, "allow_unauthenticated": True} | more
+
+    def dpdk(
+        self, *, ipv6: bool = False, memory: str = NO_HUGE, words: str = "", **more: Any
+    ) -> dict[str, Any]:
+        """Settings of a rank on DPDK; `words`: of datapath_options, besides its port."""
+        # A slot of the kernel's ring holds a frame and its own header, and a block of the ring whole slots.
+        slots = ",blocksz=65536,framesz=16384,framecnt=512" if self.mtu_bytes > 1900 else ""
+        return {
+            "datapath": "dpdk",
+            "datapath_options": f"port=net_af_packet0 {words}".rstrip(),
+            "bind_host": f"{self.ipv6}/64" if ipv6 else f"{self.ipv4}/24",
+            "eal_arguments": f"{memory} --vdev=net_af_packet0,iface=eth0{slots}",
+            "allow_unauthenticated": True,
+        } | more
+
+    def give_addresses(self) -> None:
+        """Its addresses to the kernel, for a rank on sockets."""
+        self.namespace.ip(f"addr add {self.ipv4}/24 dev eth0")
+        self.namespace.ip(f"addr add {self.ipv6}/64 dev eth0 nodad")
+        self.namespace.ip(f"addr add fe80::{self.number + 1}/64 dev eth0 nodad")
+
+    def mac(self) -> str:
+        """Of eth0, whoever uses it."""
+        shown = self.namespace.command("cat", "/sys/class/net/eth0/address")
+        return subprocess.run(shown, capture_output=True, text=True, check=True).stdout.strip()
+
+    def set_link(self, *, up: bool) -> None:
+        self.namespace.ip(f"link set eth0 {'up' if up else 'down'}")
+
+    def ping(self, address: str, count: int = 3) -> subprocess.CompletedProcess[str]:
+        """The kernel's ping from here."""
+        words = ("ping", "-n", "-c", count, "-i", "0.05", "-W", "5", address)
+        return subprocess.run(self.namespace.command(*words), capture_output=True, text=True)
+
+    def neighbours(self) -> dict[str, dict[str, Any]]:
+        """What the kernel knows of whom, by address."""
+        words = ["ip", "-n", self.namespace.name, "-j", "neigh", "show"]
+        shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return {entry["dst"]: entry for entry in json.loads(shown or "[]")}
+
+
+class Bridge:
+    """The bridge in the middle: it may lose and mark datagrams."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+
+    def treat(self, *, loss_ratio: float = 0.0, mark_ratio: float = 0.0) -> None:
+        """From now on: each UDP datagram lost so often, and of those that may be marked, so many marked.
+
+        Counts both from zero. Nothing else is lost, so neighbours are found.
+        """
+        self._nft(
+            f"add table bridge {_TABLE}\ndelete table bridge {_TABLE}\n{_rules(loss_ratio, mark_ratio)}"
+        )
+
+    def counted(self, what: str) -> int:
+        """Datagrams `lost` or `marked` since treat()."""
+        words = self.namespace.command("nft", "-j", "list", "counters")
+        shown = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)[
+            "nftables"
+        ]
+        return sum(
+            entry["counter"]["packets"] for entry in shown if entry.get("counter", {}).get("name") == what
+        )
+
+    def _nft(self, rules: str) -> None:
+        done = subprocess.run(
+            self.namespace.command("nft", "-f", "-"), input=rules, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"nft -f - <<EOF\n{rules}\nEOF\n{done.stderr}"
+
+
+def _rules(loss_ratio: float, mark_ratio: float) -> str:
+    lose = f"numgen random mod 10000 < {round(loss_ratio * 10000)} counter name lost drop"
+    mark = f"numgen random mod 10000 < {round(mark_ratio * 10000)} counter name marked"
+    chain = [
+        f"ip protocol udp {lose}",
+        f"ip6 nexthdr udp {lose}",
+        f"ip protocol udp ip ecn ect0 {mark} ip ecn set ce",
+        f"ip6 nexthdr udp ip6 ecn ect0 {mark} ip6 ecn set ce",
+    ]
+    return "\n".join(
+        [
+            f"table bridge {_TABLE} {{",
+            "counter lost {}",
+            "counter marked {}",
+            "chain forward {",
+            "type filter hook forward priority 0;",
+            *(rule for rule, ratio in zip(chain, [loss_ratio] * 2 + [mark_ratio] * 2, strict=True) if ratio),
+            "}",
+            "}",
+        ]
+    )
+
+
+@contextlib.contextmanager
+def bed(hosts: int, mtu_bytes: int = 1500) -> Iterator[tuple[Bridge, list[Host]]]:
+    """A bridge, and hosts with a cable to it; nobody has an address yet."""
+    with contextlib.ExitStack() as stack:
+        middle = stack.enter_context(Namespace())
+        silent = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+        middle.run(lambda: silent.write_text("1"))
+        # No snooping: neighbour discovery's groups reach whoever listens without having said so.
+        middle.ip(f"link add br0 mtu {mtu_bytes} type bridge stp_state 0 forward_delay 0 mcast_snooping 0")
+        middle.ip("link set br0 up")
+        found = []
+        for number in range(hosts):
+            namespace = stack.enter_context(Namespace())
+            namespace.join(middle, "eth0", f"eth{number}")
+            for end, name in ((namespace, "eth0"), (middle, f"eth{number}")):
+                end.ip(f"link set {name} mtu {mtu_bytes}")
+                _as_on_a_wire(end, name)
+            middle.ip(f"link set eth{number} master br0")
+            middle.ip(f"link set eth{number} up")
+            namespace.ip("link set eth0 up")
+            found.append(Host(number, namespace, mtu_bytes))
+        yield Bridge(middle), found
+
+
+def _as_on_a_wire(namespace: Namespace, interface: str) -> None:
+    """Frames with checksums, none longer than the MTU: on a cable of the kernel's, what a card would do is left out."""
+    features = ("tx", "tso", "gso", "gro", "tx-udp-segmentation")
+    words = namespace.command(
+        "ethtool", "-K", interface, *(word for name in features for word in (name, "off"))
+    )
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+
+
+# --- huge pages ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def huge_pages(count: int = HUGE_PAGES) -> Iterator[str | None]:
+    """`count` pages of 2 MB more than there were, given back at the end; or why the system refuses, in words.
+
+    One at a time on a machine: the number is the machine's.
+    """
+    with _HUGE_LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            before = int(_HUGE.read_text())
+            _HUGE.write_text(str(before + count))
+        except OSError as error:
+            yield f"no huge pages here: {_HUGE}: {error}"
+            return
+        try:
+            got = int(_HUGE.read_text()) - before
+            yield None if got == count else f"{_HUGE}: asked for {count} pages more, got {got}"
+        finally:
+            _HUGE.write_text(str(before))
