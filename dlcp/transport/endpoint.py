@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from dlcp import _native, errors
 from dlcp.transport.closeable import Closeable
+from dlcp.transport.driver_events import EventWatch
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.logger import RankLogger, set_level
 from dlcp.transport.settings import Settings
@@ -103,9 +104,11 @@ class Endpoint(Closeable):
         set_level(settings.log_level)
         self._host = _open_host(rank, settings, has_groups)
         self._dispatcher = Dispatcher(self._host, rank)
-        self._log = PeerLog(self._host)
+        self._log = PeerLog(self._host, rank)
+        # The kernel's sockets have no events.
+        watch = EventWatch(rank, self._log.look) if settings.network_datapath != "udp" else None
         # Also at the interpreter's end, when no thread of ours may be left inside.
-        self._finalizer = weakref.finalize(self, _close, self._host, self._dispatcher)
+        self._finalizer = weakref.finalize(self, _close, self._host, self._dispatcher, watch)
         for line in self.warnings:
             if line not in _warned:
                 _warned.add(line)
@@ -321,6 +324,13 @@ class Endpoint(Closeable):
         """Everything counted so far; the last values once closed. Raises ForkError."""
         return EndpointStatistics.from_native(self._host.statistics())
 
+    def driver_statistics(self) -> dict[str, int]:
+        """What this driver alone counts, by name with the unit last: of network cards, of address resolution.
+
+        {} of the kernel's sockets, and once closed. Asking the card may take some ms. Raises ForkError.
+        """
+        return self._host.driver_statistics()
+
     def peer_stats(self, rank: int) -> PeerStatistics:
         """The state of the way to one peer. Raises UnknownPeerError."""
         _unsigned("rank", rank, 32)
@@ -332,7 +342,10 @@ class Endpoint(Closeable):
         return tuple(PathStatistics(**path) for path in self._host.path_statistics(rank))
 
     def drain_log(self) -> tuple[LogEntry, ...]:
-        """What happened to peers, paths and bounds since the last call; the oldest go beyond 1024 entries."""
+        """What happened to peers, paths, bounds and the driver since the last call.
+
+        The oldest go beyond 1024 entries.
+        """
         return self._log.drain()
 
     def advance_key_epoch(self) -> None:
@@ -436,7 +449,9 @@ _STRANGER_HINTS = {
 }
 
 
-def _close(host: _native.Host, dispatcher: Dispatcher) -> None:
+def _close(host: _native.Host, dispatcher: Dispatcher, watch: EventWatch | None) -> None:
+    if watch is not None:
+        watch.stop()
     host.close()
     dispatcher.join()
 

@@ -80,6 +80,7 @@ class Metrics:
         from start to end; `waited_for`: how many failed while something of a rank was missing; `under_way`,
         `under_way_s_max`: operations that are not over, and the age of the oldest. `peers` (by rank) → the state of the
         way there, its packets over all paths, and `paths`. `endpoint`: everything counted since it was opened.
+        `driver`: what this driver alone counts, by its names.
         `gradients` (by name) → what Ledger.snapshot() says, of gradients that may lose.
 
         Of a closed job there are no peers. Raises ForkError.
@@ -106,6 +107,7 @@ class Metrics:
             "groups": groups,
             "peers": {} if endpoint.closed else _describe_peers(endpoint),
             "endpoint": asdict(endpoint.stats()),
+            "driver": endpoint.driver_statistics(),
             "gradients": {name: account.snapshot() for name, account in accounts},
         }
 

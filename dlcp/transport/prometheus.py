@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import threading
 import weakref
@@ -86,6 +87,7 @@ def render(snapshot: Mapping[str, Any]) -> str:
     _render_groups(text, snapshot["groups"], snapshot["duration_bounds_s"])
     _render_peers(text, snapshot["peers"])
     _render_endpoint(text, snapshot["endpoint"])
+    _render_driver(text, snapshot["driver"])
     _render_gradients(text, snapshot["gradients"])
     return text.text()
 
@@ -195,6 +197,23 @@ def _render_endpoint(text: _Text, endpoint: Mapping[str, Any]) -> None:
                 text.family(f"dlcp_{part}_{key}", "gauge", words, [({}, value)])
             elif isinstance(value, int):
                 text.family(f"dlcp_{part}_{key}_total", "counter", words, [({}, value)])
+
+
+# A driver's counter of one port: "port0_rx_missed_packets".
+_OF_A_PORT = re.compile(r"port(\d+)_(.+)")
+_NO_METRIC = re.compile(r"[^a-z0-9_]")
+
+
+def _render_driver(text: _Text, counted: Mapping[str, int]) -> None:
+    families: dict[str, list[tuple[Labels, float]]] = {}
+    for name, count in counted.items():
+        found = _OF_A_PORT.fullmatch(name)
+        labels = {} if found is None else {"port": found[1]}
+        name = _NO_METRIC.sub("_", name if found is None else found[2])
+        families.setdefault(name, []).append((labels, count))
+    for name, rows in families.items():
+        words = f"{name.replace('_', ' ').capitalize()} of the driver."
+        text.family(f"dlcp_driver_{name}_total", "counter", words, rows)
 
 
 _GRADIENT_BYTES = (

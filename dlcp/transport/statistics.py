@@ -142,7 +142,8 @@ class LogEntry:
     time_s: float
     """The driver's monotonic clock."""
     kind: str
-    """peer_established, peer_down, path_down, path_up or bound_reached."""
+    """peer_established, peer_down, path_down, path_up or bound_reached; of drivers below the kernel link_down, link_up,
+    no_buffers, neighbour_lost, neighbour_found, address_taken or device_gone."""
     error: str | None
     """Why a peer is down."""
     rank: int | None
@@ -150,3 +151,5 @@ class LogEntry:
     """A path's id, or which bound."""
     waited_s: float
     """How long a peer that is down had been silent."""
+    text: str = ""
+    """Of a driver's event: its sentence, which names port or neighbour."""

@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp import errors
+from dlcp.transport.driver_events import log_event
+from dlcp.transport.logger import RankLogger
 from dlcp.transport.statistics import LogEntry
 
 if TYPE_CHECKING:
@@ -207,10 +209,14 @@ def check_timeout(name: str, timeout: object) -> None:
 
 
 class PeerLog:
-    """What happened to an endpoint, kept for drain_log, and which peers have closed and not come back."""
+    """What happened to an endpoint, kept for drain_log, and which peers have closed and not come back.
 
-    def __init__(self, host: _native.Host) -> None:
+    Events of the driver are logged when they are first read.
+    """
+
+    def __init__(self, host: _native.Host, rank: int) -> None:
         self._host = host
+        self._logger = RankLogger(rank)
         self._lock = threading.Lock()
         self._entries: deque[LogEntry] = deque(maxlen=1024)
         self._closed: set[int] = set()
@@ -218,19 +224,34 @@ class PeerLog:
     def drain(self) -> tuple[LogEntry, ...]:
         """The entries since the last call."""
         with self._lock:
-            self._read()
+            new = self._read()
             entries = tuple(self._entries)
             self._entries.clear()
-            return entries
+        self._tell(new)
+        return entries
+
+    def look(self) -> None:
+        """Reads and logs what is new, and keeps it. Raises ForkError."""
+        with self._lock:
+            new = self._read()
+        self._tell(new)
 
     def has_closed(self, rank: int) -> bool:
         """Whether the last that was heard of a peer is its goodbye."""
         with self._lock:
-            self._read()
-            return rank in self._closed
+            new = self._read()
+            has_closed = rank in self._closed
+        self._tell(new)
+        return has_closed
 
-    def _read(self) -> None:
-        for entry in itertools.starmap(LogEntry, self._host.drain_log()):
+    def _tell(self, entries: list[LogEntry]) -> None:
+        """Logs, without the lock: a handler may ask for the log."""
+        for entry in entries:
+            log_event(self._logger, entry)
+
+    def _read(self) -> list[LogEntry]:
+        new = list(itertools.starmap(LogEntry, self._host.drain_log()))
+        for entry in new:
             self._entries.append(entry)
             if entry.rank is None:
                 continue
@@ -238,6 +259,7 @@ class PeerLog:
                 self._closed.discard(entry.rank)
             elif entry.kind == "peer_down" and entry.error == "peer_closed":
                 self._closed.add(entry.rank)
+        return new
 
 
 class Watched(Protocol):

@@ -30,6 +30,11 @@ inline Duration timeout_of(std::optional<double> seconds) {
 
 inline const char* error_name(CommandError error) { return error == CommandError::none ? nullptr : name(error); }
 
+// Text of a driver, which may be somebody else's plugin: what is not UTF-8 becomes U+FFFD.
+inline nb::object text_of(const std::string& text) {
+    return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
 // Memory of messages that nobody holds a Transfer for. Touched with the GIL held.
 struct Orphans {
     struct Orphan {
@@ -198,6 +203,13 @@ public:
         return to_dict(unlocked([&] { return host_->statistics(); }));
     }
 
+    nb::dict driver_statistics() {
+        nb::dict out;
+        for (const auto& [name, value] : unlocked([&] { return host_->driver_statistics(); }))
+            out[text_of(name)] = value;
+        return out;
+    }
+
     std::string peer_address(std::uint32_t rank) {
         return unlocked([&] { return host_->peer_address(rank); });
     }
@@ -212,7 +224,7 @@ public:
         return out;
     }
 
-    // (time_s, kind, error or None, rank or None, value, waited_s)
+    // (time_s, kind, error or None, rank or None, value, waited_s, text)
     nb::list drain_log() {
         nb::list out;
         for (const HostLogEntry& entry : host_->drain_log()) {
@@ -220,8 +232,9 @@ public:
             if (entry.rank != UINT32_MAX) rank = nb::int_(entry.rank);
             nb::object error = nb::none();
             if (entry.error != CommandError::none) error = nb::str(name(entry.error));
-            out.append(nb::make_tuple(static_cast<double>(entry.time.value) * 1e-9, name(entry.kind), error, rank,
-                                      entry.value, in_seconds(entry.waited)));
+            const std::string kind = entry.driver_event.empty() ? name(entry.kind) : entry.driver_event;
+            out.append(nb::make_tuple(static_cast<double>(entry.time.value) * 1e-9, kind, error, rank, entry.value,
+                                      in_seconds(entry.waited), text_of(entry.text)));
         }
         return out;
     }

@@ -86,6 +86,7 @@ void bind_host(nb::module_& m) {
         .def("next_finished", &BoundHost::next_finished, nb::arg("timeout_s").none())
         .def("drain_log", &BoundHost::drain_log)
         .def("statistics", &BoundHost::statistics)
+        .def("driver_statistics", &BoundHost::driver_statistics)
         .def(
             "peer_statistics",
             [](BoundHost& h, std::uint32_t rank) { return to_dict(h.host().peer_statistics(rank)); },

@@ -204,6 +204,25 @@ def test_text_parses_and_types_are_right(snapshots: list[dict[str, Any]]) -> Non
     assert families["dlcp_endpoint_outstanding_operations"].kind == "gauge"
 
 
+def test_counters_of_a_driver_carry_the_port_as_a_label(snapshots: list[dict[str, Any]]) -> None:
+    assert snapshots[0]["driver"] == {}
+    counted = {
+        "port0_rx_missed_packets": 7,
+        "port1_rx_missed_packets": 0,
+        "port0_tx_q0_bytes": 2**40,
+        "arp_requests": 3,
+    }
+    families = parse(render(snapshots[0] | {"driver": counted}))
+    rank = ("rank", "0")
+    assert families["dlcp_driver_rx_missed_packets_total"].samples == {
+        ("", (rank, ("port", "0"))): 7,
+        ("", (rank, ("port", "1"))): 0,
+    }
+    assert families["dlcp_driver_tx_q0_bytes_total"].samples["", (rank, ("port", "0"))] == 2**40
+    assert families["dlcp_driver_arp_requests_total"].samples["", (rank,)] == 3
+    assert families["dlcp_driver_arp_requests_total"].words == "Arp requests of the driver."
+
+
 def test_histogram_is_cumulative(snapshots: list[dict[str, Any]]) -> None:
     family = parse(render(snapshots[0]))["dlcp_operation_duration_seconds"]
     assert family.kind == "histogram"
