@@ -1,6 +1,7 @@
 """Endpoints over real loopback sockets: what arrives, what is refused, who is told what, and how it ends.
 
-No test measures time; timeouts are only there to end a test that would hang.
+No test measures time; timeouts are only there to end a test that would hang. Those without the mark `loopback` say
+nothing of sockets, and run over other drivers too (tests/support/endpoints.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pytest
 
 from dlcp import errors
 from dlcp.transport import Endpoint, Settings, TransferFuture
+from tests.support.endpoints import open_endpoint
 from tests.support.relay import Header, Relay
 
 KEY = bytes(range(32))
@@ -31,7 +33,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Endpoint, Endpoint]]:
-    with Endpoint(0) as a, Endpoint(1) as b:
+    with open_endpoint(0) as a, open_endpoint(1) as b:
         a.connect(1, b.address, timeout_s=PATIENCE_S)
         b.connect(0, a.address, timeout_s=PATIENCE_S)
         yield a, b
@@ -205,6 +207,7 @@ def test_receive_from_anyone_tells_who_sent(pair: tuple[Endpoint, Endpoint]) -> 
     np.testing.assert_array_equal(got, 1)
 
 
+@pytest.mark.loopback("IPv6 there")
 def test_ipv6_loopback() -> None:
     try:
         endpoints = Endpoint(0, bind_host="::1"), Endpoint(1, bind_host="::1")
@@ -220,6 +223,7 @@ def test_ipv6_loopback() -> None:
         assert got.all()
 
 
+@pytest.mark.loopback("four on one network")
 def test_four_endpoints_all_to_all() -> None:
     world = 4
     endpoints = [Endpoint(rank) for rank in range(world)]
@@ -251,7 +255,7 @@ def test_four_endpoints_all_to_all() -> None:
 @pytest.mark.parametrize("encrypt", [False, True])
 def test_same_key_on_both_sides(encrypt: bool) -> None:
     settings = Settings(key=KEY, encrypt=encrypt)
-    with Endpoint(0, settings=settings) as a, Endpoint(1, settings=settings) as b:
+    with open_endpoint(0, settings=settings) as a, open_endpoint(1, settings=settings) as b:
         a.connect(1, b.address, timeout_s=PATIENCE_S)
         for _ in range(3):
             got = np.zeros(50_000)
@@ -298,6 +302,7 @@ def lossy_send(importance: Any, dropped: set[int], **arguments: Any) -> tuple[An
         return sent, future.result(PATIENCE_S), got, block
 
 
+@pytest.mark.loopback("the relay is a socket")
 def test_reliable_message_repairs_what_is_lost() -> None:
     sent, received, got, _ = lossy_send(None, {0, 7, 8, 59})
     assert (got == 1).all()
@@ -305,6 +310,7 @@ def test_reliable_message_repairs_what_is_lost() -> None:
     assert sent.retransmitted_bytes > 0
 
 
+@pytest.mark.loopback("the relay is a socket")
 def test_bounded_message_abandons_within_its_budget() -> None:
     dropped = {3, 4, 50}
     sent, received, got, block = lossy_send(None, dropped, delivery="bounded", loss_ratio=0.1)
@@ -321,6 +327,7 @@ def test_bounded_message_abandons_within_its_budget() -> None:
     assert (got.reshape(60, block) == np.where(received.abandoned, 9, 1)[:, None]).all()
 
 
+@pytest.mark.loopback("the relay is a socket")
 def test_bounded_message_never_abandons_critical_blocks() -> None:
     importance = np.full(60, 10, np.uint8)
     importance[[3, 4]] = 255
@@ -330,6 +337,7 @@ def test_bounded_message_never_abandons_critical_blocks() -> None:
     assert (sent.abandoned == received.abandoned).all()
 
 
+@pytest.mark.loopback("the relay is a socket")
 def test_bounded_message_repairs_what_exceeds_its_budget() -> None:
     _, received, _, block = lossy_send(
         np.arange(60, dtype=np.uint8), set(range(30)), delivery="bounded", loss_ratio=0.1
@@ -337,6 +345,7 @@ def test_bounded_message_repairs_what_exceeds_its_budget() -> None:
     assert received.abandoned_bytes <= 0.1 * 60 * block
 
 
+@pytest.mark.loopback("the relay is a socket")
 def test_deadline_message_ends_with_what_is_there() -> None:
     sent, received, _, _ = lossy_send(5, set(range(40)), delivery="deadline", loss_ratio=0.1, deadline_s=1e-4)
     assert received.delivered_bytes + received.abandoned_bytes == received.message_bytes
@@ -371,22 +380,26 @@ def test_address_must_be_text(pair: tuple[Endpoint, Endpoint]) -> None:
         pair[0].connect(5, 7000)  # type: ignore[arg-type]
 
 
+@pytest.mark.loopback("the kernel knows its addresses")
 def test_bad_bind_host_is_refused() -> None:
     with pytest.raises(errors.AddressError, match="192.0.2.1"):
         Endpoint(0, bind_host="192.0.2.1", key=KEY)
 
 
+@pytest.mark.loopback("three on one network")
 def test_port_in_use_is_named(pair: tuple[Endpoint, Endpoint]) -> None:
     port = int(pair[0].address.rsplit(":", 1)[1])
     with pytest.raises(errors.PortInUseError, match=str(port)):
         Endpoint(2, port=port)
 
 
+@pytest.mark.loopback("the kernel knows its interfaces")
 def test_absent_interface_is_named() -> None:
     with pytest.raises(errors.InterfaceError, match="'absent0'.*lo"):
         Endpoint(0, interface="absent0")
 
 
+@pytest.mark.loopback("no driver is opened")
 def test_absent_driver_is_named() -> None:
     with pytest.raises(errors.DriverError, match="'absent'.*libdlcp_io_absent.so"):
         Endpoint(0, datapath="absent")
@@ -394,6 +407,7 @@ def test_absent_driver_is_named() -> None:
         Endpoint(0, datapath="No Such")
 
 
+@pytest.mark.loopback("no driver is opened")
 def test_library_that_is_no_driver_is_named() -> None:
     from dlcp import _native
 
@@ -461,6 +475,7 @@ def test_cancelled_receive_names_who_gave_up(pair: tuple[Endpoint, Endpoint]) ->
     assert receive.cancelled()
 
 
+@pytest.mark.loopback("the relay is a socket")
 def test_cancelled_send_tells_the_receiver() -> None:
     def drops(header: Header, towards_server: bool) -> bool:
         return towards_server and header["type"] == 1 and header["block_index"] == 1
@@ -546,7 +561,7 @@ def test_dropped_future_keeps_the_memory_alive(pair: tuple[Endpoint, Endpoint]) 
     ],
 )
 def test_wrong_or_absent_key_keeps_peers_apart(here: bytes | None, there: bytes | None, hint: str) -> None:
-    with Endpoint(0, key=here) as a, Endpoint(1, key=there) as b:
+    with open_endpoint(0, key=here) as a, open_endpoint(1, key=there) as b:
         b.connect(0, a.address, wait=False)
         with pytest.raises(
             errors.PeerTimeoutError, match="rank 1 at .* did not answer within 0.5 s"
@@ -560,22 +575,25 @@ def test_wrong_or_absent_key_keeps_peers_apart(here: bytes | None, there: bytes 
 
 
 def test_other_job_is_foreign() -> None:
-    with Endpoint(0, job=1) as a, Endpoint(1, job=2) as b:
+    with open_endpoint(0, job=1) as a, open_endpoint(1, job=2) as b:
         with pytest.raises(errors.PeerTimeoutError):
             a.connect(1, b.address, timeout_s=0.3)
         assert b.stats().engine.foreign_job > 0
 
 
 def test_nobody_at_the_address() -> None:
-    with Endpoint(0) as a:
-        with Endpoint(1) as b:
+    with open_endpoint(0) as a:
+        with open_endpoint(1) as b:
             address = b.address
         with pytest.raises(errors.PeerTimeoutError, match="see that it is started as rank 1"):
             a.connect(1, address, timeout_s=0.2)
 
 
 def test_wait_for_peer_that_does_not_come() -> None:
-    with Endpoint(0) as a, pytest.raises(errors.PeerTimeoutError, match="rank 7 did not come within 0.05 s"):
+    with (
+        open_endpoint(0) as a,
+        pytest.raises(errors.PeerTimeoutError, match="rank 7 did not come within 0.05 s"),
+    ):
         a.wait_for_peer(7, timeout_s=0.05)
 
 
@@ -590,6 +608,7 @@ LISTENER = """
 """
 
 
+@pytest.mark.loopback("a process of its own")
 def test_dead_peer_is_named_after_its_silence(child: Any) -> None:
     other = child(LISTENER.format(port=0))
     with Endpoint(0, peer_timeout_s=0.5) as a:
@@ -605,6 +624,7 @@ def test_dead_peer_is_named_after_its_silence(child: Any) -> None:
         assert any(entry.kind == "peer_down" and entry.rank == 1 for entry in a.drain_log())
 
 
+@pytest.mark.loopback("a process of its own")
 def test_restarted_peer_fails_what_was_under_way(child: Any) -> None:
     first = child(LISTENER.format(port=0))
     with Endpoint(0) as a:
@@ -667,6 +687,7 @@ def test_two_threads_wait_for_one_future(pair: tuple[Endpoint, Endpoint]) -> Non
         assert waits[0].result() == waits[1].result()
 
 
+@pytest.mark.loopback("three on one network")
 def test_statistics_and_connect_while_another_thread_waits(pair: tuple[Endpoint, Endpoint]) -> None:
     a, b = pair
     with concurrent.futures.ThreadPoolExecutor(1) as pool, Endpoint(2) as c:
@@ -787,6 +808,7 @@ def test_progress_reports_what_ended(pair: tuple[Endpoint, Endpoint]) -> None:
 # --- processes ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.loopback("a process of its own")
 def test_forked_child_is_told_and_the_parent_goes_on() -> None:
     result = run(
         """
@@ -824,6 +846,7 @@ def test_forked_child_is_told_and_the_parent_goes_on() -> None:
     assert (result.returncode, result.stdout.strip(), result.stderr) == (0, "parent done", "")
 
 
+@pytest.mark.loopback("a process of its own")
 def test_forked_child_ends_quietly() -> None:
     result = run(
         """
@@ -843,6 +866,7 @@ def test_forked_child_ends_quietly() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.loopback("a process of its own")
 def test_interpreter_ends_with_everything_outstanding() -> None:
     result = run(
         """
@@ -868,6 +892,7 @@ def test_interpreter_ends_with_everything_outstanding() -> None:
     assert (result.returncode, result.stdout.strip(), result.stderr) == (0, "end", "")
 
 
+@pytest.mark.loopback("a process of its own")
 def test_ctrl_c_ends_a_blocking_call() -> None:
     result = run(
         """
@@ -887,20 +912,20 @@ def test_ctrl_c_ends_a_blocking_call() -> None:
 
 
 def test_dropped_endpoint_closes() -> None:
-    a = Endpoint(0)
+    a = open_endpoint(0)
     address = a.address
     host = weakref.ref(a)
     a.ireceive(None, bytearray(1)).add_done_callback(lambda _: None)
     del a
     gc.collect()
     assert host() is None
-    with Endpoint(0, port=int(address.rsplit(":", 1)[1])) as again:
+    with open_endpoint(0, port=int(address.rsplit(":", 1)[1])) as again:
         assert again.address == address
 
 
 def test_timeout_says_that_the_peer_had_closed() -> None:
-    with Endpoint(0, peer_timeout_s=0.5) as a:
-        with Endpoint(1) as b:
+    with open_endpoint(0, peer_timeout_s=0.5) as a:
+        with open_endpoint(1) as b:
             a.connect(1, b.address)
             b.wait_for_peer(0, timeout_s=PATIENCE_S)  # otherwise there is nobody to say goodbye to
         seen: list[str] = []
@@ -918,7 +943,7 @@ def test_timeout_says_that_the_peer_had_closed() -> None:
 
 def test_connection_timeouts_say_what_both_sides_need() -> None:
     words = "both sides have the same job key, job number and version"
-    with Endpoint(0) as a, Endpoint(1, job=7) as b:
+    with open_endpoint(0) as a, open_endpoint(1, job=7) as b:
         with pytest.raises(errors.PeerTimeoutError, match=words):
             a.connect(1, b.address, timeout_s=0.2)
         b.connect(0, a.address, wait=False)

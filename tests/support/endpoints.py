@@ -1,0 +1,33 @@
+"""Where the transport's own tests open their endpoints: on loopback, or over another driver in the same tests.
+
+DLCP_TEST_ENDPOINTS: settings of the endpoint of rank 0, 1, …, as a JSON list. Tests with the mark `loopback` are then to
+be left out: `pytest -m "not loopback"`; what the mark is given says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from dlcp.transport import Endpoint
+
+VARIABLE = "DLCP_TEST_ENDPOINTS"
+
+
+class Open(Protocol):
+    """Opens the endpoint of a rank, as Endpoint does."""
+
+    def __call__(self, rank: int, **arguments: Any) -> Endpoint: ...
+
+
+def open_endpoint(rank: int, **arguments: Any) -> Endpoint:
+    """The endpoint of a rank on loopback, or where the environment says."""
+    places = json.loads(os.environ.get(VARIABLE, "[]"))
+    return Endpoint(rank, **((places[rank] if places else {}) | arguments))
+
+
+def to_environment(places: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The variable that puts endpoints there."""
+    return {VARIABLE: json.dumps(places)}
