@@ -75,7 +75,6 @@ def memif_of_one_process(directory: Path) -> list[dict[str, Any]]:
             "datapath_options": f"port=net_memif{number}",
             "bind_host": f"10.77.0.{number + 1}/24",
             "eal_arguments": " ".join([NO_HUGE, *ends]),
-            "allow_unauthenticated": True,
         }
         for number in range(2)
     ]
@@ -96,7 +95,7 @@ class Host:
 
     def udp(self, *, ipv6: bool = False, **more: Any) -> dict[str, Any]:
         """Settings of a rank on the kernel's sockets. give_addresses() comes first."""
-        return {"bind_host": self.ipv6 if ipv6 else self.ipv4, "allow_unauthenticated": True} | more
+        return {"bind_host": self.ipv6 if ipv6 else self.ipv4} | more
 
     def dpdk(
         self, *, ipv6: bool = False, memory: str = NO_HUGE, words: str = "", **more: Any
@@ -109,7 +108,6 @@ class Host:
             "datapath_options": f"port=net_af_packet0 {words}".rstrip(),
             "bind_host": f"{self.ipv6}/64" if ipv6 else f"{self.ipv4}/24",
             "eal_arguments": f"{memory} --vdev=net_af_packet0,iface=eth0{slots}",
-            "allow_unauthenticated": True,
         } | more
 
     def give_addresses(self) -> None:

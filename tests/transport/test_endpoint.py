@@ -913,14 +913,14 @@ def test_ctrl_c_ends_a_blocking_call() -> None:
 
 def test_dropped_endpoint_closes() -> None:
     a = open_endpoint(0)
-    address = a.address
+    address = a.address.partition("+")[0]
     host = weakref.ref(a)
     a.ireceive(None, bytearray(1)).add_done_callback(lambda _: None)
     del a
     gc.collect()
     assert host() is None
     with open_endpoint(0, port=int(address.rsplit(":", 1)[1])) as again:
-        assert again.address == address
+        assert again.address.partition("+")[0] == address
 
 
 def test_timeout_says_that_the_peer_had_closed() -> None:
