@@ -19,6 +19,37 @@ inline constexpr std::uint32_t ipv6_bytes = 40;
 inline constexpr std::uint32_t udp_bytes = 8;
 inline constexpr std::uint32_t headers_bytes_max = ethernet_bytes + vlan_bytes + ipv6_bytes + udp_bytes;
 
+inline constexpr std::uint16_t ethertype_ipv4 = 0x0800;
+inline constexpr std::uint16_t ethertype_arp = 0x0806;
+inline constexpr std::uint16_t ethertype_vlan = 0x8100;
+inline constexpr std::uint16_t ethertype_ipv6 = 0x86dd;
+inline constexpr std::uint8_t protocol_icmp = 1;
+inline constexpr std::uint8_t protocol_udp = 17;
+inline constexpr std::uint8_t protocol_ipv6_fragment = 44;
+inline constexpr std::uint8_t protocol_icmpv6 = 58;
+inline constexpr std::uint8_t default_hop_limit = 64;
+
+// ---- one header ----
+
+// Ethernet, with a tag of `vlan` unless that is 0. Answers the bytes written: 14 or 18.
+std::uint32_t write_ethernet(const MacAddress& to, const MacAddress& from, std::uint16_t vlan,
+                             std::uint16_t ethertype, std::uint8_t* at);
+// What an IP header says. Both kinds are written without options.
+struct IpHeader {
+    IpAddress source, destination;
+    std::uint8_t protocol = 0;
+    std::uint8_t hop_limit = default_hop_limit;
+    std::uint8_t tos = 0;
+    std::uint32_t payload_bytes = 0;
+};
+// Answers the bytes written: 20 or 40. IPv4: not to be fragmented, identification 0 (RFC 6864), with its checksum.
+std::uint32_t write_ip(const IpHeader& header, std::uint8_t* at);
+// The pseudo header of the two addresses (4 or 16 bytes each), for add_words' sums.
+std::uint64_t pseudo_header_sum(const std::uint8_t* source, const std::uint8_t* destination, bool is_v6,
+                                std::uint8_t protocol, std::uint32_t payload_bytes);
+
+// ---- all headers of a datagram ----
+
 // Who writes which checksum of a datagram that leaves.
 enum class Checksums : std::uint8_t {
     software,  // both are written here; the payload's sum is given
@@ -38,6 +69,10 @@ struct Destination {
     std::uint32_t next_hop = 0;      // index of the neighbour
     UdpAddress address;
 };
+
+// Fills all of a destination but `next_hop`; not resolved yet. Both addresses are of one family.
+void prepare(Destination& destination, const UdpAddress& to, const IpAddress& own_address,
+             const MacAddress& own_mac, std::uint16_t vlan);
 
 // What differs from packet to packet.
 struct Marking {

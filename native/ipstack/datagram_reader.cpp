@@ -1,0 +1,119 @@
+#include "ipstack/datagram_reader.hpp"
+
+#include <cstring>
+
+#include "ipstack/ndp.hpp"
+
+namespace dlcp::ipstack {
+
+namespace {
+
+template <std::size_t size>
+bool equal(const std::uint8_t* a, const std::uint8_t* b) {
+    return std::memcmp(a, b, size) == 0;
+}
+
+}  // namespace
+
+bool may_be_source(const std::uint8_t* address, bool is_v6) {
+    if (is_v6) {
+        static constexpr std::array<std::uint8_t, 15> zeros{};
+        return address[0] != 0xff && !(equal<15>(address, zeros.data()) && address[15] <= 1);
+    }
+    // 0/8, 127/8, 224/4 and the limited broadcast (RFC 1122, 3.2.1.3).
+    return address[0] != 0 && address[0] != 127 && address[0] >> 4 != 0xe && wire::load32(address) != 0xffffffff;
+}
+
+DatagramReader::DatagramReader(const InterfaceConfig& config, InterfaceCounters& counters)
+    : counters_(counters),
+      mac_(config.mac),
+      address_(config.address),
+      solicited_node_(config.address.is_v6() ? solicited_node(config.address) : IpAddress{}),
+      vlan_(config.vlan),
+      port_(config.port) {}
+
+bool DatagramReader::is_to_our_mac(const std::uint8_t* frame) const { return equal<6>(frame, mac_.data()); }
+
+bool DatagramReader::is_to_us(std::span<const std::uint8_t> frame) const {
+    return frame.size() >= ethernet_bytes && ((frame[0] & 1) != 0 || is_to_our_mac(frame.data()));
+}
+
+DatagramReader::Audience DatagramReader::audience_of(const NetworkPacket& packet) const {
+    if (!packet.is_v6)
+        return equal<4>(packet.destination, address_.bytes.data()) ? Audience::us : Audience::others;
+    if (equal<16>(packet.destination, address_.bytes.data())) return Audience::us;
+    if (equal<16>(packet.destination, solicited_node_.bytes.data()) ||
+        equal<16>(packet.destination, all_nodes_group.bytes.data()))
+        return Audience::our_groups;
+    return Audience::others;
+}
+
+FrameKind DatagramReader::read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp,
+                               Datagram& out) {
+    NetworkPacket packet;
+    // "Bad" is not believed: there are cards that say so of a datagram whose checksum is 0, or was never computed.
+    switch (read_network(frame, vlan_, ip == CardChecksum::good, packet)) {
+        case NetworkKind::ip: break;
+        case NetworkKind::arp:
+            if (address_.is_v6()) return refuse(counters_.rx_other_protocol);
+            return is_to_us(frame) ? FrameKind::other : refuse(counters_.rx_other_address);
+        case NetworkKind::malformed: return refuse(counters_.rx_malformed);
+        case NetworkKind::other_vlan: return refuse(counters_.rx_other_address);
+        case NetworkKind::other_protocol: return refuse(counters_.rx_other_protocol);
+        case NetworkKind::fragment: return refuse(counters_.rx_fragments);
+        case NetworkKind::bad_checksum: return refuse(counters_.rx_bad_checksum);
+    }
+    if (packet.is_v6 != address_.is_v6()) return refuse(counters_.rx_other_protocol);
+    const Audience audience = audience_of(packet);
+    if (packet.protocol == protocol_udp) {
+        // A datagram to one host in a frame to many is not taken (RFC 1122, 3.3.6), nor one that only a card in
+        // promiscuous mode hears.
+        if (audience != Audience::us || !is_to_our_mac(frame.data())) return refuse(counters_.rx_other_address);
+        return read_udp(packet, frame.data(), udp == CardChecksum::good, out);
+    }
+    if (audience == Audience::others || !is_to_us(frame)) return refuse(counters_.rx_other_address);
+    if (packet.protocol != (packet.is_v6 ? protocol_icmpv6 : protocol_icmp))
+        return refuse(counters_.rx_other_protocol);
+    return FrameKind::other;
+}
+
+FrameKind DatagramReader::read_udp(const NetworkPacket& packet, const std::uint8_t* frame, bool checksum_is_good,
+                                   Datagram& out) {
+    const std::uint8_t* const udp = packet.payload;
+    if (packet.payload_bytes < udp_bytes) return refuse(counters_.rx_malformed);
+    const std::uint32_t bytes = wire::load16(udp + 4);
+    if (bytes < udp_bytes || bytes > packet.payload_bytes) return refuse(counters_.rx_malformed);
+    if (!may_be_source(packet.source, packet.is_v6)) return refuse(counters_.rx_malformed);
+    const std::uint16_t port = wire::load16(udp + 2);
+    if (port != port_) return refuse(counters_.rx_other_port);
+    if (wire::load16(udp + 6) == 0) {
+        // "None" is no choice over IPv6 (RFC 8200, 8.1).
+        if (packet.is_v6) return refuse(counters_.rx_bad_checksum);
+    } else if (!checksum_is_good && !checksum_holds(packet, bytes)) {
+        return refuse(counters_.rx_bad_checksum);
+    }
+    ++counters_.rx_datagrams;
+    out.payload = udp + udp_bytes;
+    out.payload_bytes = bytes - udp_bytes;
+    out.tos = packet.tos;
+    out.source.ip = ip_at(packet.source, packet.is_v6);
+    out.source.port = wire::load16(udp);
+    out.destination_port = port;
+    out.source_mac = frame + 6;
+    return FrameKind::datagram;
+}
+
+bool DatagramReader::checksum_holds(const NetworkPacket& packet, std::uint32_t bytes) {
+    const std::uint64_t pseudo =
+        pseudo_header_sum(packet.source, packet.destination, packet.is_v6, protocol_udp, bytes);
+    if (fold(add_words(pseudo, packet.payload, bytes)) == 0xffff) return true;
+    // A kernel at the other end of a veth left it to a card (CHECKSUM_PARTIAL), and there was none on the way: the field
+    // still has the pseudo header's sum.
+    std::uint16_t field;
+    std::memcpy(&field, packet.payload + 6, sizeof field);
+    if (field != fold(pseudo)) return false;
+    ++counters_.rx_partial_checksum;
+    return true;
+}
+
+}  // namespace dlcp::ipstack

@@ -1,0 +1,45 @@
+// What of the frames that come in is a UDP datagram for us, what is for the interface itself, and what is nobody's.
+//
+// The per-packet half of receiving: keeps no state but the counters that it is lent.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ipstack/interface.hpp"
+#include "ipstack/network.hpp"
+
+namespace dlcp::ipstack {
+
+class DatagramReader {
+public:
+    DatagramReader(const InterfaceConfig& config, InterfaceCounters& counters);
+
+    FrameKind read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp, Datagram& out);
+    // To our Ethernet address, or to a group.
+    bool is_to_us(std::span<const std::uint8_t> frame) const;
+    bool is_to_our_mac(const std::uint8_t* frame) const;
+
+private:
+    enum class Audience : std::uint8_t { us, our_groups, others };
+    Audience audience_of(const NetworkPacket& packet) const;
+    FrameKind read_udp(const NetworkPacket& packet, const std::uint8_t* frame, bool checksum_is_good,
+                       Datagram& out);
+    bool checksum_holds(const NetworkPacket& packet, std::uint32_t udp_bytes_said);
+    FrameKind refuse(std::uint64_t& counter) {
+        ++counter;
+        return FrameKind::refused;
+    }
+
+    InterfaceCounters& counters_;
+    const MacAddress mac_;
+    const IpAddress address_;
+    const IpAddress solicited_node_;  // none over IPv4
+    const std::uint16_t vlan_;
+    const std::uint16_t port_;
+};
+
+// Whether a host may have sent from this address: no group, not "nobody", not loopback.
+bool may_be_source(const std::uint8_t* address, bool is_v6);
+
+}  // namespace dlcp::ipstack

@@ -1,0 +1,488 @@
+#include "ipstack/interface.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "ipstack/address_map.hpp"
+#include "ipstack/arp.hpp"
+#include "ipstack/datagram_reader.hpp"
+#include "ipstack/icmp.hpp"
+#include "ipstack/ndp.hpp"
+#include "ipstack/neighbours.hpp"
+#include "ipstack/own_frames.hpp"
+
+namespace dlcp::ipstack {
+
+namespace {
+
+// RFC 5227, 1.1. Two announcements, so that one may be lost; a defence at most every ten seconds, so that two who want
+// the same address do not answer each other forever.
+constexpr unsigned announcements = 2;
+constexpr Duration announce_interval = seconds(2);
+constexpr Duration defend_interval = seconds(10);
+
+bool is_unicast(const MacAddress& mac) { return (mac[0] & 1) == 0 && mac != MacAddress{}; }
+
+}  // namespace
+
+class Interface::Impl final : public Neighbours::Listener {
+public:
+    explicit Impl(const InterfaceConfig& config)
+        : config_(config), reader_(config_, counters_), neighbours_(neighbours_max, *this) {
+        if (config_.address.is_v6()) groups_.push_back(multicast_mac(solicited_node(config_.address)));
+        for (const StaticNeighbour& neighbour : config_.neighbours) {
+            if (neighbour.ip.bits == config_.address.bits) neighbours_.add_permanent(neighbour.ip, neighbour.mac);
+        }
+    }
+
+    const InterfaceConfig& config() const { return config_; }
+    std::span<const MacAddress> groups() const { return groups_; }
+    const InterfaceCounters& counters() const { return counters_; }
+    std::uint64_t resolutions() const { return resolutions_; }
+
+    // ---- sending ----
+
+    const Destination* reach(Time now, const UdpAddress& to);
+    void ask(Time now, const Destination& destination) {
+        if (!destination.resolved) neighbours_.ask(now, destination.next_hop);
+    }
+    void used(Time now, const Destination& destination) { neighbours_.used(now, destination.next_hop); }
+
+    // ---- receiving ----
+
+    FrameKind read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp, Datagram& out) {
+        return reader_.read(frame, ip, udp, out);
+    }
+    void handle_frame(Time now, std::span<const std::uint8_t> frame);
+    void heard(Time now, const Datagram& datagram);
+
+    // ---- own frames, time ----
+
+    std::size_t next_frame(std::span<std::uint8_t> out);
+    void announce(Time now);
+    Time next_deadline() const { return std::min(neighbours_.next_deadline(), announce_at_); }
+    void handle_timer(Time now);
+    std::optional<InterfaceEvent> next_event();
+    std::optional<MacAddress> mac_of(const IpAddress& ip) const;
+
+    // ---- Neighbours::Listener ----
+
+    void solicit(const IpAddress& ip, const MacAddress* mac) override;
+    void mac_known(Neighbours::Index neighbour, const MacAddress& mac) override;
+    void mac_forgotten(Neighbours::Index neighbour) override;
+    void lost(const IpAddress& ip, const MacAddress& mac) override {
+        ++counters_.neighbours_lost;
+        tell({InterfaceEvent::Kind::neighbour_lost, ip, mac});
+    }
+    void found(const IpAddress& ip, const MacAddress& mac) override {
+        tell({InterfaceEvent::Kind::neighbour_found, ip, mac});
+    }
+
+private:
+    static constexpr std::size_t events_max = 256;  // the oldest goes
+    static constexpr std::uint32_t no_destination = UINT32_MAX;
+
+    bool is_v6() const { return config_.address.is_v6(); }
+    bool on_link(const IpAddress& ip) const;
+    bool can_send_to(const IpAddress& ip) const;
+    // Who a packet to `ip` is handed to; no address: it cannot be reached.
+    IpAddress next_hop_of(const IpAddress& ip) const;
+    std::uint32_t& first_destination(Neighbours::Index neighbour);
+    void resolve(Destination& destination, const MacAddress& mac);
+
+    void handle_arp(Time now, const NetworkPacket& packet);
+    void handle_neighbour_message(Time now, const NetworkPacket& packet, const std::uint8_t* frame);
+    void handle_echo(const NetworkPacket& packet, const std::uint8_t* frame);
+    // Somebody else says that our address is its own.
+    void handle_conflict(Time now, const MacAddress& mac);
+
+    void send_announcement();
+    void send_arp(const ArpPacket& packet, const MacAddress& to);
+    void send_neighbour_message(const NeighbourMessage& message, const IpAddress& to, const MacAddress& mac);
+    // Ethernet and IP headers of a frame of ours; answers room for what follows, empty if there is none.
+    std::span<std::uint8_t> add_frame(const IpHeader& header, const MacAddress& to);
+    void tell(const InterfaceEvent& event) {
+        if (events_.size() == events_max) events_.pop_front();
+        events_.push_back(event);
+    }
+
+    const InterfaceConfig config_;
+    InterfaceCounters counters_;
+    DatagramReader reader_;
+    std::vector<MacAddress> groups_;
+    OwnFrames frames_;
+    std::deque<InterfaceEvent> events_;
+
+    // Destinations never move and never go. Those of one next hop are a chain.
+    std::deque<Destination> destinations_;
+    std::vector<std::uint32_t> next_of_destination_;
+    std::vector<std::uint32_t> first_of_neighbour_;
+    AddressMap<UdpAddress> index_;
+    std::uint64_t resolutions_ = 0;
+    Neighbours neighbours_;  // calls back, so after what it calls for
+
+    unsigned announcements_left_ = 0;
+    Time announce_at_ = time_never;
+    std::optional<Time> conflict_told_at_;
+};
+
+// ---- sending ----
+
+bool Interface::Impl::on_link(const IpAddress& ip) const {
+    const bool link_local = ip.is_v6() && ip.bytes[0] == 0xfe && (ip.bytes[1] & 0xc0) == 0x80;
+    return link_local || in_prefix(ip, config_.address, config_.prefix_bits);
+}
+
+bool Interface::Impl::can_send_to(const IpAddress& ip) const {
+    if (ip.bits != config_.address.bits || ip == config_.address || !may_be_source(ip.bytes.data(), ip.is_v6()))
+        return false;
+    if (ip.is_v6() || config_.prefix_bits == 0 || config_.prefix_bits > 30 || !on_link(ip)) return true;
+    // The network's own addresses: all bits of the host part 0, or 1 (RFC 1122, 3.2.1.3).
+    const std::uint32_t host_mask = 0xffffffffu >> config_.prefix_bits;
+    const std::uint32_t host = wire::load32(ip.bytes.data()) & host_mask;
+    return host != 0 && host != host_mask;
+}
+
+IpAddress Interface::Impl::next_hop_of(const IpAddress& ip) const {
+    if (on_link(ip)) return ip;
+    return config_.gateway.bits == ip.bits && config_.gateway != config_.address ? config_.gateway : IpAddress{};
+}
+
+std::uint32_t& Interface::Impl::first_destination(Neighbours::Index neighbour) {
+    if (neighbour >= first_of_neighbour_.size()) first_of_neighbour_.resize(neighbour + 1, no_destination);
+    return first_of_neighbour_[neighbour];
+}
+
+const Destination* Interface::Impl::reach(Time now, const UdpAddress& to) {
+    if (const std::uint32_t known = index_.find(to); known != index_.absent) {
+        ask(now, destinations_[known]);
+        return &destinations_[known];
+    }
+    if (to.port == 0 || !can_send_to(to.ip) || destinations_.size() == destinations_max) return nullptr;
+    const IpAddress next_hop = next_hop_of(to.ip);
+    if (!next_hop.present()) return nullptr;
+    const Neighbours::Index neighbour = neighbours_.keep(next_hop);
+    if (neighbour == Neighbours::none) return nullptr;
+
+    const auto number = static_cast<std::uint32_t>(destinations_.size());
+    Destination& destination = destinations_.emplace_back();
+    prepare(destination, to, config_.address, config_.mac, config_.vlan);
+    destination.next_hop = neighbour;
+    next_of_destination_.push_back(std::exchange(first_destination(neighbour), number));
+    index_.insert(to, number);
+    if (const MacAddress* mac = neighbours_.mac_of(neighbour)) {
+        resolve(destination, *mac);
+    } else {
+        neighbours_.ask(now, neighbour);
+    }
+    return &destination;
+}
+
+void Interface::Impl::mac_known(Neighbours::Index neighbour, const MacAddress& mac) {
+    for (std::uint32_t i = first_destination(neighbour); i != no_destination; i = next_of_destination_[i])
+        resolve(destinations_[i], mac);
+}
+
+void Interface::Impl::resolve(Destination& destination, const MacAddress& mac) {
+    std::copy(mac.begin(), mac.end(), destination.headers.begin());
+    if (!destination.resolved) ++resolutions_;
+    destination.resolved = true;
+}
+
+void Interface::Impl::mac_forgotten(Neighbours::Index neighbour) {
+    for (std::uint32_t i = first_destination(neighbour); i != no_destination; i = next_of_destination_[i])
+        destinations_[i].resolved = false;
+}
+
+// ---- receiving ----
+
+void Interface::Impl::heard(Time now, const Datagram& datagram) {
+    const IpAddress next_hop = next_hop_of(datagram.source.ip);
+    if (!next_hop.present()) return;
+    const Neighbours::Index neighbour = neighbours_.find(next_hop);
+    if (neighbour == Neighbours::none) return;
+    MacAddress mac;
+    std::copy_n(datagram.source_mac, mac.size(), mac.begin());
+    neighbours_.heard(now, neighbour, mac);
+}
+
+void Interface::Impl::handle_frame(Time now, std::span<const std::uint8_t> frame) {
+    NetworkPacket packet;
+    const NetworkKind kind = read_network(frame, config_.vlan, false, packet);
+    if (kind != NetworkKind::ip && kind != NetworkKind::arp) return;
+    // Our own, come back: some switches and cards return what goes to a group.
+    if (!reader_.is_to_us(frame) || std::equal(config_.mac.begin(), config_.mac.end(), frame.begin() + 6)) return;
+    if (kind == NetworkKind::arp) {
+        if (!is_v6()) handle_arp(now, packet);
+        return;
+    }
+    if (packet.is_v6 != is_v6() || packet.protocol != (is_v6() ? protocol_icmpv6 : protocol_icmp)) return;
+    if (packet.payload_bytes < icmp_bytes) {
+        ++counters_.rx_malformed;
+        return;
+    }
+    if (!icmp_checksum_holds(packet)) {
+        ++counters_.rx_bad_checksum;
+        return;
+    }
+    const std::uint8_t type = packet.payload[0];
+    if (type == (is_v6() ? icmpv6_echo_request : icmp_echo_request)) {
+        handle_echo(packet, frame.data());
+    } else if (is_v6() && (type == static_cast<std::uint8_t>(NeighbourMessage::Type::solicitation) ||
+                           type == static_cast<std::uint8_t>(NeighbourMessage::Type::advertisement))) {
+        handle_neighbour_message(now, packet, frame.data());
+    } else {
+        ++counters_.rx_other_protocol;
+    }
+}
+
+void Interface::Impl::handle_arp(Time now, const NetworkPacket& packet) {
+    const std::optional<ArpPacket> arp = parse_arp({packet.payload, packet.payload_bytes});
+    if (!arp || !is_unicast(arp->sender_mac)) {
+        ++counters_.rx_malformed;
+        return;
+    }
+    if (arp->sender_mac == config_.mac) return;
+    if (arp->sender_ip == config_.address) return handle_conflict(now, arp->sender_mac);
+    // A probe (RFC 5227, 1.1) says nothing of its sender, and is answered as any request.
+    const bool is_probe = is_unspecified(arp->sender_ip);
+    if (!is_probe && !may_be_source(arp->sender_ip.bytes.data(), false)) {
+        ++counters_.rx_malformed;
+        return;
+    }
+    const bool for_us = arp->target_ip == config_.address;
+    const Neighbours::Index sender = is_probe ? Neighbours::none : neighbours_.find(arp->sender_ip);
+    if (arp->operation == ArpPacket::Operation::request && for_us) {
+        ++counters_.rx_address_requests;
+        if (!is_probe && on_link(arp->sender_ip)) neighbours_.asked_by(now, arp->sender_ip, arp->sender_mac);
+        send_arp({.operation = ArpPacket::Operation::reply,
+                  .sender_mac = config_.mac,
+                  .sender_ip = config_.address,
+                  .target_mac = arp->sender_mac,
+                  .target_ip = arp->sender_ip},
+                 arp->sender_mac);
+    } else if (sender != Neighbours::none) {
+        // An answer to us confirms; an announcement, or what goes to others, only says where its sender is (RFC 826).
+        const bool is_answer =
+            arp->operation == ArpPacket::Operation::reply && for_us && neighbours_.is_asked(sender);
+        neighbours_.answered_by(now, sender, &arp->sender_mac, is_answer, true);
+    }
+}
+
+void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& packet, const std::uint8_t* frame) {
+    const IpAddress source = ip_at(packet.source, true);
+    const std::optional<NeighbourMessage> message = parse_neighbour_message(
+        {packet.payload, packet.payload_bytes}, source, ip_at(packet.destination, true), packet.hop_limit);
+    if (!message || is_multicast(source) || (message->mac && !is_unicast(*message->mac))) {
+        ++counters_.rx_malformed;
+        return;
+    }
+    MacAddress sender_mac;
+    std::copy_n(frame + 6, sender_mac.size(), sender_mac.begin());
+    const MacAddress& said_mac = message->mac ? *message->mac : sender_mac;
+    if (said_mac == config_.mac) return;
+
+    if (message->type == NeighbourMessage::Type::advertisement) {
+        if (message->target == config_.address) return handle_conflict(now, said_mac);
+        const Neighbours::Index neighbour = neighbours_.find(message->target);
+        if (neighbour == Neighbours::none) return;
+        neighbours_.answered_by(now, neighbour, message->mac ? &*message->mac : nullptr, message->solicited,
+                                message->overrides);
+        return;
+    }
+    if (source == config_.address) return handle_conflict(now, said_mac);
+    if (message->target != config_.address) return;
+    ++counters_.rx_address_requests;
+    // Who looks whether an address is free has none to be answered at: all nodes are told (RFC 4861, 7.2.4).
+    const bool is_probe = is_unspecified(source);
+    if (!is_probe && message->mac && on_link(source)) neighbours_.asked_by(now, source, *message->mac);
+    send_neighbour_message({.type = NeighbourMessage::Type::advertisement,
+                            .solicited = !is_probe,
+                            .overrides = true,
+                            .target = config_.address,
+                            .mac = config_.mac},
+                           is_probe ? all_nodes_group : source,
+                           is_probe ? multicast_mac(all_nodes_group) : said_mac);
+}
+
+void Interface::Impl::handle_echo(const NetworkPacket& packet, const std::uint8_t* frame) {
+    // To one host only (RFC 1122, 3.2.2.6 leaves it open for groups), so that nobody can ask for a flood.
+    const std::size_t address_bytes = is_v6() ? 16 : 4;
+    if (!reader_.is_to_our_mac(frame) ||
+        !std::equal(packet.destination, packet.destination + address_bytes, config_.address.bytes.begin()))
+        return;
+    const IpAddress source = ip_at(packet.source, is_v6());
+    MacAddress sender_mac;
+    std::copy_n(frame + 6, sender_mac.size(), sender_mac.begin());
+    if (packet.payload[1] != 0 || source == config_.address || !may_be_source(packet.source, is_v6()) ||
+        !is_unicast(sender_mac)) {
+        ++counters_.rx_malformed;
+        return;
+    }
+    ++counters_.rx_echo_requests;
+    if (!config_.answers_echo) return;
+    // Back to where the frame came from: no neighbour need be known for it.
+    const std::span<std::uint8_t> reply = add_frame({.source = config_.address,
+                                                     .destination = source,
+                                                     .protocol = packet.protocol,
+                                                     .tos = static_cast<std::uint8_t>(packet.tos & 0xfc),
+                                                     .payload_bytes = packet.payload_bytes},
+                                                    sender_mac);
+    if (reply.empty()) return;
+    write_echo_reply({packet.payload, packet.payload_bytes}, is_v6(), reply.data());
+    write_icmp_checksum(reply, config_.address, source);
+}
+
+void Interface::Impl::handle_conflict(Time now, const MacAddress& mac) {
+    ++counters_.rx_address_conflicts;
+    if (conflict_told_at_ && now - *conflict_told_at_ < defend_interval) return;
+    conflict_told_at_ = now;
+    tell({InterfaceEvent::Kind::address_taken, config_.address, mac});
+    send_announcement();
+}
+
+// ---- own frames ----
+
+void Interface::Impl::solicit(const IpAddress& ip, const MacAddress* mac) {
+    ++counters_.tx_address_requests;
+    if (!is_v6()) {
+        send_arp({.operation = ArpPacket::Operation::request,
+                  .sender_mac = config_.mac,
+                  .sender_ip = config_.address,
+                  .target_ip = ip},
+                 mac != nullptr ? *mac : broadcast_mac);
+        return;
+    }
+    const IpAddress to = mac != nullptr ? ip : solicited_node(ip);
+    send_neighbour_message({.type = NeighbourMessage::Type::solicitation, .target = ip, .mac = config_.mac}, to,
+                           mac != nullptr ? *mac : multicast_mac(to));
+}
+
+void Interface::Impl::send_announcement() {
+    if (!is_v6()) {
+        send_arp({.operation = ArpPacket::Operation::request,
+                  .sender_mac = config_.mac,
+                  .sender_ip = config_.address,
+                  .target_ip = config_.address},
+                 broadcast_mac);
+        return;
+    }
+    send_neighbour_message({.type = NeighbourMessage::Type::advertisement,
+                            .overrides = true,
+                            .target = config_.address,
+                            .mac = config_.mac},
+                           all_nodes_group, multicast_mac(all_nodes_group));
+}
+
+void Interface::Impl::send_arp(const ArpPacket& packet, const MacAddress& to) {
+    const std::uint32_t ethernet = ethernet_bytes + (config_.vlan != 0 ? vlan_bytes : 0);
+    const std::span<std::uint8_t> frame = frames_.add(ethernet + arp_bytes);
+    if (frame.empty()) {
+        ++counters_.tx_own_frames_dropped;
+        return;
+    }
+    write_ethernet(to, config_.mac, config_.vlan, ethertype_arp, frame.data());
+    write_arp(packet, frame.data() + ethernet);
+}
+
+void Interface::Impl::send_neighbour_message(const NeighbourMessage& message, const IpAddress& to,
+                                             const MacAddress& mac) {
+    const std::span<std::uint8_t> at = add_frame({.source = config_.address,
+                                                  .destination = to,
+                                                  .protocol = protocol_icmpv6,
+                                                  .hop_limit = neighbour_hop_limit,
+                                                  .payload_bytes = neighbour_message_bytes},
+                                                 mac);
+    if (at.empty()) return;
+    write_neighbour_message(message, at.data());
+    write_icmp_checksum(at, config_.address, to);
+}
+
+std::span<std::uint8_t> Interface::Impl::add_frame(const IpHeader& header, const MacAddress& to) {
+    const std::uint32_t ip_bytes = is_v6() ? ipv6_bytes : ipv4_bytes;
+    const std::uint32_t ethernet = ethernet_bytes + (config_.vlan != 0 ? vlan_bytes : 0);
+    std::span<std::uint8_t> frame;
+    if (ip_bytes + header.payload_bytes <= config_.mtu_bytes)
+        frame = frames_.add(ethernet + ip_bytes + header.payload_bytes);
+    if (frame.empty()) {
+        ++counters_.tx_own_frames_dropped;
+        return {};
+    }
+    write_ethernet(to, config_.mac, config_.vlan, is_v6() ? ethertype_ipv6 : ethertype_ipv4, frame.data());
+    write_ip(header, frame.data() + ethernet);
+    return frame.subspan(ethernet + ip_bytes);
+}
+
+std::size_t Interface::Impl::next_frame(std::span<std::uint8_t> out) {
+    for (;;) {
+        const std::span<const std::uint8_t> frame = frames_.first();
+        if (frame.empty()) return 0;
+        const bool fits = frame.size() <= out.size();
+        const std::size_t bytes = frame.size();
+        if (fits) std::copy(frame.begin(), frame.end(), out.begin());
+        frames_.remove_first();
+        ++(fits ? counters_.tx_own_frames : counters_.tx_own_frames_dropped);
+        if (fits) return bytes;
+    }
+}
+
+void Interface::Impl::announce(Time now) {
+    send_announcement();
+    announcements_left_ = announcements - 1;
+    announce_at_ = now + announce_interval;
+}
+
+// ---- time, events ----
+
+void Interface::Impl::handle_timer(Time now) {
+    neighbours_.handle_timer(now);
+    if (announce_at_ > now) return;
+    send_announcement();
+    announce_at_ = --announcements_left_ == 0 ? time_never : now + announce_interval;
+}
+
+std::optional<InterfaceEvent> Interface::Impl::next_event() {
+    if (events_.empty()) return std::nullopt;
+    const InterfaceEvent event = events_.front();
+    events_.pop_front();
+    return event;
+}
+
+std::optional<MacAddress> Interface::Impl::mac_of(const IpAddress& ip) const {
+    const Neighbours::Index neighbour = neighbours_.find(ip);
+    if (neighbour == Neighbours::none) return std::nullopt;
+    const MacAddress* mac = neighbours_.mac_of(neighbour);
+    return mac != nullptr ? std::optional<MacAddress>(*mac) : std::nullopt;
+}
+
+// ---- the interface ----
+
+Interface::Interface(const InterfaceConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+Interface::~Interface() = default;
+
+const InterfaceConfig& Interface::config() const { return impl_->config(); }
+std::uint32_t Interface::max_datagram_bytes() const {
+    const std::uint32_t headers = (config().address.is_v6() ? ipv6_bytes : ipv4_bytes) + udp_bytes;
+    // What the length fields of IPv4 and UDP hold.
+    return std::max(std::min(config().mtu_bytes, std::uint32_t{65535}), headers) - headers;
+}
+std::span<const MacAddress> Interface::groups() const { return impl_->groups(); }
+const Destination* Interface::reach(Time now, const UdpAddress& to) { return impl_->reach(now, to); }
+void Interface::ask(Time now, const Destination& destination) { impl_->ask(now, destination); }
+std::uint64_t Interface::resolutions() const { return impl_->resolutions(); }
+void Interface::used(Time now, const Destination& destination) { impl_->used(now, destination); }
+FrameKind Interface::read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp, Datagram& out) {
+    return impl_->read(frame, ip, udp, out);
+}
+void Interface::handle_frame(Time now, std::span<const std::uint8_t> frame) { impl_->handle_frame(now, frame); }
+void Interface::heard(Time now, const Datagram& datagram) { impl_->heard(now, datagram); }
+std::size_t Interface::next_frame(std::span<std::uint8_t> out) { return impl_->next_frame(out); }
+void Interface::announce(Time now) { impl_->announce(now); }
+Time Interface::next_deadline() const { return impl_->next_deadline(); }
+void Interface::handle_timer(Time now) { impl_->handle_timer(now); }
+std::optional<InterfaceEvent> Interface::next_event() { return impl_->next_event(); }
+const InterfaceCounters& Interface::counters() const { return impl_->counters(); }
+std::optional<MacAddress> Interface::mac_of(const IpAddress& ip) const { return impl_->mac_of(ip); }
+
+}  // namespace dlcp::ipstack
