@@ -30,6 +30,20 @@ struct UdpAddress {
     friend bool operator==(const UdpAddress&, const UdpAddress&) = default;
 };
 
+// The source port of a path: the path-th after `port`, which is path 0's. Wraps within 1024 to 65535, since those below
+// are the system's.
+constexpr std::uint16_t path_port(std::uint16_t port, std::uint16_t path) {
+    constexpr std::uint32_t first = 1024, ports = 65536 - first;
+    if (port < first) return static_cast<std::uint16_t>(port + path);
+    return static_cast<std::uint16_t>(first + (port - first + path) % ports);
+}
+// Whether it is that of one of the first `paths` paths.
+constexpr bool is_path_port(std::uint16_t candidate, std::uint16_t port, std::uint16_t paths) {
+    constexpr std::uint32_t ports = 65536 - 1024;
+    const std::uint32_t path = candidate >= port ? std::uint32_t{candidate} - port : candidate + ports - port;
+    return path < paths && path_port(port, static_cast<std::uint16_t>(path)) == candidate;
+}
+
 // "10.0.0.1", "fd00::1"; no names, no zones.
 std::optional<IpAddress> parse_ip(std::string_view text);
 // "aa:bb:cc:dd:ee:ff".

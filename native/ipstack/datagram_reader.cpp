@@ -30,7 +30,8 @@ DatagramReader::DatagramReader(const InterfaceConfig& config, InterfaceCounters&
       address_(config.address),
       solicited_node_(config.address.is_v6() ? solicited_node(config.address) : IpAddress{}),
       vlan_(config.vlan),
-      port_(config.port) {}
+      port_(config.port),
+      ports_(config.ports) {}
 
 bool DatagramReader::is_to_our_mac(const std::uint8_t* frame) const { return equal<6>(frame, mac_.data()); }
 
@@ -85,7 +86,7 @@ FrameKind DatagramReader::read_udp(const NetworkPacket& packet, const std::uint8
     if (bytes < udp_bytes || bytes > packet.payload_bytes) return refuse(counters_.rx_malformed);
     if (!may_be_source(packet.source, packet.is_v6)) return refuse(counters_.rx_malformed);
     const std::uint16_t port = wire::load16(udp + 2);
-    if (port != port_) return refuse(counters_.rx_other_port);
+    if (port != port_ && !is_path_port(port, port_, ports_)) return refuse(counters_.rx_other_port);
     if (wire::load16(udp + 6) == 0) {
         // "None" is no choice over IPv6 (RFC 8200, 8.1).
         if (packet.is_v6) return refuse(counters_.rx_bad_checksum);

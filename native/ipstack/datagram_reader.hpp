@@ -37,6 +37,7 @@ private:
     const IpAddress solicited_node_;  // none over IPv4
     const std::uint16_t vlan_;
     const std::uint16_t port_;
+    const std::uint16_t ports_;
 };
 
 // Whether a host may have sent from this address: no group, not "nobody", not loopback.

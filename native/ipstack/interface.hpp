@@ -36,6 +36,7 @@ struct InterfaceConfig {
     std::uint16_t vlan = 0;          // 1..4094: frames carry this tag; 0: none
     std::uint32_t mtu_bytes = 1500;  // of IP packets
     std::uint16_t port = 0;          // UDP port that datagrams come to
+    std::uint16_t ports = 1;         // and path_port(port, 1…): what we send from may be answered there
     bool answers_echo = true;
     std::vector<StaticNeighbour> neighbours;  // never asked for, never forgotten
 };
