@@ -41,6 +41,7 @@ MODULES = {
     "faults": "faults",
     "simulator": "simulator",
     "software_switch": "software_switch",
+    "dpdk": "dpdk",
 }
 
 

@@ -1,0 +1,250 @@
+"""Packets per processor second of the dpdk driver's table beside DPDK alone, and beside sockets.
+
+Each side is measured against the same other one: a sender with DPDK alone as its receiver, a receiver with DPDK alone
+as its sender. What DPDK alone does per packet is written in dpdk_limit.cpp: that of testpmd's txonly and rxonly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench.dpdk import ends
+from bench.dpdk.ends import AF_PACKET, MEMIF, NULL, Device, Ends, Words
+from bench.report import Bar, Figure, Report, Table
+
+KEPT = 0.8  # of DPDK alone
+TIMES = 5.0  # sockets without segmentation offload
+BODY = "payload written"
+SUMS = "payload and checksum"
+
+# Payload of dpdk_limit, of driver_rate, and the driver's checksum option.
+SENDERS: dict[str, tuple[Words, Words, str]] = {
+    "as txonly": ({"payload": "none"}, {"payload": "none"}, "checksum=none"),
+    BODY: ({"payload": "body"}, {"payload": "body"}, "checksum=none"),
+    SUMS: ({"payload": "body", "checksum": 1}, {"payload": "body"}, "checksum=software"),
+}
+
+Sample = tuple[dict, dict]  # what sender and receiver said
+Case = Callable[[], Sample]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    repeats: int
+    seconds: float
+
+    def words(self, device: Device) -> Words:
+        return {"seconds": self.seconds, "window": device.window}
+
+
+def take(cases: dict[str, Case], repeats: int) -> dict[str, list[Sample]]:
+    """Every case once per repetition, in an order that turns by one each time."""
+    found: dict[str, list[Sample]] = {name: [] for name in cases}
+    names = list(cases)
+    for repeat in range(repeats):
+        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+            found[name].append(cases[name]())
+    return found
+
+
+def _limit(device: Device, end: int, memory: str, words: Words) -> tuple[str, Words]:
+    return "dpdk_limit", {"eal": ends.eal(device, end, memory), **words}
+
+
+def _driver(device: Device, end: int, memory: str, options: str, words: Words) -> tuple[str, Words]:
+    return "driver_rate", {**ends.driver(device, end, options, memory), **words}
+
+
+def beside_dpdk(
+    where: Ends, device: Device, sampling: Sampling, memory: str = ends.NO_PAGES, what: Sequence[str] = ()
+) -> dict[str, Case]:
+    """Cases of one device: "bare: …", "driver: …" by kind of sender, and "driver receives"."""
+    more = sampling.words(device)
+    addressed = {
+        "from": ends.ADDRESSES[0],
+        "to": ends.ADDRESSES[1],
+        "to_mac": ends.MACS[1],
+        "port": ends.PORT,
+    }
+    cases: dict[str, Case] = {}
+
+    def add(name: str, sender: tuple[str, Words], receiver: tuple[str, Words]) -> None:
+        cases[name] = lambda: where.move(sender, receiver, **more)
+
+    listening = _limit(device, 1, memory, {"port": ends.PORT})
+    for kind, (bare, own, options) in SENDERS.items():
+        if what and kind not in what:
+            continue
+        add(f"bare: {kind}", _limit(device, 0, memory, {**addressed, **bare}), listening)
+        add(f"driver: {kind}", _driver(device, 0, memory, options, own), listening)
+    add(
+        "driver receives",
+        _limit(device, 0, memory, {**addressed, **SENDERS["as txonly"][0]}),
+        _driver(device, 1, memory, "checksum=none poll=spin", {}),
+    )
+    return cases
+
+
+def into_null(where: Ends, sampling: Sampling) -> dict[str, Case]:
+    """The same senders into a device that frees what it is given."""
+    more: Words = {"seconds": sampling.seconds}
+    addressed = {"from": ends.ADDRESSES[0], "to": ends.ADDRESSES[1], "port": ends.PORT}
+    cases: dict[str, Case] = {}
+    for kind, (bare, own, options) in SENDERS.items():
+        for side, (program, words) in {
+            "bare": _limit(NULL, 0, ends.NO_PAGES, {**addressed, **bare}),
+            "driver": _driver(NULL, 0, ends.NO_PAGES, options, own),
+        }.items():
+            cases[f"{side}: {kind}"] = lambda p=program, w=words: (where.send(p, w, **more), {})
+    return cases
+
+
+def whole(where: Ends, sampling: Sampling, options: str) -> Case:
+    """The driver at both ends of shared memory."""
+    sender = _driver(MEMIF, 0, ends.NO_PAGES, options, {"payload": "body"})
+    receiver = _driver(MEMIF, 1, ends.NO_PAGES, f"{options} poll=spin", {})
+    return lambda: where.move(sender, receiver, **sampling.words(MEMIF))
+
+
+def sockets(where: Ends, sampling: Sampling, offload: bool, cable: bool) -> Case:
+    """The UDP driver at both ends."""
+    words = [
+        {"driver": "udp", "bind": ends.KERNEL_ADDRESSES[end] if cable else "127.0.0.1", "offload": offload}
+        for end in (0, 1)
+    ]
+    sender = ("driver_rate", {**words[0], "payload": "body"})
+    receiver = ("driver_rate", {**words[1], "sleep": 1})
+    return lambda: where.move(sender, receiver, **sampling.words(MEMIF))
+
+
+def judge_devices(found: dict[str, dict[str, list[Sample]]], report: Report) -> None:
+    """Table and bars of the driver beside DPDK alone; by device, then by case."""
+    table = Table(
+        "the dpdk driver's table beside DPDK alone, 1472 B: thousand packets per CPU second, cycles of a packet in\n"
+        "bursts that moved some, and the driver's part of DPDK's rate by either: median (lowest–highest)",
+        ["", "alone kpps/CPU-s", "driver", "part", "alone cycles", "driver", "part"],
+    )
+    for device, cases in found.items():
+        rows = [("sender", kind, 0, f"bare: {kind}", f"driver: {kind}") for kind in SENDERS]
+        rows.append(("receiver", "as rxonly", 1, "bare: as txonly", "driver receives"))
+        for end, kind, side, bare, own in rows:
+            if bare not in cases or not cases[bare][0][side]:
+                continue
+            one = [sample[side] for sample in cases[bare]]
+            name = f"{device}, {end}, {kind}"
+            alone = figure(one, "kpps_per_cpu_s").show(0), figure(one, "busy_cycles").show(0)
+            if own not in cases:
+                table.add(name, alone[0], "", "", alone[1], "", "")
+                continue
+            two = [sample[side] for sample in cases[own]]
+            by_cpu, by_cycles = ratios(two, one, "kpps_per_cpu_s"), ratios(one, two, "busy_cycles")
+            table.add(
+                name,
+                alone[0],
+                figure(two, "kpps_per_cpu_s").show(0),
+                by_cpu.show(2),
+                alone[1],
+                figure(two, "busy_cycles").show(0),
+                by_cycles.show(2),
+            )
+            report.bars.append(Bar(f"{name}: part of DPDK's packets per CPU second", KEPT, None, by_cpu))
+    report.tables.append(table)
+
+
+def judge_sockets(found: dict[str, list[Sample]], own: str, against: Sequence[str], report: Report) -> None:
+    """Table of the driver at both ends beside sockets, and bars against those named. `own` may not be there."""
+    table = Table(
+        "both ends through a driver's table, 1472 B: median (lowest–highest)",
+        [
+            "",
+            "sender kpps/CPU-s",
+            "receiver",
+            "sender cycles",
+            "receiver",
+            "kpps",
+            "sender times",
+            "receiver times",
+        ],
+    )
+    for name, samples in found.items():
+        sender, receiver = [s[0] for s in samples], [s[1] for s in samples]
+        base = found.get(own, samples)
+        times = [
+            ratios([s[side] for s in base], [s[side] for s in samples], "kpps_per_cpu_s") for side in (0, 1)
+        ]
+        table.add(
+            name,
+            figure(sender, "kpps_per_cpu_s").show(0),
+            figure(receiver, "kpps_per_cpu_s").show(0),
+            figure(sender, "busy_cycles").show(0),
+            figure(receiver, "busy_cycles").show(0),
+            figure(receiver, "kpps").show(0),
+            *(t.show(1) for t in times),
+        )
+        if own in found and name in against:
+            for side, part in zip(("sender", "receiver"), times, strict=True):
+                report.bars.append(
+                    Bar(f"{side}, {own}: times packets per CPU second of {name}", TIMES, None, part)
+                )
+    report.tables.append(table)
+
+
+def figure(answers: Sequence[dict], key: str) -> Figure:
+    return Figure.of([answer[key] for answer in answers])
+
+
+def ratios(above: Sequence[dict], below: Sequence[dict], key: str) -> Figure:
+    return Figure.of([a[key] / max(b[key], 1e-9) for a, b in zip(above, below, strict=True)])
+
+
+def run(report: Report, sampling: Sampling, driver: bool) -> None:
+    """Everything of packets per processor second; without the driver, what is there without it."""
+    with contextlib.ExitStack() as exits:
+        host = exits.enter_context(ends.here())
+        cable = None
+        if reason := ends.no_cable():
+            report.notes.append(f"no veth: {reason}")
+        else:
+            cable = exits.enter_context(ends.cable())
+        groups: dict[str, dict[str, Case]] = {}
+        if ends.without_dpdk() is None:
+            groups["memif"] = beside_dpdk(host, MEMIF, sampling)
+            if cable:
+                groups["af_packet"] = beside_dpdk(cable, AF_PACKET, sampling, what=("as txonly", BODY))
+            groups["null"] = into_null(host, sampling)
+            if reason := exits.enter_context(ends.pages()):
+                report.notes.append(reason)
+            else:
+                groups["memif, 2 MB pages"] = beside_dpdk(
+                    host, MEMIF, sampling, ends.PAGES, ("as txonly", BODY)
+                )
+        groups["both"] = {
+            OWN: whole(host, sampling, "checksum=none"),
+            "driver on memif, checksum in software": whole(host, sampling, "checksum=software"),
+        }
+        against = []
+        for place, where in (("loopback", host), ("veth", cable)):
+            if where is None:
+                continue
+            against.append(f"UDP on {place}, no offload")
+            groups["both"][against[-1]] = sockets(where, sampling, False, where is cable)
+            groups["both"][f"UDP on {place}, GSO and GRO"] = sockets(where, sampling, True, where is cable)
+        cases = {
+            f"{group}|{name}": case
+            for group, more in groups.items()
+            for name, case in more.items()
+            if driver or not name.startswith("driver")
+        }
+        samples = take(cases, sampling.repeats)
+    found = {
+        group: {name: samples[f"{group}|{name}"] for name in more if f"{group}|{name}" in samples}
+        for group, more in groups.items()
+    }
+    both = found.pop("both")
+    judge_devices(found, report)
+    judge_sockets(both, OWN, against, report)
+
+
+OWN = "driver on memif"
