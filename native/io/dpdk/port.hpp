@@ -17,13 +17,18 @@ struct rte_mempool;
 
 namespace dlcp::dpdk {
 
+class LinkWatch;
+
 struct PortConfig {
     std::string device;  // empty: the only one
     std::uint16_t queues = 1;
     std::uint32_t mtu_bytes = 0;  // 0: as it is
     ChecksumMode checksum = ChecksumMode::automatic;
+    PayloadMode payload = PayloadMode::automatic;
+    bool wants_interrupts = false;  // of receive queues, for who sleeps
     bool flow_isolation = false;
     std::uint16_t udp_port = 0;  // with flow_isolation: the only datagrams wanted
+    std::uint16_t vlan = 0;      // with flow_isolation: the tag they carry
     ipstack::IpAddress address;
 };
 
@@ -33,7 +38,8 @@ struct PortAbilities {
     bool writes_udp_checksum = false;
     bool checks_checksums = false;
     bool gathers = false;            // sends packets of several segments
-    bool finishes_in_burst = false;  // a virtual device: has read a packet when tx_burst returns
+    bool finishes_in_burst = false;  // a virtual device: has read a packet when tx_burst returns; see the probe
+    bool frees_fast = false;         // every packet sent must be one whole buffer of the transmit pool, held once
     bool has_rx_interrupt = false;
     std::uint32_t mtu_bytes = 1500;
     std::uint16_t queues = 1;
@@ -59,6 +65,11 @@ public:
     rte_mempool* transmit_pool() const { return transmit_pool_; }
     const std::string& warnings() const { return warnings_; }  // lines
 
+    // Finds out whether the device has read a packet when tx_burst returns, by sending `frame` (which must be harmless,
+    // an announcement of our own address) in two segments of which the second is not DPDK's memory. Known: true, and
+    // abilities() says it. false: not yet (no link, no room): ask again later. A card is not asked: it reads later.
+    bool probe_finishes_in_burst(std::span<const std::uint8_t> frame);
+
     // Hears frames to these groups too; by all-multicast or promiscuous mode where filters do not do it.
     int listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error);
 
@@ -78,8 +89,20 @@ public:
 
 private:
     Port() = default;
+    int setup(const PortConfig& config, ErrorText error);
+    void find_interrupts();
+    void warn(const std::string& line) { warnings_ += line + "\n"; }
 
     std::uint16_t id_ = 0;
+    bool claimed_ = false;
+    bool started_ = false;
+    bool hears_all_multicast_ = false;
+    bool hears_everything_ = false;
+    std::uint64_t rx_dropped_before_ = 0;  // by the device before we opened it
+    std::unique_ptr<LinkWatch> link_;
+    std::vector<std::string> extended_names_;    // of xstats, by place; empty: told already by a basic one
+    std::vector<int> interrupt_descriptors_;     // per queue; -1: none
+    std::vector<bool> interrupts_need_reading_;  // an eventfd: stays readable until it is read
     std::string name_, driver_, warnings_;
     ipstack::MacAddress mac_{};
     PortAbilities abilities_;
@@ -87,6 +110,7 @@ private:
     rte_mempool* transmit_pool_ = nullptr;
     bool up_ = true;
     std::int64_t link_checked_ns_ = 0;
+    bool gone_ = false;
 };
 
 }  // namespace dlcp::dpdk

@@ -1,0 +1,202 @@
+#include "io/dpdk/eal.hpp"
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_version.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "io/dpdk/eal_arguments.hpp"
+#include "io/dpdk/eal_log.hpp"
+
+namespace dlcp::dpdk {
+namespace {
+
+struct State {
+    std::mutex mutex;
+    Arguments asked;     // as given to the start that succeeded
+    std::string used;    // with what was added
+    std::string failed;  // why the one start failed
+    pid_t started_by = 0;
+};
+
+State& state() {
+    static State* const instance = new State;  // never destroyed: threads of others may ask at exit
+    return *instance;
+}
+
+std::vector<unsigned> allowed_cpus() {
+    std::vector<unsigned> cpus;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    // A host with more CPUs than a cpu_set_t holds is an error here: DPDK's own types hold no more either.
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    }
+    return cpus;
+}
+
+std::uint64_t read_number(const std::filesystem::path& path) {
+    std::uint64_t value = 0;
+    std::ifstream(path) >> value;
+    return value;
+}
+
+// Hugepages of any size that nobody uses, or that the kernel would make when asked.
+bool has_free_hugepages() {
+    std::error_code ignored;
+    for (const auto& size : std::filesystem::directory_iterator("/sys/kernel/mm/hugepages", ignored)) {
+        const std::uint64_t free = read_number(size.path() / "free_hugepages");
+        const std::uint64_t reserved = read_number(size.path() / "resv_hugepages");
+        const std::uint64_t overcommit = read_number(size.path() / "nr_overcommit_hugepages");
+        if (free > reserved || overcommit > read_number(size.path() / "surplus_hugepages")) return true;
+    }
+    return false;
+}
+
+constexpr const char* hugepage_advice =
+    "reserve some as root (echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages), or do without: EAL "
+    "arguments --no-huge -m 256 (slower; virtual devices only)";
+
+// What rte_eal_init's failure means for a person: the first cause that the log shows.
+std::string explain(int eal_errno) {
+    struct Cause {
+        const char* line;  // what DPDK logs
+        const char* advice;
+    };
+    static constexpr Cause causes[] = {
+        {"unrecognized option", "see \"EAL parameters\" in DPDK's guide"},
+        {"invalid option", "see \"EAL parameters\" in DPDK's guide"},
+        {"requires an argument", "see \"EAL parameters\" in DPDK's guide"},
+        {"Is another primary process running",
+         "another process uses the same --file-prefix: give this one its own, or none (--in-memory is added "
+         "then)"},
+        {"No mounted hugetlbfs",
+         "mount it (mount -t hugetlbfs nodev /dev/hugepages), or leave --file-prefix and "
+         "--huge-dir out: --in-memory, which is added then, needs no mount"},
+        {"get_hugepage_dir", "mount hugetlbfs (mount -t hugetlbfs nodev /dev/hugepages), or use --in-memory"},
+        {"hugepage", hugepage_advice},
+        {"Cannot init memory", hugepage_advice},
+        {"lcore",
+         "--lcores, -l and -c name CPUs that this process may run on (taskset -p shows them); without them "
+         "DPDK's one thread floats over all of these"},
+        {"core ", "--lcores, -l and -c name CPUs that this process may run on (taskset -p shows them)"},
+        {"Unable to parse device", "see the device's own page in DPDK's \"Network Interface Controller Drivers\""},
+        {"runtime directory", "no permission for /var/run/dpdk: use --in-memory, or set XDG_RUNTIME_DIR"},
+        {"IOVA as 'PA'", "--iova-mode=va needs an IOMMU (vfio-pci); physical addresses need root"},
+    };
+    for (const Cause& cause : causes) {
+        const std::string line = find_in_log(cause.line);
+        if (!line.empty()) return line + ": " + cause.advice;
+    }
+    return rte_strerror(eal_errno);
+}
+
+// On a thread of its own: EAL pins the thread that calls it, and the threads it makes inherit that thread's signal mask.
+// Nothing asks for that thread later: with one lcore, nobody launches work on the others, and the main lcore's thread
+// id is kept for that alone.
+int init(Arguments arguments, int& eal_errno) {
+    int rc = -1;
+    std::thread starter([&] {
+        std::vector<char*> argv;
+        for (std::string& argument : arguments) argv.push_back(argument.data());
+        argv.push_back(nullptr);
+        const PrintCapture capture;
+        rc = rte_eal_init(static_cast<int>(arguments.size()), argv.data());
+        eal_errno = rte_errno;
+    });
+    starter.join();
+    return rc;
+}
+
+struct SignalsBlocked {
+    sigset_t before;
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+};
+
+int start_again(const State& s, const Arguments& asked, ErrorText error) {
+    if (s.started_by != getpid()) {
+        return error.fail(
+            EPERM,
+            "DPDK was started before this process was forked off process %d and does not survive that; "
+            "start the process with spawn instead of fork",
+            static_cast<int>(s.started_by));
+    }
+    if (asked.empty() || asked == s.asked) return 0;
+    return error.fail(
+        EALREADY,
+        "DPDK runs already, with the EAL arguments \"%s\", and is started once per process; use the same "
+        "arguments or none instead of \"%s\"",
+        s.used.c_str(), join_arguments(asked).c_str());
+}
+
+}  // namespace
+
+int start_eal(const std::string& arguments, ErrorText error) {
+    Arguments asked;
+    if (const int rc = split_arguments(arguments, asked, error); rc < 0) return rc;
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    if (s.started_by != 0) return start_again(s, asked, error);
+    if (!s.failed.empty()) {
+        return error.fail(EALREADY,
+                          "DPDK failed to start before in this process (%s) and cannot be tried twice: start the "
+                          "process anew with other EAL arguments",
+                          s.failed.c_str());
+    }
+    if (const int rc = check_arguments(asked, error); rc < 0) return rc;
+    if (!has_option(asked, "no-huge") && !has_free_hugepages()) {
+        return error.fail(ENOMEM, "DPDK needs hugepages and none is free: %s", hugepage_advice);
+    }
+    Arguments used = asked;
+    for (std::string& argument : added_arguments(asked, allowed_cpus())) used.push_back(std::move(argument));
+    s.used = join_arguments(used);
+    keep_log(has_option(asked, "log-level"));
+    used.insert(used.begin(), "dlcp");
+    int eal_errno = 0;
+    int rc;
+    {
+        const SignalsBlocked blocked;
+        rc = init(used, eal_errno);
+    }
+    if (rc < 0) {
+        s.failed = explain(eal_errno);
+        const std::string lines = last_complaints(3);
+        return error.fail(eal_errno > 0 && eal_errno < 200 ? eal_errno : EIO,
+                          "DPDK does not start: %s (EAL arguments: %s; its log: %s)", s.failed.c_str(),
+                          s.used.c_str(), lines.c_str());
+    }
+    s.asked = std::move(asked);
+    s.started_by = getpid();
+    return 0;
+}
+
+bool eal_started() {
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    return s.started_by != 0 && s.started_by == getpid();
+}
+
+std::string eal_arguments() {
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    return s.started_by != 0 ? s.used : std::string();
+}
+
+std::string eal_log() { return kept_log(); }
+
+}  // namespace dlcp::dpdk

@@ -1,0 +1,133 @@
+#include "io/dpdk/eal_log.hpp"
+
+#include <rte_log.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <deque>
+#include <mutex>
+#include <string_view>
+#include <thread>
+
+namespace dlcp::dpdk {
+namespace {
+
+constexpr std::size_t lines_max = 256;
+constexpr std::size_t line_bytes_max = 512;
+
+struct Line {
+    std::uint32_t level;
+    std::string text;
+};
+
+// Never destroyed: DPDK's threads log until the process ends.
+struct Kept {
+    std::mutex mutex;
+    std::deque<Line> lines;
+    std::string partial;
+    bool echo = false;
+};
+
+Kept& kept() {
+    static Kept* const instance = new Kept;
+    return *instance;
+}
+
+void append(Kept& log, std::uint32_t level, std::string_view text) {
+    const std::lock_guard lock(log.mutex);
+    log.partial += text;
+    for (std::size_t end = log.partial.find('\n'); end != std::string::npos; end = log.partial.find('\n')) {
+        std::string line = log.partial.substr(0, std::min(end, line_bytes_max));
+        log.partial.erase(0, end + 1);
+        if (line.empty()) continue;
+        if (log.lines.size() == lines_max) log.lines.pop_front();
+        log.lines.push_back({level, std::move(line)});
+    }
+    if (log.partial.size() > line_bytes_max) log.partial.clear();
+}
+
+ssize_t write_log(void*, const char* text, std::size_t bytes) {
+    Kept& log = kept();
+    const auto level = static_cast<std::uint32_t>(rte_log_cur_msg_loglevel());
+    if (log.echo) std::fwrite(text, 1, bytes, stderr);
+    if (log.echo || level <= RTE_LOG_NOTICE) append(log, level, {text, bytes});
+    return static_cast<ssize_t>(bytes);
+}
+
+}  // namespace
+
+void keep_log(bool echo) {
+    kept().echo = echo;
+    static FILE* const stream =
+        fopencookie(nullptr, "w", {.read = nullptr, .write = write_log, .seek = nullptr, .close = nullptr});
+    if (stream != nullptr) rte_openlog_stream(stream);
+}
+
+std::string kept_log() {
+    Kept& log = kept();
+    const std::lock_guard lock(log.mutex);
+    std::string text;
+    for (const Line& line : log.lines) text += line.text + "\n";
+    return text;
+}
+
+std::string last_complaints(std::size_t lines) {
+    Kept& log = kept();
+    const std::lock_guard lock(log.mutex);
+    std::deque<std::string_view> last;
+    for (auto line = log.lines.rbegin(); line != log.lines.rend() && last.size() < lines; ++line) {
+        if (line->level <= RTE_LOG_WARNING) last.push_front(line->text);
+    }
+    std::string text;
+    for (const std::string_view line : last) text += (text.empty() ? "" : "; ") + std::string(line);
+    return text;
+}
+
+std::string find_in_log(const std::string& part) {
+    Kept& log = kept();
+    const std::lock_guard lock(log.mutex);
+    for (auto line = log.lines.rbegin(); line != log.lines.rend(); ++line) {
+        if (line->text.find(part) != std::string::npos) return line->text;
+    }
+    return {};
+}
+
+// glibc lets a program set `stdout` and `stderr` like other variables (its manual, 12.2 "Standard Streams"). The streams
+// put in their place are unbuffered, so that each write comes on the thread that prints.
+struct PrintCapture::Stream {
+    FILE** variable;
+    FILE* usual;
+    FILE* ours = nullptr;
+    std::thread::id captured = std::this_thread::get_id();
+
+    Stream(FILE** variable_in) : variable(variable_in), usual(*variable_in) {
+        ours = fopencookie(this, "w", {.read = nullptr, .write = write, .seek = nullptr, .close = nullptr});
+        if (ours == nullptr) return;
+        std::setvbuf(ours, nullptr, _IONBF, 0);
+        *variable = ours;
+    }
+    ~Stream() {
+        // Another thread may have read the variable just before: the stream is not closed.
+        if (ours != nullptr) *variable = usual;
+    }
+
+    static ssize_t write(void* cookie, const char* text, std::size_t bytes) {
+        const auto* stream = static_cast<const Stream*>(cookie);
+        if (std::this_thread::get_id() != stream->captured || kept().echo) {
+            std::fwrite(text, 1, bytes, stream->usual);
+        } else if (stream->variable == &stderr) {
+            append(kept(), RTE_LOG_ERR, {text, bytes});
+        }
+        return static_cast<ssize_t>(bytes);
+    }
+};
+
+// Streams stay for the process's life, since someone may hold them: two small objects, once.
+PrintCapture::PrintCapture() : out_(new Stream(&stdout)), err_(new Stream(&stderr)) {}
+
+PrintCapture::~PrintCapture() {
+    if (out_->ours != nullptr) *out_->variable = out_->usual;
+    if (err_->ours != nullptr) *err_->variable = err_->usual;
+}
+
+}  // namespace dlcp::dpdk

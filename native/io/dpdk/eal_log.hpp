@@ -1,0 +1,34 @@
+// What DPDK's libraries say, kept: the last lines of their log, and what their start prints to standard output and
+// error. Nothing of it reaches the terminal unless asked for. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace dlcp::dpdk {
+
+// Makes DPDK log to the ring of lines. `echo`: to standard error too, all levels; else notices and worse are kept.
+// Before EAL starts; once.
+void keep_log(bool echo);
+std::string kept_log();
+// The last lines of warnings and errors, joined with "; "; empty: none.
+std::string last_complaints(std::size_t lines);
+// Whether a line that was kept contains this; the line, else empty.
+std::string find_in_log(const std::string& part);
+
+// While it lives, what its thread prints through C's stdout and stderr goes to the log (stderr) or nowhere (stdout: the
+// usage that EAL prints at a wrong argument). Other threads print as ever.
+class PrintCapture {
+public:
+    PrintCapture();
+    ~PrintCapture();
+    PrintCapture(const PrintCapture&) = delete;
+    PrintCapture& operator=(const PrintCapture&) = delete;
+
+private:
+    struct Stream;
+    Stream* out_ = nullptr;
+    Stream* err_ = nullptr;
+};
+
+}  // namespace dlcp::dpdk

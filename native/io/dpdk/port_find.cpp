@@ -1,0 +1,156 @@
+#include "io/dpdk/port_find.hpp"
+
+#include <net/if.h>
+#include <rte_bus.h>
+#include <rte_dev.h>
+#include <rte_devargs.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cctype>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "io/dpdk/eal.hpp"
+#include "io/dpdk/eal_log.hpp"
+
+namespace dlcp::dpdk {
+namespace {
+
+std::array<std::atomic<bool>, RTE_MAX_ETHPORTS> claimed{};
+
+std::vector<PortIdentity> all_ports() {
+    std::vector<PortIdentity> ports;
+    std::uint16_t id;
+    RTE_ETH_FOREACH_DEV(id) ports.push_back(identify(id));
+    return ports;
+}
+
+// "port 0 is net_memif0 (net_memif), port 1 is …"; what to do when there is none.
+std::string describe(const std::vector<PortIdentity>& ports) {
+    if (ports.empty()) {
+        return "DPDK has no port: give EAL arguments -a PCI_ADDRESS for a card, or --vdev for a virtual device";
+    }
+    std::string text = "there are ";
+    for (const PortIdentity& port : ports) {
+        if (&port != ports.data()) text += ", ";
+        text += std::to_string(port.id) + ": " + port.name + " (" + port.driver + ")";
+    }
+    return text;
+}
+
+// "3b:00.0" and "0000:3B:00.0" as "0000:3b:00.0".
+std::optional<std::string> pci_address(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (std::count(text.begin(), text.end(), ':') == 1) text.insert(0, "0000:");
+    const std::size_t tail = sizeof ":3b:00.0" - 1;
+    if (text.size() < tail + 4) return std::nullopt;
+    const std::size_t colon = text.size() - tail;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char expected = i == colon || i == colon + 3 ? ':' : i == colon + 6 ? '.' : 'x';
+        if (expected == 'x' ? !std::isxdigit(static_cast<unsigned char>(text[i])) : text[i] != expected)
+            return std::nullopt;
+    }
+    return text;
+}
+
+std::string link_target(const std::filesystem::path& path) {
+    std::error_code failed;
+    const auto target = std::filesystem::read_symlink(path, failed);
+    return failed ? std::string() : target.filename().string();
+}
+
+// Why DPDK has no port for a PCI address.
+std::string explain_pci(const std::string& address) {
+    const std::filesystem::path device = std::filesystem::path("/sys/bus/pci/devices") / address;
+    std::error_code ignored;
+    if (!std::filesystem::exists(device, ignored)) return "this host has no PCI device " + address;
+    const std::string kernel_driver = link_target(device / "driver");
+    // These share a card with the kernel's driver, through its own interface (DPDK guides of mlx4, mlx5 and mana).
+    const std::array sharing{"mlx5_core", "mlx4_core", "mana"};
+    const bool shares = std::find(sharing.begin(), sharing.end(), kernel_driver) != sharing.end();
+    if (shares) {
+        return address + " is bound to " + kernel_driver +
+               ", as it should be, but DPDK has no port of it: its driver needs rdma-core (ibverbs) at run time, "
+               "and EAL "
+               "arguments like --no-pci, -a and -b may leave it out";
+    }
+    const bool for_users =
+        kernel_driver == "vfio-pci" || kernel_driver == "igb_uio" || kernel_driver == "uio_pci_generic";
+    if (for_users) {
+        return address + " is bound to " + kernel_driver +
+               ", but DPDK has no port of it: see that EAL arguments (--no-pci, -a, -b) do not leave it out, that "
+               "this "
+               "user may open /dev/vfio, that no other process has it, and that DPDK has a driver for it";
+    }
+    return address + " is bound to " +
+           (kernel_driver.empty() ? "no driver" : "the kernel's driver " + kernel_driver) +
+           ": bind it for DPDK with dpdk-devbind.py --bind=vfio-pci " + address +
+           " (the kernel's interface goes away)";
+}
+
+}  // namespace
+
+PortIdentity identify(std::uint16_t id) {
+    PortIdentity port{.id = id};
+    char name[RTE_ETH_NAME_MAX_LEN] = "";
+    rte_eth_dev_get_name_by_port(id, name);
+    port.name = name;
+    rte_eth_dev_info info{};
+    if (rte_eth_dev_info_get(id, &info) != 0) return port;
+    if (info.driver_name != nullptr) port.driver = info.driver_name;
+    if (info.device != nullptr) {
+        const rte_devargs* arguments = rte_dev_devargs(info.device);
+        if (arguments != nullptr && arguments->args != nullptr) port.arguments = arguments->args;
+        const rte_bus* bus = rte_dev_bus(info.device);
+        port.is_virtual = bus != nullptr && std::string(rte_bus_name(bus)) == "vdev";
+    }
+    char interface_name[IF_NAMESIZE];
+    if (info.if_index != 0 && if_indextoname(info.if_index, interface_name) != nullptr) {
+        port.interface_name = interface_name;
+    }
+    return port;
+}
+
+int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText error) {
+    const std::vector<PortIdentity> ports = all_ports();
+    const std::string there_are = describe(ports);
+    if (device.empty()) {
+        if (ports.size() == 1) {
+            out = ports[0].id;
+            return 0;
+        }
+        if (ports.empty()) {
+            const std::string log = last_complaints(2);
+            return error.fail(ENODEV, "%s%s%s", there_are.c_str(), log.empty() ? "" : "; its log: ", log.c_str());
+        }
+        return error.fail(ENODEV, "which port? %s; say port=NAME", there_are.c_str());
+    }
+    const std::optional<std::string> pci = pci_address(device);
+    for (const PortIdentity& port : ports) {
+        if (port.name == device || (pci && port.name == *pci) || std::to_string(port.id) == device) {
+            out = port.id;
+            return 0;
+        }
+    }
+    // A card with several ports has a name per port, beginning with its address.
+    for (const PortIdentity& port : ports) {
+        if (pci && port.name.starts_with(*pci) && !is_claimed(port.id)) {
+            out = port.id;
+            return 0;
+        }
+    }
+    if (pci) return error.fail(ENODEV, "%s; %s", explain_pci(*pci).c_str(), there_are.c_str());
+    const std::string log = find_in_log(device);
+    return error.fail(ENODEV, "DPDK has no port '%s'; %s%s%s", device.c_str(), there_are.c_str(),
+                      log.empty() ? "" : "; its log: ", log.c_str());
+}
+
+bool claim_port(std::uint16_t id) { return !claimed[id].exchange(true); }
+void release_port(std::uint16_t id) { claimed[id] = false; }
+bool is_claimed(std::uint16_t id) { return id < claimed.size() && claimed[id]; }
+
+}  // namespace dlcp::dpdk

@@ -1,0 +1,14 @@
+// Taking only our datagrams off a card that the kernel uses too (rte_flow_isolate and one rule).
+#pragma once
+
+#include "io/dpdk/port.hpp"
+#include "io/dpdk/port_find.hpp"
+
+namespace dlcp::dpdk {
+
+// Before the port is configured.
+int isolate_flows(const PortIdentity& port, ErrorText error);
+// After it was started: datagrams to config.udp_port come to the queues, by RSS if there are several.
+int steer_datagrams(const PortIdentity& port, const PortConfig& config, std::uint16_t queues, ErrorText error);
+
+}  // namespace dlcp::dpdk

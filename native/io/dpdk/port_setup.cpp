@@ -1,0 +1,204 @@
+#include "io/dpdk/port_setup.hpp"
+
+#include <linux/if_packet.h>
+#include <rte_ether.h>
+#include <rte_mbuf.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "io/dpdk/link.hpp"
+#include "ipstack/headers.hpp"
+
+namespace dlcp::dpdk {
+namespace {
+
+// Ethernet header and one VLAN tag; cards count the check sequence too.
+constexpr std::uint32_t frame_overhead_bytes = ipstack::ethernet_bytes + ipstack::vlan_bytes;
+constexpr std::uint32_t ethernet_mtu = RTE_ETHER_MTU;
+
+// KEY=NUMBER among a device's arguments.
+std::uint32_t device_argument(const std::string& arguments, const std::string& key, std::uint32_t otherwise) {
+    std::size_t at = 0;
+    while (at < arguments.size()) {
+        const std::size_t end = std::min(arguments.find(',', at), arguments.size());
+        if (arguments.compare(at, key.size() + 1, key + "=") == 0) {
+            std::uint32_t value = otherwise;
+            std::from_chars(arguments.data() + at + key.size() + 1, arguments.data() + end, value);
+            return value;
+        }
+        at = end + 1;
+    }
+    return otherwise;
+}
+
+// A slot of net_af_packet's ring; default: drivers/net/af_packet, DFLT_FRAME_SIZE.
+std::uint32_t packet_slot_bytes(const PortIdentity& port) {
+    return device_argument(port.arguments, "framesz", 1 << 11);
+}
+
+// The longest frame that fits in a slot. The kernel puts it behind its header, 16 bytes for the link's own header, and
+// alignment (net/packet/af_packet.c, tpacket_rcv: macoff).
+std::uint32_t packet_slot_frame_bytes(std::uint32_t slot_bytes) {
+    const std::uint32_t frame_at = TPACKET_ALIGN(TPACKET2_HDRLEN + 16) - ipstack::ethernet_bytes;
+    return slot_bytes > frame_at ? slot_bytes - frame_at : 0;
+}
+
+std::uint32_t overhead_bytes(const rte_eth_dev_info& info) {
+    // As rte_eth_dev_configure reckons it.
+    if (info.max_mtu != UINT16_MAX && info.max_rx_pktlen > info.max_mtu) return info.max_rx_pktlen - info.max_mtu;
+    return RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+}
+
+bool says_it_carries(const rte_eth_dev_info& info, std::uint32_t mtu) {
+    return mtu >= info.min_mtu && (info.max_mtu == 0 || mtu <= info.max_mtu) &&
+           std::uint64_t{mtu} + overhead_bytes(info) <= info.max_rx_pktlen;
+}
+
+void plan_mtu(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out) {
+    const std::uint32_t interface_mtu = port.interface_name.empty() ? 0 : interface_mtu_bytes(port.interface_name);
+    std::uint32_t mtu = config.mtu_bytes;
+    if (mtu == 0) {
+        std::uint16_t now = 0;
+        rte_eth_dev_get_mtu(port.id, &now);
+        mtu = interface_mtu != 0 ? interface_mtu : now != 0 ? now : ethernet_mtu;
+    }
+    const auto warn = [&](const std::string& line) { out.warnings += "port " + port.name + ": " + line + "\n"; };
+    if (port.driver == "net_af_packet") {
+        // Says 1518 and carries what its slots hold.
+        if (interface_mtu != 0 && mtu > interface_mtu) {
+            warn("the interface " + port.interface_name + " has an MTU of " + std::to_string(interface_mtu) +
+                 ", not " + std::to_string(mtu) + ": ip link set dev " + port.interface_name + " mtu " +
+                 std::to_string(mtu));
+            mtu = interface_mtu;
+        }
+        const std::uint32_t room = packet_slot_frame_bytes(packet_slot_bytes(port));
+        if (mtu + frame_overhead_bytes > room) {
+            std::uint32_t slot = 4096;
+            while (packet_slot_frame_bytes(slot) < mtu + frame_overhead_bytes) slot *= 2;
+            const std::uint32_t fits = room > frame_overhead_bytes ? room - frame_overhead_bytes : 0;
+            warn("an MTU of " + std::to_string(mtu) + " needs slots of " + std::to_string(slot) +
+                 " bytes: add framesz=" + std::to_string(slot) +
+                 ",blocksz=" + std::to_string(std::max(slot, std::uint32_t{1} << 16)) +
+                 " to its --vdev; the MTU is " + std::to_string(fits) + " without");
+            mtu = fits;
+        }
+        out.sets_mtu = config.mtu_bytes != 0 && says_it_carries(info, mtu);
+    } else if (port.driver == "net_memif") {
+        // Says 1518; longer frames go in several of its buffers.
+        const std::uint32_t buffer = device_argument(port.arguments, "bsize", 2048);
+        if (mtu + frame_overhead_bytes > buffer) {
+            warn("a frame of an MTU of " + std::to_string(mtu) + " takes several of memif's buffers; bsize=" +
+                 std::to_string((mtu + frame_overhead_bytes + 1023) / 1024 * 1024) +
+                 " in its --vdev, on both sides, makes it one");
+        }
+    } else if (says_it_carries(info, mtu)) {
+        out.sets_mtu = config.mtu_bytes != 0;
+    } else {
+        const std::uint32_t longest = info.max_rx_pktlen - std::min(overhead_bytes(info), info.max_rx_pktlen);
+        const std::uint32_t fits =
+            std::clamp<std::uint32_t>(mtu, info.min_mtu, std::min<std::uint32_t>(info.max_mtu, longest));
+        warn("the device says that its MTU is " + std::to_string(info.min_mtu) + " to " +
+             std::to_string(std::min<std::uint32_t>(info.max_mtu, longest)) + ", not " + std::to_string(mtu) +
+             ": " + std::to_string(fits) + " is used");
+        mtu = fits;
+        out.sets_mtu = config.mtu_bytes != 0;
+    }
+    out.abilities.mtu_bytes = mtu;
+    out.conf.rxmode.mtu = says_it_carries(info, mtu) ? mtu : 0;
+}
+
+// Whole frames in one buffer, so that no device needs to scatter them. Rounded up to a kilobyte, since some cards count
+// in these and would take less of it (ixgbe: SRRCTL).
+void plan_buffers(const PortIdentity& port, PortSetup& out) {
+    std::uint32_t frame_bytes =
+        out.abilities.mtu_bytes + frame_overhead_bytes + RTE_ETHER_CRC_LEN + ipstack::vlan_bytes;
+    // net_af_packet wants room for a whole slot, however short the frames are.
+    if (port.driver == "net_af_packet") frame_bytes = std::max(frame_bytes, packet_slot_bytes(port));
+    frame_bytes = std::max<std::uint32_t>((frame_bytes + 1023) / 1024 * 1024, RTE_MBUF_DEFAULT_DATAROOM);
+    out.data_room_bytes = std::min<std::uint32_t>(frame_bytes + RTE_PKTMBUF_HEADROOM, UINT16_MAX);
+}
+
+int plan_checksums(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config,
+                   PortSetup& out, ErrorText error) {
+    if (config.checksum != ChecksumMode::automatic && config.checksum != ChecksumMode::card) return 0;
+    const std::uint64_t receives =
+        (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM) & info.rx_offload_capa;
+    // A virtual device "does" them in software, on packets that may lie in several pieces: we do that ourselves, at once
+    // with the copy.
+    const std::uint64_t can_write = port.is_virtual ? 0 : info.tx_offload_capa;
+    const std::uint64_t writes = (RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM) & can_write;
+    out.conf.rxmode.offloads |= receives;
+    out.conf.txmode.offloads |= writes;
+    out.abilities.checks_checksums = (receives & RTE_ETH_RX_OFFLOAD_UDP_CKSUM) != 0;
+    out.abilities.writes_ip_checksum = (writes & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
+    out.abilities.writes_udp_checksum = (writes & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
+    const bool enough =
+        out.abilities.writes_udp_checksum && (config.address.is_v6() || out.abilities.writes_ip_checksum);
+    if (config.checksum == ChecksumMode::card && !enough) {
+        return error.fail(ENOTSUP,
+                          "checksum=card: port %s (%s) does not write IP and UDP checksums; use checksum=auto",
+                          port.name.c_str(), port.driver.c_str());
+    }
+    return 0;
+}
+
+void plan_queues(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config,
+                 PortSetup& out) {
+    const auto warn = [&](const std::string& line) { out.warnings += "port " + port.name + ": " + line + "\n"; };
+    const std::uint16_t has = std::max<std::uint16_t>(1, std::min(info.max_rx_queues, info.max_tx_queues));
+    out.abilities.queues = std::min(config.queues, has);
+    if (out.abilities.queues < config.queues) {
+        warn("it has " + std::to_string(has) + (has == 1 ? " queue" : " queues") + ", not " +
+             std::to_string(config.queues));
+    }
+    if (out.abilities.queues == 1) return;
+    // By IP addresses and UDP ports: a peer's paths differ in their source port alone.
+    constexpr std::uint64_t ports =
+        RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP | RTE_ETH_RSS_IPV6_UDP_EX;
+    constexpr std::uint64_t addresses = RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_IPV6 | RTE_ETH_RSS_IPV6_EX;
+    std::uint64_t fields = ports & info.flow_type_rss_offloads;
+    if (fields == 0) {
+        fields = addresses & info.flow_type_rss_offloads;
+        warn(fields == 0
+                 ? "it does not spread packets over its queues itself (no RSS): one may get all"
+                 : "it spreads packets over its queues by IP address, not by UDP port: one queue per peer");
+    }
+    out.conf.rx_adv_conf.rss_conf.rss_hf = fields;
+    out.conf.rxmode.mq_mode = fields != 0 ? RTE_ETH_MQ_RX_RSS : RTE_ETH_MQ_RX_NONE;
+}
+
+void plan_sending(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config,
+                  PortSetup& out) {
+    const bool copies =
+        config.payload == PayloadMode::copy || (config.payload == PayloadMode::automatic && !port.is_virtual);
+    if (!copies && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0) {
+        out.conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+        out.abilities.gathers = true;
+        return;
+    }
+    // net_null and net_tap send whatever is linked without saying so: the first reads only lengths, the second writev's.
+    out.abilities.gathers = !copies && (port.driver == "net_null" || port.driver == "net_tap");
+    if (out.abilities.gathers || (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE) == 0) return;
+    out.conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+    out.abilities.frees_fast = true;
+}
+
+}  // namespace
+
+int plan_port(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out,
+              ErrorText error) {
+    out = PortSetup{};
+    plan_queues(port, info, config, out);
+    plan_mtu(port, info, config, out);
+    plan_buffers(port, out);
+    plan_sending(port, info, config, out);
+    const std::uint32_t flags = info.dev_flags != nullptr ? *info.dev_flags : 0;
+    out.conf.intr_conf.lsc = (flags & RTE_ETH_DEV_INTR_LSC) != 0;
+    out.conf.intr_conf.rmv = (flags & RTE_ETH_DEV_INTR_RMV) != 0;
+    out.conf.intr_conf.rxq = config.wants_interrupts;
+    return plan_checksums(port, info, config, out, error);
+}
+
+}  // namespace dlcp::dpdk

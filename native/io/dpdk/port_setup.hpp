@@ -1,0 +1,26 @@
+// What a port is configured to, decided from what was asked for and what its device says that it can. Touches nothing.
+#pragma once
+
+#include <rte_ethdev.h>
+
+#include <cstdint>
+#include <string>
+
+#include "io/dpdk/port.hpp"
+#include "io/dpdk/port_find.hpp"
+
+namespace dlcp::dpdk {
+
+struct PortSetup {
+    rte_eth_conf conf{};
+    PortAbilities abilities;
+    std::uint32_t data_room_bytes = 0;  // of a buffer, headroom included
+    bool sets_mtu = false;              // the device is to be told, beyond conf.rxmode.mtu
+    std::string warnings;               // lines
+};
+
+// 0 or a negative errno with a sentence: what was insisted on and the device cannot.
+int plan_port(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out,
+              ErrorText error);
+
+}  // namespace dlcp::dpdk
