@@ -1,0 +1,65 @@
+// What the kernel says of a network interface: its address and size, and whether it has a link.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "io/xdp/options.hpp"
+
+namespace dlcp::xdp {
+
+struct Device {
+    std::string name;
+    unsigned index = 0;
+    ipstack::MacAddress mac{};
+    std::uint32_t mtu_bytes = 0;
+    std::uint32_t queues = 1;  // that frames arrive by
+    bool up = false;           // switched on; a cable is another matter
+    bool ethernet = false;
+};
+
+// -ENODEV: there is none of that name, or none was named; the sentence lists those there are.
+int find_device(const std::string& name, Device& out, ErrorText error);
+
+// Tells when the interface loses its link, gets it back or goes, as the kernel says it (rtnetlink), so that nobody has
+// to ask again and again. Of the network namespace that the opening thread is in.
+class LinkWatch {
+public:
+    enum class State : std::uint8_t { up, down, gone };
+
+    LinkWatch() = default;
+    ~LinkWatch();
+    LinkWatch(const LinkWatch&) = delete;
+    LinkWatch& operator=(const LinkWatch&) = delete;
+
+    int open(const Device& device, ErrorText error);
+    int descriptor() const { return descriptor_; }  // readable when there is news
+    // The state after all news so far. Does not block.
+    State read();
+
+private:
+    static State state_of(unsigned flags);
+    State ask() const;
+
+    int descriptor_ = -1;
+    unsigned index_ = 0;
+    std::string name_;
+    State state_ = State::up;
+};
+
+// Has the card hear frames to Ethernet groups as long as it is there.
+class GroupMembership {
+public:
+    GroupMembership() = default;
+    ~GroupMembership();
+    GroupMembership(const GroupMembership&) = delete;
+    GroupMembership& operator=(const GroupMembership&) = delete;
+
+    int join(const Device& device, std::span<const ipstack::MacAddress> groups, ErrorText error);
+
+private:
+    int descriptor_ = -1;
+};
+
+}  // namespace dlcp::xdp

@@ -1,0 +1,350 @@
+#include "io/xdp/driver.hpp"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/random.h>
+#include <xdp/libxdp.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "io/udp_address.hpp"
+#include "io/udp_clock.hpp"
+
+namespace dlcp::xdp {
+
+namespace {
+
+constexpr unsigned paths_max = 64;
+constexpr std::uint32_t datagram_bytes_min = 576;  // what the wire format carries (engine/config.hpp)
+constexpr std::uint32_t send_chunks = 2048;
+// Frames that may wait unread in a queue: of 1472 bytes, 3 MB, which is more than the engine's default receive credit.
+constexpr std::uint32_t receive_chunks_default = 2048;
+constexpr std::uint32_t receive_chunks_min = 64, receive_chunks_max = 16'384;
+// Memory is locked, so that many queues have less each.
+constexpr std::uint32_t receive_chunks_all_max = 32'768;
+constexpr unsigned queues_max = 60;  // bits of Poller's answer
+constexpr unsigned link_index = 62;  // and the one for news of the link
+constexpr std::int64_t link_check_ns = 50'000'000;
+// The kernel had no room for a frame: how soon to try again.
+constexpr std::int64_t unsent_wait_ns = 100'000;
+constexpr std::int64_t starvation_ns = 1'000'000'000;
+
+std::uint16_t some_port(unsigned paths) {
+    std::uint16_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        random = static_cast<std::uint16_t>(udp::monotonic_ns());
+    // Of the range for short-lived ports (RFC 6335, 6), so that the last path's port is in it as well.
+    const unsigned ports = 65'536 - 49'152 - paths;
+    return static_cast<std::uint16_t>(49'152 + random % ports);
+}
+
+int check_config(const dlcp_io_config& config, ErrorText error) {
+    if (config.paths < 1 || config.paths > paths_max)
+        return error.fail(EINVAL, "paths is %u: choose 1 to %u", static_cast<unsigned>(config.paths), paths_max);
+    if (config.max_datagram_bytes != 0 && config.max_datagram_bytes < datagram_bytes_min) {
+        return error.fail(EINVAL,
+                          "max_datagram_bytes is %u: choose %u or more, or 0 for what the interface allows",
+                          config.max_datagram_bytes, datagram_bytes_min);
+    }
+    return 0;
+}
+
+std::uint32_t headers_bytes(const ipstack::IpAddress& address) {
+    return (address.is_v6() ? ipstack::ipv6_bytes : ipstack::ipv4_bytes) + ipstack::udp_bytes;
+}
+
+// What libxdp says goes nowhere: our own sentences say it.
+int say_nothing(libxdp_print_level, const char*, va_list) { return 0; }
+
+}  // namespace
+
+int Driver::open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, ErrorText error) {
+    std::unique_ptr<Driver> driver(new Driver);
+    if (const int result = check_config(config, error); result < 0) return result;
+    if (const int result = driver->configure(config, error); result < 0) return result;
+    const auto printed_before = libxdp_set_print(say_nothing);
+    int result = driver->open_queues(config, error);
+    libxdp_set_print(printed_before);
+    if (result == 0) result = driver->attach(error);
+    if (result == 0) result = driver->watch(error);
+    if (result < 0) return result;
+    const Time now = {udp::monotonic_ns()};
+    driver->interface_->announce(now);
+    driver->transmitter_->serve(now);
+    out = std::move(driver);
+    return 0;
+}
+
+int Driver::configure(const dlcp_io_config& config, ErrorText error) {
+    if (const int result = parse_options(config, options_, error); result < 0) return result;
+    if (const int result = find_device(options_.interface, device_, error); result < 0) return result;
+    const char* const name = device_.name.c_str();
+    if (!device_.ethernet)
+        return error.fail(EINVAL, "interface %s carries no Ethernet frames: choose another one", name);
+    if (!device_.up) return error.fail(ENETDOWN, "interface %s is down: ip link set dev %s up", name, name);
+    paths_ = config.paths;
+    if (const int result = choose_size(config, error); result < 0) return result;
+
+    const ipstack::InterfaceConfig interface = {
+        .mac = device_.mac,
+        .address = options_.address,
+        .prefix_bits = options_.prefix_bits,
+        .gateway = options_.gateway,
+        .vlan = options_.vlan,
+        .mtu_bytes = std::min(device_.mtu_bytes, mtu_bytes_max),
+        .port = config.port != 0 ? config.port : some_port(paths_),
+        .ports = paths_,
+        .answers_echo = true,
+        .neighbours = options_.neighbours,
+    };
+    local_ = ipstack::to_dlcp({interface.address, interface.port});
+    const std::vector<udp::Interface> interfaces = udp::list_interfaces();
+    const udp::Interface* const owner = udp::find_owner(interfaces, local_);
+    if (owner != nullptr) {
+        return error.fail(
+            EADDRINUSE,
+            "the kernel has %s on interface %s: give the xdp driver an address of its own, of the same "
+            "network, which no host has",
+            ipstack::to_text(options_.address).c_str(), owner->name.c_str());
+    }
+    interface_.emplace(interface);
+    datagram_bytes_ = std::min(datagram_bytes_, interface_->max_datagram_bytes());
+    return 0;
+}
+
+int Driver::choose_size(const dlcp_io_config& config, ErrorText error) {
+    const std::uint32_t overhead = headers_bytes(options_.address);
+    const std::uint32_t largest = mtu_bytes_max - overhead;
+    if (device_.mtu_bytes > mtu_bytes_max &&
+        (config.max_datagram_bytes == 0 || config.max_datagram_bytes > largest)) {
+        return error.fail(
+            EMSGSIZE,
+            "interface %s has an MTU of %u, and a frame of AF_XDP lies in one page: ip link set dev %s mtu "
+            "%u, or max_datagram_bytes of at most %u",
+            device_.name.c_str(), device_.mtu_bytes, device_.name.c_str(), mtu_bytes_max, largest);
+    }
+    datagram_bytes_ = std::min(device_.mtu_bytes, mtu_bytes_max) - overhead;
+    if (config.max_datagram_bytes != 0) datagram_bytes_ = std::min(datagram_bytes_, config.max_datagram_bytes);
+    if (datagram_bytes_ < datagram_bytes_min) {
+        return error.fail(EMSGSIZE, "interface %s has an MTU of %u: at least %u are needed", device_.name.c_str(),
+                          device_.mtu_bytes, datagram_bytes_min + overhead);
+    }
+    return 0;
+}
+
+int Driver::open_queues(const dlcp_io_config& config, ErrorText error) {
+    if (options_.queues > device_.queues) {
+        return error.fail(EINVAL, "queues=%u: interface %s has %u (ethtool -l %s)", options_.queues,
+                          device_.name.c_str(), device_.queues, device_.name.c_str());
+    }
+    const std::uint32_t queues =
+        std::min<std::uint32_t>(options_.queues != 0 ? options_.queues : device_.queues, queues_max);
+    if (queues < device_.queues) {
+        warnings_ += "interface " + device_.name + " has " + std::to_string(device_.queues) +
+                     " queues and frames are read from the first " + std::to_string(queues) +
+                     " only: see that ours arrive there (ethtool -X or -L), or leave queues= out\n";
+    }
+    receive_chunks_ = receive_chunks_default;
+    if (config.socket_buffer_bytes != 0) {
+        receive_chunks_ = std::bit_ceil(
+            std::clamp(config.socket_buffer_bytes / chunk_bytes, receive_chunks_min, receive_chunks_max));
+    }
+    while (receive_chunks_ > receive_chunks_min && receive_chunks_ * queues > receive_chunks_all_max)
+        receive_chunks_ /= 2;
+    for (std::uint32_t index = 0; index < queues; ++index) {
+        std::unique_ptr<Queue> queue;
+        const int result = Queue::open({.interface = device_.name,
+                                        .index = index,
+                                        .receive_chunks = receive_chunks_,
+                                        .send_chunks = index == 0 ? send_chunks : 0,
+                                        .zero_copy = options_.zero_copy,
+                                        .busy_poll = options_.busy_poll},
+                                       queue, error);
+        if (result < 0) return result;
+        queues_.push_back(std::move(queue));
+    }
+    transmitter_.emplace(*queues_.front(), *interface_, options_.checksums, paths_, datagram_bytes_, counters_);
+    receiver_.emplace(queues_, *interface_, counters_);
+    return 0;
+}
+
+int Driver::attach(ErrorText error) {
+    std::vector<int> sockets;
+    for (const auto& queue : queues_) sockets.push_back(queue->descriptor());
+    const FilterRule rule = {options_.address, interface_->config().port, paths_, options_.vlan};
+    const int result = filter_.attach(rule, sockets, device_.index, device_.name, options_.mode, error);
+    if (result < 0) return result;
+    if (options_.mode == AttachMode::automatic && !filter_.native()) {
+        warnings_ +=
+            "the driver of interface " + device_.name +
+            " does not run XDP programs (or not with its present MTU and queues); the kernel does it later, at "
+            "the cost of a copy more (mode=generic)\n";
+    }
+    return groups_.join(device_, interface_->groups(), error);
+}
+
+int Driver::watch(ErrorText error) {
+    if (const int result = poller_.open(error); result < 0) return result;
+    for (std::size_t index = 0; index < queues_.size(); ++index) {
+        const int result = poller_.add(queues_[index]->descriptor(), static_cast<unsigned>(index), error);
+        if (result < 0) return result;
+    }
+    if (const int result = link_.open(device_, error); result < 0) return result;
+    if (const int result = poller_.add(link_.descriptor(), link_index, error); result < 0) return result;
+    link_state_ = link_.read();
+    transmitter_->set_link(link_state_ == LinkWatch::State::up);
+    if (link_state_ != LinkWatch::State::up)
+        warnings_ += "interface " + device_.name + " has no link: nothing is sent or received until it has one\n";
+    return 0;
+}
+
+void Driver::check_link(std::int64_t now_ns) {
+    link_checked_ns_ = now_ns;
+    const LinkWatch::State state = link_.read();
+    if (state == link_state_ || link_state_ == LinkWatch::State::gone) return;
+    link_state_ = state;
+    transmitter_->set_link(state == LinkWatch::State::up);
+    switch (state) {
+        case LinkWatch::State::up:
+            events_.add(now_ns, DLCP_IO_LINK_UP, "interface " + device_.name + " has a link again");
+            interface_->announce({now_ns});
+            break;
+        case LinkWatch::State::down:
+            events_.add(now_ns, DLCP_IO_LINK_DOWN, "interface " + device_.name + " has lost its link");
+            break;
+        case LinkWatch::State::gone:
+            events_.add(now_ns, DLCP_IO_DEVICE_GONE, "interface " + device_.name + " was taken away");
+            // Their sockets report an error for ever after, and wait() would not sleep.
+            for (const auto& queue : queues_) poller_.unwatch(queue->descriptor());
+            break;
+    }
+}
+
+// An empty free list is ordinary when the link is slower than the engine; one that stays empty is a card that stands.
+void Driver::note_starvation(std::int64_t now_ns) {
+    const std::int64_t since_ns = transmitter_->starved_since_ns();
+    if (since_ns == 0) {
+        starvation_told_ = false;
+    } else if (!starvation_told_ && now_ns - since_ns > starvation_ns) {
+        starvation_told_ = true;
+        events_.add(now_ns, DLCP_IO_NO_BUFFERS,
+                    "interface " + device_.name + " has sent nothing for a second: no buffer is free");
+    }
+}
+
+void Driver::capabilities(dlcp_io_capabilities& out) const {
+    out = {};
+    out.max_datagram_bytes = datagram_bytes_;
+    out.max_burst_packets = Transmitter::burst_packets_max;
+    // Of one queue: the packets of one peer may all come by it.
+    out.receive_buffer_bytes = receive_chunks_ * datagram_bytes_;
+    out.reports_ecn = 1;
+    out.pollable = 1;
+}
+
+int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) const {
+    const std::string own(text, strcspn(text, "+"));
+    return udp::resolve_endpoint(own.c_str(), udp::family_of(local_), out, error);
+}
+
+int Driver::tx_get(dlcp_packet* packets, int count) {
+    const std::int64_t now_ns = udp::monotonic_ns();
+    const int lent = transmitter_->get({now_ns}, packets, count);
+    note_starvation(now_ns);
+    return lent;
+}
+
+int Driver::tx_put(dlcp_packet* packets, int count) {
+    return transmitter_->put({udp::monotonic_ns()}, packets, count);
+}
+
+int Driver::rx(dlcp_packet* packets, int count) {
+    if (count <= 0) return 0;
+    const std::int64_t now_ns = udp::monotonic_ns();
+    const int received = receiver_->receive({now_ns}, packets, count);
+    if (now_ns - link_checked_ns_ >= link_check_ns) check_link(now_ns);
+    transmitter_->serve({now_ns});
+    return received;
+}
+
+void Driver::wait(std::int64_t timeout_ns) {
+    if (receiver_->has_work()) return;
+    const std::int64_t now_ns = udp::monotonic_ns();
+    transmitter_->serve({now_ns});
+    const auto shorten = [&](std::int64_t ns) {
+        if (timeout_ns < 0 || ns < timeout_ns) timeout_ns = std::max<std::int64_t>(ns, 0);
+    };
+    if (const Time deadline = interface_->next_deadline(); deadline != time_never)
+        shorten(deadline.value - now_ns);
+    if (transmitter_->unsent() && link_state_ == LinkWatch::State::up) shorten(unsent_wait_ns);
+    const std::uint64_t readable = poller_.wait(timeout_ns);
+    if ((readable >> link_index & 1) != 0) check_link(udp::monotonic_ns());
+}
+
+void Driver::counters(dlcp_io_counters& out) const {
+    out = counters_;
+    for (const auto& queue : queues_) {
+        const xdp_statistics statistics = queue->statistics();
+        out.rx_dropped_datagrams += statistics.rx_dropped + statistics.rx_ring_full;
+    }
+}
+
+int Driver::events(dlcp_io_event* out, int count) {
+    events_.add_from(*interface_, device_.name, udp::monotonic_ns());
+    return events_.take(out, count);
+}
+
+int Driver::statistics(dlcp_io_statistic* out, int count) const {
+    const ipstack::InterfaceCounters& counters = interface_->counters();
+    xdp_statistics sockets = {};
+    std::uint64_t zero_copy_queues = 0;
+    for (const auto& queue : queues_) {
+        const xdp_statistics one = queue->statistics();
+        sockets.rx_dropped += one.rx_dropped;
+        sockets.rx_invalid_descs += one.rx_invalid_descs;
+        sockets.tx_invalid_descs += one.tx_invalid_descs;
+        sockets.rx_ring_full += one.rx_ring_full;
+        sockets.rx_fill_ring_empty_descs += one.rx_fill_ring_empty_descs;
+        sockets.tx_ring_empty_descs += one.tx_ring_empty_descs;
+        if (queue->zero_copy()) ++zero_copy_queues;
+    }
+    const struct {
+        const char* name;
+        std::uint64_t value;
+    } all[] = {
+        {"queues", queues_.size()},
+        {"zero_copy_queues", zero_copy_queues},
+        {"native_programs", filter_.native() ? 1u : 0u},
+        {"rx_dropped_frames", sockets.rx_dropped},
+        {"rx_ring_full_frames", sockets.rx_ring_full},
+        {"rx_fill_ring_empty_frames", sockets.rx_fill_ring_empty_descs},
+        {"rx_invalid_descriptors", sockets.rx_invalid_descs},
+        {"tx_invalid_descriptors", sockets.tx_invalid_descs},
+        {"tx_ring_empty_looks", sockets.tx_ring_empty_descs},
+        {"rx_datagrams", counters.rx_datagrams},
+        {"rx_bad_checksum_frames", counters.rx_bad_checksum},
+        {"rx_partial_checksum_frames", counters.rx_partial_checksum},
+        {"rx_fragment_frames", counters.rx_fragments},
+        {"rx_malformed_frames", counters.rx_malformed},
+        {"rx_other_address_frames", counters.rx_other_address},
+        {"rx_other_port_frames", counters.rx_other_port},
+        {"rx_other_protocol_frames", counters.rx_other_protocol},
+        {"rx_address_requests", counters.rx_address_requests},
+        {"rx_echo_requests", counters.rx_echo_requests},
+        {"tx_address_requests", counters.tx_address_requests},
+        {"tx_own_frames", counters.tx_own_frames},
+        {"tx_own_frames_dropped", counters.tx_own_frames_dropped},
+        {"neighbours_lost", counters.neighbours_lost},
+        {"rx_address_conflicts", counters.rx_address_conflicts},
+    };
+    const int known = static_cast<int>(std::size(all));
+    for (int i = 0; i < std::min(count, known); ++i) {
+        std::snprintf(out[i].name, sizeof out[i].name, "%s", all[i].name);
+        out[i].value = all[i].value;
+    }
+    return known;
+}
+
+}  // namespace dlcp::xdp

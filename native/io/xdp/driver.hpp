@@ -1,0 +1,84 @@
+// The driver over AF_XDP: whole frames through a card's queues, past the kernel's network stack, while the kernel keeps
+// the interface and everything on it that is not ours. A dlcp_io of this plugin is a Driver.
+//
+//   engine ── dlcp_packet ── Transmitter, Receiver ── Queue: socket, memory, rings ── kernel ── card
+//                                   │                                                   │
+//                          ipstack::Interface: who is where                 Filter: which frames are ours
+//
+// It has an IP address of its own, which the kernel must not have on that interface: both would answer for it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/io_table.h"
+#include "io/udp_poller.hpp"
+#include "io/xdp/device.hpp"
+#include "io/xdp/events.hpp"
+#include "io/xdp/filter.hpp"
+#include "io/xdp/options.hpp"
+#include "io/xdp/queue.hpp"
+#include "io/xdp/receive.hpp"
+#include "io/xdp/transmit.hpp"
+#include "ipstack/interface.hpp"
+
+namespace dlcp::xdp {
+
+class Driver {
+public:
+    static int open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, ErrorText error);
+
+    // As io_table.h says them.
+    void capabilities(dlcp_io_capabilities& out) const;
+    int resolve(const char* text, dlcp_address& out, ErrorText error) const;
+    const dlcp_address& local_address() const { return local_; }
+    int tx_get(dlcp_packet* packets, int count);
+    int tx_put(dlcp_packet* packets, int count);
+    int rx(dlcp_packet* packets, int count);
+    void rx_done(dlcp_packet* packets, int count) { receiver_->done(packets, count); }
+    void wait(std::int64_t timeout_ns);
+    udp::Poller& poller() { return poller_; }
+    void counters(dlcp_io_counters& out) const;
+    const char* warnings() const { return warnings_.c_str(); }
+    int events(dlcp_io_event* out, int count);
+    int statistics(dlcp_io_statistic* out, int count) const;
+
+private:
+    Driver() = default;
+    int configure(const dlcp_io_config& config, ErrorText error);
+    int choose_size(const dlcp_io_config& config, ErrorText error);
+    int open_queues(const dlcp_io_config& config, ErrorText error);
+    int attach(ErrorText error);
+    int watch(ErrorText error);
+    void check_link(std::int64_t now_ns);
+    void note_starvation(std::int64_t now_ns);
+
+    Options options_;
+    Device device_;
+    std::uint16_t paths_ = 1;
+    std::uint32_t datagram_bytes_ = 0;
+    std::uint32_t receive_chunks_ = 0;  // per queue
+    dlcp_address local_ = {};
+    std::string warnings_;
+    dlcp_io_counters counters_ = {};
+    Events events_;
+
+    // Destroyed from the last to the first: the program before the sockets that it sends frames to.
+    std::optional<ipstack::Interface> interface_;
+    std::vector<std::unique_ptr<Queue>> queues_;
+    std::optional<Transmitter> transmitter_;
+    std::optional<Receiver> receiver_;
+    GroupMembership groups_;
+    LinkWatch link_;
+    udp::Poller poller_;
+    Filter filter_;
+
+    LinkWatch::State link_state_ = LinkWatch::State::up;
+    std::int64_t link_checked_ns_ = 0;
+    bool starvation_told_ = false;
+};
+
+}  // namespace dlcp::xdp

@@ -1,0 +1,47 @@
+// The words of the xdp driver: dlcp_io_config::extra, by spaces.
+//
+//   interface=NAME              where frames leave and arrive; else dlcp_io_config::interface_name says it
+//   queues=N                    receive queues to listen to, from the first; 0 or absent: all that the interface has
+//   mode=auto|native|generic    where the program runs: in the card's driver, or in the kernel for any interface.
+//                               auto: native where it can be
+//   zero_copy=auto|on|off       whether the card reads and writes our memory itself; auto: where it can
+//   busy_poll                   the kernel works off the card's queues in our calls (SO_PREFER_BUSY_POLL)
+//   gateway=ADDRESS             for who is not on the link; needs bind_host=ADDRESS/PREFIX
+//   neighbour=ADDRESS@MAC       needs no asking; repeated
+//   vlan=N                      1..4094
+//   checksum=software|none      none: UDP over IPv4 leaves without one
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/io_table.h"
+#include "io/udp_error.hpp"
+#include "ipstack/interface.hpp"
+
+namespace dlcp::xdp {
+
+using udp::ErrorText;
+
+enum class AttachMode : std::uint8_t { automatic, native, generic };
+enum class ZeroCopy : std::uint8_t { automatic, on, off };
+
+struct Options {
+    std::string interface;
+    ipstack::IpAddress address;  // our own
+    unsigned prefix_bits = 0;    // 0: everybody is on the link
+    ipstack::IpAddress gateway;
+    std::vector<ipstack::StaticNeighbour> neighbours;
+    std::uint32_t queues = 0;  // 0: all
+    std::uint16_t vlan = 0;    // 0: none
+    AttachMode mode = AttachMode::automatic;
+    ZeroCopy zero_copy = ZeroCopy::automatic;
+    ipstack::Checksums checksums = ipstack::Checksums::software;
+    bool busy_poll = false;
+};
+
+// Of bind_host, interface_name and extra. 0 or -EINVAL with a sentence that names the word and what is accepted.
+int parse_options(const dlcp_io_config& config, Options& out, ErrorText error);
+
+}  // namespace dlcp::xdp
