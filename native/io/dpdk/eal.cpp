@@ -67,38 +67,45 @@ constexpr const char* hugepage_advice =
     "reserve some as root (echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages), or do without: EAL "
     "arguments --no-huge -m 256 (slower; virtual devices only)";
 
-// What rte_eal_init's failure means for a person: the first cause that the log shows.
+// What rte_eal_init's failure means for a person: a cause that the log shows and what to do, else what it says.
 std::string explain(int eal_errno) {
     struct Cause {
         const char* line;  // what DPDK logs
         const char* advice;
     };
+    static constexpr const char* guide = "see \"EAL parameters\" in DPDK's guide";
     static constexpr Cause causes[] = {
-        {"unrecognized option", "see \"EAL parameters\" in DPDK's guide"},
-        {"invalid option", "see \"EAL parameters\" in DPDK's guide"},
-        {"requires an argument", "see \"EAL parameters\" in DPDK's guide"},
+        {"unrecognized option", guide},
+        {"invalid option", guide},
+        {"requires an argument", guide},
+        {"ambiguous", guide},
         {"Is another primary process running",
-         "another process uses the same --file-prefix: give this one its own, or none (--in-memory is added "
-         "then)"},
-        {"No mounted hugetlbfs",
-         "mount it (mount -t hugetlbfs nodev /dev/hugepages), or leave --file-prefix and "
-         "--huge-dir out: --in-memory, which is added then, needs no mount"},
-        {"get_hugepage_dir", "mount hugetlbfs (mount -t hugetlbfs nodev /dev/hugepages), or use --in-memory"},
-        {"hugepage", hugepage_advice},
-        {"Cannot init memory", hugepage_advice},
-        {"lcore",
-         "--lcores, -l and -c name CPUs that this process may run on (taskset -p shows them); without them "
-         "DPDK's one thread floats over all of these"},
-        {"core ", "--lcores, -l and -c name CPUs that this process may run on (taskset -p shows them)"},
-        {"Unable to parse device", "see the device's own page in DPDK's \"Network Interface Controller Drivers\""},
-        {"runtime directory", "no permission for /var/run/dpdk: use --in-memory, or set XDG_RUNTIME_DIR"},
-        {"IOVA as 'PA'", "--iova-mode=va needs an IOMMU (vfio-pci); physical addresses need root"},
+         "another process uses the same --file-prefix: give this one its own, or leave it out (--in-memory is "
+         "added then)"},
+        {"hugepage_data", "--proc-type=secondary needs a primary process that runs"},
+        {"no mounted hugetlbfs found",
+         "mount it (mount -t hugetlbfs nodev /dev/hugepages), or leave --file-prefix and --huge-dir out: "
+         "--in-memory, "
+         "which is added then, needs no mount"},
+        {"No free", hugepage_advice},
+        {"not enough memory", hugepage_advice},
+        {"ermission denied", "this user may not: run as root, or with --in-memory or --no-huge"},
+        {"core ",
+         "--lcores, -l and -c name CPUs that this process may run on (taskset -p shows them); without them DPDK's "
+         "one thread floats over all of these"},
+        {"--lcores", "as in --lcores=0@(2,3)"},
+        {"Unable to parse device",
+         "no such kind of virtual device, or not a PCI address; see \"Network Interface Controller Drivers\" in "
+         "DPDK's "
+         "guide"},
+        {"--legacy-mem is not compatible", "--no-huge implies --legacy-mem and does not go with --in-memory"},
     };
     for (const Cause& cause : causes) {
-        const std::string line = find_in_log(cause.line);
+        const std::string line = find_in_log(0, cause.line);
         if (!line.empty()) return line + ": " + cause.advice;
     }
-    return rte_strerror(eal_errno);
+    const std::string log = last_complaints(0, 3);
+    return log.empty() ? rte_strerror(eal_errno) : log;
 }
 
 // On a thread of its own: EAL pins the thread that calls it, and the threads it makes inherit that thread's signal mask.
@@ -175,10 +182,9 @@ int start_eal(const std::string& arguments, ErrorText error) {
     }
     if (rc < 0) {
         s.failed = explain(eal_errno);
-        const std::string lines = last_complaints(3);
-        return error.fail(eal_errno > 0 && eal_errno < 200 ? eal_errno : EIO,
-                          "DPDK does not start: %s (EAL arguments: %s; its log: %s)", s.failed.c_str(),
-                          s.used.c_str(), lines.c_str());
+        // rte_errno has values of its own beyond the system's.
+        return error.fail(eal_errno > 0 && eal_errno < RTE_MIN_ERRNO ? eal_errno : EIO,
+                          "DPDK does not start: %s (EAL arguments: %s)", s.failed.c_str(), s.used.c_str());
     }
     s.asked = std::move(asked);
     s.started_by = getpid();

@@ -87,6 +87,8 @@ const Option* find_option(std::string_view word) {
     return nullptr;
 }
 
+bool is_known(const Option& option) { return option.letter != 0 || !option.name.empty(); }
+
 bool is_option(std::string_view word) { return word.size() > 1 && word[0] == '-'; }
 
 // Whether an option's value is the next word.
@@ -210,8 +212,14 @@ int check_arguments(const Arguments& arguments, udp::ErrorText error) {
                 "dpdk-testpmd --help",
                 text.c_str());
         }
-        if (option->takes_value && !option->name.empty() && value.empty()) {
+        const bool value_is_joined = option->letter != 0 && !word.starts_with("--") && word.size() > 2;
+        if (is_known(*option) && option->takes_value && value.empty() && !value_is_joined) {
             return error.fail(EINVAL, "EAL arguments: %s needs a value", text.c_str());
+        }
+        const bool is_number = value.find_first_not_of("0123456789") == std::string_view::npos;
+        if (option->letter == 'm' && !value.empty() && !is_number) {
+            return error.fail(EINVAL, "EAL arguments: -m %s: it is a number of megabytes",
+                              std::string(value).c_str());
         }
         return 0;
     });

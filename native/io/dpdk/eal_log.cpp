@@ -24,6 +24,7 @@ struct Line {
 struct Kept {
     std::mutex mutex;
     std::deque<Line> lines;
+    std::uint64_t told = 0;  // lines ever; lines.back() is the last of them
     std::string partial;
     bool echo = false;
 };
@@ -33,15 +34,26 @@ Kept& kept() {
     return *instance;
 }
 
+// Lines that look like errors and are none.
+bool is_noise(std::string_view line) {
+    // rte_eal_init prints to stderr what it also logs, without "FATAL".
+    if (line.starts_with("EAL: FATAL: ")) return true;
+    // net_memif and net_tap offer their ports to secondary processes, which --no-shconf and --in-memory rule out.
+    return line.find("Failed to register mp action callback") != std::string_view::npos ||
+           line.find("Failed to register IPC callback") != std::string_view::npos;
+}
+
 void append(Kept& log, std::uint32_t level, std::string_view text) {
     const std::lock_guard lock(log.mutex);
     log.partial += text;
     for (std::size_t end = log.partial.find('\n'); end != std::string::npos; end = log.partial.find('\n')) {
         std::string line = log.partial.substr(0, std::min(end, line_bytes_max));
         log.partial.erase(0, end + 1);
-        if (line.empty()) continue;
+        const bool is_repeated = !log.lines.empty() && log.lines.back().text == line;
+        if (line.empty() || is_repeated || is_noise(line)) continue;
         if (log.lines.size() == lines_max) log.lines.pop_front();
         log.lines.push_back({level, std::move(line)});
+        ++log.told;
     }
     if (log.partial.size() > line_bytes_max) log.partial.clear();
 }
@@ -71,11 +83,20 @@ std::string kept_log() {
     return text;
 }
 
-std::string last_complaints(std::size_t lines) {
+std::uint64_t log_mark() {
+    Kept& log = kept();
+    const std::lock_guard lock(log.mutex);
+    return log.told;
+}
+
+std::string last_complaints(std::uint64_t since, std::size_t lines) {
     Kept& log = kept();
     const std::lock_guard lock(log.mutex);
     std::deque<std::string_view> last;
-    for (auto line = log.lines.rbegin(); line != log.lines.rend() && last.size() < lines; ++line) {
+    std::uint64_t number = log.told;
+    for (auto line = log.lines.rbegin(); line != log.lines.rend() && number > since && last.size() < lines;
+         ++line) {
+        --number;
         if (line->level <= RTE_LOG_WARNING) last.push_front(line->text);
     }
     std::string text;
@@ -83,10 +104,12 @@ std::string last_complaints(std::size_t lines) {
     return text;
 }
 
-std::string find_in_log(const std::string& part) {
+std::string find_in_log(std::uint64_t since, const std::string& part) {
     Kept& log = kept();
     const std::lock_guard lock(log.mutex);
-    for (auto line = log.lines.rbegin(); line != log.lines.rend(); ++line) {
+    std::uint64_t number = log.told;
+    for (auto line = log.lines.rbegin(); line != log.lines.rend() && number > since; ++line) {
+        --number;
         if (line->text.find(part) != std::string::npos) return line->text;
     }
     return {};

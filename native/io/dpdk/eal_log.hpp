@@ -11,10 +11,12 @@ namespace dlcp::dpdk {
 // Before EAL starts; once.
 void keep_log(bool echo);
 std::string kept_log();
-// The last lines of warnings and errors, joined with "; "; empty: none.
-std::string last_complaints(std::size_t lines);
-// Whether a line that was kept contains this; the line, else empty.
-std::string find_in_log(const std::string& part);
+// How many lines there were so far: a mark for what follows.
+std::uint64_t log_mark();
+// The last lines of warnings and errors since a mark, joined with "; "; empty: none.
+std::string last_complaints(std::uint64_t since, std::size_t lines);
+// The last line since a mark that contains `part`; empty: none.
+std::string find_in_log(std::uint64_t since, const std::string& part);
 
 // While it lives, what its thread prints through C's stdout and stderr goes to the log (stderr) or nowhere (stdout: the
 // usage that EAL prints at a wrong argument). Other threads print as ever.

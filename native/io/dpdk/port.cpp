@@ -29,8 +29,9 @@ constexpr std::uint16_t descriptors = 1024;
 constexpr std::uint32_t spare_buffers = 1024 + 512;
 constexpr std::int64_t link_wait_ms = 2000;
 
-std::string reason(int rc) {
-    const std::string log = last_complaints(2);
+// `since`: a mark of the log before what failed.
+std::string reason(int rc, std::uint64_t since) {
+    const std::string log = last_complaints(since, 2);
     return std::string(std::strerror(-rc)) + (log.empty() ? "" : "; DPDK's log: " + log);
 }
 
@@ -106,9 +107,11 @@ static int start_port(std::uint16_t id, PortSetup& setup, rte_mempool* receive_p
 
 int Port::setup(const PortConfig& config, ErrorText error) {
     const PortIdentity identity = identify(id_);
+    const std::uint64_t mark = log_mark();
     rte_eth_dev_info info{};
     int rc = rte_eth_dev_info_get(id_, &info);
-    if (rc < 0) return error.fail(-rc, "port %s does not say what it is: %s", name_.c_str(), reason(rc).c_str());
+    if (rc < 0)
+        return error.fail(-rc, "port %s does not say what it is: %s", name_.c_str(), reason(rc, mark).c_str());
     PortSetup setup;
     rc = plan_port(identity, info, config, setup, error);
     if (rc < 0) return rc;
@@ -137,7 +140,7 @@ int Port::setup(const PortConfig& config, ErrorText error) {
     }
     if (rc < 0) {
         return error.fail(-rc, "cannot %s port %s (%s): %s", failed.c_str(), name_.c_str(), driver_.c_str(),
-                          reason(rc).c_str());
+                          reason(rc, mark).c_str());
     }
     started_ = true;
     free_left_pools(id_);
@@ -195,6 +198,7 @@ Port::~Port() {
 
 int Port::listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error) {
     if (groups.empty()) return 0;
+    const std::uint64_t mark = log_mark();
     std::vector<rte_ether_addr> list(groups.size());
     for (std::size_t i = 0; i < groups.size(); ++i) {
         std::copy(groups[i].begin(), groups[i].end(), std::begin(list[i].addr_bytes));
@@ -212,7 +216,7 @@ int Port::listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error
     // A virtual device that has no such switch filters nothing.
     if (identify(id_).is_virtual && rc == -ENOTSUP) return 0;
     return error.fail(-rc, "port %s hears no multicast, which IPv6's neighbour discovery needs: %s", name_.c_str(),
-                      reason(rc).c_str());
+                      reason(rc, mark).c_str());
 }
 
 void Port::watch_link(std::int64_t now_ns, std::deque<dlcp_io_event>& events) {

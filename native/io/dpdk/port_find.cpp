@@ -124,7 +124,7 @@ int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText erro
             return 0;
         }
         if (ports.empty()) {
-            const std::string log = last_complaints(2);
+            const std::string log = last_complaints(0, 3);
             return error.fail(ENODEV, "%s%s%s", there_are.c_str(), log.empty() ? "" : "; its log: ", log.c_str());
         }
         return error.fail(ENODEV, "which port? %s; say port=NAME", there_are.c_str());
@@ -144,7 +144,7 @@ int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText erro
         }
     }
     if (pci) return error.fail(ENODEV, "%s; %s", explain_pci(*pci).c_str(), there_are.c_str());
-    const std::string log = find_in_log(device);
+    const std::string log = last_complaints(0, 3);
     return error.fail(ENODEV, "DPDK has no port '%s'; %s%s%s", device.c_str(), there_are.c_str(),
                       log.empty() ? "" : "; its log: ", log.c_str());
 }
