@@ -478,9 +478,7 @@ def _options(rank: int, settings: Settings, has_groups: bool) -> _native.HostOpt
     options.rank = rank
     options.announce_unexpected = has_groups
     options.driver = settings.datapath
-    options.driver_extra = settings.datapath_options
-    if settings.eal_arguments:
-        options.driver_extra += f" -- {settings.eal_arguments}"
+    options.driver_extra = settings.driver_words
     options.bind_host = settings.bind_host or ""
     if settings.below_kernel:
         # A device, which the kernel need not know.

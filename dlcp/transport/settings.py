@@ -31,6 +31,8 @@ OTHER_VARIABLES = re.compile(
 # Tables that the file may have besides [transport], for other parts of dlcp.
 OTHER_TABLES = {"torch", "switch", "sim"}
 KEY_BYTES = 32
+# In datapath_options: what follows is for a library below the driver.
+_END_OF_WORDS = re.compile(r"(?:^|\s)--(?:\s+|$)")
 # Datapaths that send and receive frames past the kernel's network stack.
 BELOW_KERNEL = ("dpdk", "xdp")
 # What settings were called in earlier versions, where that is not near enough to what they are called now.
@@ -320,7 +322,7 @@ class Settings:
             raise SettingsError(
                 f"eal_arguments is set, and datapath is {self.datapath!r}; set datapath to dpdk, or leave them out"
             )
-        if self.eal_arguments and "--" in self.datapath_options.split():
+        if self.eal_arguments and _END_OF_WORDS.search(self.datapath_options):
             raise SettingsError(
                 "eal_arguments is set, and datapath_options has a word -- with others behind it; give them in one place"
             )
@@ -390,10 +392,34 @@ class Settings:
 
         That is bind_host, or of the first word port=DEVICE@ADDRESS that has one.
         """
-        words = self.datapath_options.partition(" -- ")[0].split()
-        named = [self.bind_host] if self.bind_host is not None else []
-        named += [word.rpartition("@")[2] for word in words if word.startswith("port=") and "@" in word]
+        named = [] if self.bind_host is None else [self.bind_host]
+        named += [address for _, at, address in self._ports_named if at]
         return named[0].partition("/")[0] if named else None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Below the kernel: the devices that the settings name, first the one that has bind_host; (): none."""
+        named = tuple(device for device, _, _ in self._ports_named)
+        return named or (() if self.device is None else (self.device,))
+
+    @property
+    def _ports_named(self) -> list[tuple[str, str, str]]:
+        words = _END_OF_WORDS.split(self.datapath_options, 1)[0].split()
+        return [word.removeprefix("port=").partition("@") for word in words if word.startswith("port=")]
+
+    @property
+    def driver_words(self) -> str:
+        """What the driver is given: datapath_options and behind a word -- eal_arguments."""
+        return (
+            f"{self.datapath_options} -- {self.eal_arguments}"
+            if self.eal_arguments
+            else self.datapath_options
+        )
+
+    @property
+    def dpdk_arguments(self) -> str:
+        """The arguments of DPDK's EAL, wherever they are given; "": none."""
+        return self.eal_arguments or "".join(_END_OF_WORDS.split(self.datapath_options, 1)[1:])
 
     def need_own_address(self) -> str:
         """own_address. Raises SettingsError: there is none."""

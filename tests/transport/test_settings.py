@@ -235,6 +235,7 @@ def test_path_of_a_driver_takes_arguments_of_dpdk() -> None:
         ({"datapath_options": "queues=2 port=0000:3b:00.0@10.0.0.1/24 port=1@10.1.0.1"}, "10.0.0.1"),
         ({"datapath_options": "port=1", "bind_host": "10.0.0.2/8"}, "10.0.0.2"),
         ({"datapath_options": "port=1 -- port=x@10.0.0.1"}, None),
+        ({"datapath_options": "-- -m 64 port=x@10.0.0.1"}, None),
         ({"interface": "0000:3b:00.0"}, None),
     ],
 )
@@ -246,6 +247,17 @@ def test_own_address_below_the_kernel_is_what_the_settings_name(
     if address is None:
         with pytest.raises(SettingsError, match="the kernel gives no address to .*: set bind_host"):
             settings.need_own_address()
+
+
+def test_devices_and_arguments_of_dpdk_are_those_named_anywhere() -> None:
+    words = "port=0000:3b:00.0@10.0.0.1/24 queues=2 port=1"
+    given = Settings(datapath="dpdk", datapath_options=f"{words} -- --no-huge  -m 64 --vdev 'net_x,a=b c'")
+    assert given.devices == ("0000:3b:00.0", "1")
+    assert given.dpdk_arguments == "--no-huge  -m 64 --vdev 'net_x,a=b c'"
+    apart = Settings(datapath="dpdk", interface="net_x", eal_arguments="-m 64")
+    assert (apart.devices, apart.dpdk_arguments) == (("net_x",), "-m 64")
+    neither = Settings(datapath="dpdk", datapath_options="a=-- b=--")
+    assert (neither.devices, neither.dpdk_arguments) == ((), "")
 
 
 def test_driver_is_given_device_address_and_arguments() -> None:
