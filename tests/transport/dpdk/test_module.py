@@ -1,0 +1,203 @@
+"""dlcp.transport.dpdk: what it answers of a real DPDK, in child processes, and what it says where there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlcp import _native
+from dlcp.errors import ArgumentError, DriverError
+from dlcp.transport import dpdk
+
+needs_dpdk = pytest.mark.skipif((why := dpdk.why_not()) is not None, reason=why or "")
+NULL = "--no-huge -m 64 --no-pci --vdev=net_null0"
+
+
+@pytest.fixture(autouse=True)
+def _driver() -> None:
+    """In place of the folder's, which skips: some tests here are of a dlcp without the driver."""
+
+
+def child(code: str) -> Any:
+    """What the code prints last, as JSON, in a process of its own: DPDK starts once per process."""
+    code = f"import json\nfrom dlcp.transport import dpdk\n{textwrap.dedent(code)}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# --- where DPDK is --------------------------------------------------------------------------------------------
+
+
+@needs_dpdk
+def test_nothing_is_started_by_asking() -> None:
+    found = child("""
+        said = []
+        for ask in (dpdk.ports, lambda: dpdk.statistics(0)):
+            try:
+                ask()
+            except dpdk.DriverError as error:
+                said.append(str(error))
+        print(json.dumps([dpdk.is_available(), dpdk.version(), dpdk.started(), dpdk.arguments(), said]))
+    """)
+    assert found[0] is True
+    assert re.fullmatch(r"DPDK \d+\.\d+\.\d+\S*", found[1])
+    assert found[2:4] == [False, ""]
+    assert len(found[4]) == 2
+    assert all("DPDK is not started in this process: call" in one for one in found[4])
+
+
+@needs_dpdk
+def test_started_dpdk_tells_of_its_ports() -> None:
+    found = child(f"""
+        dpdk.start({NULL!r})
+        (port,) = dpdk.ports()
+        try:
+            dpdk.statistics(7)
+        except dpdk.DriverError as error:
+            refusal = str(error)
+        from dataclasses import asdict
+        print(json.dumps({{
+            "started": dpdk.started(), "arguments": dpdk.arguments(), "log": dpdk.log(), "port": asdict(port),
+            "statistics": dpdk.statistics(port.id), "refusal": refusal,
+        }}))
+    """)
+    assert found["started"] is True
+    assert found["arguments"].startswith(NULL)
+    assert found["arguments"] != NULL
+    assert isinstance(found["log"], str)
+    port = found["port"]
+    assert (port["id"], port["name"], port["driver"]) == (0, "net_null0", "net_null")
+    assert re.fullmatch(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", port["mac"])
+    assert port["mtu_bytes"] >= 1500
+    assert port["rx_queues_max"] >= 1
+    assert port["tx_queues_max"] >= 1
+    assert port["claimed"] is False
+    assert port["speed_bps"] is None or port["speed_bps"] >= 10**6
+    assert found["statistics"]
+    for name, value in found["statistics"].items():
+        assert re.fullmatch(r"[a-z0-9_]+", name)
+        assert value >= 0
+    assert "7" in found["refusal"]
+
+
+@needs_dpdk
+def test_second_start_must_be_the_same() -> None:
+    found = child(f"""
+        dpdk.start({NULL!r})
+        dpdk.start({NULL!r})
+        dpdk.start()
+        try:
+            dpdk.start("--no-huge -m 65")
+        except dpdk.DriverError as error:
+            print(json.dumps(str(error)))
+    """)
+    assert "--no-huge -m 65" in found
+
+
+@needs_dpdk
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [("--no-huge -m 64 'open", "a quote"), ("-m 64 stray", "stray"), ("--help", "--help")],
+)
+def test_arguments_that_make_no_sense_are_named(arguments: str, words: str) -> None:
+    found = child(f"""
+        try:
+            dpdk.start({arguments!r})
+        except dpdk.SettingsError as error:
+            print(json.dumps([str(error), dpdk.started()]))
+    """)
+    assert words in found[0]
+    assert found[1] is False
+
+
+@needs_dpdk
+def test_unknown_argument_says_so() -> None:
+    found = child("""
+        from dlcp.errors import DlcpError
+        try:
+            dpdk.start("--no-huge -m 64 --no-such-argument")
+        except DlcpError as error:
+            print(json.dumps(str(error)))
+    """)
+    assert "no-such-argument" in found
+
+
+@needs_dpdk
+def test_forked_child_has_no_dpdk() -> None:
+    found = child(f"""
+        import os
+        dpdk.start({NULL!r})
+        pid = os.fork()
+        if pid == 0:
+            os._exit(10 if dpdk.started() else 11)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        print(json.dumps([status, dpdk.started()]))
+    """)
+    assert found == [11, True]
+
+
+# --- where it is not ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Puts another library in the plugin's place."""
+
+    def put(path: str) -> None:
+        monkeypatch.setattr(dpdk, "_PLUGIN", path)
+        dpdk._library.cache_clear()
+
+    yield put
+    dpdk._library.cache_clear()
+
+
+def test_absent_plugin_says_what_to_install(plugin: Any) -> None:
+    plugin("libdlcp_io_nowhere.so")
+    assert dpdk.why_not() == f"dlcp was built without DPDK: {dpdk.INSTALL}"
+    assert not dpdk.is_available()
+    assert not dpdk.started()
+    for ask in (dpdk.version, dpdk.start, dpdk.arguments, dpdk.log, dpdk.ports, lambda: dpdk.statistics(0)):
+        with pytest.raises(DriverError, match="dlcp was built without DPDK: apt-get install libdpdk-dev"):
+            ask()
+
+
+def test_plugin_of_another_version_is_named(plugin: Any) -> None:
+    plugin(str(Path(_native.__file__).resolve()))
+    assert "was built for another version of dlcp: pip install --force-reinstall" in (dpdk.why_not() or "")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
+def test_library_that_is_missing_is_named(plugin: Any, tmp_path: Path) -> None:
+    gone, broken = tmp_path / "librte_gone.so", tmp_path / "libdlcp_io_dpdk.so"
+    build = ["cc", "-shared", "-fPIC", "-x", "c", "/dev/null"]
+    subprocess.run([*build, "-o", gone, "-Wl,-soname,librte_gone.so.23"], check=True)
+    subprocess.run([*build, "-o", broken, "-x", "none", "-Wl,--no-as-needed", gone], check=True)
+    gone.unlink()
+    plugin(str(broken))
+    words = (
+        "the DPDK driver needs the library librte_gone.so.23, which is not installed: apt-get install dpdk"
+    )
+    assert (dpdk.why_not() or "").startswith(words)
+
+
+@pytest.mark.parametrize("port", [-1, 65536, "0", None, True])
+def test_number_of_a_port_is_checked(port: Any) -> None:
+    with pytest.raises(ArgumentError, match="accepted: the number of a port"):
+        dpdk.statistics(port)
+
+
+@pytest.mark.parametrize("arguments", [None, ["-m", "64"], "-m\x0064"])
+def test_arguments_are_a_text(arguments: Any) -> None:
+    with pytest.raises(ArgumentError, match="accepted: a text like"):
+        dpdk.start(arguments)
