@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Mapping
 
+from dlcp.doctor.dpdk import look_at_dpdk
 from dlcp.doctor.finding import Finding, fail, ok
 from dlcp.doctor.firewall import look_at_firewall
 from dlcp.doctor.machine import look_at_machine
@@ -13,12 +14,16 @@ from dlcp.doctor.network import look_at_network
 from dlcp.doctor.probe import Responder, probe
 from dlcp.doctor.sockets import look_at_sockets
 from dlcp.doctor.software import look_at_settings, look_at_software
+from dlcp.doctor.xdp import look_at_xdp
 from dlcp.errors import DlcpError
 from dlcp.transport import Endpoint, Settings
 
 
 def look_at_host(toward: str | None = None, environ: Mapping[str, str] = os.environ) -> list[Finding]:
-    """Findings about this host. `toward`: a host of the job, if it is known. Takes about half a second."""
+    """Findings about this host. `toward`: a host of the job, if it is known.
+
+    Takes about half a second; with datapath dpdk DPDK's start as well.
+    """
     toward = toward or environ.get("MASTER_ADDR") or None
     why_toward = "MASTER_ADDR" if toward == environ.get("MASTER_ADDR") else "a host of the job"
     settings, findings = look_at_settings(environ)
@@ -26,8 +31,10 @@ def look_at_host(toward: str | None = None, environ: Mapping[str, str] = os.envi
         *look_at_software(),
         *findings,
         *look_at_network(settings, toward, why_toward),
-        *look_at_sockets(settings),
-        *look_at_firewall(settings),
+        # Below the kernel its sockets and filters are not on the way.
+        *([] if settings.below_kernel else [*look_at_sockets(settings), *look_at_firewall(settings)]),
+        *look_at_dpdk(settings),
+        *look_at_xdp(settings),
         *look_at_machine(settings, environ),
         look_at_engine(),
     ]

@@ -44,6 +44,14 @@ def _look_at_choice(
     settings: Settings, toward: str | None, why_toward: str, interfaces: Sequence[Interface]
 ) -> tuple[Chosen | None, list[Finding]]:
     """What dlcp would bind, and why."""
+    if settings.below_kernel:
+        where = settings.own_address or "no address"
+        return None, [
+            ok(
+                "interface",
+                f"dlcp has {where} below the kernel, on a port of {settings.network_datapath} (see there)",
+            )
+        ]
     usable = [one for one in interfaces if one.usable and not one.loopback]
     try:
         if settings.bind_host is not None and settings.interface is None:

@@ -1,0 +1,102 @@
+"""XDP on this host: whether dlcp has its driver, the interface, and the privileges that it takes.
+
+Where the datapath is xdp, what is missing fails; otherwise these are only facts. Changes nothing and loads nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlcp import _native
+from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.errors import SettingsError
+from dlcp.transport import Settings
+from dlcp.transport.interfaces import Interface, describe, list_interfaces
+
+INSTALL = "apt-get install libxdp-dev pkgconf, then pip install --force-reinstall --no-binary dlcp dlcp"
+_PLUGIN = "libdlcp_io_xdp.so"
+# linux/capability.h: sockets of whole frames, programs on an interface, loading programs.
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_BPF": 39}
+_CAP_SYS_ADMIN = 21  # stands in for CAP_BPF, which Linux 5.8 split from it
+
+
+def look_at_xdp(settings: Settings, root: Path = Path("/")) -> list[Finding]:
+    """Findings about XDP. `root`: where /proc is."""
+    asked = settings.network_datapath == "xdp"
+    why_not = _why_not(Path(_native.__file__).parent / _PLUGIN)
+    if why_not is not None:
+        if asked:
+            return [fail("xdp", f"datapath is {settings.datapath}, and {why_not}", INSTALL)]
+        return [ok("xdp", f"{why_not}; only datapath xdp needs it", INSTALL)]
+    if not asked:
+        return [ok("xdp", "dlcp has its driver for XDP; DLCP_DATAPATH=xdp would use it")]
+    findings = [ok("xdp", f"dlcp has its driver for XDP; datapath is {settings.datapath}")]
+    try:
+        settings.need_own_address()
+    except SettingsError as error:
+        findings.append(fail("xdp", str(error), "export DLCP_BIND_HOST=10.0.0.1/24"))
+    findings += look_at_named_interfaces(settings.devices, list_interfaces())
+    return [*findings, look_at_privileges(root)]
+
+
+def look_at_named_interfaces(named: Sequence[str], interfaces: Sequence[Interface]) -> list[Finding]:
+    """Findings about the interfaces that the settings name, against those that there are."""
+    others = [one for one in interfaces if not one.loopback]
+    if not named:
+        name = next((one.name for one in others if one.usable), "eth0")
+        text = f"the settings name no interface: there are {describe(others)}"
+        return [fail("xdp", text, f"export DLCP_INTERFACE={name}")]
+    findings = []
+    for name in named:
+        found = next((one for one in interfaces if one.name == name), None)
+        if found is None:
+            text = f"the settings name the interface {name}, which is not here: there are {describe(others)}"
+            findings.append(fail("xdp", text, "ip link show"))
+        elif not found.up:
+            findings.append(fail("xdp", f"{name} is down", f"ip link set {name} up"))
+        elif not found.carrier:
+            findings.append(warn("xdp", f"{name} has no carrier", "see the cable and the other end"))
+        else:
+            findings.append(ok("xdp", f"{name} is up, MTU {found.mtu_bytes}"))
+    return findings
+
+
+def look_at_privileges(root: Path = Path("/")) -> Finding:
+    """Whether this process may load a program and open a socket of whole frames."""
+    held = _capabilities(root)
+    missing = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
+    if held >> _CAP_SYS_ADMIN & 1:
+        missing = [name for name in missing if name != "CAP_BPF"]
+    if not missing:
+        return ok("xdp", f"this process may use XDP: it has {', '.join(_CAPABILITIES)}")
+    words = ",".join(name.lower() for name in _CAPABILITIES)
+    return fail(
+        "xdp",
+        f"this process may not use XDP: it lacks {', '.join(missing)}",
+        f"run as root, or: setcap {words}+ep {os.path.realpath(sys.executable)}",
+    )
+
+
+def _capabilities(root: Path) -> int:
+    """This process's effective capabilities, a bit each."""
+    try:
+        found = re.search(r"^CapEff:\s*([0-9a-f]+)$", (root / "proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return 0 if found is None else int(found[1], 16)
+
+
+def _why_not(plugin: Path) -> str | None:
+    """Why the driver cannot be used; None: it can."""
+    if not plugin.exists():
+        return "dlcp was built without libxdp"
+    try:
+        ctypes.CDLL(str(plugin))
+    except OSError as error:
+        return f"the XDP driver does not load ({error})"
+    return None

@@ -1,0 +1,453 @@
+"""What the doctor says of DPDK and XDP: of made-up machines, and of this one where dlcp has the driver."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlcp.doctor import dpdk as doctor
+from dlcp.doctor import eal
+from dlcp.doctor import xdp as doctor_xdp
+from dlcp.doctor.dpdk import look_at_devices, look_at_dpdk, look_at_huge_pages, look_at_iommu, look_at_ports
+from dlcp.doctor.finding import Finding, Verdict
+from dlcp.doctor.host import look_at_host
+from dlcp.doctor.pci import NetworkDevice, full_address, list_network_devices
+from dlcp.doctor.xdp import look_at_named_interfaces, look_at_privileges, look_at_xdp
+from dlcp.transport import Settings, dpdk
+from dlcp.transport.interfaces import Interface
+
+MLX5 = NetworkDevice("0000:3b:00.0", "mlx5_core", ("eth2",))
+ICE = NetworkDevice("0000:18:00.0", "ice", ("eth0",))
+ENA = NetworkDevice("0000:00:05.0", "ena", ("ens5",))
+VFIO = NetworkDevice("0000:18:00.1", "vfio-pci", ())
+Machine = Callable[..., Path]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """Makes a tree of /sys and /proc: devices, huge pages by kB (free, total), and files with their content."""
+
+    def make(
+        *devices: NetworkDevice,
+        huge_pages: dict[int, tuple[int, int]] | None = None,
+        files: dict[str, str] | None = None,
+        folders: tuple[str, ...] = (),
+    ) -> Path:
+        bus = tmp_path / "sys/bus/pci"
+        for device in devices:
+            folder = bus / "devices" / device.address
+            folder.mkdir(parents=True)
+            (folder / "class").write_text("0x020000\n")
+            if device.driver is not None:
+                (bus / "drivers" / device.driver).mkdir(parents=True, exist_ok=True)
+                (folder / "driver").symlink_to(bus / "drivers" / device.driver)
+            for name in device.interfaces:
+                below = "virtio3/net" if device.driver == "virtio-pci" else "net"
+                (folder / below / name).mkdir(parents=True)
+        for kibibytes, (free, total) in (huge_pages or {}).items():
+            folder = tmp_path / f"sys/kernel/mm/hugepages/hugepages-{kibibytes}kB"
+            folder.mkdir(parents=True)
+            (folder / "free_hugepages").write_text(f"{free}\n")
+            (folder / "nr_hugepages").write_text(f"{total}\n")
+        for name, content in (files or {}).items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(content)
+        for name in folders:
+            (tmp_path / name).mkdir(parents=True)
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture
+def with_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], list[str]]:
+    """As if dlcp had the driver; DPDK's start finds this. Returns the arguments that it is started with, in turn."""
+    started: list[str] = []
+    monkeypatch.setattr(dpdk, "why_not", lambda: None)
+    monkeypatch.setattr(dpdk, "version", lambda: "DPDK 22.11.11")
+
+    def answer(found: dict[str, Any]) -> list[str]:
+        def ask(arguments: str) -> dict[str, Any]:
+            started.append(arguments)
+            return found
+
+        monkeypatch.setattr(doctor, "ask_eal", ask)
+        return started
+
+    return answer
+
+
+def port(number: int = 0, name: str = "0000:3b:00.0", **more: Any) -> dpdk.Port:
+    known: dict[str, Any] = {
+        "id": number,
+        "name": name,
+        "driver": "mlx5_pci",
+        "mac": "b8:ce:f6:00:00:01",
+        "mtu_bytes": 9000,
+        "link_up": True,
+        "speed_bps": 100_000_000_000,
+        "full_duplex": True,
+        "numa_node": 1,
+        "rx_queues_max": 1024,
+        "tx_queues_max": 1024,
+        "claimed": False,
+    }
+    return dpdk.Port(**(known | more))
+
+
+def told(findings: list[Finding]) -> list[tuple[str, str, str | None]]:
+    return [(str(one.verdict), one.text, one.remedy) for one in findings]
+
+
+def only(findings: list[Finding], words: str) -> Finding:
+    (found,) = [one for one in findings if words in one.text]
+    return found
+
+
+# --- the whole ------------------------------------------------------------------------------------------------
+
+
+def test_without_the_driver_only_its_datapath_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(dpdk, "why_not", lambda: f"dlcp was built without DPDK: {dpdk.INSTALL}")
+    words = "dlcp was built without DPDK"
+    assert told(look_at_dpdk(Settings(), tmp_path)) == [
+        ("ok", f"{words}; only datapath dpdk needs it", dpdk.INSTALL)
+    ]
+    assert told(look_at_dpdk(Settings(datapath="local+dpdk"), tmp_path)) == [
+        ("fail", f"datapath is local+dpdk, and {words}", dpdk.INSTALL)
+    ]
+
+
+def test_unless_asked_for_dpdk_is_not_started_and_nothing_fails(
+    machine: Machine, with_driver: Callable[..., list[str]]
+) -> None:
+    started = with_driver({"ports": []})
+    findings = look_at_dpdk(Settings(), machine(ICE, huge_pages={2048: (0, 0)}))
+    assert started == []
+    assert {one.verdict for one in findings} == {Verdict.OK}
+    assert findings[0].text == "dlcp has its driver for DPDK 22.11.11; DLCP_DATAPATH=dpdk would use it"
+
+
+def test_port_address_and_memory_in_order(machine: Machine, with_driver: Callable[..., list[str]]) -> None:
+    started = with_driver({"ports": [asdict(port())]})
+    root = machine(
+        MLX5,
+        huge_pages={2048: (500, 512), 1048576: (0, 0)},
+        files={"sys/class/infiniband_verbs/uverbs0": ""},
+        folders=("sys/kernel/iommu_groups/7", "sys/bus/pci/drivers/vfio-pci"),
+    )
+    settings = Settings(
+        datapath="dpdk", datapath_options="port=3b:00.0@10.0.0.1/24", eal_arguments="-a 3b:00.0 --lcores 2"
+    )
+    findings = look_at_dpdk(settings, root)
+    assert started == ["-a 3b:00.0 --lcores 2"]
+    assert told(findings) == [
+        ("ok", "dlcp has its driver for DPDK 22.11.11; datapath is dpdk", None),
+        ("ok", "huge pages free: 500 of 512 of 2 MiB, 0 of 0 of 1 GiB", None),
+        ("ok", "vfio-pci is loaded, and hands cards to DPDK behind an IOMMU", None),
+        (
+            "ok",
+            "0000:3b:00.0 (eth2): mlx5_core, beside which DPDK uses the card as it is; do not bind it to vfio-pci",
+            None,
+        ),
+        (
+            "ok",
+            "port 0, 0000:3b:00.0 (mlx5_pci): link up, 100 Gbit/s, MTU 9000, near NUMA node 1",
+            None,
+        ),
+    ]
+
+
+def test_everything_that_is_missing_is_said_at_once(
+    machine: Machine, with_driver: Callable[..., list[str]]
+) -> None:
+    with_driver({"error": "DPDK needs hugepages\nand none is free"})
+    root = machine(ICE, huge_pages={2048: (0, 0)})
+    findings = look_at_dpdk(Settings(datapath="dpdk", interface="18:00.0"), root)
+    failed = [(one.text, one.remedy) for one in findings if one.verdict == Verdict.FAIL]
+    reserve = "echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+    assert failed == [
+        ("huge pages free: 0 of 0 of 2 MiB; DPDK needs some, 1 GiB is plenty", reserve),
+        ("vfio-pci, which hands cards to DPDK (not mlx5), is not loaded", "modprobe vfio-pci"),
+        (
+            "there is no IOMMU, so vfio-pci hands over no card",
+            "boot with intel_iommu=on iommu=pt, or in a virtual machine: modprobe vfio && echo 1 >"
+            " /sys/module/vfio/parameters/enable_unsafe_noiommu_mode",
+        ),
+        (
+            "0000:18:00.0 (eth0), which the settings name, is bound to ice: DPDK takes it when it is bound to vfio-pci;"
+            " the kernel then has no eth0",
+            "ip link set eth0 down && dpdk-devbind.py --bind=vfio-pci 0000:18:00.0",
+        ),
+        (
+            "datapath is 'dpdk', where the kernel gives no address to 18:00.0: set bind_host"
+            " (DLCP_BIND_HOST=10.0.0.1/24, another one for each rank), or a word port=DEVICE@ADDRESS/PREFIX in"
+            " datapath_options",
+            "export DLCP_BIND_HOST=10.0.0.1/24",
+        ),
+        ("DPDK needs hugepages and none is free", reserve),
+    ]
+
+
+# --- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_huge_pages_count_what_is_free_and_what_the_kernel_would_make(machine: Machine) -> None:
+    place = "sys/kernel/mm/hugepages/hugepages-2048kB"
+    root = machine(
+        huge_pages={2048: (10, 64)},
+        files={
+            f"{place}/resv_hugepages": "10",
+            f"{place}/nr_overcommit_hugepages": "100",
+            f"{place}/surplus_hugepages": "4",
+        },
+    )
+    assert told(look_at_huge_pages(True, set(), root)) == [("ok", "huge pages free: 96 of 96 of 2 MiB", None)]
+
+
+def test_virtual_devices_may_do_without_huge_pages(machine: Machine) -> None:
+    (found,) = look_at_huge_pages(True, {"--no-huge"}, machine(huge_pages={2048: (0, 0)}))
+    assert (found.verdict, "as --no-huge says" in found.text) == (Verdict.OK, True)
+
+
+def test_kernel_without_huge_pages_is_named(machine: Machine) -> None:
+    (found,) = look_at_huge_pages(True, set(), machine())
+    assert found.verdict == Verdict.FAIL
+    assert found.remedy is not None
+    assert "--no-huge -m 256" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mounts", "fails"),
+    [
+        (set(), "", False),
+        ({"--file-prefix"}, "", True),
+        ({"--file-prefix"}, "nodev /dev/hugepages hugetlbfs rw 0 0\n", False),
+        ({"--file-prefix", "--in-memory"}, "", False),
+        ({"--huge-dir"}, "tmpfs /mnt/hugetlbfs tmpfs rw 0 0\n", True),
+    ],
+)
+def test_files_of_huge_pages_need_a_mount(
+    arguments: set[str], mounts: str, fails: bool, machine: Machine
+) -> None:
+    root = machine(huge_pages={2048: (9, 9)}, files={"proc/self/mounts": mounts})
+    failed = [one.text for one in look_at_huge_pages(True, arguments, root) if one.verdict == Verdict.FAIL]
+    assert [("no hugetlbfs is mounted" in text) for text in failed] == [True] * fails
+
+
+# --- devices --------------------------------------------------------------------------------------------------
+
+
+def test_devices_are_read_with_drivers_and_interfaces(machine: Machine) -> None:
+    virtio = NetworkDevice("0000:00:03.0", "virtio-pci", ("eth9",))
+    nobody = NetworkDevice("0000:af:00.0", None, ())
+    root = machine(MLX5, ICE, ENA, VFIO, virtio, nobody)
+    disk = root / "sys/bus/pci/devices/0000:00:01.0"
+    disk.mkdir()
+    (disk / "class").write_text("0x010000\n")
+    assert list_network_devices(root) == [virtio, ENA, ICE, VFIO, MLX5, nobody]
+    assert list_network_devices(root / "nowhere") == []
+
+
+def test_short_addresses_mean_the_first_domain() -> None:
+    assert full_address("3b:00.0") == "0000:3b:00.0"
+    assert full_address("0001:3b:00.0") == "0001:3b:00.0"
+    assert full_address("net_memif0") == "net_memif0"
+
+
+def test_cards_of_a_driver_are_told_together(tmp_path: Path) -> None:
+    second = NetworkDevice("0000:18:00.1", "ice", ("eth1",))
+    unknown = NetworkDevice("0000:99:00.0", "acme", ())
+    unbound = NetworkDevice("0000:98:00.0", None, ())
+    bind = "dpdk-devbind.py --bind=vfio-pci"
+    assert told(look_at_devices([ICE, second, ENA, unknown, unbound], set(), tmp_path)) == [
+        ("ok", "0000:98:00.0: no driver; DPDK takes it when it is bound to vfio-pci", f"{bind} 0000:98:00.0"),
+        (
+            "ok",
+            "0000:99:00.0: driver acme; DPDK is not known to have one for it; its device af_packet works over any",
+            None,
+        ),
+        (
+            "ok",
+            "0000:00:05.0 (ens5): driver ena; DPDK takes it when it is bound to vfio-pci",
+            f"{bind} 0000:00:05.0 (the kernel then has no ens5)",
+        ),
+        (
+            "ok",
+            "0000:18:00.0 (eth0), 0000:18:00.1 (eth1): driver ice; DPDK takes it when it is bound to vfio-pci",
+            f"{bind} 0000:18:00.0 (the kernel then has no eth0)",
+        ),
+    ]
+
+
+def test_card_that_the_settings_name_must_be_bound(tmp_path: Path) -> None:
+    named = {ENA.address, VFIO.address}
+    ena, vfio = look_at_devices([ENA, VFIO], named, tmp_path)
+    assert (ena.verdict, ena.remedy) == (
+        Verdict.FAIL,
+        "ip link set ens5 down && dpdk-devbind.py --bind=vfio-pci 0000:00:05.0",
+    )
+    assert (str(vfio.verdict), vfio.text) == ("ok", "0000:18:00.1: bound to vfio-pci, ready for DPDK")
+
+
+def test_card_beside_the_kernel_needs_verbs(machine: Machine) -> None:
+    (found,) = look_at_devices([MLX5], {MLX5.address}, machine(MLX5))
+    assert (found.verdict, found.remedy) == (
+        Verdict.WARN,
+        "apt-get install rdma-core && modprobe -a ib_uverbs mlx5_ib",
+    )
+
+
+def test_machine_without_cards_has_virtual_devices(tmp_path: Path) -> None:
+    (found,) = look_at_devices([], set(), tmp_path)
+    assert found.verdict == Verdict.OK
+    assert "--vdev" in found.text
+
+
+@pytest.mark.parametrize(
+    ("named", "verdict"), [([ICE], Verdict.FAIL), ([MLX5], Verdict.OK), ([], Verdict.OK)]
+)
+def test_iommu_is_needed_by_cards_in_place_of_the_kernel(
+    named: list[NetworkDevice], verdict: Verdict, tmp_path: Path
+) -> None:
+    assert {one.verdict for one in look_at_iommu(named, tmp_path)} == {verdict}
+
+
+def test_unsafe_mode_does_without_an_iommu(machine: Machine) -> None:
+    root = machine(
+        files={"sys/module/vfio/parameters/enable_unsafe_noiommu_mode": "Y\n"},
+        folders=("sys/bus/pci/drivers/vfio-pci",),
+    )
+    (found,) = look_at_iommu([ICE], root)
+    assert found.verdict == Verdict.OK
+    assert "unsafe mode" in found.text
+
+
+# --- ports ----------------------------------------------------------------------------------------------------
+
+
+def test_port_that_is_not_there_is_named_with_those_that_are() -> None:
+    findings = look_at_ports(["net_memif0", "0"], [port()])
+    assert told(findings)[0][:2] == (
+        "fail",
+        "the settings name the port net_memif0, which DPDK does not have: there are 0000:3b:00.0 (mlx5_pci)",
+    )
+    assert findings[1].text.startswith("port 0, 0000:3b:00.0 (mlx5_pci): link up")
+
+
+def test_one_of_several_ports_must_be_named() -> None:
+    ports = [port(), port(1, "net_null0", driver="net_null")]
+    failed = [one for one in look_at_ports([], ports) if one.verdict == Verdict.FAIL]
+    assert [one.remedy for one in failed] == ["export DLCP_INTERFACE=0000:3b:00.0"]
+    assert all(one.verdict == Verdict.OK for one in look_at_ports([], ports[:1]))
+    assert [one.text for one in look_at_ports([], [])] == ["DPDK starts, and has no port"]
+
+
+def test_link_that_is_down_or_slow_is_a_warning() -> None:
+    down = port(link_up=False, speed_bps=None, numa_node=None)
+    slow = port(speed_bps=100_000_000, full_duplex=False, numa_node=None)
+    unknown = port(link_up=False, driver="net_ice", numa_node=None)
+    findings = look_at_ports(["0000:3b:00.0"], [down])
+    findings += look_at_ports([], [slow]) + look_at_ports([], [unknown])
+    assert [(str(one.verdict), one.text) for one in findings] == [
+        ("warn", "port 0, 0000:3b:00.0 (mlx5_pci): link down, speed not known, MTU 9000"),
+        ("warn", "port 0, 0000:3b:00.0 (mlx5_pci): link up, 0.1 Gbit/s, half duplex, MTU 9000"),
+        (
+            "ok",
+            "port 0, 0000:3b:00.0 (net_ice): link down, 100 Gbit/s, MTU 9000; this driver may see the link only once an"
+            " endpoint has the port",
+        ),
+    ]
+
+
+@pytest.mark.skipif((why := dpdk.why_not()) is not None, reason=why or "")
+def test_dpdk_is_started_in_a_process_of_its_own() -> None:
+    settings = Settings(
+        datapath="dpdk",
+        interface="net_null0",
+        bind_host="10.0.0.1/24",
+        eal_arguments="--no-huge -m 64 --no-pci --vdev=net_null0",
+    )
+    findings = look_at_dpdk(settings)
+    assert [one for one in findings if one.verdict == Verdict.FAIL] == []
+    assert only(findings, "port 0, net_null0 (net_null): link ").text
+    assert not dpdk.started()
+    absent = look_at_dpdk(settings.replace(interface="net_null1"))
+    assert "which DPDK does not have: there are net_null0 (net_null)" in absent[-1].text
+    wrong = look_at_dpdk(settings.replace(eal_arguments="--no-hug3"))
+    assert wrong[-1].verdict == Verdict.FAIL
+
+
+def test_process_that_dpdk_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    assert eal.ask_eal("") == {
+        "error": "DPDK ends the process that starts it, with status 1: it says nothing"
+    }
+
+
+# --- XDP, and what the rest of the doctor leaves out ----------------------------------------------------------
+
+
+def test_without_its_driver_only_the_datapath_xdp_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_xdp, "_PLUGIN", "libdlcp_io_nowhere.so")
+    assert told(look_at_xdp(Settings())) == [
+        ("ok", "dlcp was built without libxdp; only datapath xdp needs it", doctor_xdp.INSTALL)
+    ]
+    assert told(look_at_xdp(Settings(datapath="xdp"))) == [
+        ("fail", "datapath is xdp, and dlcp was built without libxdp", doctor_xdp.INSTALL)
+    ]
+
+
+def test_interface_that_xdp_is_to_use_must_be_there_and_up() -> None:
+    def one(name: str, *, up: bool = True, carrier: bool = True) -> Interface:
+        return Interface(name, 2, up, carrier, False, 1500, (ipaddress.ip_interface("10.0.0.1/24"),))
+
+    there = [one("eth0"), one("eth1", up=False), one("eth2", carrier=False)]
+    findings = look_at_named_interfaces(["eth0", "eth1", "eth2", "eth9"], there)
+    assert told(findings) == [
+        ("ok", "eth0 is up, MTU 1500", None),
+        ("fail", "eth1 is down", "ip link set eth1 up"),
+        ("warn", "eth2 has no carrier", "see the cable and the other end"),
+        (
+            "fail",
+            "the settings name the interface eth9, which is not here: there are eth0 (10.0.0.1), eth1 (down), eth2 (no"
+            " carrier)",
+            "ip link show",
+        ),
+    ]
+    (none,) = look_at_named_interfaces([], there)
+    assert (none.verdict, none.remedy) == (Verdict.FAIL, "export DLCP_INTERFACE=eth0")
+
+
+@pytest.mark.parametrize(
+    ("bits", "lacks"),
+    [
+        ([12, 13, 39], None),
+        ([12, 13, 21], None),
+        ([12, 13], "it lacks CAP_BPF"),
+        ([], "it lacks CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF"),
+    ],
+)
+def test_privileges_that_xdp_takes_are_named(bits: list[int], lacks: str | None, machine: Machine) -> None:
+    held = sum(1 << bit for bit in bits)
+    found = look_at_privileges(machine(files={"proc/self/status": f"Name:\tpython\nCapEff:\t{held:016x}\n"}))
+    assert (found.verdict == Verdict.FAIL) == (lacks is not None)
+    assert lacks is None or found.text.endswith(lacks)
+
+
+def test_kernel_sockets_and_filters_are_left_out_below_the_kernel(
+    with_driver: Callable[..., list[str]],
+) -> None:
+    with_driver({"ports": [asdict(port())]})
+    findings = look_at_host(environ={"DLCP_DATAPATH": "dpdk", "DLCP_BIND_HOST": "10.0.0.1/24"})
+    assert {"buffers", "kernel", "drops", "firewall"}.isdisjoint({one.topic for one in findings})
+    first = next(one for one in findings if one.topic == "interface")
+    assert first.text == "dlcp has 10.0.0.1 below the kernel, on a port of dpdk (see there)"
+    for one in findings:
+        assert "\n" not in one.text
+        assert one.verdict == Verdict.OK or one.remedy, one
