@@ -1,0 +1,259 @@
+#include "io/dpdk/dpdk_driver.hpp"
+
+#include <errno.h>
+#include <rte_mbuf.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <new>
+
+#include "io/dpdk/eal.hpp"
+#include "io/dpdk/events.hpp"
+#include "io/udp_clock.hpp"
+
+namespace dlcp::dpdk {
+
+namespace {
+
+constexpr unsigned paths_max = 64;
+// What the wire format carries (engine/config.hpp); a head buffer holds it with its tag.
+constexpr std::uint32_t datagram_bytes_min = 576;
+constexpr std::uint32_t datagram_bytes_max = 9152;
+static_assert(datagram_bytes_max <= DLCP_HEAD_CAPACITY);
+
+int check_config(const dlcp_io_config& config, ErrorText error) {
+    if (config.paths < 1 || config.paths > paths_max) {
+        return error.fail(EINVAL, "paths is %u: choose 1 to %u", static_cast<unsigned>(config.paths), paths_max);
+    }
+    if (config.max_datagram_bytes != 0 && config.max_datagram_bytes < datagram_bytes_min) {
+        return error.fail(EINVAL, "max_datagram_bytes is %u: choose %u to %u, or 0 for what the port allows",
+                          config.max_datagram_bytes, datagram_bytes_min, datagram_bytes_max);
+    }
+    if ((config.flags & ~(DLCP_IO_NO_GSO | DLCP_IO_NO_GRO)) != 0) {
+        return error.fail(EINVAL, "flags 0x%x: only DLCP_IO_NO_GSO (1) and DLCP_IO_NO_GRO (2) are known",
+                          config.flags);
+    }
+    if (config.interface_name != nullptr && config.interface_name[0] != '\0') {
+        return error.fail(
+            EINVAL,
+            "the dpdk driver uses no interface of the kernel, but was given '%s': name a port of DPDK "
+            "instead (port=DEVICE)",
+            config.interface_name);
+    }
+    return 0;
+}
+
+// The address is ours alone, so any port is free; another one each time, so that packets meant for an endpoint that was
+// here before do not reach this one.
+std::uint16_t draw_port() {
+    constexpr std::uint16_t first = 49152;  // of the dynamic ports, RFC 6335 section 6
+    std::uint16_t random = 0;
+    while (getrandom(&random, sizeof random, 0) != sizeof random) {}
+    return static_cast<std::uint16_t>(first + random % (65536 - first));
+}
+
+ipstack::Checksums checksums_of(const PortAbilities& abilities, ChecksumMode mode) {
+    if (mode == ChecksumMode::none) return ipstack::Checksums::none;
+    const bool card = abilities.writes_ip_checksum && abilities.writes_udp_checksum;
+    return card && mode != ChecksumMode::software ? ipstack::Checksums::card : ipstack::Checksums::software;
+}
+
+}  // namespace
+
+int Driver::open(const dlcp_io_config& config, ErrorText error) {
+    if (const int result = check_config(config, error); result < 0) return result;
+    Options options;
+    if (const int result = parse_options(config.extra, config.bind_host, options, error); result < 0)
+        return result;
+    if (const int result = start_eal(options.eal_arguments, error); result < 0) return result;
+    adopt_thread();
+    udp_port_ = config.port != 0 ? config.port : draw_port();
+    if (const int result = open_uplinks(options, config, error); result < 0) return result;
+
+    max_datagram_bytes_ = config.max_datagram_bytes != 0 ? std::min(config.max_datagram_bytes, datagram_bytes_max)
+                                                         : datagram_bytes_max;
+    for (const Uplink& uplink : uplinks_)
+        max_datagram_bytes_ = std::min(max_datagram_bytes_, uplink.interface->max_datagram_bytes());
+    if (max_datagram_bytes_ < datagram_bytes_min) {
+        return error.fail(EMSGSIZE,
+                          "an MTU of %u leaves %u bytes for a datagram, and %u are needed: raise it (mtu=)",
+                          uplinks_.front().port->abilities().mtu_bytes, max_datagram_bytes_, datagram_bytes_min);
+    }
+    for (const Uplink& uplink : uplinks_) {
+        const ipstack::UdpAddress address{uplink.interface->config().address, udp_port_};
+        if (text_.empty())
+            local_ = to_dlcp(address);
+        else
+            text_ += Ways::word;
+        text_ += to_text(address);
+    }
+    ways_ = std::make_unique<Ways>(uplinks_);
+    transmitter_ = std::make_unique<Transmitter>(
+        uplinks_, *ways_, TransmitConfig{.udp_port = udp_port_, .paths = config.paths, .payload = options.payload},
+        counters_, events_);
+    receiver_ = std::make_unique<Receiver>(uplinks_, counters_);
+    if (const int result = waiter_.open(options.poll, uplinks_, error); result < 0) return result;
+    const Time now{udp::monotonic_ns()};
+    for (Uplink& uplink : uplinks_) uplink.interface->announce(now);
+    look_after(now.value);
+    return 0;
+}
+
+int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error) {
+    // Any port's buffers leave through any port, which one that is told they are all of its own pool could not bear: a
+    // port that is to send segments is not told so.
+    const bool sleeps = options.poll == PollMode::automatic || options.poll == PollMode::sleep;
+    const PayloadMode payload = options.ports.size() > 1 ? PayloadMode::gather : options.payload;
+    for (const PortWords& words : options.ports) {
+        Uplink uplink;
+        const PortConfig port_config = {.device = words.device,
+                                        .queues = options.queues,
+                                        .mtu_bytes = options.mtu_bytes,
+                                        .checksum = options.checksum,
+                                        .payload = payload,
+                                        .wants_interrupts = sleeps,
+                                        .flow_isolation = options.flow_isolation,
+                                        .udp_port = udp_port_,
+                                        .vlan = options.vlan,
+                                        .address = words.address};
+        if (const int result = Port::open(port_config, uplink.port, error); result < 0) return result;
+        const PortAbilities& abilities = uplink.port->abilities();
+        uplink.interface =
+            std::make_unique<ipstack::Interface>(ipstack::InterfaceConfig{.mac = uplink.port->mac(),
+                                                                          .address = words.address,
+                                                                          .prefix_bits = words.prefix_bits,
+                                                                          .gateway = words.gateway,
+                                                                          .vlan = options.vlan,
+                                                                          .mtu_bytes = abilities.mtu_bytes,
+                                                                          .port = udp_port_,
+                                                                          .ports = config.paths,
+                                                                          .answers_echo = true,
+                                                                          .neighbours = options.neighbours});
+        if (const int result = uplink.port->listen_to(uplink.interface->groups(), error); result < 0)
+            return result;
+        uplink.checksums = checksums_of(abilities, options.checksum);
+        uplink.max_datagram_bytes = std::min(uplink.interface->max_datagram_bytes(), datagram_bytes_max);
+        uplink.was_up = uplink.port->up();
+        warnings_ += uplink.port->warnings();
+        uplinks_.push_back(std::move(uplink));
+    }
+    return 0;
+}
+
+Driver::~Driver() {
+    // What an interface still had to say, so that a neighbour that asked just now is answered.
+    if (receiver_ && transmitter_)
+        for (Uplink& uplink : uplinks_) transmitter_->send_own_frames(uplink);
+}
+
+void Driver::capabilities(dlcp_io_capabilities& out) const {
+    out.max_datagram_bytes = max_datagram_bytes_;
+    out.max_burst_packets = Transmitter::burst_packets_max;
+    // A packet takes a descriptor however short it is: half, so that packets of half the length fit as well.
+    std::uint64_t receive_bytes = 0;
+    for (const Uplink& uplink : uplinks_) {
+        const PortAbilities& abilities = uplink.port->abilities();
+        const std::uint32_t room_bytes =
+            rte_pktmbuf_data_room_size(uplink.port->receive_pool()) - RTE_PKTMBUF_HEADROOM;
+        receive_bytes += std::uint64_t{abilities.queues} * abilities.rx_descriptors *
+                         std::min(room_bytes, max_datagram_bytes_) / 2;
+    }
+    out.receive_buffer_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(receive_bytes, UINT32_MAX));
+    out.wants_runs = 0;
+    out.reports_ecn = 1;
+    out.pollable = waiter_.sleeps();
+    out.is_loopback = 0;
+}
+
+int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
+    const std::int64_t now_ns = udp::monotonic_ns();
+    const int result = ways_->resolve(Time{now_ns}, text, out, error);
+    look_after(now_ns);  // the question leaves now
+    return result;
+}
+
+std::string Driver::text_of(const dlcp_address& address) const {
+    const bool own = address.length == local_.length &&
+                     memcmp(address.bytes, local_.bytes, sizeof address.bytes) == 0 && address.length != 0;
+    return own ? text_ : address.length != 0 ? ipstack::to_text(ipstack::from_dlcp(address)) : "(no address)";
+}
+
+int Driver::put(const dlcp_packet* packets, int count) {
+    const std::int64_t now_ns = udp::monotonic_ns();
+    const int sent = transmitter_->put(Time{now_ns}, packets, count);
+    // A next hop that is not known is asked for; the question is not left until somebody receives.
+    if (!transmitter_->pending().empty())
+        look_after(now_ns);
+    else
+        look_after_if_due(now_ns);
+    return sent;
+}
+
+int Driver::receive(dlcp_packet* packets, int count) {
+    const std::int64_t now_ns = udp::monotonic_ns();
+    const int received = receiver_->receive(Time{now_ns}, packets, count);
+    look_after_if_due(now_ns);
+    return received;
+}
+
+bool Driver::poll(std::int64_t now_ns) {
+    const bool found = receiver_->poll(Time{now_ns});
+    look_after_if_due(now_ns);
+    return found;
+}
+
+void Driver::look_after(std::int64_t now_ns) {
+    const Time now{now_ns};
+    bool resolved = false;
+    due_ns_ = now_ns + Port::link_check_ns;
+    for (Uplink& uplink : uplinks_) {
+        ipstack::Interface& interface = *uplink.interface;
+        uplink.port->watch_link(now_ns, events_);
+        if (uplink.port->up() && !uplink.was_up) interface.announce(now);
+        uplink.was_up = uplink.port->up();
+        if (uplink.probing && uplink.was_up) transmitter_->probe(now, uplink);
+        if (interface.next_deadline() <= now) interface.handle_timer(now);
+        while (const auto event = interface.next_event()) tell_of(uplink, *event, now_ns);
+        transmitter_->send_own_frames(uplink);
+        if (interface.resolutions() != uplink.resolutions_seen) {
+            uplink.resolutions_seen = interface.resolutions();
+            resolved = true;
+        }
+        due_ns_ = std::min(due_ns_, interface.next_deadline().value);
+    }
+    if (resolved || transmitter_->pending().deadline_ns() <= now_ns) transmitter_->handle_pending(now);
+}
+
+void Driver::tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns) {
+    const std::string ip = ipstack::to_text(event.ip);
+    const char* const port = uplink.port->name().c_str();
+    switch (event.kind) {
+        case ipstack::InterfaceEvent::Kind::neighbour_lost:
+            return tell(events_, now_ns, DLCP_IO_NEIGHBOUR_LOST, "%s on port %s does not say its Ethernet address",
+                        ip.c_str(), port);
+        case ipstack::InterfaceEvent::Kind::neighbour_found:
+            return tell(events_, now_ns, DLCP_IO_NEIGHBOUR_FOUND, "%s on port %s answers again: it is %s",
+                        ip.c_str(), port, ipstack::to_text(event.mac).c_str());
+        case ipstack::InterfaceEvent::Kind::address_taken:
+            return tell(events_, now_ns, DLCP_IO_ADDRESS_TAKEN, "%s says that it has the address %s of port %s",
+                        ipstack::to_text(event.mac).c_str(), ip.c_str(), port);
+    }
+}
+
+dlcp_io_counters Driver::counters() const {
+    dlcp_io_counters out = counters_;
+    for (const Uplink& uplink : uplinks_) out.rx_dropped_datagrams += uplink.port->rx_dropped();
+    return out;
+}
+
+int Driver::events(dlcp_io_event* out, int count) {
+    int taken = 0;
+    for (; taken < count && !events_.empty(); ++taken) {
+        out[taken] = events_.front();
+        events_.pop_front();
+    }
+    return taken;
+}
+
+}  // namespace dlcp::dpdk

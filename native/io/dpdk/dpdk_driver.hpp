@@ -1,0 +1,75 @@
+// The "dpdk" driver: datagrams over Ethernet ports that this process drives itself, or over DPDK's virtual devices.
+//
+// Joins ports (port.hpp), IP interfaces on them (ipstack/interface.hpp) and the engine's table. What it does beyond the
+// two is housekeeping: timers, link changes, answers to those who ask for our address, events.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/units.hpp"
+#include "io/dpdk/options.hpp"
+#include "io/dpdk/receive.hpp"
+#include "io/dpdk/transmit.hpp"
+#include "io/dpdk/waiting.hpp"
+#include "io/dpdk/ways.hpp"
+#include "io/io_table.h"
+
+namespace dlcp::dpdk {
+
+// A dlcp_io of this driver. Between calls every mbuf is a pool's, a device's, lent to the engine, or kept by one of the
+// parts below, each of which frees what it has.
+class Driver final : public Waiter::Work {
+public:
+    int open(const dlcp_io_config& config, ErrorText error);
+    ~Driver() override;
+
+    void capabilities(dlcp_io_capabilities& out) const;
+    int resolve(const char* text, dlcp_address& out, ErrorText error);
+    std::string text_of(const dlcp_address& address) const;
+    const dlcp_address& local_address() const { return local_; }
+    const std::string& warnings() const { return warnings_; }
+
+    int get(dlcp_packet* packets, int count) { return transmitter_->get(packets, count); }
+    int put(const dlcp_packet* packets, int count);
+    int receive(dlcp_packet* packets, int count);
+    void done(const dlcp_packet* packets, int count) { receiver_->done(packets, count); }
+    void wait(std::int64_t timeout_ns) { waiter_.wait(timeout_ns, *this); }
+    Waiter& waiter() { return waiter_; }
+
+    dlcp_io_counters counters() const;
+    int events(dlcp_io_event* out, int count);
+    std::vector<dlcp_io_statistic> statistics() const;
+
+    // Waiter::Work
+    bool poll(std::int64_t now_ns) override;
+    std::int64_t deadline_ns() const override { return due_ns_; }
+
+private:
+    int open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error);
+    // Timers, links, events, frames of our own: when something is due, or frames came that are no datagrams.
+    void look_after(std::int64_t now_ns);
+    void look_after_if_due(std::int64_t now_ns) {
+        if (receiver_->take_handled() || now_ns >= due_ns_) look_after(now_ns);
+    }
+    void tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns);
+
+    std::uint16_t udp_port_ = 0;
+    std::uint32_t max_datagram_bytes_ = 0;
+    dlcp_address local_ = {};
+    std::string text_;  // of all our addresses
+    std::string warnings_;
+    dlcp_io_counters counters_ = {};
+    std::deque<dlcp_io_event> events_;
+    std::int64_t due_ns_ = 0;  // when look_after() is next due
+    std::vector<Uplink> uplinks_;
+    std::unique_ptr<Ways> ways_;
+    std::unique_ptr<Transmitter> transmitter_;
+    std::unique_ptr<Receiver> receiver_;
+    Waiter waiter_;
+};
+
+}  // namespace dlcp::dpdk

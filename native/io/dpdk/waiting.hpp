@@ -1,0 +1,69 @@
+// How wait() waits for packets of devices that cannot be slept on: it looks, and looks less and less often.
+//
+//   spin ──spin_ns──> yield the core ──yield_ns──> sleep an eighth of what was waited so far, sleep_ns_max at most
+//
+// So a packet that comes soon is seen at once, one that comes late is seen an eighth later at worst, and an idle endpoint
+// costs little. Sleeping is in an epoll, which wake() and watched descriptors end at once. Where every port has an rx
+// interrupt, the last step is to arm them, look once more, and sleep until one comes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "io/dpdk/options.hpp"
+#include "io/dpdk/ways.hpp"
+#include "io/udp_poller.hpp"
+
+namespace dlcp::dpdk {
+
+class Waiter {
+public:
+    // `uplinks` must outlive this.
+    int open(PollMode mode, std::span<Uplink> uplinks, ErrorText error);
+
+    // What wait() looks at in between.
+    class Work {
+    public:
+        virtual ~Work() = default;
+        // Does what is due and looks for packets. True: there are some.
+        virtual bool poll(std::int64_t now_ns) = 0;
+        // When something is due next.
+        virtual std::int64_t deadline_ns() const = 0;
+    };
+
+    // Until work.poll(), wake(), a watched descriptor or timeout_ns (<0: none).
+    void wait(std::int64_t timeout_ns, Work& work);
+    void wake();  // any thread
+    int watch(int descriptor, std::uint8_t* readable);
+    void unwatch(int descriptor);
+
+    bool sleeps() const { return mode_ != PollMode::spin && mode_ != PollMode::yield; }
+
+private:
+    static constexpr std::int64_t spin_ns = 10'000;
+    static constexpr std::int64_t yield_ns = 50'000;
+    static constexpr std::int64_t sleep_ns_min = 5'000;
+    static constexpr std::int64_t sleep_ns_max = 200'000;
+    static constexpr int looks_per_epoll = 32;  // while it does not sleep; an epoll costs as much as many looks
+
+    struct Watched {
+        int descriptor;
+        std::uint8_t* readable;
+    };
+
+    bool woken() { return woken_.load(std::memory_order_relaxed) && woken_.exchange(false); }
+    bool any_readable() const;
+    void sleep(std::int64_t timeout_ns);
+    void arm(bool on) const;
+
+    PollMode mode_ = PollMode::automatic;
+    std::span<Uplink> uplinks_;
+    bool has_interrupts_ = false;  // of all queues of all ports
+    std::vector<Watched> watched_;
+    udp::Poller poller_;
+    std::atomic<bool> woken_{false};
+};
+
+}  // namespace dlcp::dpdk

@@ -1,0 +1,111 @@
+#include "io/dpdk/ways.hpp"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <string_view>
+
+#include "io/udp_address.hpp"
+
+namespace dlcp::dpdk {
+
+using ipstack::UdpAddress;
+
+std::size_t Ways::Hash::operator()(const dlcp_address& address) const {
+    // Family and port are in the first four bytes, an IPv4 address in the next, an IPv6 one in bytes 8 to 24.
+    std::uint64_t words[3];
+    memcpy(words, address.bytes, sizeof words);
+    std::uint64_t mixed = words[0] ^ (words[1] * 0x9e3779b97f4a7c15u) ^ (words[2] * 0xc2b2ae3d27d4eb4fu);
+    mixed *= 0xff51afd7ed558ccdu;
+    return mixed ^ mixed >> 32;
+}
+
+bool Ways::Equal::operator()(const dlcp_address& a, const dlcp_address& b) const {
+    return a.length == b.length && memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
+}
+
+// All pairs of port and address that are on one link; for an address that is on none, the ports with a gateway. A port
+// without a prefix says nothing about who is on its link: the n-th one is then for the peer's n-th address.
+std::vector<Way> Ways::ways_to(Time now, std::span<const UdpAddress> addresses) {
+    std::vector<Way> ways;
+    for (std::size_t k = 0; k < addresses.size(); ++k) {
+        bool on_link = false;
+        for (const bool by_gateway : {false, true}) {
+            if (by_gateway && on_link) break;
+            for (std::size_t j = 0; j < uplinks_.size(); ++j) {
+                const ipstack::InterfaceConfig& config = uplinks_[j].interface->config();
+                const bool linked = config.prefix_bits == 0
+                                        ? j == k % uplinks_.size()
+                                        : ipstack::in_prefix(addresses[k].ip, config.address, config.prefix_bits);
+                if (linked == by_gateway || (by_gateway && !config.gateway.present())) continue;
+                const ipstack::Destination* destination = uplinks_[j].interface->reach(now, addresses[k]);
+                if (destination == nullptr) continue;
+                ways.push_back({.uplink = static_cast<std::uint16_t>(j), .destination = destination});
+                on_link |= !by_gateway;
+            }
+        }
+    }
+    return ways;
+}
+
+int Ways::refuse(const std::string& text, const UdpAddress& address, ErrorText error) const {
+    std::string ports;
+    for (const Uplink& uplink : uplinks_) {
+        const ipstack::InterfaceConfig& config = uplink.interface->config();
+        if (!ports.empty()) ports += ", ";
+        ports += "port " + uplink.port->name() + " has " + to_text(config.address);
+        if (config.prefix_bits != 0) ports += "/" + std::to_string(config.prefix_bits);
+        ports += config.gateway.present() ? " and gateway " + to_text(config.gateway) : " and no gateway";
+    }
+    return error.fail(
+        EHOSTUNREACH,
+        "%s cannot be reached as '%s': %s; name a gateway (gateway=ADDRESS), or an address that is on "
+        "the link",
+        to_text(address.ip).c_str(), text.c_str(), ports.c_str());
+}
+
+int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error) {
+    const std::string_view given = text;
+    const bool v6 = uplinks_.front().interface->config().address.is_v6();
+    const int family = v6 ? AF_INET6 : AF_INET;
+    const std::string own(given.substr(0, given.find('+')));
+    dlcp_address address{};
+    if (const int result = udp::resolve_endpoint(own.c_str(), family, address, error); result < 0) return result;
+    std::vector<UdpAddress> addresses{ipstack::from_dlcp(address)};
+    for (std::size_t at = given.find(word); at != std::string_view::npos; at = given.find(word, at)) {
+        at += word.size();
+        const std::string further(given.substr(at, given.find('+', at) - at));
+        dlcp_address more{};
+        if (const int result = udp::resolve_endpoint(further.c_str(), family, more, error); result < 0)
+            return result;
+        addresses.push_back(ipstack::from_dlcp(more));
+    }
+    // Multicast, broadcast and 0.0.0.0 have no neighbour to ask.
+    if (is_multicast(addresses.front().ip) || is_unspecified(addresses.front().ip))
+        return error.fail(EINVAL, "'%s' is not the address of one host", text);
+    std::vector<Way> ways = ways_to(now, addresses);
+    if (ways.empty()) return refuse(own, addresses.front(), error);
+    if (peers_.size() >= peers_max && !peers_.contains(address))
+        return error.fail(ENOSPC, "'%s' would be peer %zu: more than %zu are not kept", text, peers_.size() + 1,
+                          peers_max);
+    peers_[address] = std::move(ways);
+    out = address;
+    return 0;
+}
+
+Way* Ways::find(Time now, const dlcp_address& peer, std::uint16_t path) {
+    auto found = peers_.find(peer);
+    if (found == peers_.end()) {
+        if (peers_.size() >= peers_max) return nullptr;
+        const UdpAddress address = ipstack::from_dlcp(peer);
+        if (!address.ip.present() || address.port == 0) return nullptr;
+        std::vector<Way> ways = ways_to(now, std::span(&address, 1));
+        if (ways.empty()) return nullptr;
+        found = peers_.emplace(peer, std::move(ways)).first;
+    }
+    std::vector<Way>& ways = found->second;
+    return &ways[path % ways.size()];
+}
+
+}  // namespace dlcp::dpdk
