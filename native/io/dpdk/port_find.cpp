@@ -29,15 +29,15 @@ std::vector<PortIdentity> all_ports() {
     return ports;
 }
 
-// "port 0 is net_memif0 (net_memif), port 1 is …"; what to do when there is none.
+// "its ports: net_memif0 (0, net_memif), …"; what to do when there is none.
 std::string describe(const std::vector<PortIdentity>& ports) {
     if (ports.empty()) {
         return "DPDK has no port: give EAL arguments -a PCI_ADDRESS for a card, or --vdev for a virtual device";
     }
-    std::string text = "there are ";
+    std::string text;
     for (const PortIdentity& port : ports) {
-        if (&port != ports.data()) text += ", ";
-        text += std::to_string(port.id) + ": " + port.name + " (" + port.driver + ")";
+        text += (text.empty() ? "its ports: " : ", ") + port.name + " (" + std::to_string(port.id) + ", " +
+                port.driver + ")";
     }
     return text;
 }
@@ -117,7 +117,7 @@ PortIdentity identify(std::uint16_t id) {
 
 int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText error) {
     const std::vector<PortIdentity> ports = all_ports();
-    const std::string there_are = describe(ports);
+    const std::string ports_text = describe(ports);
     if (device.empty()) {
         if (ports.size() == 1) {
             out = ports[0].id;
@@ -125,9 +125,9 @@ int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText erro
         }
         if (ports.empty()) {
             const std::string log = last_complaints(0, 3);
-            return error.fail(ENODEV, "%s%s%s", there_are.c_str(), log.empty() ? "" : "; its log: ", log.c_str());
+            return error.fail(ENODEV, "%s%s%s", ports_text.c_str(), log.empty() ? "" : "; its log: ", log.c_str());
         }
-        return error.fail(ENODEV, "which port? %s; say port=NAME", there_are.c_str());
+        return error.fail(ENODEV, "DPDK has several ports; say port=NAME; %s", ports_text.c_str());
     }
     const std::optional<std::string> pci = pci_address(device);
     for (const PortIdentity& port : ports) {
@@ -143,9 +143,9 @@ int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText erro
             return 0;
         }
     }
-    if (pci) return error.fail(ENODEV, "%s; %s", explain_pci(*pci).c_str(), there_are.c_str());
+    if (pci) return error.fail(ENODEV, "%s; %s", explain_pci(*pci).c_str(), ports_text.c_str());
     const std::string log = last_complaints(0, 3);
-    return error.fail(ENODEV, "DPDK has no port '%s'; %s%s%s", device.c_str(), there_are.c_str(),
+    return error.fail(ENODEV, "DPDK knows no port '%s'; %s%s%s", device.c_str(), ports_text.c_str(),
                       log.empty() ? "" : "; its log: ", log.c_str());
 }
 

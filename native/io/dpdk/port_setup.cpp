@@ -197,7 +197,8 @@ int plan_port(const PortIdentity& port, const rte_eth_dev_info& info, const Port
     const std::uint32_t flags = info.dev_flags != nullptr ? *info.dev_flags : 0;
     out.conf.intr_conf.lsc = (flags & RTE_ETH_DEV_INTR_LSC) != 0;
     out.conf.intr_conf.rmv = (flags & RTE_ETH_DEV_INTR_RMV) != 0;
-    out.conf.intr_conf.rxq = config.wants_interrupts;
+    // None of the virtual devices has them, and some say so only after the start.
+    out.conf.intr_conf.rxq = config.wants_interrupts && !port.is_virtual;
     return plan_checksums(port, info, config, out, error);
 }
 
