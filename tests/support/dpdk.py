@@ -17,17 +17,19 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlcp import _native
-from tests.support import namespaces
+from tests.support import namespaces, station_ranks
 from tests.support.namespaces import Namespace
+from tests.support.stations import Station
 
 PLUGIN = Path(_native.__file__).resolve().parent / "libdlcp_io_dpdk.so"
 """Where a wheel puts it."""
 # Memory of the process in place of huge pages, for a few pools of packet buffers.
-NO_HUGE = "--no-huge -m 128"
+NO_HUGE = "--no-huge -m 128 --no-pci"
 HUGE_PAGES = 32
 _HUGE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 _HUGE_LOCK = Path("/tmp/dlcp-test-hugepages.lock")
@@ -80,6 +82,18 @@ def memif_of_one_process(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
+def memif_of_two_processes(
+    socket: Path, number: int, *, memory: str = NO_HUGE, words: str = "", **more: Any
+) -> dict[str, Any]:
+    """Settings of the rank at one end of `socket`, each in a process of its own; 0 opens first."""
+    return {
+        "datapath": "dpdk",
+        "datapath_options": f"port=net_memif0 {words}".rstrip(),
+        "bind_host": f"10.77.0.{number + 1}/24",
+        "eal_arguments": f"{memory} {memif(socket, 0, server=number == 0)}",
+    } | more
+
+
 # --- hosts on a bridge --------------------------------------------------------------------------------------
 
 
@@ -112,21 +126,18 @@ class Host:
 
     def give_addresses(self) -> None:
         """Its addresses to the kernel, for a rank on sockets."""
-        self.namespace.ip(f"addr add {self.ipv4}/24 dev eth0")
-        self.namespace.ip(f"addr add {self.ipv6}/64 dev eth0 nodad")
-        self.namespace.ip(f"addr add fe80::{self.number + 1}/64 dev eth0 nodad")
+        self.namespace.ip(f"addr replace {self.ipv4}/24 dev eth0")
+        self.namespace.ip(f"addr replace {self.ipv6}/64 dev eth0 nodad")
+        self.namespace.ip(f"addr replace fe80::{self.number + 1}/64 dev eth0 nodad")
 
     def mac(self) -> str:
         """Of eth0, whoever uses it."""
         shown = self.namespace.command("cat", "/sys/class/net/eth0/address")
         return subprocess.run(shown, capture_output=True, text=True, check=True).stdout.strip()
 
-    def set_link(self, *, up: bool) -> None:
-        self.namespace.ip(f"link set eth0 {'up' if up else 'down'}")
-
-    def ping(self, address: str, count: int = 3) -> subprocess.CompletedProcess[str]:
+    def ping(self, address: str, *more: str, count: int = 3) -> subprocess.CompletedProcess[str]:
         """The kernel's ping from here."""
-        words = ("ping", "-n", "-c", count, "-i", "0.05", "-W", "5", address)
+        words = ("ping", "-n", "-c", count, "-i", "0.05", "-W", "5", *more, address)
         return subprocess.run(self.namespace.command(*words), capture_output=True, text=True)
 
     def neighbours(self) -> dict[str, dict[str, Any]]:
@@ -161,6 +172,21 @@ class Bridge:
             entry["counter"]["packets"] for entry in shown if entry.get("counter", {}).get("name") == what
         )
 
+    @contextlib.contextmanager
+    def cut(self, number: int) -> Iterator[None]:
+        """The cable to a host is cut until the end of `with`: the host sees no carrier."""
+        self.namespace.ip(f"link set eth{number} down")
+        try:
+            yield
+        finally:
+            self.namespace.ip(f"link set eth{number} up")
+
+    def frames(self) -> int:
+        """Frames that came from all hosts so far."""
+        words = ["ip", "-n", self.namespace.name, "-j", "-s", "link", "show", "master", "br0"]
+        shown = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+        return sum(port["stats64"]["rx"]["packets"] for port in shown)
+
     def _nft(self, rules: str) -> None:
         done = subprocess.run(
             self.namespace.command("nft", "-f", "-"), input=rules, capture_output=True, text=True
@@ -191,9 +217,33 @@ def _rules(loss_ratio: float, mark_ratio: float) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Bed:
+    """Hosts on a bridge; host n has station n."""
+
+    bridge: Bridge
+    hosts: list[Host]
+    stations: list[Station]
+
+    def open_jobs(self, directory: Path, ranks: int, **settings: Any) -> None:
+        """A job of the first so many stations, rank n on station n: 0 on sockets, the others on DPDK."""
+        places = [host.dpdk() if host.number else host.udp() for host in self.hosts[:ranks]]
+        calls = [
+            station.start(
+                station_ranks.open_job, str(directory), number, ranks, shm=False, **place, **settings
+            )
+            for number, (station, place) in enumerate(zip(self.stations, places, strict=False))
+        ]
+        for call in calls:
+            call.result()
+
+
 @contextlib.contextmanager
-def bed(hosts: int, mtu_bytes: int = 1500) -> Iterator[tuple[Bridge, list[Host]]]:
-    """A bridge, and hosts with a cable to it; nobody has an address yet."""
+def bed(hosts: int, mtu_bytes: int = 1500) -> Iterator[Bed]:
+    """A bridge, and hosts with a cable to it. Host 0 has its addresses in the kernel, for a rank on sockets.
+
+    The others have none: they are for ranks on DPDK, which have them.
+    """
     with contextlib.ExitStack() as stack:
         middle = stack.enter_context(Namespace())
         silent = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
@@ -212,7 +262,14 @@ def bed(hosts: int, mtu_bytes: int = 1500) -> Iterator[tuple[Bridge, list[Host]]
             middle.ip(f"link set eth{number} up")
             namespace.ip("link set eth0 up")
             found.append(Host(number, namespace, mtu_bytes))
-        yield Bridge(middle), found
+        found[0].give_addresses()
+        stations = [
+            stack.enter_context(
+                Station(f"{host.number}, {'DPDK' if host.number else 'sockets'}", host.namespace)
+            )
+            for host in found
+        ]
+        yield Bed(Bridge(middle), found, stations)
 
 
 def _as_on_a_wire(namespace: Namespace, interface: str) -> None:

@@ -61,9 +61,8 @@ def exchange(rank: int, other: int, sizes: Sequence[int], seed: int = 0, **how: 
     for index, (receive, buffer) in enumerate(zip(receives, got, strict=True)):
         outcome = receive.result(PATIENCE_S)
         wanted = content(other, rank, seed, index, buffer.size)
-        block = endpoint.block_bytes(other)
         for start, end in outcome.abandoned_ranges().tolist():
-            wanted[start * block : end * block] = 0
+            wanted[start:end] = 0
         assert outcome.message_bytes == buffer.size
         assert np.array_equal(buffer, wanted), f"message {index} of {buffer.size} bytes, seed {seed}, differs"
         abandoned += outcome.abandoned_bytes
@@ -94,6 +93,11 @@ def counters(rank: int) -> dict[str, int]:
     stats = _endpoints[rank].stats() if rank in _endpoints else _jobs[rank][0].endpoint.stats()
     engine = {name: getattr(stats.engine, name) for name in stats.engine.__slots__}
     return engine | {f"io_{name}": getattr(stats.io, name) for name in stats.io.__slots__}
+
+
+def packets_by_path(rank: int, other: int) -> list[int]:
+    """Sent on each path to a peer."""
+    return [path.packets_sent for path in _endpoints[rank].path_stats(other)]
 
 
 def events(rank: int) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -161,6 +161,16 @@ def both(
         for side, station in enumerate((first, second))
     ]
     return calls[0].result(), calls[1].result()
+
+
+def on_all(
+    stations: Sequence[Station], function: Callable[..., Any], *arguments: Any, **keywords: Any
+) -> list[Any]:
+    """function(0, …) on the first station, function(1, …) on the second, …, all at once."""
+    calls = [
+        station.start(function, number, *arguments, **keywords) for number, station in enumerate(stations)
+    ]
+    return [call.result() for call in calls]
 
 
 def serve(descriptor: int) -> None:
