@@ -325,7 +325,7 @@ class Endpoint(Closeable):
         return EndpointStatistics.from_native(self._host.statistics())
 
     def driver_statistics(self) -> dict[str, int]:
-        """What this driver alone counts, by name with the unit last: of network cards, of address resolution.
+        """What this driver alone counts, by name with the unit last: of network cards, buffers, address resolution.
 
         {} of the kernel's sockets, and once closed. Asking the card may take some ms. Raises ForkError.
         """

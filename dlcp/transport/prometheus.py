@@ -201,6 +201,8 @@ def _render_endpoint(text: _Text, endpoint: Mapping[str, Any]) -> None:
 
 # A driver's counter of one port: "port0_rx_missed_packets".
 _OF_A_PORT = re.compile(r"port(\d+)_(.+)")
+# Of dlcp's drivers what is no count: buffers in use now, and how XDP's queues and program run.
+_LEVEL = re.compile(r".*_used_buffers|zero_copy_queues|native_programs")
 _NO_METRIC = re.compile(r"[^a-z0-9_]")
 
 
@@ -213,7 +215,10 @@ def _render_driver(text: _Text, counted: Mapping[str, int]) -> None:
         families.setdefault(name, []).append((labels, count))
     for name, rows in families.items():
         words = f"{name.replace('_', ' ').capitalize()} of the driver."
-        text.family(f"dlcp_driver_{name}_total", "counter", words, rows)
+        if _LEVEL.fullmatch(name):
+            text.family(f"dlcp_driver_{name}", "gauge", words, rows)
+        else:
+            text.family(f"dlcp_driver_{name}_total", "counter", words, rows)
 
 
 _GRADIENT_BYTES = (

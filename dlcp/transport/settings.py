@@ -318,7 +318,7 @@ class Settings:
 
     def _check_datapath(self) -> None:
         """Raises SettingsError: what only some datapaths can have goes with another one."""
-        if self.eal_arguments and self.network_datapath != "dpdk" and "/" not in self.datapath:
+        if self.eal_arguments and not self._is_dpdk and "/" not in self.datapath:
             raise SettingsError(
                 f"eal_arguments is set, and datapath is {self.datapath!r}; set datapath to dpdk, or leave them out"
             )
@@ -403,9 +403,15 @@ class Settings:
         return named or (() if self.device is None else (self.device,))
 
     @property
+    def _is_dpdk(self) -> bool:
+        return self.network_datapath == "dpdk"
+
+    @property
     def _ports_named(self) -> list[tuple[str, str, str]]:
+        """Per word that names a device: it, "@" if an address follows, the address."""
+        key = "port=" if self._is_dpdk else "interface="
         words = _END_OF_WORDS.split(self.datapath_options, 1)[0].split()
-        return [word.removeprefix("port=").partition("@") for word in words if word.startswith("port=")]
+        return [word.removeprefix(key).partition("@") for word in words if word.startswith(key)]
 
     @property
     def driver_words(self) -> str:
@@ -426,10 +432,10 @@ class Settings:
         address = self.own_address
         if address is None:
             device = self.device or "a port"
+            words = ", or a word port=DEVICE@ADDRESS/PREFIX in datapath_options"
             raise SettingsError(
                 f"datapath is {self.datapath!r}, where the kernel gives no address to {device}: set bind_host"
-                " (DLCP_BIND_HOST=10.0.0.1/24, another one for each rank), or a word port=DEVICE@ADDRESS/PREFIX in"
-                " datapath_options"
+                f" (DLCP_BIND_HOST=10.0.0.1/24, another one for each rank){words if self._is_dpdk else ''}"
             )
         return address
 

@@ -211,6 +211,7 @@ def test_counters_of_a_driver_carry_the_port_as_a_label(snapshots: list[dict[str
         "port1_rx_missed_packets": 0,
         "port0_tx_q0_bytes": 2**40,
         "arp_requests": 3,
+        "port0_tx_used_buffers": 64,
     }
     families = parse(render(snapshots[0] | {"driver": counted}))
     rank = ("rank", "0")
@@ -220,6 +221,7 @@ def test_counters_of_a_driver_carry_the_port_as_a_label(snapshots: list[dict[str
     }
     assert families["dlcp_driver_tx_q0_bytes_total"].samples["", (rank, ("port", "0"))] == 2**40
     assert families["dlcp_driver_arp_requests_total"].samples["", (rank,)] == 3
+    assert families["dlcp_driver_tx_used_buffers"].kind == "gauge"
     assert families["dlcp_driver_arp_requests_total"].words == "Arp requests of the driver."
 
 

@@ -256,6 +256,8 @@ def test_devices_and_arguments_of_dpdk_are_those_named_anywhere() -> None:
     assert given.dpdk_arguments == "--no-huge  -m 64 --vdev 'net_x,a=b c'"
     apart = Settings(datapath="dpdk", interface="net_x", eal_arguments="-m 64")
     assert (apart.devices, apart.dpdk_arguments) == (("net_x",), "-m 64")
+    xdp = Settings(datapath="xdp", datapath_options="queues=1 interface=eth1 port=x")
+    assert (xdp.devices, xdp.own_address) == (("eth1",), None)
     neither = Settings(datapath="dpdk", datapath_options="a=-- b=--")
     assert (neither.devices, neither.dpdk_arguments) == ((), "")
 
