@@ -83,12 +83,12 @@ std::string explain(int eal_errno) {
          "another process uses the same --file-prefix: give this one its own, or leave it out (--in-memory is "
          "added then)"},
         {"hugepage_data", "--proc-type=secondary needs a primary process that runs"},
+        {"Not enough memory available", hugepage_advice},
         {"no mounted hugetlbfs found",
          "mount it (mount -t hugetlbfs nodev /dev/hugepages), or leave --file-prefix and --huge-dir out: "
          "--in-memory, "
          "which is added then, needs no mount"},
         {"No free", hugepage_advice},
-        {"not enough memory", hugepage_advice},
         {"ermission denied", "this user may not: run as root, or with --in-memory or --no-huge"},
         {"core ",
          "--lcores, -l and -c name CPUs that this process may run on (taskset -p shows them); without them DPDK's "

@@ -49,8 +49,10 @@ void append(Kept& log, std::uint32_t level, std::string_view text) {
     for (std::size_t end = log.partial.find('\n'); end != std::string::npos; end = log.partial.find('\n')) {
         std::string line = log.partial.substr(0, std::min(end, line_bytes_max));
         log.partial.erase(0, end + 1);
+        if (line.empty() || is_noise(line)) continue;
+        // What is told again and again keeps one place.
         const bool is_repeated = !log.lines.empty() && log.lines.back().text == line;
-        if (line.empty() || is_repeated || is_noise(line)) continue;
+        if (is_repeated) log.lines.pop_back();
         if (log.lines.size() == lines_max) log.lines.pop_front();
         log.lines.push_back({level, std::move(line)});
         ++log.told;

@@ -28,6 +28,7 @@ constexpr std::uint16_t descriptors = 1024;
 // and what lies in the caches of threads.
 constexpr std::uint32_t spare_buffers = 1024 + 512;
 constexpr std::int64_t link_wait_ms = 2000;
+constexpr std::int64_t reconnect_interval_ns = 1'000'000'000;
 
 // `since`: a mark of the log before what failed.
 std::string reason(int rc, std::uint64_t since) {
@@ -138,14 +139,20 @@ int Port::setup(const PortConfig& config, ErrorText error) {
         setup.conf.intr_conf.rxq = 0;
         rc = start_port(id_, setup, receive_pool_, failed);
     }
-    if (rc < 0) {
+    const bool is_memif_client = driver_ == "net_memif" &&
+                                 identity.arguments.find("role=server") == std::string::npos &&
+                                 identity.arguments.find("role=master") == std::string::npos;
+    must_reconnect_ = is_memif_client;
+    const bool has_no_peer = is_memif_client && !find_in_log(mark, "Failed to connect socket").empty();
+    if (rc < 0 && !has_no_peer) {
         return error.fail(-rc, "cannot %s port %s (%s): %s", failed.c_str(), name_.c_str(), driver_.c_str(),
                           reason(rc, mark).c_str());
     }
-    started_ = true;
+    started_ = rc == 0;
     free_left_pools(id_);
     abilities_ = setup.abilities;
     warnings_ = setup.warnings;
+    if (!started_) warn("port " + name_ + ": memif's server is not there yet; it is looked for every second");
     rte_ether_addr mac{};
     rte_eth_macaddr_get(id_, &mac);
     std::copy(std::begin(mac.addr_bytes), std::end(mac.addr_bytes), mac_.begin());
@@ -235,9 +242,18 @@ void Port::watch_link(std::int64_t now_ns, std::deque<dlcp_io_event>& events) {
         return;
     }
     const bool now_up = link_->is_up();
+    if (!now_up && must_reconnect_) reconnect(now_ns);
     if (now_up == up_) return;
     up_ = now_up;
     tell(now_up ? DLCP_IO_LINK_UP : DLCP_IO_LINK_DOWN, now_up ? "has a link" : "has lost its link");
+}
+
+// Bursts meanwhile find a stopped port and move nothing, which DPDK notes in its log, once.
+void Port::reconnect(std::int64_t now_ns) {
+    if (now_ns - reconnected_ns_ < reconnect_interval_ns) return;
+    reconnected_ns_ = now_ns;
+    if (started_) rte_eth_dev_stop(id_);
+    started_ = rte_eth_dev_start(id_) == 0;
 }
 
 std::uint64_t Port::rx_dropped() const {

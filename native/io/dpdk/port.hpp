@@ -90,12 +90,15 @@ public:
 private:
     Port() = default;
     int setup(const PortConfig& config, ErrorText error);
+    void reconnect(std::int64_t now_ns);
     void find_interrupts();
     void warn(const std::string& line) { warnings_ += line + "\n"; }
 
     std::uint16_t id_ = 0;
     bool claimed_ = false;
     bool started_ = false;
+    bool must_reconnect_ = false;  // a memif client, whose driver connects at the start and never again
+    std::int64_t reconnected_ns_ = 0;
     bool hears_all_multicast_ = false;
     bool hears_everything_ = false;
     std::uint64_t rx_dropped_before_ = 0;  // by the device before we opened it
