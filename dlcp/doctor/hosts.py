@@ -147,7 +147,7 @@ def examine_hosts(
 def _choose_place(settings: Settings, toward: str) -> tuple[Settings, str, str]:
     """The settings with an address to bind, that address, and its interface or device. Raises what Endpoint raises."""
     if settings.below_kernel:
-        return settings, settings.need_own_address(), settings.device or ""
+        return settings, settings.need_own_address(), next(iter(settings.devices), "")
     chosen = choose_bind_host(settings.interface, settings.bind_host or toward)
     host = settings.bind_host or chosen.host
     return settings.replace(bind_host=host), host, chosen.interface or ""

@@ -29,6 +29,7 @@ from typing import Any, Self
 
 from dlcp.errors import ClosedError, DlcpError, ForkError, PeerTimeoutError
 from dlcp.transport import Endpoint
+from dlcp.transport.driver_events import MENDED
 
 TALK_VERSION = 1
 # The talk may go over the endpoint of a job, whose tags belong to its groups (native/collective/tag.hpp): these are of
@@ -90,6 +91,11 @@ def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, ti
         try:
             endpoint.connect(rank, address, timeout_s=timeout_s)
         except PeerTimeoutError as error:
+            if endpoint.settings.below_kernel:
+                # What the kernel's sockets hear from there is of another way.
+                entries = endpoint.drain_log()
+                seen = {entry.text: None for entry in entries if entry.text and entry.kind not in MENDED}
+                return Way(source=own, target=target, error="; ".join([str(error), *seen]))
             return Way(source=own, target=target, error=str(error), silence=knock.heard())
         except DlcpError as error:
             return Way(source=own, target=target, error=str(error))

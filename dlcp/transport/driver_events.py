@@ -14,8 +14,8 @@ from dlcp.errors import DlcpError
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.statistics import LogEntry
 
-# Kinds of drivers' events (native/io/host.hpp) that tell of something mended; all others are warnings.
-_GOOD = {"link_up", "neighbour_found"}
+MENDED = frozenset({"link_up", "neighbour_found"})
+"""Kinds of drivers' events (native/io/host.hpp) that tell of something mended; all others are warnings."""
 _LOOK_EVERY_S = 1.0
 
 
@@ -23,7 +23,7 @@ def log_event(logger: RankLogger, entry: LogEntry) -> None:
     """One line for an event of a driver; nothing for one of the engine."""
     if not entry.text:
         return
-    log = logger.info if entry.kind in _GOOD else logger.warning
+    log = logger.info if entry.kind in MENDED else logger.warning
     log("%s: %s", entry.kind.replace("_", " "), entry.text)
 
 

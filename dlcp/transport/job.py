@@ -360,7 +360,7 @@ def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str
     """
     if settings.below_kernel:
         settings.need_own_address()
-        return {}, settings.device
+        return {}, next(iter(settings.devices), None)
     if settings.bind_host is not None:
         return {}, settings.interface
     if settings.interface is None and toward is None:

@@ -431,7 +431,7 @@ class Settings:
         """own_address. Raises SettingsError: there is none."""
         address = self.own_address
         if address is None:
-            device = self.device or "a port"
+            device = next(iter(self.devices), "a port")
             words = ", or a word port=DEVICE@ADDRESS/PREFIX in datapath_options"
             raise SettingsError(
                 f"datapath is {self.datapath!r}, where the kernel gives no address to {device}: set bind_host"

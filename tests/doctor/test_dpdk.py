@@ -17,8 +17,10 @@ from dlcp.doctor.dpdk import look_at_devices, look_at_dpdk, look_at_huge_pages, 
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.pci import NetworkDevice, full_address, list_network_devices
+from dlcp.doctor.probe import probe
 from dlcp.doctor.xdp import look_at_named_interfaces, look_at_privileges, look_at_xdp
-from dlcp.transport import Settings, dpdk
+from dlcp.errors import PeerTimeoutError
+from dlcp.transport import LogEntry, Settings, dpdk
 from dlcp.transport.interfaces import Interface
 
 MLX5 = NetworkDevice("0000:3b:00.0", "mlx5_core", ("eth2",))
@@ -438,6 +440,24 @@ def test_privileges_that_xdp_takes_are_named(bits: list[int], lacks: str | None,
     found = look_at_privileges(machine(files={"proc/self/status": f"Name:\tpython\nCapEff:\t{held:016x}\n"}))
     assert (found.verdict == Verdict.FAIL) == (lacks is not None)
     assert lacks is None or found.text.endswith(lacks)
+
+
+class SilentEndpoint:
+    """Below the kernel, with a peer that never answers."""
+
+    settings = Settings(datapath="dpdk", bind_host="10.0.0.1/24")
+
+    def connect(self, rank: int, address: str, *, timeout_s: float) -> None:
+        raise PeerTimeoutError(f"rank {rank} did not answer")
+
+    def drain_log(self) -> tuple[LogEntry, ...]:
+        events = [("link_up", "port 0 has a link")] + [("neighbour_lost", "10.0.0.9 is silent")] * 2
+        return tuple(LogEntry(0.0, kind, None, None, 0, 0.0, text) for kind, text in events)
+
+
+def test_closed_way_below_the_kernel_is_explained_by_the_driver() -> None:
+    way = probe(SilentEndpoint(), 0, 1, 7, "127.0.0.1:9", 1.0)  # type: ignore[arg-type]
+    assert (way.error, way.silence) == ("rank 7 did not answer; 10.0.0.9 is silent", None)
 
 
 def test_kernel_sockets_and_filters_are_left_out_below_the_kernel(
