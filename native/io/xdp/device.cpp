@@ -37,6 +37,14 @@ std::uint32_t queues_of(int socket, const std::string& name) {
     return std::max<std::uint32_t>(channels.combined_count + channels.rx_count, 1);
 }
 
+bool takes_vlan_tags(int socket, const std::string& name) {
+    ethtool_value flags = {};
+    flags.cmd = ETHTOOL_GFLAGS;
+    ifreq request = request_for(name);
+    request.ifr_data = reinterpret_cast<char*>(&flags);
+    return ioctl(socket, SIOCETHTOOL, &request) == 0 && (flags.data & ETH_FLAG_RXVLAN) != 0;
+}
+
 }  // namespace
 
 int find_device(const std::string& name, Device& out, ErrorText error) {
@@ -63,6 +71,7 @@ int find_device(const std::string& name, Device& out, ErrorText error) {
         if (ioctl(socket, SIOCGIFMTU, &request) == 0) out.mtu_bytes = static_cast<std::uint32_t>(request.ifr_mtu);
         if (ioctl(socket, SIOCGIFFLAGS, &request) == 0) out.up = (request.ifr_flags & IFF_UP) != 0;
         out.queues = queues_of(socket, name);
+        out.takes_vlan_tags = takes_vlan_tags(socket, name);
     }
     close(socket);
     return result;

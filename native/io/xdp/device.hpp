@@ -17,6 +17,7 @@ struct Device {
     std::uint32_t queues = 1;  // that frames arrive by
     bool up = false;           // switched on; a cable is another matter
     bool ethernet = false;
+    bool takes_vlan_tags = false;  // off the frames that arrive, so that a program does not see them
 };
 
 // -ENODEV: there is none of that name, or none was named; the sentence lists those there are.

@@ -182,6 +182,12 @@ int Driver::attach(ErrorText error) {
             " does not run XDP programs (or not with its present MTU and queues); the kernel does it later, at "
             "the cost of a copy more (mode=generic)\n";
     }
+    if (options_.vlan != 0 && device_.takes_vlan_tags) {
+        warnings_ += "interface " + device_.name +
+                     " may take the VLAN tag off a frame before our program sees it, which then is none of ours: "
+                     "ethtool -K " +
+                     device_.name + " rxvlan off\n";
+    }
     return groups_.join(device_, interface_->groups(), error);
 }
 

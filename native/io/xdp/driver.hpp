@@ -1,11 +1,12 @@
-// The driver over AF_XDP: whole frames through a card's queues, past the kernel's network stack, while the kernel keeps
-// the interface and everything on it that is not ours. A dlcp_io of this plugin is a Driver.
+// The driver over AF_XDP: whole frames through a card's queues, past the kernel's network stack, while the kernel
+// keeps the interface and everything on it that is not ours. A dlcp_io of this plugin is a Driver.
 //
 //   engine ── dlcp_packet ── Transmitter, Receiver ── Queue: socket, memory, rings ── kernel ── card
 //                                   │                                                   │
 //                          ipstack::Interface: who is where                 Filter: which frames are ours
 //
-// It has an IP address of its own, which the kernel must not have on that interface: both would answer for it.
+// It has an IP address of its own, which the kernel must not have: both would answer for it. An interface has one
+// driver; several processes of a host share a card by a macvlan each.
 #pragma once
 
 #include <cstdint>

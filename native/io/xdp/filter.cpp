@@ -173,16 +173,16 @@ int bpf(int command, bpf_attr& attributes) {
     return descriptor < 0 ? -errno : static_cast<int>(descriptor);
 }
 
-int fail_to_load(int number, const char* what, ErrorText error) {
+int refuse(int number, const char* what, ErrorText error) {
     if (number == EPERM) {
         return error.fail(EPERM,
-                          "not allowed to load %s: a process that uses AF_XDP needs CAP_BPF, CAP_NET_ADMIN and "
+                          "not allowed to %s: a process that uses AF_XDP needs CAP_BPF, CAP_NET_ADMIN and "
                           "CAP_NET_RAW (Linux before 5.8: CAP_SYS_ADMIN), and before 5.11 an unlimited locked "
                           "memory (ulimit -l)",
                           what);
     }
     if (number == ENOSYS) return error.fail(ENOSYS, "this kernel has no BPF: use the udp datapath");
-    return error.fail(number, "the kernel does not load %s: %s", what, strerror(number));
+    return error.fail(number, "the kernel refuses to %s: %s", what, strerror(number));
 }
 
 int create_map(std::size_t entries, ErrorText error) {
@@ -193,7 +193,7 @@ int create_map(std::size_t entries, ErrorText error) {
     attributes.max_entries = static_cast<uint32_t>(entries);
     strncpy(attributes.map_name, "dlcp_sockets", sizeof attributes.map_name - 1);
     const int map = bpf(BPF_MAP_CREATE, attributes);
-    return map < 0 ? fail_to_load(-map, "the map of AF_XDP sockets", error) : map;
+    return map < 0 ? refuse(-map, "make a map of AF_XDP sockets", error) : map;
 }
 
 int put_socket(int map, uint32_t queue_index, uint32_t socket, ErrorText error) {
@@ -202,7 +202,7 @@ int put_socket(int map, uint32_t queue_index, uint32_t socket, ErrorText error) 
     attributes.key = reinterpret_cast<std::uintptr_t>(&queue_index);
     attributes.value = reinterpret_cast<std::uintptr_t>(&socket);
     const int put = bpf(BPF_MAP_UPDATE_ELEM, attributes);
-    return put < 0 ? fail_to_load(-put, "a socket into the map of AF_XDP sockets", error) : 0;
+    return put < 0 ? refuse(-put, "put a socket into the map of AF_XDP sockets", error) : 0;
 }
 
 int load_program(std::span<const bpf_insn> code, ErrorText error) {
@@ -214,7 +214,7 @@ int load_program(std::span<const bpf_insn> code, ErrorText error) {
     attributes.license = reinterpret_cast<std::uintptr_t>("Dual BSD/GPL");
     strncpy(attributes.prog_name, "dlcp_xdp", sizeof attributes.prog_name - 1);
     const int program = bpf(BPF_PROG_LOAD, attributes);
-    return program < 0 ? fail_to_load(-program, "the program that picks our frames", error) : program;
+    return program < 0 ? refuse(-program, "load the program that picks our frames", error) : program;
 }
 
 int create_link(int program, unsigned interface_index, uint32_t mode_flag) {
@@ -234,7 +234,7 @@ int fail_to_attach(int number, const std::string& interface, AttachMode mode, Er
             "or take it off: ip link set dev %s xdp off",
             interface.c_str(), interface.c_str(), interface.c_str());
     }
-    if (number == EPERM) return fail_to_load(EPERM, "an XDP program", error);
+    if (number == EPERM) return refuse(EPERM, "attach an XDP program", error);
     if (mode == AttachMode::native) {
         return error.fail(
             number,

@@ -1,10 +1,10 @@
-// The program that the kernel runs on every frame of an interface: what is ours goes to our sockets, all else stays the
-// kernel's, so that the interface works on as before.
+// The program that the kernel runs on every frame of an interface: what is ours goes to our sockets, all else stays
+// the kernel's, so that the interface works on as before.
 //
-// Ours are: UDP to our address and ports; ICMP to our address; ARP that asks for our address, answers us or claims to be
-// us; neighbour discovery about our address. The program is some forty instructions, written here by hand with our
-// address as constants: no compiler is needed, neither where this is built nor where it runs. The one that libxdp brings
-// takes every frame of a queue, ARP included, from the kernel.
+// Ours are: UDP to our address and ports; ICMP to our address; ARP that asks for our address, answers us or claims to
+// be us; neighbour discovery about our address. The program is some forty instructions, written here by hand with our
+// address as constants: no compiler is needed, neither where this is built nor where it runs. The one that libxdp
+// brings takes every frame of a queue, ARP included, from the kernel.
 //
 // It is held by a link (BPF_LINK_CREATE, Linux 5.9), which is a descriptor: the kernel takes the program off when the
 // descriptor is closed, so also when this process is killed.
@@ -38,8 +38,8 @@ public:
     Filter(const Filter&) = delete;
     Filter& operator=(const Filter&) = delete;
 
-    // Loads the program for sockets[queue] and attaches it to the interface. -EBUSY: another program is there; -EPERM: a
-    // capability is missing; others are the kernel's.
+    // Loads the program for sockets[queue] and attaches it to the interface. -EBUSY: another program is there; -EPERM:
+    // a capability is missing; others are the kernel's.
     int attach(const FilterRule& rule, std::span<const int> sockets, unsigned interface_index,
                const std::string& interface_name, AttachMode mode, ErrorText error);
     // Runs in the card's driver.

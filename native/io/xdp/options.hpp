@@ -2,13 +2,15 @@
 //
 //   interface=NAME              where frames leave and arrive; else dlcp_io_config::interface_name says it
 //   queues=N                    receive queues to listen to, from the first; 0 or absent: all that the interface has
-//   mode=auto|native|generic    where the program runs: in the card's driver, or in the kernel for any interface.
-//                               auto: native where it can be
+//   mode=auto|native|generic    where the program runs: in the card's driver, or later in the kernel, on any card.
+//                               auto: native where it can be. A virtual interface may hand a generic program frames
+//                               that are not cut up yet, which are lost: ethtool -K tx-udp-segmentation off at the
+//                               other end
 //   zero_copy=auto|on|off       whether the card reads and writes our memory itself; auto: where it can
 //   busy_poll                   the kernel works off the card's queues in our calls (SO_PREFER_BUSY_POLL)
 //   gateway=ADDRESS             for who is not on the link; needs bind_host=ADDRESS/PREFIX
 //   neighbour=ADDRESS@MAC       needs no asking; repeated
-//   vlan=N                      1..4094
+//   vlan=N                      1..4094. The card must leave the tag in the frame: ethtool -K NAME rxvlan off
 //   checksum=software|none      none: UDP over IPv4 leaves without one
 #pragma once
 

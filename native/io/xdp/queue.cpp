@@ -46,9 +46,11 @@ int refuse(int number, const QueueConfig& config, ErrorText error) {
                 "buffers (socket_buffer_bytes)",
                 config.index, name, (config.receive_chunks + config.send_chunks) * (chunk_bytes / 1024));
         case EBUSY:
-            return error.fail(number,
-                              "queue %u of %s belongs to another AF_XDP socket: end the program that has it",
-                              config.index, name);
+            return error.fail(
+                number,
+                "queue %u of %s belongs to another AF_XDP socket: end the process that has it, or give "
+                "this one an interface of its own (ip link add NAME link %s type macvlan mode bridge)",
+                config.index, name, name);
         case EOPNOTSUPP:
         case EINVAL:
             if (config.zero_copy == ZeroCopy::on)

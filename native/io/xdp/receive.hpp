@@ -1,8 +1,8 @@
 // Receiving: frames of all queues in turn; datagrams are lent to the engine where they lie, everything else goes to the
 // interface, which answers it.
 //
-// The kernel leaves the first XDP_PACKET_HEADROOM bytes of a chunk unused: the source's address is put there, so that it
-// lasts exactly as long as the packet is lent.
+// The kernel leaves the first XDP_PACKET_HEADROOM bytes of a chunk unused: the source's address is put there, so that
+// it lasts exactly as long as the packet is lent.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Datagrams to a neighbour whose Ethernet address is being asked for: copies, since the engine's memory is its own again
-// when tx_put returns. At most so many per destination and in all, and not for long; what is beyond is lost locally.
+// Datagrams to a neighbour whose Ethernet address is being asked for: copies, since the engine's memory is its own
+// again when tx_put returns. At most so many per destination and in all, and not for long; what is beyond is lost
+// locally.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-"""Two ranks of a job on XDP, and one that shares the job with a rank on the kernel's sockets."""
+"""Ranks of a job on XDP: of two hosts, beside one on the kernel's sockets, and of one host with a macvlan each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import station_ranks as rank
+from tests.support.namespaces import Namespace
 from tests.support.stations import Station, both
 
 pytestmark = pytest.mark.needs_root
@@ -28,3 +29,24 @@ def test_all_reduce_of_two_ranks(
     results = both(*stations, rank.all_reduce, (0, 1), counts=COUNTS)
     assert results[0] == results[1]
     both(*stations, rank.close_job, (0, 1))
+
+
+@pytest.mark.parametrize("shm", [True, False], ids=["shared_memory", "frames"])
+def test_ranks_of_one_host_share_a_card(
+    hosts: tuple[Namespace, Namespace], tmp_path: Path, shm: bool
+) -> None:
+    host = hosts[0]
+    for number in range(2):
+        host.ip(f"link add link eth0 name part{number} type macvlan mode bridge")
+        host.ip(f"link set part{number} up")
+    with Station("rank 0", host) as first, Station("rank 1", host) as second:
+        calls = []
+        for number, station in enumerate((first, second)):
+            place = {"datapath": "xdp", "interface": f"part{number}", "bind_host": f"10.81.0.2{number}/24"}
+            calls.append(station.start(rank.open_job, str(tmp_path), number, 2, shm=shm, **place))
+        for call in calls:
+            call.result()
+        results = both(first, second, rank.all_reduce, (0, 1), counts=COUNTS)
+        assert results[0] == results[1]
+        assert first.call(rank.counters, 0)["io_channels"] == shm
+        both(first, second, rank.close_job, (0, 1))
