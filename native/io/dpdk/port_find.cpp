@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "io/dpdk/eal.hpp"
+#include "io/dpdk/eal_arguments.hpp"
 #include "io/dpdk/eal_log.hpp"
 
 namespace dlcp::dpdk {
@@ -29,14 +30,14 @@ std::vector<PortIdentity> all_ports() {
     return ports;
 }
 
-// "its ports: net_memif0 (0, net_memif), …"; what to do when there is none.
+// "its ports: 0 net_memif0 (net_memif), …"; what to do when there is none.
 std::string describe(const std::vector<PortIdentity>& ports) {
     if (ports.empty()) {
-        return "DPDK has no port: give EAL arguments -a PCI_ADDRESS for a card, or --vdev for a virtual device";
+        return "DPDK has no port at all: give EAL arguments -a PCI_ADDRESS for a card, or --vdev for a virtual device";
     }
     std::string text;
     for (const PortIdentity& port : ports) {
-        text += (text.empty() ? "its ports: " : ", ") + port.name + " (" + std::to_string(port.id) + ", " +
+        text += (text.empty() ? "its ports: " : ", ") + std::to_string(port.id) + " " + port.name + " (" +
                 port.driver + ")";
     }
     return text;
@@ -92,6 +93,29 @@ std::string explain_pci(const std::string& address) {
            " (the kernel's interface goes away)";
 }
 
+// Virtual devices that were asked for and are not there: DPDK starts without them.
+std::string describe_failed(const std::vector<PortIdentity>& ports) {
+    Arguments arguments;
+    split_arguments(eal_arguments(), arguments, {nullptr, 0});
+    std::string text;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        std::string device = arguments[i];
+        if (device == "--vdev" && i + 1 < arguments.size()) {
+            device = arguments[++i];
+        } else if (device.starts_with("--vdev=")) {
+            device.erase(0, std::string_view("--vdev=").size());
+        } else {
+            continue;
+        }
+        const std::string name = device.substr(0, device.find(','));
+        const auto has_name = [&](const PortIdentity& port) { return port.name == name; };
+        if (std::any_of(ports.begin(), ports.end(), has_name)) continue;
+        text += "; there is no port of --vdev=" + device;
+    }
+    const std::string log = text.empty() ? "" : last_complaints(0, 3);
+    return log.empty() ? text : text + ", and DPDK's log says: " + log;
+}
+
 }  // namespace
 
 PortIdentity identify(std::uint16_t id) {
@@ -118,16 +142,14 @@ PortIdentity identify(std::uint16_t id) {
 int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText error) {
     const std::vector<PortIdentity> ports = all_ports();
     const std::string ports_text = describe(ports);
+    const std::string failed = describe_failed(ports);
     if (device.empty()) {
         if (ports.size() == 1) {
             out = ports[0].id;
             return 0;
         }
-        if (ports.empty()) {
-            const std::string log = last_complaints(0, 3);
-            return error.fail(ENODEV, "%s%s%s", ports_text.c_str(), log.empty() ? "" : "; its log: ", log.c_str());
-        }
-        return error.fail(ENODEV, "DPDK has several ports; say port=NAME; %s", ports_text.c_str());
+        return error.fail(ENODEV, "%s%s%s", ports_text.c_str(), ports.empty() ? "" : "; which one? Say port=NAME",
+                          failed.c_str());
     }
     const std::optional<std::string> pci = pci_address(device);
     for (const PortIdentity& port : ports) {
@@ -144,9 +166,7 @@ int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText erro
         }
     }
     if (pci) return error.fail(ENODEV, "%s; %s", explain_pci(*pci).c_str(), ports_text.c_str());
-    const std::string log = last_complaints(0, 3);
-    return error.fail(ENODEV, "DPDK knows no port '%s'; %s%s%s", device.c_str(), ports_text.c_str(),
-                      log.empty() ? "" : "; its log: ", log.c_str());
+    return error.fail(ENODEV, "DPDK has no port '%s'; %s%s", device.c_str(), ports_text.c_str(), failed.c_str());
 }
 
 bool claim_port(std::uint16_t id) { return !claimed[id].exchange(true); }
