@@ -30,14 +30,15 @@ std::vector<PortIdentity> all_ports() {
     return ports;
 }
 
-// "its ports: 0 net_memif0 (net_memif), …"; what to do when there is none.
+// "DPDK's ports are 0 net_memif0 (net_memif), …"; what to do when there is none.
 std::string describe(const std::vector<PortIdentity>& ports) {
     if (ports.empty()) {
-        return "DPDK has no port at all: give EAL arguments -a PCI_ADDRESS for a card, or --vdev for a virtual device";
+        return "DPDK has no port at all: give EAL arguments -a PCI_ADDRESS for a card, or --vdev for a virtual "
+               "device";
     }
     std::string text;
     for (const PortIdentity& port : ports) {
-        text += (text.empty() ? "its ports: " : ", ") + std::to_string(port.id) + " " + port.name + " (" +
+        text += (text.empty() ? "DPDK's ports are " : ", ") + std::to_string(port.id) + " " + port.name + " (" +
                 port.driver + ")";
     }
     return text;
@@ -148,7 +149,7 @@ int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText erro
             out = ports[0].id;
             return 0;
         }
-        return error.fail(ENODEV, "%s%s%s", ports_text.c_str(), ports.empty() ? "" : "; which one? Say port=NAME",
+        return error.fail(ENODEV, "%s%s%s", ports.empty() ? "" : "which port? Say port=NAME; ", ports_text.c_str(),
                           failed.c_str());
     }
     const std::optional<std::string> pci = pci_address(device);
