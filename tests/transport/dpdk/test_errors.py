@@ -55,8 +55,8 @@ def refused(station: Station, kind: type[errors.DlcpError], **settings: Any) -> 
 def test_port_that_dpdk_does_not_have_is_named_with_those_it_has(started: Station) -> None:
     words = refused(started, errors.InterfaceError, datapath_options="port=net_memif7")
     assert "'net_memif7'" in words
-    assert "net_null0 (net_null)" in words
-    assert "net_null1" in words
+    assert "net_null0 (0, net_null)" in words
+    assert "net_null1 (1, net_null)" in words
 
 
 def test_two_ports_and_none_named_is_a_question(started: Station) -> None:

@@ -37,6 +37,7 @@ def pair(bed: Bed) -> Iterator[tuple[Station, Station]]:
     theirs = frames.call(rank.open_endpoint, 1, **bed.hosts[1].dpdk())
     both(sockets, frames, rank.connect, (0, 1), (1, 0), (theirs, ours))
     yield sockets, frames
+    bed.bridge.treat()
     sockets.call(rank.close_endpoint, 0)
     frames.call(rank.close_endpoint, 1)
 
@@ -52,10 +53,13 @@ def test_cable_that_is_cut_and_mended_in_the_middle_of_messages(
     for station, own in ((sockets, 0), (frames, 1)):
         call = partial(station.call, rank.counters, own)
         until(lambda call=call: call()["data_packets_received"] > 100, "the first packets")  # type: ignore[misc]
+    # Slow enough to be under way for a while yet.
+    bed.bridge.treat(loss_ratio=0.3)
     with bed.bridge.cut(1):
         assert "net_af_packet0" in frames.call(rank.await_event, 1, "link_down")
         assert not frames.call(rank.is_over, "in")
         assert not sockets.call(rank.is_over, "in")
+    bed.bridge.treat()
     assert "net_af_packet0" in frames.call(rank.await_event, 1, "link_up")
     for station in pair:
         assert station.call(rank.finish, "in") == LARGE_BYTES

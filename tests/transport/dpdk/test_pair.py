@@ -31,7 +31,7 @@ OWN_TESTS_MIN = 100
 
 def run_own_tests(places: list[dict[str, Any]], namespace: Namespace | None = None) -> None:
     """The transport's own tests with endpoints there; fails with what failed of them."""
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not loopback"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not loopback"]
     words.append("tests/transport/test_endpoint.py")
     added = to_environment(places)
     done = subprocess.run(
