@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -122,17 +123,18 @@ std::string find_in_log(std::uint64_t since, const std::string& part) {
 struct PrintCapture::Stream {
     FILE** variable;
     FILE* usual;
-    FILE* ours = nullptr;
-    std::thread::id captured = std::this_thread::get_id();
+    FILE* ours;
+    std::thread::id captured;
 
-    Stream(FILE** variable_in) : variable(variable_in), usual(*variable_in) {
+    explicit Stream(FILE** variable_in)
+        : variable(variable_in), usual(*variable_in), captured(std::this_thread::get_id()) {
         ours = fopencookie(this, "w", {.read = nullptr, .write = write, .seek = nullptr, .close = nullptr});
         if (ours == nullptr) return;
         std::setvbuf(ours, nullptr, _IONBF, 0);
         *variable = ours;
     }
-    ~Stream() {
-        // Another thread may have read the variable just before: the stream is not closed.
+
+    void end() {
         if (ours != nullptr) *variable = usual;
     }
 
@@ -147,12 +149,16 @@ struct PrintCapture::Stream {
     }
 };
 
-// Streams stay for the process's life, since someone may hold them: two small objects, once.
-PrintCapture::PrintCapture() : out_(new Stream(&stdout)), err_(new Stream(&stderr)) {}
+PrintCapture::PrintCapture() {
+    // Kept for the process's life: another thread may have read the variable just before it was set back.
+    static std::deque<std::unique_ptr<Stream>>* const streams = new std::deque<std::unique_ptr<Stream>>;
+    out_ = streams->emplace_back(std::make_unique<Stream>(&stdout)).get();
+    err_ = streams->emplace_back(std::make_unique<Stream>(&stderr)).get();
+}
 
 PrintCapture::~PrintCapture() {
-    if (out_->ours != nullptr) *out_->variable = out_->usual;
-    if (err_->ours != nullptr) *err_->variable = err_->usual;
+    out_->end();
+    err_->end();
 }
 
 }  // namespace dlcp::dpdk
