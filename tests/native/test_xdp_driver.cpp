@@ -13,7 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -421,6 +423,12 @@ TEST_CASE("xdp driver: what waits for a neighbour that is not there is bounded a
     CHECK(one.send(outside, {{.head = "h"}}) == 0);  // not on the link, and there is no gateway
     CHECK(one.counters().tx_dropped_packets == 9);
     CHECK(one.statistics()["tx_address_requests"] >= 1);
+    std::vector<std::uint32_t> events;
+    CHECK(work_until(one, one, [&] {
+        for (const std::uint32_t kind : one.take_events()) events.push_back(kind);
+        return !events.empty() && one.counters().tx_dropped_packets == 9 + 32;
+    }));
+    CHECK(events == std::vector<std::uint32_t>{DLCP_IO_NEIGHBOUR_LOST});
 }
 
 TEST_CASE("xdp driver: neighbours and gateways that are told need no asking") {
