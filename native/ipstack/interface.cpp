@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <deque>
-#include <utility>
 
-#include "ipstack/address_map.hpp"
 #include "ipstack/arp.hpp"
 #include "ipstack/datagram_reader.hpp"
+#include "ipstack/destinations.hpp"
 #include "ipstack/icmp.hpp"
 #include "ipstack/ndp.hpp"
 #include "ipstack/neighbours.hpp"
@@ -29,7 +28,10 @@ bool is_unicast(const MacAddress& mac) { return (mac[0] & 1) == 0 && mac != MacA
 class Interface::Impl final : public Neighbours::Listener {
 public:
     explicit Impl(const InterfaceConfig& config)
-        : config_(config), reader_(config_, counters_), neighbours_(neighbours_max, *this) {
+        : config_(config),
+          reader_(config_, counters_),
+          frames_(config_, counters_),
+          neighbours_(neighbours_max, *this) {
         if (config_.address.is_v6()) groups_.push_back(multicast_mac(solicited_node(config_.address)));
         for (const StaticNeighbour& neighbour : config_.neighbours) {
             if (neighbour.ip.bits == config_.address.bits) neighbours_.add_permanent(neighbour.ip, neighbour.mac);
@@ -39,7 +41,7 @@ public:
     const InterfaceConfig& config() const { return config_; }
     std::span<const MacAddress> groups() const { return groups_; }
     const InterfaceCounters& counters() const { return counters_; }
-    std::uint64_t resolutions() const { return resolutions_; }
+    std::uint64_t resolutions() const { return destinations_.resolutions(); }
 
     // ---- sending ----
 
@@ -59,7 +61,7 @@ public:
 
     // ---- own frames, time ----
 
-    std::size_t next_frame(std::span<std::uint8_t> out);
+    std::size_t next_frame(std::span<std::uint8_t> out) { return frames_.take(out); }
     void announce(Time now);
     Time next_deadline() const { return std::min(neighbours_.next_deadline(), announce_at_); }
     void handle_timer(Time now);
@@ -68,9 +70,11 @@ public:
 
     // ---- Neighbours::Listener ----
 
-    void solicit(const IpAddress& ip, const MacAddress* mac) override;
-    void mac_known(Neighbours::Index neighbour, const MacAddress& mac) override;
-    void mac_forgotten(Neighbours::Index neighbour) override;
+    bool solicit(const IpAddress& ip, const MacAddress* mac) override { return frames_.send_request(ip, mac); }
+    void mac_known(Neighbours::Index neighbour, const MacAddress& mac) override {
+        destinations_.resolve_behind(neighbour, mac);
+    }
+    void mac_forgotten(Neighbours::Index neighbour) override { destinations_.forget_behind(neighbour); }
     void lost(const IpAddress& ip, const MacAddress& mac) override {
         ++counters_.neighbours_lost;
         tell({InterfaceEvent::Kind::neighbour_lost, ip, mac});
@@ -81,15 +85,12 @@ public:
 
 private:
     static constexpr std::size_t events_max = 256;  // the oldest goes
-    static constexpr std::uint32_t no_destination = UINT32_MAX;
 
     bool is_v6() const { return config_.address.is_v6(); }
     bool on_link(const IpAddress& ip) const;
     bool can_send_to(const IpAddress& ip) const;
     // Who a packet to `ip` is handed to; no address: it cannot be reached.
     IpAddress next_hop_of(const IpAddress& ip) const;
-    std::uint32_t& first_destination(Neighbours::Index neighbour);
-    void resolve(Destination& destination, const MacAddress& mac);
 
     void handle_arp(Time now, const NetworkPacket& packet);
     void handle_neighbour_message(Time now, const NetworkPacket& packet, const std::uint8_t* frame);
@@ -97,11 +98,6 @@ private:
     // Somebody else says that our address is its own.
     void handle_conflict(Time now, const MacAddress& mac);
 
-    void send_announcement();
-    void send_arp(const ArpPacket& packet, const MacAddress& to);
-    void send_neighbour_message(const NeighbourMessage& message, const IpAddress& to, const MacAddress& mac);
-    // Ethernet and IP headers of a frame of ours; answers room for what follows, empty if there is none.
-    std::span<std::uint8_t> add_frame(const IpHeader& header, const MacAddress& to);
     void tell(const InterfaceEvent& event) {
         if (events_.size() == events_max) events_.pop_front();
         events_.push_back(event);
@@ -113,13 +109,7 @@ private:
     std::vector<MacAddress> groups_;
     OwnFrames frames_;
     std::deque<InterfaceEvent> events_;
-
-    // Destinations never move and never go. Those of one next hop are a chain.
-    std::deque<Destination> destinations_;
-    std::vector<std::uint32_t> next_of_destination_;
-    std::vector<std::uint32_t> first_of_neighbour_;
-    AddressMap<UdpAddress> index_;
-    std::uint64_t resolutions_ = 0;
+    Destinations destinations_;
     Neighbours neighbours_;  // calls back, so after what it calls for
 
     unsigned announcements_left_ = 0;
@@ -149,50 +139,24 @@ IpAddress Interface::Impl::next_hop_of(const IpAddress& ip) const {
     return config_.gateway.bits == ip.bits && config_.gateway != config_.address ? config_.gateway : IpAddress{};
 }
 
-std::uint32_t& Interface::Impl::first_destination(Neighbours::Index neighbour) {
-    if (neighbour >= first_of_neighbour_.size()) first_of_neighbour_.resize(neighbour + 1, no_destination);
-    return first_of_neighbour_[neighbour];
-}
-
 const Destination* Interface::Impl::reach(Time now, const UdpAddress& to) {
-    if (const std::uint32_t known = index_.find(to); known != index_.absent) {
-        ask(now, destinations_[known]);
-        return &destinations_[known];
+    if (const Destination* known = destinations_.find(to)) {
+        ask(now, *known);
+        return known;
     }
     if (to.port == 0 || !can_send_to(to.ip) || destinations_.size() == destinations_max) return nullptr;
     const IpAddress next_hop = next_hop_of(to.ip);
     if (!next_hop.present()) return nullptr;
     const Neighbours::Index neighbour = neighbours_.keep(next_hop);
     if (neighbour == Neighbours::none) return nullptr;
-
-    const auto number = static_cast<std::uint32_t>(destinations_.size());
-    Destination& destination = destinations_.emplace_back();
+    Destination& destination = destinations_.add(to, neighbour);
     prepare(destination, to, config_.address, config_.mac, config_.vlan);
-    destination.next_hop = neighbour;
-    next_of_destination_.push_back(std::exchange(first_destination(neighbour), number));
-    index_.insert(to, number);
     if (const MacAddress* mac = neighbours_.mac_of(neighbour)) {
-        resolve(destination, *mac);
+        destinations_.resolve(destination, *mac);
     } else {
         neighbours_.ask(now, neighbour);
     }
     return &destination;
-}
-
-void Interface::Impl::mac_known(Neighbours::Index neighbour, const MacAddress& mac) {
-    for (std::uint32_t i = first_destination(neighbour); i != no_destination; i = next_of_destination_[i])
-        resolve(destinations_[i], mac);
-}
-
-void Interface::Impl::resolve(Destination& destination, const MacAddress& mac) {
-    std::copy(mac.begin(), mac.end(), destination.headers.begin());
-    if (!destination.resolved) ++resolutions_;
-    destination.resolved = true;
-}
-
-void Interface::Impl::mac_forgotten(Neighbours::Index neighbour) {
-    for (std::uint32_t i = first_destination(neighbour); i != no_destination; i = next_of_destination_[i])
-        destinations_[i].resolved = false;
 }
 
 // ---- receiving ----
@@ -256,12 +220,7 @@ void Interface::Impl::handle_arp(Time now, const NetworkPacket& packet) {
     if (arp->operation == ArpPacket::Operation::request && for_us) {
         ++counters_.rx_address_requests;
         if (!is_probe && on_link(arp->sender_ip)) neighbours_.asked_by(now, arp->sender_ip, arp->sender_mac);
-        send_arp({.operation = ArpPacket::Operation::reply,
-                  .sender_mac = config_.mac,
-                  .sender_ip = config_.address,
-                  .target_mac = arp->sender_mac,
-                  .target_ip = arp->sender_ip},
-                 arp->sender_mac);
+        frames_.send_arp_reply(*arp);
     } else if (sender != Neighbours::none) {
         // An answer to us confirms; an announcement, or what goes to others, only says where its sender is (RFC 826).
         const bool is_answer =
@@ -274,13 +233,13 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     const IpAddress source = ip_at(packet.source, true);
     const std::optional<NeighbourMessage> message = parse_neighbour_message(
         {packet.payload, packet.payload_bytes}, source, ip_at(packet.destination, true), packet.hop_limit);
-    if (!message || is_multicast(source) || (message->mac && !is_unicast(*message->mac))) {
+    MacAddress said_mac;
+    std::copy_n(frame + 6, said_mac.size(), said_mac.begin());
+    if (message && message->mac) said_mac = *message->mac;
+    if (!message || is_multicast(source) || !is_unicast(said_mac)) {
         ++counters_.rx_malformed;
         return;
     }
-    MacAddress sender_mac;
-    std::copy_n(frame + 6, sender_mac.size(), sender_mac.begin());
-    const MacAddress& said_mac = message->mac ? *message->mac : sender_mac;
     if (said_mac == config_.mac) return;
 
     if (message->type == NeighbourMessage::Type::advertisement) {
@@ -294,16 +253,9 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     if (source == config_.address) return handle_conflict(now, said_mac);
     if (message->target != config_.address) return;
     ++counters_.rx_address_requests;
-    // Who looks whether an address is free has none to be answered at: all nodes are told (RFC 4861, 7.2.4).
-    const bool is_probe = is_unspecified(source);
-    if (!is_probe && message->mac && on_link(source)) neighbours_.asked_by(now, source, *message->mac);
-    send_neighbour_message({.type = NeighbourMessage::Type::advertisement,
-                            .solicited = !is_probe,
-                            .overrides = true,
-                            .target = config_.address,
-                            .mac = config_.mac},
-                           is_probe ? all_nodes_group : source,
-                           is_probe ? multicast_mac(all_nodes_group) : said_mac);
+    if (!is_unspecified(source) && message->mac && on_link(source))
+        neighbours_.asked_by(now, source, *message->mac);
+    frames_.send_advertisement(source, said_mac);
 }
 
 void Interface::Impl::handle_echo(const NetworkPacket& packet, const std::uint8_t* frame) {
@@ -323,15 +275,7 @@ void Interface::Impl::handle_echo(const NetworkPacket& packet, const std::uint8_
     ++counters_.rx_echo_requests;
     if (!config_.answers_echo) return;
     // Back to where the frame came from: no neighbour need be known for it.
-    const std::span<std::uint8_t> reply = add_frame({.source = config_.address,
-                                                     .destination = source,
-                                                     .protocol = packet.protocol,
-                                                     .tos = static_cast<std::uint8_t>(packet.tos & 0xfc),
-                                                     .payload_bytes = packet.payload_bytes},
-                                                    sender_mac);
-    if (reply.empty()) return;
-    write_echo_reply({packet.payload, packet.payload_bytes}, is_v6(), reply.data());
-    write_icmp_checksum(reply, config_.address, source);
+    frames_.send_echo_reply(packet, sender_mac);
 }
 
 void Interface::Impl::handle_conflict(Time now, const MacAddress& mac) {
@@ -339,106 +283,21 @@ void Interface::Impl::handle_conflict(Time now, const MacAddress& mac) {
     if (conflict_told_at_ && now - *conflict_told_at_ < defend_interval) return;
     conflict_told_at_ = now;
     tell({InterfaceEvent::Kind::address_taken, config_.address, mac});
-    send_announcement();
-}
-
-// ---- own frames ----
-
-void Interface::Impl::solicit(const IpAddress& ip, const MacAddress* mac) {
-    ++counters_.tx_address_requests;
-    if (!is_v6()) {
-        send_arp({.operation = ArpPacket::Operation::request,
-                  .sender_mac = config_.mac,
-                  .sender_ip = config_.address,
-                  .target_ip = ip},
-                 mac != nullptr ? *mac : broadcast_mac);
-        return;
-    }
-    const IpAddress to = mac != nullptr ? ip : solicited_node(ip);
-    send_neighbour_message({.type = NeighbourMessage::Type::solicitation, .target = ip, .mac = config_.mac}, to,
-                           mac != nullptr ? *mac : multicast_mac(to));
-}
-
-void Interface::Impl::send_announcement() {
-    if (!is_v6()) {
-        send_arp({.operation = ArpPacket::Operation::request,
-                  .sender_mac = config_.mac,
-                  .sender_ip = config_.address,
-                  .target_ip = config_.address},
-                 broadcast_mac);
-        return;
-    }
-    send_neighbour_message({.type = NeighbourMessage::Type::advertisement,
-                            .overrides = true,
-                            .target = config_.address,
-                            .mac = config_.mac},
-                           all_nodes_group, multicast_mac(all_nodes_group));
-}
-
-void Interface::Impl::send_arp(const ArpPacket& packet, const MacAddress& to) {
-    const std::uint32_t ethernet = ethernet_bytes + (config_.vlan != 0 ? vlan_bytes : 0);
-    const std::span<std::uint8_t> frame = frames_.add(ethernet + arp_bytes);
-    if (frame.empty()) {
-        ++counters_.tx_own_frames_dropped;
-        return;
-    }
-    write_ethernet(to, config_.mac, config_.vlan, ethertype_arp, frame.data());
-    write_arp(packet, frame.data() + ethernet);
-}
-
-void Interface::Impl::send_neighbour_message(const NeighbourMessage& message, const IpAddress& to,
-                                             const MacAddress& mac) {
-    const std::span<std::uint8_t> at = add_frame({.source = config_.address,
-                                                  .destination = to,
-                                                  .protocol = protocol_icmpv6,
-                                                  .hop_limit = neighbour_hop_limit,
-                                                  .payload_bytes = neighbour_message_bytes},
-                                                 mac);
-    if (at.empty()) return;
-    write_neighbour_message(message, at.data());
-    write_icmp_checksum(at, config_.address, to);
-}
-
-std::span<std::uint8_t> Interface::Impl::add_frame(const IpHeader& header, const MacAddress& to) {
-    const std::uint32_t ip_bytes = is_v6() ? ipv6_bytes : ipv4_bytes;
-    const std::uint32_t ethernet = ethernet_bytes + (config_.vlan != 0 ? vlan_bytes : 0);
-    std::span<std::uint8_t> frame;
-    if (ip_bytes + header.payload_bytes <= config_.mtu_bytes)
-        frame = frames_.add(ethernet + ip_bytes + header.payload_bytes);
-    if (frame.empty()) {
-        ++counters_.tx_own_frames_dropped;
-        return {};
-    }
-    write_ethernet(to, config_.mac, config_.vlan, is_v6() ? ethertype_ipv6 : ethertype_ipv4, frame.data());
-    write_ip(header, frame.data() + ethernet);
-    return frame.subspan(ethernet + ip_bytes);
-}
-
-std::size_t Interface::Impl::next_frame(std::span<std::uint8_t> out) {
-    for (;;) {
-        const std::span<const std::uint8_t> frame = frames_.first();
-        if (frame.empty()) return 0;
-        const bool fits = frame.size() <= out.size();
-        const std::size_t bytes = frame.size();
-        if (fits) std::copy(frame.begin(), frame.end(), out.begin());
-        frames_.remove_first();
-        ++(fits ? counters_.tx_own_frames : counters_.tx_own_frames_dropped);
-        if (fits) return bytes;
-    }
-}
-
-void Interface::Impl::announce(Time now) {
-    send_announcement();
-    announcements_left_ = announcements - 1;
-    announce_at_ = now + announce_interval;
+    frames_.send_announcement();
 }
 
 // ---- time, events ----
 
+void Interface::Impl::announce(Time now) {
+    frames_.send_announcement();
+    announcements_left_ = announcements - 1;
+    announce_at_ = now + announce_interval;
+}
+
 void Interface::Impl::handle_timer(Time now) {
     neighbours_.handle_timer(now);
     if (announce_at_ > now) return;
-    send_announcement();
+    frames_.send_announcement();
     announce_at_ = --announcements_left_ == 0 ? time_never : now + announce_interval;
 }
 

@@ -11,9 +11,11 @@ namespace {
 constexpr std::array<Duration, 3> request_waits{milliseconds(50), milliseconds(200), seconds(1)};
 constexpr std::uint8_t unicast_requests = request_waits.size();
 constexpr std::uint8_t probe_requests = 2 * unicast_requests;
-constexpr Duration reachable_time = seconds(30);     // REACHABLE_TIME (RFC 4861, 10)
-constexpr Duration first_probe_delay = seconds(5);   // DELAY_FIRST_PROBE_TIME
-constexpr Duration retry_interval = seconds(1);      // between requests for who has failed
+constexpr Duration reachable_time = seconds(30);    // REACHABLE_TIME (RFC 4861, 10)
+constexpr Duration first_probe_delay = seconds(5);  // DELAY_FIRST_PROBE_TIME
+constexpr Duration retry_interval = seconds(1);     // between requests for who has failed
+// Many neighbours at once have more requests than there is room for: a request counts when it is on its way.
+constexpr Duration no_room_delay = milliseconds(1);
 constexpr Duration suspicion_interval = seconds(1);  // between probes since packets come from another MAC
 
 }  // namespace
@@ -68,14 +70,18 @@ void Neighbours::add_permanent(const IpAddress& ip, const MacAddress& mac) {
 
 void Neighbours::request(Time now, Index neighbour) {
     Entry& entry = entries_[neighbour];
+    const bool waits_for_answer = entry.state != State::failed;
+    const bool to_it_alone = entry.state == State::probe && entry.requests < unicast_requests;
+    if (!listener_.solicit(entry.ip, to_it_alone ? &entry.mac : nullptr)) {
+        if (waits_for_answer) deadlines_.set(neighbour, now + no_room_delay);
+        return;
+    }
     entry.asked_at = now;
     entry.asked_ever = true;
-    const bool to_it_alone = entry.state == State::probe && entry.requests < unicast_requests;
-    if (entry.state != State::failed) {
+    if (waits_for_answer) {
         deadlines_.set(neighbour, now + request_waits[entry.requests % request_waits.size()]);
         ++entry.requests;
     }
-    listener_.solicit(entry.ip, to_it_alone ? &entry.mac : nullptr);
 }
 
 void Neighbours::ask(Time now, Index neighbour) {

@@ -34,8 +34,8 @@ public:
     // What the table has done elsewhere. It may be called from within any call that takes the time.
     class Listener {
     public:
-        // Asks who has `ip`: `mac` alone, or all if it is nullptr.
-        virtual void solicit(const IpAddress& ip, const MacAddress* mac) = 0;
+        // Asks who has `ip`: `mac` alone, or all if it is nullptr. False: no room for a question now.
+        virtual bool solicit(const IpAddress& ip, const MacAddress* mac) = 0;
         virtual void mac_known(Index neighbour,
                                const MacAddress& mac) = 0;  // for the first time, again, or changed
         virtual void mac_forgotten(Index neighbour) = 0;

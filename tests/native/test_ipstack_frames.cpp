@@ -1,40 +1,20 @@
 // The frames that an interface writes, against tests/vectors/ipstack.txt, which scapy reads as meant
 // (tests/transport/test_ipstack_vectors.py).
-#include <doctest/doctest.h>
-
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
-#include <vector>
 
-#include "ipstack/checksum.hpp"
-#include "ipstack/interface.hpp"
+#include "ipstack_support.hpp"
 #include "vectors.hpp"
 
 namespace dlcp::ipstack {
 namespace {
 
-using Frame = std::vector<std::uint8_t>;
-
-const MacAddress own_mac = *parse_mac("02:00:00:00:00:01");
-const MacAddress peer_mac = *parse_mac("02:00:00:00:00:02");
-
 InterfaceConfig config_of(const vectors::Record& record, bool is_v6) {
-    return {.mac = own_mac,
-            .address = *parse_ip(is_v6 ? "fd00::1" : "10.0.0.1"),
-            .prefix_bits = is_v6 ? 64u : 24u,
-            .vlan = static_cast<std::uint16_t>(record.has("vlan") ? record.number("vlan") : 0),
-            .port = 7000};
+    return config_of_host(1, is_v6, static_cast<std::uint16_t>(record.has("vlan") ? record.number("vlan") : 0));
 }
-
-UdpAddress peer(bool is_v6) { return {*parse_ip(is_v6 ? "fd00::2" : "10.0.0.2"), 7000}; }
-
-Frame next_frame(Interface& interface) {
-    Frame frame(interface.config().mtu_bytes + 18);
-    frame.resize(interface.next_frame(frame));
-    return frame;
-}
+UdpAddress peer(bool is_v6) { return {config_of_host(2, is_v6).address, 7000}; }
 
 void hear(Interface& interface, const Frame& frame) {
     Datagram datagram;
@@ -56,7 +36,7 @@ Frame first_request(const vectors::Record& record, bool is_v6) {
 // What is asked of a neighbour that was silent for too long: who asked for us is known, and stale.
 Frame request_to_one(const vectors::Record& record, bool is_v6) {
     InterfaceConfig other = config_of(record, is_v6);
-    other.mac = peer_mac;
+    other.mac = config_of_host(2, is_v6).mac;
     other.address = peer(is_v6).ip;
     Interface asker(other);
     Interface interface(config_of(record, is_v6));
@@ -84,20 +64,15 @@ Checksums checksums_of(const vectors::Record& record) {
 
 Frame datagram(const vectors::Record& record, bool is_v6) {
     InterfaceConfig config = config_of(record, is_v6);
-    config.neighbours = {{peer(is_v6).ip, peer_mac}};
+    config.neighbours = {{peer(is_v6).ip, config_of_host(2, is_v6).mac}};
     Interface interface(config);
     const Destination* const destination = interface.reach({0}, peer(is_v6));
     REQUIRE(destination != nullptr);
     REQUIRE(destination->resolved);
-    const Frame payload = record.bytes("payload");
-    Frame frame(destination->headers_bytes);
     const Marking marking{.source_port = static_cast<std::uint16_t>(record.number("source_port")),
                           .tos = static_cast<std::uint8_t>(record.number("tos")),
                           .flow_label = static_cast<std::uint32_t>(record.number("flow_label"))};
-    write_headers(*destination, marking, static_cast<std::uint32_t>(payload.size()), checksums_of(record),
-                  add_words(0, payload.data(), payload.size()), frame.data());
-    frame.insert(frame.end(), payload.begin(), payload.end());
-    return frame;
+    return datagram_to(*destination, marking, record.bytes("payload"), checksums_of(record));
 }
 
 const std::map<std::string, std::function<Frame(const vectors::Record&, bool)>> makers{
@@ -148,7 +123,7 @@ TEST_CASE("ipstack: datagrams of the golden vectors are read back") {
         const bool is_v6 = name.find("v6") != std::string::npos;
         InterfaceConfig config = config_of(record, is_v6);
         const IpAddress sender = config.address;
-        config.mac = peer_mac;
+        config.mac = config_of_host(2, is_v6).mac;
         config.address = peer(is_v6).ip;
         Interface interface(config);
         const Frame frame = record.bytes("frame");

@@ -1,0 +1,252 @@
+// What others say: who asks for us, who has our address, advertisements, echo, and what is forged or broken.
+#include "engine/bytes.hpp"
+#include "ipstack/icmp.hpp"
+#include "ipstack/ndp.hpp"
+#include "ipstack_link.hpp"
+
+namespace dlcp::ipstack {
+
+TEST_CASE("ipstack messages: what nobody asked for makes no entry") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        link.peer->announce(link.now);
+        link.exchange();
+        CHECK(link.own.mac_of(link.address_of(2).ip) == std::nullopt);
+        // A question for us does: who asks will send.
+        link.peer->reach(link.now, {link.config.address, 7000});
+        link.exchange();
+        CHECK(link.own.mac_of(link.address_of(2).ip) == mac(2));
+        CHECK(link.reach(2)->resolved);
+        CHECK(link.own.counters().tx_address_requests == 0);
+    }
+}
+
+TEST_CASE("ipstack messages: questions for others are not ours to answer") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        link.peer->reach(link.now, link.address_of(3));
+        for (const Frame& frame : all_frames(*link.peer)) receive(link.own, link.now, frame);
+        CHECK(all_frames(link.own).empty());
+        CHECK(link.own.counters().rx_address_requests == 0);
+    }
+}
+
+TEST_CASE("ipstack messages: our own frames, sent back to us, say nothing") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        link.own.announce(link.now);
+        link.reach();
+        for (const Frame& frame : all_frames(link.own)) receive(link.own, link.now, frame);
+        CHECK(all_frames(link.own).empty());
+        CHECK(link.own.counters().rx_address_conflicts == 0);
+    }
+}
+
+TEST_CASE("ipstack messages: an address that two have is told, and defended at most every ten seconds") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        InterfaceConfig thief = link.config;
+        thief.mac = mac(66);
+        link.peer = std::make_unique<Interface>(thief);
+        link.peer->announce(link.now);
+        link.exchange();
+        // Its announcement, and its defence against ours.
+        CHECK(link.own.counters().rx_address_conflicts == 2);
+        CHECK(link.peer->counters().rx_address_conflicts == 1);
+        CHECK(link.own.counters().tx_own_frames == 1);
+        const auto event = link.own.next_event();
+        REQUIRE(event);
+        CHECK(event->kind == Kind::address_taken);
+        CHECK(event->ip == link.config.address);
+        CHECK(event->mac == mac(66));
+        for (int i = 0; i < 99; ++i) {
+            link.step(milliseconds(100));
+            link.peer->announce(link.now);
+            link.exchange();
+        }
+        CHECK(link.own.counters().rx_address_conflicts == 101);
+        CHECK(link.own.counters().tx_own_frames == 1);
+        CHECK(link.events().empty());
+        link.step(milliseconds(100));
+        link.peer->announce(link.now);
+        link.exchange();
+        CHECK(link.own.counters().tx_own_frames == 2);
+        CHECK(link.events() == std::vector{Kind::address_taken});
+    }
+}
+
+TEST_CASE("ipstack messages: who we are is said twice") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        link.own.announce(link.now);
+        CHECK(link.requests().size() == 1);
+        CHECK(link.own.next_deadline() == link.now + seconds(2));
+        link.step(seconds(2));
+        CHECK(link.requests().size() == 1);
+        CHECK(link.own.next_deadline() == time_never);
+    }
+}
+
+TEST_CASE("ipstack messages: advertisements by the rules of RFC 4861, 7.2.5") {
+    Link link(true);
+    const Destination* const destination = link.reach();
+    const IpAddress peer = destination->address.ip;
+    const auto advertise = [&](std::optional<MacAddress> said, bool solicited, bool overrides) {
+        Frame frame(86);
+        std::uint32_t at = write_ethernet(link.config.mac, mac(2), 0, ethertype_ipv6, frame.data());
+        const NeighbourMessage message{.type = NeighbourMessage::Type::advertisement,
+                                       .solicited = solicited,
+                                       .overrides = overrides,
+                                       .target = peer,
+                                       .mac = said};
+        const std::uint32_t bytes = write_neighbour_message(message, frame.data() + 54);
+        at += write_ip({.source = peer,
+                        .destination = link.config.address,
+                        .protocol = protocol_icmpv6,
+                        .hop_limit = 255,
+                        .payload_bytes = bytes},
+                       frame.data() + at);
+        write_icmp_checksum({frame.data() + at, bytes}, peer, link.config.address);
+        frame.resize(at + bytes);
+        CHECK(receive(link.own, link.now, frame) == FrameKind::other);
+    };
+    const auto is_stale = [&] {
+        link.own.used(link.now, *destination);
+        const bool stale = link.own.next_deadline() != time_never;
+        return stale;
+    };
+    advertise(std::nullopt, true, true);  // nothing said
+    CHECK_FALSE(destination->resolved);
+    advertise(mac(2), true, false);
+    CHECK(link.has_mac(destination, 2));
+    CHECK_FALSE(is_stale());
+    advertise(mac(2), false, true);  // the same, not asked for: nothing changes
+    CHECK_FALSE(is_stale());
+    advertise(mac(3), true, false);  // another, not to override: in doubt, kept
+    CHECK(link.has_mac(destination, 2));
+    CHECK(is_stale());
+    advertise(std::nullopt, true, false);  // the same one, asked for
+    CHECK(link.has_mac(destination, 2));
+    CHECK_FALSE(is_stale());
+    advertise(mac(4), false, true);  // another, to override, not asked for
+    CHECK(link.has_mac(destination, 4));
+    CHECK(is_stale());
+    advertise(mac(5), true, true);
+    CHECK(link.has_mac(destination, 5));
+    CHECK_FALSE(is_stale());
+    CHECK(link.own.counters().rx_malformed == 0);
+    advertise(MacAddress{0x33, 0x33}, true, true);  // a group is nobody's address
+    CHECK(link.has_mac(destination, 5));
+    CHECK(link.own.counters().rx_malformed == 1);
+}
+
+TEST_CASE("ipstack messages: forged and broken messages are counted, not believed") {
+    Link link(true);
+    const Destination* const destination = link.reach();
+    Frame request = next_frame(link.own);
+    receive(*link.peer, link.now, request);
+    const Frame answer = next_frame(*link.peer);
+    const auto mended = [&](Frame frame) {
+        std::uint8_t* const ip = frame.data() + 14;
+        const std::size_t bytes = wire::load16(ip + 4);
+        write_icmp_checksum({ip + 40, bytes},
+                            {.bytes =
+                                 [&] {
+                                     std::array<std::uint8_t, 16> out;
+                                     std::copy_n(ip + 8, 16, out.begin());
+                                     return out;
+                                 }(),
+                             .bits = 128},
+                            link.config.address);
+        return frame;
+    };
+    const auto changed = [&](std::size_t at, std::uint8_t value) {
+        Frame frame = answer;
+        frame[at] = value;
+        return frame;
+    };
+    const InterfaceCounters& counters = link.own.counters();
+    receive(link.own, link.now, mended(changed(14 + 7, 254)));  // from beyond the link
+    CHECK(counters.rx_malformed == 1);
+    receive(link.own, link.now, mended(changed(54 + 1, 1)));  // code
+    CHECK(counters.rx_malformed == 2);
+    receive(link.own, link.now, mended(changed(54 + 25, 0)));  // an option of no length
+    CHECK(counters.rx_malformed == 3);
+    receive(link.own, link.now, mended(changed(54 + 25, 2)));  // one longer than the message
+    CHECK(counters.rx_malformed == 4);
+    receive(link.own, link.now, changed(54 + 31, 9));
+    CHECK(counters.rx_bad_checksum == 1);
+    Frame router = changed(54, 134);
+    receive(link.own, link.now, mended(router));
+    router[54] = 137;
+    receive(link.own, link.now, mended(router));
+    CHECK(counters.rx_other_protocol == 2);
+    CHECK_FALSE(destination->resolved);
+    receive(link.own, link.now, mended(answer));
+    CHECK(destination->resolved);
+
+    Link arp(false);
+    const Destination* const other = arp.reach();
+    receive(*arp.peer, arp.now, next_frame(arp.own));
+    const Frame reply = next_frame(*arp.peer);
+    for (const std::size_t at : {14, 15, 16, 17, 18, 19, 20, 21, 22}) {
+        Frame frame = reply;
+        frame[at] ^= 0x11;
+        CAPTURE(at);
+        const std::uint64_t before = arp.own.counters().rx_malformed;
+        receive(arp.own, arp.now, frame);
+        CHECK(arp.own.counters().rx_malformed == before + 1);
+    }
+    CHECK_FALSE(other->resolved);
+    receive(arp.own, arp.now, reply);
+    CHECK(other->resolved);
+}
+
+TEST_CASE("ipstack messages: echo is answered to one asker, not to a group, not if it is turned off") {
+    for (const bool is_v6 : {false, true}) {
+        const auto request = [&](std::size_t payload_bytes) {
+            const InterfaceConfig from = config_of_host(2, is_v6), to = config_of_host(1, is_v6);
+            Frame message(8 + payload_bytes, 0x5a);
+            std::fill_n(message.begin(), 8, std::uint8_t{0});
+            message[0] = is_v6 ? icmpv6_echo_request : icmp_echo_request;
+            write_icmp_checksum(message, from.address, to.address);
+            Frame frame(54);
+            std::uint32_t at =
+                write_ethernet(to.mac, from.mac, 0, is_v6 ? ethertype_ipv6 : ethertype_ipv4, frame.data());
+            at += write_ip({.source = from.address,
+                            .destination = to.address,
+                            .protocol = is_v6 ? protocol_icmpv6 : protocol_icmp,
+                            .payload_bytes = static_cast<std::uint32_t>(message.size())},
+                           frame.data() + at);
+            frame.resize(at);
+            frame.insert(frame.end(), message.begin(), message.end());
+            return frame;
+        };
+        Link link(is_v6);
+        const std::size_t largest = 1500 - (is_v6 ? 48 : 28);
+        for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{56}, largest}) {
+            receive(link.own, link.now, request(bytes));
+            const Frame reply = next_frame(link.own);
+            CHECK(reply.size() == std::max<std::size_t>(request(bytes).size(), 60));
+            CHECK(receive(*link.peer, link.now, reply) == FrameKind::other);  // its checksums hold
+            CHECK(link.peer->counters().rx_bad_checksum == 0);
+        }
+        CHECK(link.own.counters().rx_echo_requests == 4);
+        receive(link.own, link.now, request(largest + 1));
+        CHECK(all_frames(link.own).empty());
+        CHECK(link.own.counters().tx_own_frames_dropped == 1);
+        Frame broadcast = request(8);
+        std::fill_n(broadcast.begin(), 6, std::uint8_t{0xff});
+        receive(link.own, link.now, broadcast);
+        CHECK(all_frames(link.own).empty());
+        Frame damaged = request(8);
+        damaged.back() ^= 1;
+        receive(link.own, link.now, damaged);
+        CHECK(link.own.counters().rx_bad_checksum == 1);
+        Link quiet(is_v6, [](InterfaceConfig& config) { config.answers_echo = false; });
+        receive(quiet.own, quiet.now, request(8));
+        CHECK(all_frames(quiet.own).empty());
+    }
+}
+
+}  // namespace dlcp::ipstack
