@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -47,6 +50,33 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (found,) = folder.glob("*.whl")
     return found
+
+
+# Drivers that are plugins, by the pkg-config package and the version that CMakeLists.txt asks for.
+PLUGINS = {"dpdk": ("libdpdk", "22.11"), "xdp": ("libxdp", "1.2")}
+# What every Linux has, and libcrypto, which protects packets.
+SYSTEM_LIBRARIES = re.compile(
+    r"(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcrypto|ld-linux[\w-]*)\.so\.\d+"
+)
+
+
+def is_built_here(plugin: str) -> bool:
+    package, version = PLUGINS[plugin]
+    try:
+        return (
+            subprocess.run(["pkg-config", f"--atleast-version={version}", package], check=False).returncode
+            == 0
+        )
+    except FileNotFoundError:
+        return False
+
+
+def needed_libraries(library: Path) -> set[str]:
+    """The shared libraries that this one names and that are not everybody's."""
+    listed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    names = set(re.findall(r"\(NEEDED\)\s+Shared library: \[(.+)\]", listed))
+    assert names
+    return {name for name in names if not SYSTEM_LIBRARIES.fullmatch(name)}
 
 
 def package_names(requirements: list[str]) -> set[str]:
@@ -123,3 +153,106 @@ assert importlib.util.find_spec("sim") is None
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     subprocess.run([python, "-c", code], cwd=tmp_path, env=environment, check=True)
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@builds_wheel
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_wheel_holds_a_driver_where_its_library_was_found(plugin: str, unpacked: Path) -> None:
+    library = unpacked / "dlcp" / f"libdlcp_io_{plugin}.so"
+    assert library.exists() == is_built_here(plugin)
+
+
+@builds_wheel
+def test_modules_need_no_library_of_a_driver(unpacked: Path) -> None:
+    for pattern in ("dlcp/_native.*.so", "dlcp_sim/_core.*.so"):
+        (module,) = unpacked.glob(pattern)
+        assert needed_libraries(module) == set()
+
+
+@builds_wheel
+@pytest.mark.parametrize(
+    ("plugin", "own"), [("dpdk", r"librte_\w+\.so\.\d+"), ("xdp", r"lib(xdp|bpf)\.so\.\d+")]
+)
+def test_driver_needs_its_own_libraries_only(plugin: str, own: str, unpacked: Path) -> None:
+    if not is_built_here(plugin):
+        pytest.skip(f"no {' '.join(PLUGINS[plugin])} for pkg-config")
+    needed = needed_libraries(unpacked / "dlcp" / f"libdlcp_io_{plugin}.so")
+    assert needed
+    assert {name for name in needed if not re.fullmatch(own, name)} == set()
+
+
+@builds_wheel
+def test_dlcp_without_the_dpdk_driver_works_and_says_what_to_install(unpacked: Path, tmp_path: Path) -> None:
+    """What a wheel is that was built where there is no DPDK."""
+    site = tmp_path / "site"
+    shutil.copytree(unpacked, site, ignore=shutil.ignore_patterns("libdlcp_io_*.so"))
+    code = """
+import sys
+sys.path[:0] = [sys.argv[1]]
+sys.path.append(sys.argv[2])
+import dlcp
+from dlcp.errors import DriverError
+from dlcp.transport import Endpoint, dpdk
+assert dlcp.__file__.startswith(sys.argv[1])
+with Endpoint(rank=0) as a, Endpoint(rank=1) as b:
+    a.connect(1, b.address)
+try:
+    Endpoint(rank=0, datapath="dpdk", bind_host="192.0.2.1/24", allow_unauthenticated=True)
+except DriverError as error:
+    print(error)
+print(dpdk.why_not())
+"""
+    numpy = Path(importlib.util.find_spec("numpy").origin).parent.parent  # type: ignore[union-attr,arg-type]
+    result = subprocess.run(
+        # Without site, or an editable install of dlcp would come first.
+        [sys.executable, "-I", "-S", "-c", code, site, numpy],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    refusal, why_not = result.stdout.splitlines()
+    assert refusal.startswith("driver 'dpdk': ")
+    assert "apt-get install libdpdk-dev" in why_not
+
+
+@pytest.mark.parametrize("without", ["-DDLCP_BUILD_PLUGINS=OFF", "-DPKG_CONFIG_EXECUTABLE=/bin/false"])
+def test_build_goes_without_drivers_that_need_a_library(
+    without: str, repository: Path, tmp_path: Path
+) -> None:
+    configured = subprocess.run(
+        ["cmake", "-S", repository, "-B", tmp_path, "-G", "Ninja", without],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    targets = subprocess.run(
+        ["cmake", "--build", tmp_path, "--target", "help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "dlcp_plugins: phony" in targets
+    assert not re.search(r"libdlcp_io_\w+\.so", targets)
+    assert ("libdpdk-dev" in configured) == ("PKG_CONFIG" in without)
+
+
+def test_source_distribution_holds_the_drivers(repository: Path, tmp_path: Path) -> None:
+    code = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=repository, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    here = {
+        f"native/io/{plugin}/{file.name}"
+        for plugin in PLUGINS
+        for file in (repository / "native/io" / plugin).iterdir()
+    }
+    assert here - names == set()
+    assert {"native/io/dpdk/options.hpp", "docs/dpdk.md", "CMakeLists.txt"} <= names
