@@ -205,12 +205,15 @@ bool Driver::poll(std::int64_t now_ns) {
 
 void Driver::look_after(std::int64_t now_ns) {
     const Time now{now_ns};
-    bool resolved = false;
+    bool can_go = false;  // some of the packets that wait for their neighbour
     due_ns_ = now_ns + Port::link_check_ns;
     for (Uplink& uplink : uplinks_) {
         ipstack::Interface& interface = *uplink.interface;
         uplink.port->watch_link(now_ns, events_);
-        if (uplink.port->up() && !uplink.was_up) interface.announce(now);
+        if (uplink.port->up() && !uplink.was_up) {
+            interface.announce(now);
+            can_go = true;
+        }
         uplink.was_up = uplink.port->up();
         if (uplink.probing && uplink.was_up) transmitter_->probe(now, uplink);
         if (interface.next_deadline() <= now) interface.handle_timer(now);
@@ -218,11 +221,11 @@ void Driver::look_after(std::int64_t now_ns) {
         transmitter_->send_own_frames(uplink);
         if (interface.resolutions() != uplink.resolutions_seen) {
             uplink.resolutions_seen = interface.resolutions();
-            resolved = true;
+            can_go = true;
         }
         due_ns_ = std::min(due_ns_, interface.next_deadline().value);
     }
-    if (resolved || transmitter_->pending().deadline_ns() <= now_ns) transmitter_->handle_pending(now);
+    if (can_go || transmitter_->pending().deadline_ns() <= now_ns) transmitter_->handle_pending(now);
 }
 
 void Driver::tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns) {

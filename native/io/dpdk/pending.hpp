@@ -33,15 +33,13 @@ public:
 
     // Returns how many made room for it.
     std::size_t add(const PendingPacket& packet);
-    // Hands out all that can go now, oldest first: `send(const PendingPacket&)` takes the frame.
+    // Hands out all that can go now, oldest first: `send(const PendingPacket&)` takes the frame if it answers true.
     template <class Send>
     void take_resolved(Send&& send) {
         std::deque<PendingPacket> stay;
         for (const PendingPacket& packet : packets_) {
-            if (packet.destination->resolved)
-                send(packet);
-            else
-                stay.push_back(packet);
+            if (packet.destination->resolved && send(packet)) continue;
+            stay.push_back(packet);
         }
         packets_.swap(stay);
     }

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "io/dpdk/eal_log.hpp"
+#include "io/dpdk/interrupt_thread.hpp"
 #include "io/dpdk/link.hpp"
 #include "io/dpdk/port_find.hpp"
 #include "io/dpdk/port_flow.hpp"
@@ -29,6 +30,7 @@ constexpr std::uint16_t descriptors = 1024;
 constexpr std::uint32_t spare_buffers = 1024 + 512;
 constexpr std::int64_t link_wait_ms = 2000;
 constexpr std::int64_t reconnect_interval_ns = 1'000'000'000;
+constexpr std::int64_t memif_connects_ms = 20;
 
 // `since`: a mark of the log before what failed.
 std::string reason(int rc, std::uint64_t since) {
@@ -199,7 +201,7 @@ Port::~Port() {
     if (started_) {
         if (hears_everything_) rte_eth_promiscuous_disable(id_);
         if (hears_all_multicast_) rte_eth_allmulticast_disable(id_);
-        rte_eth_dev_stop(id_);
+        stop();
     }
     if (claimed_) release_port(id_);
 }
@@ -248,12 +250,26 @@ void Port::watch_link(std::int64_t now_ns, std::deque<dlcp_io_event>& events) {
     tell(now_up ? DLCP_IO_LINK_UP : DLCP_IO_LINK_DOWN, now_up ? "has a link" : "has lost its link");
 }
 
+void Port::stop() {
+    if (driver_ != "net_memif") {
+        rte_eth_dev_stop(id_);
+        return;
+    }
+    // A server that accepts a connection whose client has gone already closes it and watches it on, which ends its
+    // process (22.11, memif_listener_handler): one that was begun just now is let become one.
+    const LinkWatch link(id_, {});
+    for (std::int64_t waited_ms = 0; waited_ms < memif_connects_ms && !link.is_up(); ++waited_ms)
+        rte_delay_us_sleep(1000);
+    on_interrupt_thread(rte_eth_dev_stop, id_);
+}
+
 // Bursts meanwhile find a stopped port and move nothing, which DPDK notes in its log, once.
 void Port::reconnect(std::int64_t now_ns) {
+    if (reconnected_ns_ == 0) reconnected_ns_ = now_ns;
     if (now_ns - reconnected_ns_ < reconnect_interval_ns) return;
     reconnected_ns_ = now_ns;
-    if (started_) rte_eth_dev_stop(id_);
-    started_ = rte_eth_dev_start(id_) == 0;
+    if (started_) stop();
+    started_ = on_interrupt_thread(rte_eth_dev_start, id_) == 0;
 }
 
 std::uint64_t Port::rx_dropped() const {

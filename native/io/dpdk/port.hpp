@@ -90,6 +90,7 @@ public:
 private:
     Port() = default;
     int setup(const PortConfig& config, ErrorText error);
+    void stop();
     void reconnect(std::int64_t now_ns);
     void find_interrupts();
     void warn(const std::string& line) { warnings_ += line + "\n"; }

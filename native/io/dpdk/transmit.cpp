@@ -320,8 +320,10 @@ void Transmitter::handle_pending(Time now) {
     if (pending_.empty()) return;
     wait_left_ns_ = send_wait_ns_max;
     pending_.take_resolved([&](const PendingPacket& packet) {
+        if (!uplinks_[packet.uplink].port->up()) return false;  // a device without a link takes nothing
         finish(*packet.destination, packet.marking, uplinks_[packet.uplink], packet.payload_sum, packet.frame);
         add(batch_of(packet.uplink, packet.queue), packet.frame);
+        return true;
     });
     for (Batch& batch : batches_) flush(batch);
     const std::size_t expired = pending_.expire(now.value);

@@ -1,0 +1,909 @@
+// The dpdk driver over DPDK's virtual devices, all in this process: pairs of memif ports, joined by shared memory. No
+// card, no privilege. What is sent is in the receiver's ring when the sending call returns; what neighbours say to each
+// other first takes a few turns of both.
+//
+// DPDK starts once per process, so all devices of all tests are named when the first one starts it.
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/driver_registry.hpp"
+#include "io/host_error.hpp"
+#include "io/io_table.h"
+
+namespace {
+
+// Built beside this program, where DPDK is found.
+std::string plugin_path() {
+    std::error_code error;
+    const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
+    return error ? std::string{} : (own.parent_path() / "libdlcp_io_dpdk.so").string();
+}
+
+// nullptr where there is no plugin; says so.
+const dlcp_io_table* find_dpdk() {
+    static const dlcp_io_table* const table = []() -> const dlcp_io_table* {
+        const std::string path = plugin_path();
+        if (!std::filesystem::exists(path)) return nullptr;
+        return &dlcp::find_driver(path);
+    }();
+    if (table == nullptr)
+        MESSAGE("skipped: no " << plugin_path() << " (DPDK's headers were not there to build it)");
+    return table;
+}
+
+#define NEEDS_DPDK \
+    if (find_dpdk() == nullptr) return
+#define dpdk (*find_dpdk())
+
+// Ports 2n and 2n + 1 are the two ends of a pair.
+const std::string& eal_arguments() {
+    static const std::string arguments = [] {
+        const std::string socket = "/tmp/dlcp_test_" + std::to_string(getpid()) + ".memif";
+        std::string text = "--no-huge -m 384 --no-pci";
+        for (int number = 0; number < 10; ++number) {
+            text += " --vdev=net_memif" + std::to_string(number) +
+                    ",role=" + (number % 2 == 0 ? "server" : "client") + ",id=" + std::to_string(number / 2) +
+                    ",socket-abstract=yes,socket=" + socket;
+            if (number / 2 == 1) text += ",bsize=9216";
+        }
+        return text + " --vdev=net_null0";
+    }();
+    return arguments;
+}
+
+struct Settings {
+    std::string host = "10.9.0.1/24";
+    std::string words = "port=net_memif0";
+    std::uint16_t paths = 1;
+    std::uint16_t port = 0;
+    std::uint32_t max_datagram_bytes = 0;
+    std::string interface_name = {};
+    std::uint32_t flags = 0;
+};
+
+int open_io(const Settings& settings, dlcp_io** io, char* text, std::size_t text_bytes) {
+    const std::string extra = settings.words + " -- " + eal_arguments();
+    dlcp_io_config config = {};
+    config.bind_host = settings.host.c_str();
+    config.paths = settings.paths;
+    config.port = settings.port;
+    config.max_datagram_bytes = settings.max_datagram_bytes;
+    config.flags = settings.flags;
+    config.interface_name = settings.interface_name.empty() ? nullptr : settings.interface_name.c_str();
+    config.extra = extra.c_str();
+    return dpdk.open(&config, io, text, text_bytes);
+}
+
+struct OpenFailure {
+    int result;
+    std::string text;
+};
+
+OpenFailure open_failure(const Settings& settings) {
+    char text[1024] = "";
+    dlcp_io* io = nullptr;
+    const int result = open_io(settings, &io, text, sizeof text);
+    CHECK(io == nullptr);
+    if (io != nullptr) dpdk.close(io);
+    return {result, text};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class Io {
+public:
+    explicit Io(const Settings& settings) {
+        char text[1024] = "";
+        const int result = open_io(settings, &io_, text, sizeof text);
+        INFO(std::string(text));
+        REQUIRE(result == 0);
+    }
+    ~Io() { dpdk.close(io_); }
+    Io(const Io&) = delete;
+    Io& operator=(const Io&) = delete;
+
+    operator dlcp_io*() const { return io_; }
+    dlcp_address address() const {
+        dlcp_address out;
+        dpdk.local_address(io_, &out);
+        return out;
+    }
+    std::string text_of(const dlcp_address& address) const {
+        char text[256];
+        dpdk.format(io_, &address, text, sizeof text);
+        return text;
+    }
+    std::string text() const { return text_of(address()); }
+    dlcp_address resolve(const std::string& text) const {
+        dlcp_address out = {};
+        char error[512] = "";
+        const int result = dpdk.resolve(io_, text.c_str(), &out, error, sizeof error);
+        INFO(std::string(error));
+        REQUIRE(result == 0);
+        return out;
+    }
+    dlcp_io_counters counters() const {
+        dlcp_io_counters out;
+        dpdk.counters(io_, &out);
+        return out;
+    }
+    dlcp_io_capabilities capabilities() const {
+        dlcp_io_capabilities out;
+        dpdk.capabilities(io_, &out);
+        return out;
+    }
+    std::map<std::string, std::uint64_t> statistics() const {
+        std::vector<dlcp_io_statistic> all(static_cast<std::size_t>(dpdk.statistics(io_, nullptr, 0)));
+        dpdk.statistics(io_, all.data(), static_cast<int>(all.size()));
+        std::map<std::string, std::uint64_t> out;
+        for (const dlcp_io_statistic& statistic : all) out[statistic.name] = statistic.value;
+        CHECK(out.size() == all.size());
+        return out;
+    }
+    // Of all ports, by the end of the name.
+    std::uint64_t statistic(const std::string& end) const {
+        std::uint64_t sum = 0;
+        bool found = false;
+        for (const auto& [name, value] : statistics()) {
+            if (!name.ends_with(end)) continue;
+            sum += value;
+            found = true;
+        }
+        CHECK_MESSAGE(found, end);
+        return sum;
+    }
+    std::vector<dlcp_io_event> events() const {
+        std::vector<dlcp_io_event> out(64);
+        out.resize(static_cast<std::size_t>(dpdk.events(io_, out.data(), 64)));
+        return out;
+    }
+
+private:
+    dlcp_io* io_ = nullptr;
+};
+
+// What a test sends: header and tag in the driver's buffer, payload in the test's own memory.
+struct Outgoing {
+    std::string head = "h";
+    std::string body = {};
+    std::string tail = {};
+    std::uint16_t path = 0;
+    std::uint8_t tos = 0;
+
+    std::string datagram() const { return head + body + tail; }
+};
+
+int send(const Io& io, const dlcp_address& to, std::span<const Outgoing> outgoing) {
+    std::vector<dlcp_packet> packets(outgoing.size());
+    REQUIRE(dpdk.tx_get(io, packets.data(), static_cast<int>(packets.size())) == static_cast<int>(packets.size()));
+    for (std::size_t i = 0; i < packets.size(); ++i) {
+        const Outgoing& from = outgoing[i];
+        memcpy(packets[i].head, from.head.data(), from.head.size());
+        memcpy(packets[i].head + from.head.size(), from.tail.data(), from.tail.size());
+        packets[i].head_bytes = static_cast<std::uint32_t>(from.head.size());
+        packets[i].tail_bytes = static_cast<std::uint32_t>(from.tail.size());
+        packets[i].body = reinterpret_cast<const std::uint8_t*>(from.body.data());
+        packets[i].body_bytes = static_cast<std::uint32_t>(from.body.size());
+        packets[i].path = from.path;
+        packets[i].tos = from.tos;
+        packets[i].address = &to;
+    }
+    return dpdk.tx_put(io, packets.data(), static_cast<int>(packets.size()));
+}
+
+// All of it, a burst at a time.
+int send_all(const Io& io, const dlcp_address& to, const std::vector<Outgoing>& outgoing) {
+    const std::size_t burst = io.capabilities().max_burst_packets;
+    int sent = 0;
+    for (std::size_t i = 0; i < outgoing.size(); i += burst)
+        sent += send(io, to, std::span(outgoing).subspan(i, std::min(burst, outgoing.size() - i)));
+    return sent;
+}
+
+int send(const Io& io, const dlcp_address& to, const std::vector<Outgoing>& outgoing) {
+    return send(io, to, std::span(outgoing));
+}
+
+struct Incoming {
+    std::string datagram;
+    std::uint8_t tos;
+    dlcp_address source;
+};
+
+// Everything that has arrived, at most `burst` packets per call.
+std::vector<Incoming> receive_all(const Io& io, int burst = 64) {
+    std::vector<Incoming> out;
+    std::vector<dlcp_packet> packets(static_cast<std::size_t>(burst));
+    while (const int count = dpdk.rx(io, packets.data(), burst)) {
+        for (int i = 0; i < count; ++i) {
+            const dlcp_packet& packet = packets[static_cast<std::size_t>(i)];
+            CHECK(packet.body_bytes == 0);
+            out.push_back({std::string(reinterpret_cast<const char*>(packet.head), packet.head_bytes), packet.tos,
+                           *packet.address});
+        }
+        dpdk.rx_done(io, packets.data(), count);
+    }
+    return out;
+}
+
+std::string pattern(std::size_t bytes, unsigned seed) {
+    std::string out(bytes, '\0');
+    for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<char>(seed * 31 + i * 7 + i / 251);
+    return out;
+}
+
+// A run: `count` packets of equal length but a shorter last one.
+std::vector<Outgoing> make_run(unsigned seed, unsigned count, std::size_t body_bytes, std::uint16_t path,
+                               std::uint8_t tos) {
+    std::vector<Outgoing> out;
+    for (unsigned i = 0; i < count; ++i) {
+        out.push_back({.head = pattern(64, seed + i),
+                       .body = pattern(i + 1 == count ? body_bytes / 2 : body_bytes, seed + i + 1000),
+                       .tail = pattern(16, seed + i + 2000),
+                       .path = path,
+                       .tos = tos});
+    }
+    return out;
+}
+
+void append(std::vector<Outgoing>& to, const std::vector<Outgoing>& more) {
+    to.insert(to.end(), more.begin(), more.end());
+}
+
+// Everything sent in `outgoing` arrived with its TOS. In order, if they share a queue.
+void check_arrived(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming,
+                   bool ordered = true) {
+    REQUIRE(incoming.size() == outgoing.size());
+    std::vector<std::pair<std::string, int>> sent;
+    std::vector<std::pair<std::string, int>> received;
+    for (const Outgoing& packet : outgoing) sent.emplace_back(packet.datagram(), packet.tos);
+    for (const Incoming& packet : incoming) received.emplace_back(packet.datagram, packet.tos);
+    if (!ordered) {
+        std::sort(sent.begin(), sent.end());
+        std::sort(received.begin(), received.end());
+    }
+    CHECK(sent == received);
+}
+
+// Whether a device can be given segments is found out once it has a link.
+void wait_until_gathering(const Io& from, const dlcp_address& to, const Io& at) {
+    const Outgoing packet = {.head = "h", .body = std::string(1000, 'x')};
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (from.statistic("tx_gathered_packets") == 0) {
+        REQUIRE(std::chrono::steady_clock::now() < limit);
+        dpdk.wait(from, 1'000'000);
+        send(from, to, {packet});
+        receive_all(at);
+    }
+}
+
+// A memif connection is made by DPDK's own thread, at its pace, and what is sent before is lost: tries until each end
+// has heard the other, on every path. Returns the address of `b` for `a`.
+dlcp_address join(const Io& a, const Io& b, std::uint16_t paths = 1) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const dlcp_address to = a.resolve(b.text());
+    const auto hear = [&](const Io& from, const Io& at) {
+        const dlcp_address address = from.resolve(at.text());
+        std::uint64_t hellos = 0;
+        std::set<std::string> sources;
+        while (sources.size() < paths) {
+            REQUIRE(std::chrono::steady_clock::now() < limit);
+            for (std::uint16_t path = 0; path < paths; ++path, ++hellos)
+                send(from, address, {{.head = "hello", .path = path}});
+            for (int turn = 0; turn < 200 && sources.size() < paths; ++turn) {
+                dpdk.wait(from, 50'000);
+                dpdk.wait(at, 50'000);
+                receive_all(from);
+                for (const Incoming& packet : receive_all(at)) sources.insert(at.text_of(packet.source));
+            }
+        }
+        // None is still on its way.
+        for (dlcp_io_counters sent = from.counters();
+             sent.tx_packets + sent.tx_dropped_packets < hellos || at.counters().rx_packets < sent.tx_packets;
+             sent = from.counters()) {
+            REQUIRE(std::chrono::steady_clock::now() < limit);
+            receive_all(from);
+            receive_all(at);
+        }
+    };
+    hear(a, b);
+    hear(b, a);
+    return to;
+}
+
+Settings at(int number, const std::string& words = "", const std::string& host = "", std::uint16_t paths = 1) {
+    Settings settings;
+    settings.words = "port=net_memif" + std::to_string(number) + (words.empty() ? "" : " " + words);
+    settings.host = host.empty() ? "10.9.0." + std::to_string(number + 1) + "/24" : host;
+    settings.paths = paths;
+    return settings;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "dpdk: runs with body and tail arrive whole, in order, copied or gathered, with every kind of checksum") {
+    NEEDS_DPDK;
+    for (const std::string payload : {"copy", "gather"}) {
+        for (const std::string checksum : {"software", "none", "auto"}) {
+            for (const bool v6 : {false, true}) {
+                CAPTURE(payload);
+                CAPTURE(checksum);
+                CAPTURE(v6);
+                const std::string words = "payload=" + payload + " checksum=" + checksum;
+                const Io sender(at(0, words, v6 ? "fd09::1/64" : ""));
+                const Io receiver(at(1, words, v6 ? "fd09::2/64" : ""));
+                const dlcp_address to = join(sender, receiver);
+                if (payload == "gather") wait_until_gathering(sender, to, receiver);
+                const auto before = sender.statistics();
+                const dlcp_io_counters before_counters = sender.counters();
+
+                std::vector<Outgoing> outgoing = make_run(1, 20, 1372, 0, 0);
+                append(outgoing, make_run(2, 16, 1372, 0, 2));
+                append(outgoing, make_run(3, 100, 1001, 0, 46 << 2));
+                append(outgoing, {{.head = "control only"}, {.head = "another length of control", .tail = "tag"}});
+                append(outgoing, {{.head = pattern(63, 1), .body = pattern(901, 2), .tail = pattern(15, 3)}});
+                CHECK(send_all(sender, to, outgoing) == static_cast<int>(outgoing.size()));
+                check_arrived(outgoing, receive_all(receiver, 7));
+
+                CHECK(sender.counters().tx_packets - before_counters.tx_packets == outgoing.size());
+                CHECK(sender.counters().tx_dropped_packets == before_counters.tx_dropped_packets);
+                CHECK(receiver.statistic("rx_bad_checksum_frames") == 0);
+                const auto after = sender.statistics();
+                CHECK((after.at("tx_gathered_packets") > before.at("tx_gathered_packets")) ==
+                      (payload == "gather"));
+            }
+        }
+    }
+}
+
+TEST_CASE("dpdk: an echo goes back to where the packet came from") {
+    NEEDS_DPDK;
+    const Io a(at(0));
+    const Io b(at(1));
+    const dlcp_address to = join(a, b);
+    const std::vector<Outgoing> outgoing = make_run(5, 16, 1372, 0, 0);
+    send(a, to, outgoing);
+    dlcp_packet received[64];
+    const int count = dpdk.rx(b, received, 64);
+    REQUIRE(count == 16);
+    dlcp_packet replies[64];
+    REQUIRE(dpdk.tx_get(b, replies, count) == count);
+    for (int i = 0; i < count; ++i) {
+        memcpy(replies[i].head, received[i].head, 8);
+        replies[i].head_bytes = 8;
+        replies[i].body = received[i].head + 8;  // a body in the driver's own receive buffer
+        replies[i].body_bytes = received[i].head_bytes - 8;
+        replies[i].address = received[i].address;
+    }
+    CHECK(dpdk.tx_put(b, replies, count) == count);
+    dpdk.rx_done(b, received, count);
+    check_arrived(outgoing, receive_all(a));
+}
+
+TEST_CASE("dpdk: every TOS is read back, and CE is counted") {
+    NEEDS_DPDK;
+    for (const bool v6 : {false, true}) {
+        CAPTURE(v6);
+        const Io sender(at(0, "", v6 ? "fd09::1/64" : ""));
+        const Io receiver(at(1, "", v6 ? "fd09::2/64" : ""));
+        const dlcp_address to = join(sender, receiver);
+        CHECK(receiver.capabilities().reports_ecn == 1);
+        std::vector<Outgoing> outgoing;
+        for (unsigned tos = 0; tos < 256; ++tos)
+            outgoing.push_back({.head = pattern(100, tos), .tos = static_cast<std::uint8_t>(tos)});
+        CHECK(send_all(sender, to, outgoing) == 256);
+        check_arrived(outgoing, receive_all(receiver));
+        CHECK(receiver.counters().ce_packets == 64);
+    }
+}
+
+TEST_CASE("dpdk: a path is a source port, path 0 the advertised one, and any of them is answered") {
+    NEEDS_DPDK;
+    for (const std::uint16_t port : {std::uint16_t{0}, std::uint16_t{65533}}) {  // 65533: wraps
+        CAPTURE(port);
+        Settings settings = at(0, "", "", 8);
+        settings.port = port;
+        const Io sender(settings);
+        const Io receiver(at(1));
+        const dlcp_address to = join(sender, receiver);
+        std::vector<Outgoing> outgoing;
+        for (std::uint16_t path = 0; path < 8; ++path) append(outgoing, make_run(path, 4, 500, path, 0));
+        CHECK(send(sender, to, outgoing) == 32);
+        const std::vector<Incoming> incoming = receive_all(receiver);
+        check_arrived(outgoing, incoming);
+        std::set<std::string> sources;
+        for (std::size_t i = 0; i < incoming.size(); ++i) {
+            const std::string source = receiver.text_of(incoming[i].source);
+            sources.insert(source);
+            CHECK(source == receiver.text_of(incoming[i / 4 * 4].source));
+        }
+        CHECK(sources.size() == 8);
+        CHECK(receiver.text_of(incoming[0].source) == sender.text());
+        if (port != 0) CHECK(sources.contains("10.9.0.1:1028"));
+
+        for (std::size_t i = 0; i < incoming.size(); i += 4)
+            send(receiver, incoming[i].source, {{.head = "to " + std::to_string(i)}});
+        CHECK(receive_all(sender).size() == 8);
+    }
+}
+
+TEST_CASE("dpdk: unsent slots are returned, and slots come back in any number of puts") {
+    NEEDS_DPDK;
+    const Io sender(at(0));
+    const Io receiver(at(1));
+    const dlcp_address to = join(sender, receiver);
+    const int burst = static_cast<int>(sender.capabilities().max_burst_packets);
+    std::vector<dlcp_packet> packets(static_cast<std::size_t>(burst) + 10);
+    CHECK(dpdk.tx_get(sender, packets.data(), burst + 10) == burst);
+    CHECK(dpdk.tx_get(sender, packets.data() + burst, 1) == 0);  // all are lent
+    for (int i = 0; i < burst; ++i) {
+        dlcp_packet& packet = packets[static_cast<std::size_t>(i)];
+        CHECK(packet.head_bytes == 0);
+        CHECK(reinterpret_cast<std::uintptr_t>(packet.head) % 64 == 0);
+        if (i % 2 == 1) continue;
+        packet.head[0] = static_cast<std::uint8_t>(i);
+        packet.head_bytes = 1;
+        packet.address = &to;
+    }
+    CHECK(dpdk.tx_put(sender, packets.data(), 10) == 5);
+    CHECK(dpdk.tx_put(sender, packets.data() + 10, burst - 10) == (burst - 10) / 2);
+    const std::vector<Incoming> incoming = receive_all(receiver);
+    REQUIRE(incoming.size() == static_cast<std::size_t>(burst / 2));
+    for (std::size_t i = 0; i < incoming.size(); ++i)
+        CHECK(incoming[i].datagram == std::string(1, static_cast<char>(2 * i)));
+    CHECK(dpdk.tx_get(sender, packets.data(), burst) == burst);
+    CHECK(dpdk.tx_put(sender, packets.data(), burst) == 0);
+}
+
+TEST_CASE("dpdk: what is too long, or no packet, is counted, and what follows is not touched by it") {
+    NEEDS_DPDK;
+    const Io sender(at(0));
+    const Io receiver(at(1));
+    const dlcp_address to = join(sender, receiver);
+    CHECK(sender.capabilities().max_datagram_bytes == 1472);
+    const std::uint64_t dropped = sender.counters().tx_dropped_packets;
+    const Outgoing good = {.head = "good"};
+    const Outgoing longest = {.head = pattern(64, 1), .body = pattern(1472 - 64, 1)};
+    const Outgoing too_long = {.head = pattern(64, 1), .body = pattern(1472 - 63, 1)};
+    CHECK(send(sender, to, {good, too_long, longest, too_long, good}) == 3);
+    check_arrived({good, longest, good}, receive_all(receiver));
+    CHECK(sender.counters().tx_dropped_packets == dropped + 2);
+
+    const dlcp_address none = {};
+    dlcp_packet packets[7];
+    REQUIRE(dpdk.tx_get(sender, packets, 7) == 7);
+    for (dlcp_packet& packet : packets) {
+        packet.head_bytes = 1;
+        packet.address = &to;
+    }
+    std::uint8_t elsewhere[64] = {};
+    packets[0].address = nullptr;
+    packets[1].address = &none;
+    packets[2].flags = DLCP_PACKET_VIRTUAL;
+    packets[2].body_bytes = 100;
+    packets[3].head_bytes = DLCP_HEAD_CAPACITY + 1;
+    packets[4].tail_bytes = UINT32_MAX;
+    packets[5].path = UINT16_MAX;  // wraps: path ids are the engine's business
+    packets[6].head = elsewhere;
+    CHECK(dpdk.tx_put(sender, packets, 7) == 1);
+    CHECK(sender.counters().tx_dropped_packets == dropped + 8);
+    CHECK(receive_all(receiver).size() == 1);
+}
+
+TEST_CASE("dpdk: jumbo frames, where the device has room for them") {
+    NEEDS_DPDK;
+    for (const std::string payload : {"copy", "gather"}) {
+        CAPTURE(payload);
+        const Io sender(at(2, "mtu=9000 payload=" + payload));
+        const Io receiver(at(3, "mtu=9000"));
+        REQUIRE(sender.capabilities().max_datagram_bytes == 8972);
+        const dlcp_address to = join(sender, receiver);
+        const std::vector<Outgoing> outgoing = make_run(1, 40, 8972 - 80, 0, 0);
+        CHECK(send(sender, to, outgoing) == 40);
+        check_arrived(outgoing, receive_all(receiver));
+    }
+}
+
+TEST_CASE("dpdk: buffers stay as they are until rx_done, and what comes back twice is taken once") {
+    NEEDS_DPDK;
+    const Io sender(at(0));
+    const Io receiver(at(1));
+    const dlcp_address to = join(sender, receiver);
+    const std::uint64_t used_before = receiver.statistic("rx_used_buffers");
+    const std::vector<Outgoing> outgoing = make_run(1, 256, 1372, 0, 0);
+    std::vector<dlcp_packet> packets(1024);
+    int held = 0;
+    for (int i = 0; i < 4; ++i) {
+        REQUIRE(send_all(sender, to, outgoing) == 256);
+        while (const int count = dpdk.rx(receiver, packets.data() + held, 50)) held += count;
+    }
+    CHECK(held > 512);
+    for (int i = 0; i < held; ++i) {
+        const dlcp_packet& packet = packets[static_cast<std::size_t>(i)];
+        REQUIRE(std::string(reinterpret_cast<const char*>(packet.head), packet.head_bytes) ==
+                outgoing[static_cast<std::size_t>(i) % 256].datagram());
+        REQUIRE(receiver.text_of(*packet.address) == sender.text());
+    }
+    CHECK(receiver.statistic("rx_used_buffers") >= used_before + static_cast<unsigned>(held));
+    std::reverse(packets.begin(), packets.begin() + held);
+    for (int i = 0; i < held; i += 3) dpdk.rx_done(receiver, packets.data() + i, std::min(3, held - i));
+    dpdk.rx_done(receiver, packets.data(), 1);
+    CHECK(receiver.statistic("rx_used_buffers") == used_before);
+}
+
+TEST_CASE("dpdk: what is promised to fit the receive buffer does, and a full one is lost and counted") {
+    NEEDS_DPDK;
+    const Io sender(at(0));
+    const Io receiver(at(1));
+    const dlcp_address to = join(sender, receiver);
+    const std::uint32_t promised_bytes = receiver.capabilities().receive_buffer_bytes;
+    REQUIRE(promised_bytes >= 128 * 1024);
+    const Outgoing packet = {.head = pattern(64, 1), .body = pattern(1472 - 64, 1)};
+    const std::size_t promised = promised_bytes / 1472;
+    const std::uint64_t early = sender.counters().tx_dropped_packets;
+    CHECK(send_all(sender, to, std::vector<Outgoing>(promised, packet)) == static_cast<int>(promised));
+    const dlcp_io_counters before = sender.counters();
+    CHECK(before.tx_dropped_packets == early);
+    const std::int64_t start_ns = dpdk.now_ns(sender);
+    for (int i = 0; i < 40; ++i) send_all(sender, to, std::vector<Outgoing>(64, packet));
+    const std::uint64_t sent = sender.counters().tx_packets - before.tx_packets;
+    const std::uint64_t dropped = sender.counters().tx_dropped_packets - before.tx_dropped_packets;
+    CHECK(dropped > 0);
+    CHECK(sent + dropped == 40 * 64);
+    CHECK(receive_all(receiver).size() == promised + sent);
+    CHECK(dpdk.now_ns(sender) - start_ns < 5'000'000'000);  // each put waits for a bounded time
+}
+
+TEST_CASE("dpdk: packets wait until their neighbour says where it is, in order, a bounded number of them") {
+    NEEDS_DPDK;
+    for (const bool v6 : {false, true}) {
+        CAPTURE(v6);
+        const Io sender(at(0, "", v6 ? "fd09::1/64" : ""));
+        const Io receiver(at(1, "", v6 ? "fd09::2/64" : ""));
+        const dlcp_address to = sender.resolve(receiver.text());
+        const std::vector<Outgoing> outgoing = make_run(1, 40, 1372, 0, 2);
+        CHECK(send(sender, to, outgoing) == 40);  // taken; what becomes of them is counted later
+        CHECK(sender.counters().tx_packets == 0);
+        CHECK(sender.counters().tx_dropped_packets == 8);
+        std::vector<Incoming> incoming;
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (incoming.size() < 32 && std::chrono::steady_clock::now() < limit) {
+            dpdk.wait(sender, 100'000);
+            CHECK(receive_all(sender).empty());
+            for (Incoming& packet : receive_all(receiver)) incoming.push_back(std::move(packet));
+        }
+        check_arrived({outgoing.begin() + 8, outgoing.end()}, incoming);
+        CHECK(sender.counters().tx_packets == 32);
+        CHECK(sender.statistic("tx_pending_packets") == 40);
+
+        // Neighbours that nobody is: 32 for each, 256 in all.
+        for (int i = 0; i < 9; ++i) {
+            const std::string nobody =
+                v6 ? "[fd09::7" + std::to_string(i) + "]:7000" : "10.9.0.7" + std::to_string(i) + ":7000";
+            send(sender, sender.resolve(nobody), std::vector<Outgoing>(40, {.head = "anybody?"}));
+        }
+        CHECK(sender.counters().tx_dropped_packets == 8 + 9 * 40 - 256);
+        CHECK(sender.statistic("tx_pending_dropped_packets") == 8 + 9 * 40 - 256);
+        CHECK(send(sender, to, outgoing) == 40);  // in nobody's way
+        check_arrived(outgoing, receive_all(receiver));
+    }
+}
+
+TEST_CASE("dpdk: a neighbour that was named needs no asking") {
+    NEEDS_DPDK;
+    const Io sender(at(0, "neighbour=10.9.0.2@02:00:00:00:00:02"));
+    const Io receiver(at(1));
+    const dlcp_address to = sender.resolve("10.9.0.2:7000");
+    CHECK(send(sender, to, {{.head = "x"}}) <= 1);
+    CHECK(sender.statistic("tx_pending_packets") == 0);
+    CHECK(sender.statistic("tx_address_request_frames") == 0);
+}
+
+TEST_CASE("dpdk: two ports share the paths, and either end may name its addresses") {
+    NEEDS_DPDK;
+    Settings left = at(4, "port=net_memif6@10.8.0.1/24", "10.9.0.1/24", 8);
+    Settings right = at(5, "port=net_memif7@10.8.0.2/24", "10.9.0.2/24", 8);
+    const Io sender(left);
+    const Io receiver(right);
+    const std::string text = receiver.text();
+    CHECK(contains(text, "10.9.0.2:"));
+    CHECK(contains(text, "+dpdk:10.8.0.2:"));
+    const dlcp_address to = join(sender, receiver, 8);
+    CHECK(sender.text_of(to) == text.substr(0, text.find('+')));
+    std::vector<Outgoing> outgoing;
+    for (std::uint16_t path = 0; path < 8; ++path) append(outgoing, make_run(path, 8, 900, path, 0));
+    CHECK(send(sender, to, outgoing) == 64);
+    const std::vector<Incoming> incoming = receive_all(receiver);
+    check_arrived(outgoing, incoming, false);
+    int by_first = 0;
+    for (const Incoming& packet : incoming) by_first += contains(receiver.text_of(packet.source), "10.9.0.1:");
+    CHECK(by_first == 32);
+
+    // Whoever does not know the word takes the first address; so does who is told no more.
+    const dlcp_address first = sender.resolve(text.substr(0, text.find('+')) + "+shm:whatever/0");
+    CHECK(send(sender, first, outgoing) == 64);
+    for (const Incoming& packet : receive_all(receiver))
+        CHECK(contains(receiver.text_of(packet.source), "10.9.0.1:"));
+    CHECK(contains(open_failure(at(7)).text, "net_memif7"));  // taken
+}
+
+TEST_CASE("dpdk: wait ends by timeout, packet or wake, however it waits") {
+    NEEDS_DPDK;
+    for (const std::string poll : {"auto", "spin", "yield", "sleep"}) {
+        CAPTURE(poll);
+        const Io io(at(0, "poll=" + poll));
+        const Io other(at(1));
+        const dlcp_address to = join(other, io);
+        CHECK(io.capabilities().pollable == (poll == "auto" || poll == "sleep" ? 1 : 0));
+        const std::int64_t start_ns = dpdk.now_ns(io);
+        dpdk.wait(io, 2'000'000);
+        CHECK(dpdk.now_ns(io) - start_ns >= 2'000'000);
+        dpdk.wait(io, 0);
+
+        dpdk.wake(io);
+        dpdk.wait(io, -1);  // a wake before the wait is not lost
+        dpdk.wake(io);
+        dpdk.wake(io);
+        dpdk.wait(io, -1);
+        const std::int64_t once_ns = dpdk.now_ns(io);
+        dpdk.wait(io, 2'000'000);  // two wakes before one wait are one
+        CHECK(dpdk.now_ns(io) - once_ns >= 2'000'000);
+
+        send(other, to, {{.head = "a"}, {.head = "bb"}});
+        dpdk.wait(io, -1);
+        dlcp_packet packet;
+        CHECK(dpdk.rx(io, &packet, 1) == 1);
+        dpdk.rx_done(io, &packet, 1);
+        dpdk.wait(io, -1);  // one more is already here
+        CHECK(receive_all(io).size() == 1);
+
+        std::thread sender([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            send(other, to, {{.head = "later"}});
+        });
+        dpdk.wait(io, -1);
+        CHECK(receive_all(io).size() == 1);
+        sender.join();
+    }
+}
+
+TEST_CASE("dpdk: wake from another thread, every time") {
+    NEEDS_DPDK;
+    const Io io(at(0));
+    std::atomic<int> commands{0};
+    constexpr int rounds = 2000;
+    std::thread waker([&] {
+        for (int i = 0; i < rounds; ++i) {
+            commands.fetch_add(1, std::memory_order_relaxed);
+            dpdk.wake(io);
+            if (i % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));  // it sleeps by now
+        }
+    });
+    // A lost wake would leave this waiting for ever.
+    while (commands.load(std::memory_order_relaxed) < rounds) dpdk.wait(io, -1);
+    waker.join();
+}
+
+TEST_CASE("dpdk: a watched descriptor ends wait") {
+    NEEDS_DPDK;
+    for (const std::string poll : {"auto", "spin"}) {
+        CAPTURE(poll);
+        const Io io(at(0, "poll=" + poll));
+        int ends[2];
+        REQUIRE(pipe(ends) == 0);
+        std::uint8_t readable = 0;
+        REQUIRE(dpdk.watch(io, ends[0], &readable) == 0);
+        for (int i = 0; i < 3; ++i) {
+            std::thread writer([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                CHECK(write(ends[1], "x", 1) == 1);
+            });
+            dpdk.wait(io, -1);
+            writer.join();
+            CHECK(readable == 1);
+            readable = 0;
+        }
+        dpdk.unwatch(io, ends[0]);
+        CHECK(write(ends[1], "x", 1) == 1);
+        const std::int64_t start_ns = dpdk.now_ns(io);
+        dpdk.wait(io, 1'000'000);
+        CHECK(dpdk.now_ns(io) - start_ns >= 1'000'000);
+        CHECK(readable == 0);
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+TEST_CASE("dpdk: a flood of what is no datagram neither blocks nor ends a wait") {
+    NEEDS_DPDK;
+    Settings settings = at(0);
+    settings.words = "port=net_null0";
+    const Io io(settings);
+    dlcp_packet packet;
+    CHECK(dpdk.rx(io, &packet, 1) == 0);
+    const std::int64_t start_ns = dpdk.now_ns(io);
+    dpdk.wait(io, 2'000'000);
+    CHECK(dpdk.now_ns(io) - start_ns >= 2'000'000);
+    CHECK(io.counters().rx_packets == 0);
+}
+
+TEST_CASE("dpdk: no buffer is lost") {
+    NEEDS_DPDK;
+    const auto used = [](const Io& io) {
+        const auto all = io.statistics();
+        std::uint64_t sum = 0;
+        for (const auto& [name, value] : all)
+            if (name.ends_with("_used_buffers")) sum += value;
+        return sum;
+    };
+    for (const std::string payload : {"copy", "gather"}) {
+        CAPTURE(payload);
+        const Io a(at(8, "payload=" + payload, "10.9.0.1/24", 4));
+        const Io b(at(9, "payload=" + payload, "10.9.0.2/24", 4));
+        const dlcp_address to = join(a, b);
+        const dlcp_address back = b.resolve(a.text());
+        const auto turn = [&](unsigned seed) {
+            std::vector<Outgoing> outgoing = make_run(seed, 30, 1200, static_cast<std::uint16_t>(seed), 0);
+            append(outgoing, {{.head = pattern(64, 1), .body = pattern(9000, 1)}, {.head = "small"}});
+            send(a, to, outgoing);
+            send(b, back, outgoing);
+            CHECK(receive_all(a, 7).size() == 31);
+            CHECK(receive_all(b).size() == 31);
+        };
+        turn(0);
+        const std::uint64_t a_before = used(a), b_before = used(b);
+        for (unsigned seed = 1; seed < 200; ++seed) turn(seed);
+        CHECK(used(a) == a_before);
+        CHECK(used(b) == b_before);
+        send(a, to, make_run(1, 60, 1200, 0, 0));                           // lies in b's ring when it closes
+        dpdk.wait(b, 0);                                                    // some of it is kept by b
+        send(a, a.resolve("10.9.0.99:7000"), make_run(1, 20, 1200, 0, 0));  // waits for a neighbour
+    }
+    // All is closed: every pool of buffers is full again. The plugin brings DPDK; this program is not linked with it.
+    void* const mempool = dlopen("librte_mempool.so.23", RTLD_NOW | RTLD_NOLOAD);
+    if (mempool == nullptr) return;
+    using Walk = void (*)(void (*)(void*, void*), void*);
+    using Count = unsigned (*)(const void*);
+    const auto walk = reinterpret_cast<Walk>(dlsym(mempool, "rte_mempool_walk"));
+    static const auto in_use = reinterpret_cast<Count>(dlsym(mempool, "rte_mempool_in_use_count"));
+    REQUIRE(bool(walk));
+    REQUIRE(bool(in_use));
+    unsigned total = 0;
+    walk([](void* pool, void* sum) { *static_cast<unsigned*>(sum) += in_use(pool); }, &total);
+    CHECK(total == 0);
+}
+
+TEST_CASE("dpdk: open names what is wrong and what to do") {
+    NEEDS_DPDK;
+    Settings settings = at(0);
+    SUBCASE("paths") {
+        settings.paths = 0;
+        CHECK(open_failure(settings).result == -EINVAL);
+        settings.paths = 65;
+        CHECK(contains(open_failure(settings).text, "paths is 65: choose 1 to 64"));
+    }
+    SUBCASE("datagram size, flags, interface") {
+        settings.max_datagram_bytes = 100;
+        CHECK(contains(open_failure(settings).text, "max_datagram_bytes is 100"));
+        settings.max_datagram_bytes = 0;
+        settings.flags = 8;
+        CHECK(contains(open_failure(settings).text, "flags 0x8"));
+        settings.flags = 0;
+        settings.interface_name = "eth0";
+        CHECK(contains(open_failure(settings).text, "'eth0'"));
+    }
+    SUBCASE("words") {
+        settings.words = "port=net_memif0 prot=1";
+        const OpenFailure failure = open_failure(settings);
+        CHECK(failure.result == -EINVAL);
+        CHECK(contains(failure.text, "prot"));
+    }
+    SUBCASE("a port that is not there, one that is in use, and again when it is not") {
+        settings.words = "port=net_memif77";
+        CHECK(contains(open_failure(settings).text, "net_memif0"));  // of those there are
+        {
+            const Io first(at(0));
+            CHECK(open_failure(at(0)).result == -EBUSY);
+        }
+        const Io again(at(0));
+    }
+    SUBCASE("no place for the sentence") {
+        dlcp_io* io = nullptr;
+        CHECK(dpdk.open(nullptr, &io, nullptr, 0) == -EINVAL);
+        const dlcp_io_config config = {};
+        CHECK(dpdk.open(&config, nullptr, nullptr, 0) == -EINVAL);
+        CHECK(dpdk.open(&config, &io, nullptr, 0) == -EINVAL);
+    }
+}
+
+TEST_CASE("dpdk: addresses as text, both ways, and who cannot be reached") {
+    NEEDS_DPDK;
+    const Io io(at(0, "", "10.9.0.1/24"));
+    dlcp_address address;
+    char error[512];
+    CHECK(io.text_of(io.resolve("10.9.0.2:7000")) == "10.9.0.2:7000");
+    char tiny[6];
+    dpdk.format(io, &address, tiny, sizeof tiny);
+    const dlcp_address none = {};
+    CHECK(io.text_of(none) == "(no address)");
+    const char* bad[] = {"",      "10.9.0.2", "10.9.0.2:",      "10.9.0.2:0",   "10.9.0.2:65536",
+                         ":7000", "[::1]:7",  "224.0.0.1:7000", "0.0.0.0:7000", "10.9.0.2:7+dpdk:10.9.0.3"};
+    for (const char* text : bad) {
+        CAPTURE(text);
+        error[0] = '\0';
+        CHECK(dpdk.resolve(io, text, &address, error, sizeof error) < 0);
+        CHECK(strlen(error) > 10);
+    }
+    CHECK(dpdk.resolve(io, "10.1.0.2:7000", &address, error, sizeof error) == -EHOSTUNREACH);
+    CHECK(contains(error, "10.9.0.1/24 and no gateway"));
+    CHECK(dpdk.resolve(io, nullptr, &address, error, sizeof error) == -EINVAL);
+    CHECK(dpdk.resolve(io, "10.9.0.2:1", nullptr, error, sizeof error) == -EINVAL);
+
+    const Io routed(at(1, "gateway=10.9.0.254", "10.9.0.2/24"));
+    CHECK(routed.text_of(routed.resolve("10.1.0.2:7000")) == "10.1.0.2:7000");
+}
+
+TEST_CASE("dpdk: capabilities follow port and configuration") {
+    NEEDS_DPDK;
+    Settings settings = at(0);
+    settings.max_datagram_bytes = 1000;
+    {
+        const Io io(settings);
+        CHECK(io.capabilities().max_datagram_bytes == 1000);
+        CHECK(io.capabilities().is_loopback == 0);
+        CHECK(io.capabilities().wants_runs == 0);
+    }
+    const Io v6(at(0, "", "fd09::1/64"));
+    CHECK(v6.capabilities().max_datagram_bytes == 1452);
+    const std::string text = v6.text();
+    const int port = std::stoi(text.substr(text.rfind(':') + 1));
+    CHECK(port >= 49152);
+    CHECK(contains(text, "[fd09::1]:"));
+}
+
+TEST_CASE("dpdk: a closed driver answers, and does nothing") {
+    NEEDS_DPDK;
+    dlcp_packet packet = {};
+    dlcp_address address;
+    dlcp_io_capabilities capabilities;
+    dlcp_io_counters counters;
+    dlcp_io_event event;
+    char text[128];
+    CHECK(dpdk.tx_get(nullptr, &packet, 1) == 0);
+    CHECK(dpdk.tx_put(nullptr, &packet, 1) == 0);
+    CHECK(dpdk.rx(nullptr, &packet, 1) == 0);
+    dpdk.rx_done(nullptr, &packet, 1);
+    dpdk.wait(nullptr, -1);
+    dpdk.wake(nullptr);
+    dpdk.local_address(nullptr, &address);
+    CHECK(address.length == 0);
+    dpdk.capabilities(nullptr, &capabilities);
+    CHECK(capabilities.max_burst_packets == 0);
+    dpdk.counters(nullptr, &counters);
+    CHECK(counters.tx_packets == 0);
+    CHECK(std::string(dpdk.warnings(nullptr)) == "");
+    CHECK(dpdk.resolve(nullptr, "127.0.0.1:1", &address, text, sizeof text) == -EBADF);
+    CHECK(dpdk.watch(nullptr, 0, nullptr) == -EBADF);
+    dpdk.unwatch(nullptr, 0);
+    CHECK(dpdk.events(nullptr, &event, 1) == 0);
+    CHECK(dpdk.statistics(nullptr, nullptr, 0) == 0);
+    dpdk.format(nullptr, &address, text, sizeof text);
+    CHECK(std::string(text) == "(no address)");
+    dpdk.close(nullptr);
+}
