@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -595,6 +596,28 @@ TEST_CASE("xdp driver: large frames up to a page, and no MTU beyond") {
     Station one(*xdp, cable, 0, {.host = "10.7.0.11/24", .max_datagram_bytes = 3470});
     Station other(*xdp, cable, 1, {.host = "10.7.0.12/24", .max_datagram_bytes = 3470});
     CHECK(contains(one.warnings(), "mode=generic"));
+    exchange(one, other);
+}
+
+TEST_CASE("xdp driver: what arrives while nobody reads is kept as far as it said, then dropped and counted") {
+    const dlcp_io_table* xdp = xdp_or_skip();
+    if (xdp == nullptr) return;
+    Cable cable;
+    Station one(*xdp, cable, 0, {.host = "10.7.0.11/24"});
+    Station other(*xdp, cable, 1, {.host = "10.7.0.12/24"});
+    exchange(other, one);
+    const dlcp_io_capabilities capabilities = one.capabilities();
+    const std::size_t kept = capabilities.receive_buffer_bytes / capabilities.max_datagram_bytes;
+    for (std::size_t sent = 0; sent < kept + 512; sent += 64) {
+        // In bursts that the cable takes: it is a queue of 256 frames, which the kernel empties soon.
+        const std::uint64_t before = one.statistics()["rx_ring_full_frames"];
+        REQUIRE(other.send(one.address(), std::vector<Outgoing>(64, {.head = pattern(1000, 1)})) == 64);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (sent < kept) CHECK(one.statistics()["rx_ring_full_frames"] == before);
+    }
+    CHECK(one.counters().rx_dropped_datagrams > 0);
+    CHECK(one.counters().rx_dropped_datagrams <= 512);
+    CHECK(one.read().size() == kept);
     exchange(one, other);
 }
 

@@ -231,7 +231,7 @@ int fail_to_attach(int number, const std::string& interface, AttachMode mode, Er
         return error.fail(
             EBUSY,
             "interface %s has another XDP program: end who uses it (`ip link show dev %s` names it), "
-            "or take it off: ip link set dev %s xdp off",
+            "or take it off: ip link set dev %s xdp off (or xdpgeneric off)",
             interface.c_str(), interface.c_str(), interface.c_str());
     }
     if (number == EPERM) return refuse(EPERM, "attach an XDP program", error);
