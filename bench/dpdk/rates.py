@@ -16,6 +16,7 @@ from bench.report import Bar, Figure, Report, Table
 
 KEPT = 0.8  # of DPDK alone
 TIMES = 5.0  # sockets without segmentation offload
+BURSTS = (1, 8, 32, 64)
 BODY = "payload written"
 SUMS = "payload and checksum"
 
@@ -57,33 +58,47 @@ def _driver(device: Device, end: int, memory: str, options: str, words: Words) -
     return "driver_rate", {**ends.driver(device, end, options, memory), **words}
 
 
-def beside_dpdk(
-    where: Ends, device: Device, sampling: Sampling, memory: str = ends.NO_PAGES, what: Sequence[str] = ()
-) -> dict[str, Case]:
-    """Cases of one device: "bare: …", "driver: …" by kind of sender, and "driver receives"."""
-    more = sampling.words(device)
+def pairs(
+    device: Device, memory: str = ends.NO_PAGES, what: Sequence[str] = ()
+) -> dict[str, tuple[tuple[str, Words], tuple[str, Words]]]:
+    """Senders and receivers on one device: "bare: …", "driver: …" by kind of sender, and "driver receives"."""
     addressed = {
         "from": ends.ADDRESSES[0],
         "to": ends.ADDRESSES[1],
         "to_mac": ends.MACS[1],
         "port": ends.PORT,
     }
-    cases: dict[str, Case] = {}
-
-    def add(name: str, sender: tuple[str, Words], receiver: tuple[str, Words]) -> None:
-        cases[name] = lambda: where.move(sender, receiver, **more)
-
     listening = _limit(device, 1, memory, {"port": ends.PORT})
+    found = {}
     for kind, (bare, own, options) in SENDERS.items():
         if what and kind not in what:
             continue
-        add(f"bare: {kind}", _limit(device, 0, memory, {**addressed, **bare}), listening)
-        add(f"driver: {kind}", _driver(device, 0, memory, options, own), listening)
-    add(
-        "driver receives",
+        found[f"bare: {kind}"] = _limit(device, 0, memory, {**addressed, **bare}), listening
+        found[f"driver: {kind}"] = _driver(device, 0, memory, options, own), listening
+    found["driver receives"] = (
         _limit(device, 0, memory, {**addressed, **SENDERS["as txonly"][0]}),
         _driver(device, 1, memory, "checksum=none poll=spin", {}),
     )
+    return found
+
+
+def beside_dpdk(
+    where: Ends, device: Device, sampling: Sampling, memory: str = ends.NO_PAGES, what: Sequence[str] = ()
+) -> dict[str, Case]:
+    """The pairs of one device as cases."""
+    return {
+        name: lambda s=sender, r=receiver: where.move(s, r, **sampling.words(device))
+        for name, (sender, receiver) in pairs(device, memory, what).items()
+    }
+
+
+def by_burst(where: Ends, sampling: Sampling) -> dict[str, Case]:
+    """Cases on shared memory whose both ends move so many packets at a time: what a call costs beside a packet."""
+    more = {**sampling.words(MEMIF), "seconds": min(0.2, sampling.seconds)}
+    cases = {}
+    for burst in BURSTS:
+        for name, (sender, receiver) in pairs(MEMIF, ends.NO_PAGES, ("as txonly",)).items():
+            cases[f"{name}|{burst}"] = lambda s=sender, r=receiver, b=burst: where.move(s, r, **more, burst=b)
     return cases
 
 
@@ -153,6 +168,24 @@ def judge_devices(found: dict[str, dict[str, list[Sample]]], report: Report) -> 
     report.tables.append(table)
 
 
+def show_bursts(found: dict[str, list[Sample]], report: Report) -> None:
+    """Table of a packet's cycles by how many move at a time."""
+    table = Table(
+        "cycles per packet on memif by packets per call, no payload written",
+        ["", *(str(burst) for burst in BURSTS)],
+    )
+    for name, case, side in (
+        ("sender, alone", "bare: as txonly", 0),
+        ("sender, driver", "driver: as txonly", 0),
+        ("receiver, alone", "bare: as txonly", 1),
+        ("receiver, driver", "driver receives", 1),
+    ):
+        if f"{case}|{BURSTS[0]}" in found:
+            cells = ([sample[side] for sample in found[f"{case}|{burst}"]] for burst in BURSTS)
+            table.add(name, *(figure(answers, "busy_cycles").show(0) for answers in cells))
+    report.tables.append(table)
+
+
 def judge_sockets(found: dict[str, list[Sample]], own: str, against: Sequence[str], report: Report) -> None:
     """Table of the driver at both ends beside sockets, and bars against those named. `own` may not be there."""
     table = Table(
@@ -214,6 +247,7 @@ def run(report: Report, sampling: Sampling, driver: bool) -> None:
             if cable:
                 groups["af_packet"] = beside_dpdk(cable, AF_PACKET, sampling, what=("as txonly", BODY))
             groups["null"] = into_null(host, sampling)
+            groups["bursts"] = by_burst(host, sampling)
             if reason := exits.enter_context(ends.pages()):
                 report.notes.append(reason)
             else:
@@ -242,8 +276,9 @@ def run(report: Report, sampling: Sampling, driver: bool) -> None:
         group: {name: samples[f"{group}|{name}"] for name in more if f"{group}|{name}" in samples}
         for group, more in groups.items()
     }
-    both = found.pop("both")
+    both, bursts = found.pop("both"), found.pop("bursts", {})
     judge_devices(found, report)
+    show_bursts(bursts, report)
     judge_sockets(both, OWN, against, report)
 
 

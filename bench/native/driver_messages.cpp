@@ -155,6 +155,7 @@ private:
         const dlcp_io_counters io = endpoint_.io_counters();
         const Counters& counters = endpoint_->counters();
         json.add("lost_packets", counters.lost_packets)
+            .add("spurious_losses", counters.spurious_losses)
             .add("data_packets_sent", counters.data_packets_sent)
             .add("data_packets_received", counters.data_packets_received)
             .add("tx_dropped_packets", io.tx_dropped_packets)
