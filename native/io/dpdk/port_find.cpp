@@ -30,7 +30,7 @@ std::vector<PortIdentity> all_ports() {
     return ports;
 }
 
-// "DPDK's ports are 0 net_memif0 (net_memif), …"; what to do when there is none.
+// "DPDK's ports are net_memif0 (0, net_memif), …"; what to do when there is none.
 std::string describe(const std::vector<PortIdentity>& ports) {
     if (ports.empty()) {
         return "DPDK has no port at all: give EAL arguments -a PCI_ADDRESS for a card, or --vdev for a virtual "
@@ -38,7 +38,7 @@ std::string describe(const std::vector<PortIdentity>& ports) {
     }
     std::string text;
     for (const PortIdentity& port : ports) {
-        text += (text.empty() ? "DPDK's ports are " : ", ") + std::to_string(port.id) + " " + port.name + " (" +
+        text += (text.empty() ? "DPDK's ports are " : ", ") + port.name + " (" + std::to_string(port.id) + ", " +
                 port.driver + ")";
     }
     return text;

@@ -70,8 +70,8 @@ int take_pool(std::uint16_t port, PoolUse use, const PoolSize& size, rte_mempool
             rte_errno > 0 ? rte_errno : ENOMEM,
             "port %u: no room for %u packet buffers of %u bytes, %llu MB in all (%s): give DPDK more "
             "memory (hugepages, or -m with --no-huge; EAL arguments now: %s)",
-            unsigned{port}, size.buffers, size.data_room_bytes, static_cast<unsigned long long>((bytes >> 20) + 1),
-            rte_strerror(rte_errno), eal_arguments().c_str());
+            unsigned{port}, size.buffers, size.data_room_bytes, megabytes, rte_strerror(rte_errno),
+            eal_arguments().c_str());
     }
     p.all.push_back({port, use, size, out});
     return 0;
