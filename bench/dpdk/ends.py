@@ -178,8 +178,8 @@ def _answer(process: subprocess.Popen[str]) -> dict:
     assert process.stderr is not None
     line = process.stdout.readline()
     if not line:
-        said = process.stderr.read().strip().splitlines()[-5:]
-        raise programs.ProgramError(f"{' '.join(process.args)} said nothing more: " + " ".join(said))
+        said = " ".join(process.stderr.read().strip().splitlines()[-5:])
+        raise programs.ProgramError(f"{' '.join(process.args)} ended with {process.wait()}: {said}")
     return json.loads(line)
 
 

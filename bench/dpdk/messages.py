@@ -76,8 +76,8 @@ def _show_round_trips(report: Report, places: dict[str, Ask], found: dict[str, l
 
 def _show_goodput(report: Report, places: dict[str, Ask], found: dict[str, list[Sample]]) -> None:
     table = Table(
-        f"goodput of a reliable message of {MESSAGE_BYTES >> 20} MiB between two engines; packets held to be lost, those\n"
-        "of them that had arrived, and those dropped at either end, in all",
+        f"goodput of a reliable message of {MESSAGE_BYTES >> 20} MiB between two engines; packets held to be lost,\n"
+        "those of them that had arrived, and those dropped at either end, in all",
         [
             "",
             "Gbit/s",
