@@ -35,10 +35,6 @@ DatagramReader::DatagramReader(const InterfaceConfig& config, InterfaceCounters&
 
 bool DatagramReader::is_to_our_mac(const std::uint8_t* frame) const { return equal<6>(frame, mac_.data()); }
 
-bool DatagramReader::is_to_us(std::span<const std::uint8_t> frame) const {
-    return frame.size() >= ethernet_bytes && ((frame[0] & 1) != 0 || is_to_our_mac(frame.data()));
-}
-
 DatagramReader::Audience DatagramReader::audience_of(const NetworkPacket& packet) const {
     if (!packet.is_v6)
         return equal<4>(packet.destination, address_.bytes.data()) ? Audience::us : Audience::others;
@@ -57,7 +53,7 @@ FrameKind DatagramReader::read(std::span<const std::uint8_t> frame, CardChecksum
         case NetworkKind::ip: break;
         case NetworkKind::arp:
             if (address_.is_v6()) return refuse(counters_.rx_other_protocol);
-            return is_to_us(frame) ? FrameKind::other : refuse(counters_.rx_other_address);
+            return is_to_us_or_group(frame.data()) ? FrameKind::other : refuse(counters_.rx_other_address);
         case NetworkKind::malformed: return refuse(counters_.rx_malformed);
         case NetworkKind::other_vlan: return refuse(counters_.rx_other_address);
         case NetworkKind::other_protocol: return refuse(counters_.rx_other_protocol);
@@ -72,7 +68,8 @@ FrameKind DatagramReader::read(std::span<const std::uint8_t> frame, CardChecksum
         if (audience != Audience::us || !is_to_our_mac(frame.data())) return refuse(counters_.rx_other_address);
         return read_udp(packet, frame.data(), udp == CardChecksum::good, out);
     }
-    if (audience == Audience::others || !is_to_us(frame)) return refuse(counters_.rx_other_address);
+    if (audience == Audience::others || !is_to_us_or_group(frame.data()))
+        return refuse(counters_.rx_other_address);
     if (packet.protocol != (packet.is_v6 ? protocol_icmpv6 : protocol_icmp))
         return refuse(counters_.rx_other_protocol);
     return FrameKind::other;

@@ -16,11 +16,10 @@ public:
     DatagramReader(const InterfaceConfig& config, InterfaceCounters& counters);
 
     FrameKind read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp, Datagram& out);
-    // To our Ethernet address, or to a group.
-    bool is_to_us(std::span<const std::uint8_t> frame) const;
     bool is_to_our_mac(const std::uint8_t* frame) const;
 
 private:
+    bool is_to_us_or_group(const std::uint8_t* frame) const { return (frame[0] & 1) != 0 || is_to_our_mac(frame); }
     enum class Audience : std::uint8_t { us, our_groups, others };
     Audience audience_of(const NetworkPacket& packet) const;
     FrameKind read_udp(const NetworkPacket& packet, const std::uint8_t* frame, bool checksum_is_good,

@@ -175,8 +175,6 @@ void Interface::Impl::handle_frame(Time now, std::span<const std::uint8_t> frame
     NetworkPacket packet;
     const NetworkKind kind = read_network(frame, config_.vlan, false, packet);
     if (kind != NetworkKind::ip && kind != NetworkKind::arp) return;
-    // Our own, come back: some switches and cards return what goes to a group.
-    if (!reader_.is_to_us(frame) || std::equal(config_.mac.begin(), config_.mac.end(), frame.begin() + 6)) return;
     if (kind == NetworkKind::arp) {
         if (!is_v6()) handle_arp(now, packet);
         return;
@@ -207,7 +205,7 @@ void Interface::Impl::handle_arp(Time now, const NetworkPacket& packet) {
         ++counters_.rx_malformed;
         return;
     }
-    if (arp->sender_mac == config_.mac) return;
+    if (arp->sender_mac == config_.mac) return;  // our own: some switches return what goes to all
     if (arp->sender_ip == config_.address) return handle_conflict(now, arp->sender_mac);
     // A probe (RFC 5227, 1.1) says nothing of its sender, and is answered as any request.
     const bool is_probe = is_unspecified(arp->sender_ip);
@@ -253,8 +251,8 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     if (source == config_.address) return handle_conflict(now, said_mac);
     if (message->target != config_.address) return;
     ++counters_.rx_address_requests;
-    if (!is_unspecified(source) && message->mac && on_link(source))
-        neighbours_.asked_by(now, source, *message->mac);
+    // Who has no address yet says no MAC either: parse_neighbour_message() has seen to it.
+    if (message->mac && on_link(source)) neighbours_.asked_by(now, source, *message->mac);
     frames_.send_advertisement(source, said_mac);
 }
 

@@ -42,8 +42,7 @@ bool Neighbours::evict_stranger() {
         const Index neighbour = strangers_.front();
         strangers_.pop_front();
         if (entries_[neighbour].kept) continue;
-        index_.erase(entries_[neighbour].ip);
-        deadlines_.set(neighbour, time_never);
+        index_.erase(entries_[neighbour].ip);  // it has no deadline: it is never used nor asked
         free_.push_back(neighbour);
         return true;
     }

@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "ipstack/arp.hpp"
 #include "ipstack/checksum.hpp"
+#include "ipstack/icmp.hpp"
 #include "ipstack/interface.hpp"
+#include "ipstack/ndp.hpp"
 
 namespace dlcp::ipstack {
 
@@ -51,6 +54,36 @@ inline Frame datagram_to(const Destination& destination, const Marking& marking,
     std::copy(payload.begin(), payload.end(), frame.begin() + destination.headers_bytes);
     write_headers(destination, marking, static_cast<std::uint32_t>(payload.size()), checksums,
                   add_words(0, payload.data(), payload.size()), frame.data());
+    return frame;
+}
+
+// An ICMP or ICMPv6 message of `from`'s in a frame of its own, the checksum written.
+inline Frame icmp_frame(const InterfaceConfig& from, const IpAddress& to, const MacAddress& to_mac, Frame message,
+                        std::uint8_t hop_limit = 64) {
+    const bool is_v6 = from.address.is_v6();
+    write_icmp_checksum(message, from.address, to);
+    Frame frame(54);
+    std::uint32_t at = write_ethernet(to_mac, from.mac, 0, is_v6 ? ethertype_ipv6 : ethertype_ipv4, frame.data());
+    at += write_ip({.source = from.address,
+                    .destination = to,
+                    .protocol = is_v6 ? protocol_icmpv6 : protocol_icmp,
+                    .hop_limit = hop_limit,
+                    .payload_bytes = static_cast<std::uint32_t>(message.size())},
+                   frame.data() + at);
+    frame.resize(at);
+    frame.insert(frame.end(), message.begin(), message.end());
+    return frame;
+}
+inline Frame neighbour_frame(const InterfaceConfig& from, const IpAddress& to, const MacAddress& to_mac,
+                             const NeighbourMessage& message) {
+    Frame bytes(neighbour_message_bytes);
+    bytes.resize(write_neighbour_message(message, bytes.data()));
+    return icmp_frame(from, to, to_mac, bytes, neighbour_hop_limit);
+}
+inline Frame arp_frame(const MacAddress& to, const ArpPacket& packet) {
+    Frame frame(ethernet_bytes + arp_bytes);
+    write_ethernet(to, packet.sender_mac, 0, ethertype_arp, frame.data());
+    write_arp(packet, frame.data() + ethernet_bytes);
     return frame;
 }
 

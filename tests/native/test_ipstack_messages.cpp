@@ -1,7 +1,5 @@
 // What others say: who asks for us, who has our address, advertisements, echo, and what is forged or broken.
 #include "engine/bytes.hpp"
-#include "ipstack/icmp.hpp"
-#include "ipstack/ndp.hpp"
 #include "ipstack_link.hpp"
 
 namespace dlcp::ipstack {
@@ -92,22 +90,12 @@ TEST_CASE("ipstack messages: advertisements by the rules of RFC 4861, 7.2.5") {
     const Destination* const destination = link.reach();
     const IpAddress peer = destination->address.ip;
     const auto advertise = [&](std::optional<MacAddress> said, bool solicited, bool overrides) {
-        Frame frame(86);
-        std::uint32_t at = write_ethernet(link.config.mac, mac(2), 0, ethertype_ipv6, frame.data());
-        const NeighbourMessage message{.type = NeighbourMessage::Type::advertisement,
-                                       .solicited = solicited,
-                                       .overrides = overrides,
-                                       .target = peer,
-                                       .mac = said};
-        const std::uint32_t bytes = write_neighbour_message(message, frame.data() + 54);
-        at += write_ip({.source = peer,
-                        .destination = link.config.address,
-                        .protocol = protocol_icmpv6,
-                        .hop_limit = 255,
-                        .payload_bytes = bytes},
-                       frame.data() + at);
-        write_icmp_checksum({frame.data() + at, bytes}, peer, link.config.address);
-        frame.resize(at + bytes);
+        const Frame frame = neighbour_frame(config_of_host(2, true), link.config.address, link.config.mac,
+                                            {.type = NeighbourMessage::Type::advertisement,
+                                             .solicited = solicited,
+                                             .overrides = overrides,
+                                             .target = peer,
+                                             .mac = said});
         CHECK(receive(link.own, link.now, frame) == FrameKind::other);
     };
     const auto is_stale = [&] {
@@ -205,22 +193,11 @@ TEST_CASE("ipstack messages: forged and broken messages are counted, not believe
 TEST_CASE("ipstack messages: echo is answered to one asker, not to a group, not if it is turned off") {
     for (const bool is_v6 : {false, true}) {
         const auto request = [&](std::size_t payload_bytes) {
-            const InterfaceConfig from = config_of_host(2, is_v6), to = config_of_host(1, is_v6);
             Frame message(8 + payload_bytes, 0x5a);
             std::fill_n(message.begin(), 8, std::uint8_t{0});
             message[0] = is_v6 ? icmpv6_echo_request : icmp_echo_request;
-            write_icmp_checksum(message, from.address, to.address);
-            Frame frame(54);
-            std::uint32_t at =
-                write_ethernet(to.mac, from.mac, 0, is_v6 ? ethertype_ipv6 : ethertype_ipv4, frame.data());
-            at += write_ip({.source = from.address,
-                            .destination = to.address,
-                            .protocol = is_v6 ? protocol_icmpv6 : protocol_icmp,
-                            .payload_bytes = static_cast<std::uint32_t>(message.size())},
-                           frame.data() + at);
-            frame.resize(at);
-            frame.insert(frame.end(), message.begin(), message.end());
-            return frame;
+            const InterfaceConfig to = config_of_host(1, is_v6);
+            return icmp_frame(config_of_host(2, is_v6), to.address, to.mac, message);
         };
         Link link(is_v6);
         const std::size_t largest = 1500 - (is_v6 ? 48 : 28);
@@ -246,6 +223,118 @@ TEST_CASE("ipstack messages: echo is answered to one asker, not to a group, not 
         Link quiet(is_v6, [](InterfaceConfig& config) { config.answers_echo = false; });
         receive(quiet.own, quiet.now, request(8));
         CHECK(all_frames(quiet.own).empty());
+    }
+}
+
+TEST_CASE("ipstack messages: an answer that nobody asked for proves nothing, a question neither") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        const Destination* const destination = link.reach();
+        link.exchange();
+        // Asked by the one that is known already: nothing changes.
+        REQUIRE(link.peer->reach(link.now, link.address_of(1)) != nullptr);
+        const InterfaceConfig peer = config_of_host(2, is_v6);
+        InterfaceConfig again = peer;
+        Interface asker(again);
+        asker.reach(link.now, link.address_of(1));
+        receive(link.own, link.now, next_frame(asker));
+        link.own.used(link.now, *destination);
+        CHECK(link.own.next_deadline() == time_never);
+        if (is_v6) continue;
+        // A reply to us that we did not ask for does not make the half minute longer.
+        link.step(seconds(29));
+        receive(link.own, link.now,
+                arp_frame(link.config.mac, {.operation = ArpPacket::Operation::reply,
+                                            .sender_mac = peer.mac,
+                                            .sender_ip = peer.address,
+                                            .target_mac = link.config.mac,
+                                            .target_ip = link.config.address}));
+        link.step(seconds(2));
+        link.own.used(link.now, *destination);
+        CHECK(link.own.next_deadline() == link.now + seconds(5));
+    }
+}
+
+TEST_CASE("ipstack messages: who asks from beyond the link is answered, not learnt") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        InterfaceConfig far = config_of_host(2, is_v6);
+        far.address = *parse_ip(is_v6 ? "fd00:1::2" : "10.0.1.2");
+        far.prefix_bits = 0;
+        Interface asker(far);
+        asker.reach(link.now, link.address_of(1));
+        receive(link.own, link.now, next_frame(asker));
+        CHECK(all_frames(link.own).size() == 1);
+        CHECK_FALSE(link.own.mac_of(far.address));
+    }
+}
+
+TEST_CASE("ipstack messages: solicitations for others, from us, from nobody") {
+    Link link(true);
+    const InterfaceConfig peer = config_of_host(2, true);
+    const IpAddress group = solicited_node(link.config.address);
+    const auto solicit = [&](const IpAddress& source, const IpAddress& target, const IpAddress& to,
+                             std::optional<MacAddress> said) {
+        InterfaceConfig from = peer;
+        from.address = source;
+        receive(link.own, link.now,
+                neighbour_frame(from, to, is_multicast(to) ? multicast_mac(to) : link.config.mac,
+                                {.target = target, .mac = said}));
+        return all_frames(link.own).size();
+    };
+    const InterfaceCounters& counters = link.own.counters();
+    // Of our group, for its last three bytes are ours.
+    CHECK(solicit(peer.address, *parse_ip("fd00:7::1"), group, peer.mac) == 0);
+    CHECK(counters.rx_address_requests == 0);
+    CHECK(solicit(link.config.address, *parse_ip("fd00::3"), link.config.address, peer.mac) == 1);
+    CHECK(counters.rx_address_conflicts == 1);
+    // From "::" to one host, or with a MAC: no such thing.
+    const IpAddress nobody{.bits = 128};
+    CHECK(solicit(nobody, link.config.address, link.config.address, std::nullopt) == 0);
+    CHECK(solicit(nobody, link.config.address, group, peer.mac) == 0);
+    CHECK(counters.rx_malformed == 2);
+    CHECK(solicit(nobody, link.config.address, group, std::nullopt) == 1);
+    CHECK(solicit(peer.address, *parse_ip("ff02::1"), group, peer.mac) == 0);
+    CHECK(solicit(peer.address, nobody, group, peer.mac) == 0);
+    CHECK(solicit(*parse_ip("ff02::5"), link.config.address, group, peer.mac) == 0);
+    CHECK(counters.rx_malformed == 5);
+    // Without a MAC the frame's is answered, and nothing learnt.
+    CHECK(solicit(peer.address, link.config.address, group, std::nullopt) == 1);
+    CHECK_FALSE(link.own.mac_of(peer.address));
+
+    // An answer to all that claims to be one to us.
+    REQUIRE(link.reach() != nullptr);
+    receive(link.own, link.now,
+            neighbour_frame(peer, all_nodes_group, multicast_mac(all_nodes_group),
+                            {.type = NeighbourMessage::Type::advertisement,
+                             .solicited = true,
+                             .target = peer.address,
+                             .mac = peer.mac}));
+    CHECK(counters.rx_malformed == 6);
+    CHECK_FALSE(link.own.mac_of(peer.address));
+}
+
+TEST_CASE("ipstack messages: ICMP that is short, of another code, or to others") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        const InterfaceConfig peer = config_of_host(2, is_v6);
+        const std::uint8_t type = is_v6 ? icmpv6_echo_request : icmp_echo_request;
+        const InterfaceCounters& counters = link.own.counters();
+        receive(link.own, link.now, icmp_frame(peer, link.config.address, link.config.mac, {type, 0, 0, 0}));
+        CHECK(counters.rx_malformed == 1);
+        receive(link.own, link.now,
+                icmp_frame(peer, link.config.address, link.config.mac, {type, 1, 0, 0, 0, 0, 0, 0}));
+        CHECK(counters.rx_malformed == 2);
+        CHECK(receive(link.own, link.now,
+                      icmp_frame(peer, link.address_of(3).ip, link.config.mac, {type, 0, 0, 0, 0, 0, 0, 0})) ==
+              FrameKind::refused);
+        CHECK(counters.rx_other_address == 1);
+        CHECK(receive(link.own, link.now,
+                      icmp_frame(peer, link.config.address, mac(3), {type, 0, 0, 0, 0, 0, 0, 0})) ==
+              FrameKind::refused);
+        CHECK(counters.rx_other_address == 2);
+        CHECK(all_frames(link.own).empty());
+        CHECK(counters.rx_echo_requests == 0);
     }
 }
 

@@ -72,6 +72,14 @@ TEST_CASE(
         link.exchange();
         CHECK(link.has_mac(destination, 2));
         CHECK(link.events() == Kinds{Kind::neighbour_found});
+        // Found once, whatever its MAC becomes.
+        InterfaceConfig changed = config_of_host(2, is_v6);
+        changed.mac[5] = 77;
+        link.peer = std::make_unique<Interface>(changed);
+        link.peer->announce(link.now);
+        link.exchange();
+        CHECK(link.has_mac(destination, 77));
+        CHECK(link.events().empty());
     }
 }
 
@@ -185,6 +193,44 @@ TEST_CASE("ipstack neighbours: another MAC, not announced, is found out by the d
     }
 }
 
+TEST_CASE(
+    "ipstack neighbours: one that sends through another MAC than it answers with is asked once a second at most") {
+    for (const bool is_v6 : {false, true}) {
+        Link link(is_v6);
+        const Destination* const destination = link.reach();
+        link.exchange();
+        const MacAddress other = mac(88);
+        const auto hear = [&](const MacAddress& from) {
+            link.own.heard(link.now, {.source = destination->address, .source_mac = from.data()});
+        };
+        for (int i = 0; i < 1000; ++i) {
+            link.step(milliseconds(10));
+            hear(other);
+            link.exchange();
+        }
+        CHECK(link.has_mac(destination, 2));
+        CHECK(link.own.counters().tx_address_requests >= 8);
+        CHECK(link.own.counters().tx_address_requests <= 11);
+        // It shows now and then that the MAC known is right: nobody is asked.
+        const std::uint64_t asked = link.own.counters().tx_address_requests;
+        for (int i = 0; i < 1000; ++i) {
+            link.step(milliseconds(10));
+            hear(i % 2 == 0 ? mac(2) : other);
+        }
+        CHECK(link.own.counters().tx_address_requests == asked);
+
+        // Of one that nothing is sent to, nothing is asked.
+        Link stranger(is_v6);
+        stranger.peer->reach(stranger.now, stranger.address_of(1));
+        stranger.exchange();
+        REQUIRE(stranger.own.mac_of(destination->address.ip));
+        stranger.step(seconds(60));
+        stranger.own.heard(stranger.now, {.source = destination->address, .source_mac = other.data()});
+        CHECK(stranger.requests().empty());
+        CHECK(stranger.own.next_deadline() == time_never);
+    }
+}
+
 TEST_CASE("ipstack neighbours: who cannot be reached") {
     for (const bool is_v6 : {false, true}) {
         CAPTURE(is_v6);
@@ -209,6 +255,9 @@ TEST_CASE("ipstack neighbours: who cannot be reached") {
             CHECK(link.own.reach(link.now, {*parse_ip("fe80::5"), 1}) != nullptr);
         }
     }
+    // A gateway must be somebody else.
+    Link own_gateway(false, [](InterfaceConfig& config) { config.gateway = config.address; });
+    CHECK(own_gateway.own.reach({0}, {*parse_ip("192.0.2.1"), 1}) == nullptr);
     // Everybody is on the link with no prefix; a link of two has no broadcast (RFC 3021).
     Link everybody(false, [](InterfaceConfig& config) { config.prefix_bits = 0; });
     CHECK(everybody.own.reach({0}, {*parse_ip("192.0.2.255"), 1}) != nullptr);
