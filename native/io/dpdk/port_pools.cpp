@@ -66,8 +66,9 @@ int take_pool(std::uint16_t port, PoolUse use, const PoolSize& size, rte_mempool
     if (out == nullptr) {
         const std::uint64_t bytes =
             std::uint64_t{size.buffers} * (size.data_room_bytes + sizeof(rte_mbuf) + RTE_CACHE_LINE_SIZE);
+        const unsigned long long megabytes = bytes / 1'048'576 + 1;
         return error.fail(
-            rte_errno > 0 ? rte_errno : ENOMEM,
+            ENOMEM,
             "port %u: no room for %u packet buffers of %u bytes, %llu MB in all (%s): give DPDK more "
             "memory (hugepages, or -m with --no-huge; EAL arguments now: %s)",
             unsigned{port}, size.buffers, size.data_room_bytes, megabytes, rte_strerror(rte_errno),
