@@ -132,7 +132,10 @@ class Ends:
                 for process in (of, to):
                     process.stdin.write(start)
                     process.stdin.flush()
-                answers = _answer(of), _answer(to)
+                received = _answer(to)
+                to.communicate()  # it goes first
+                of.stdin.close()
+                answers = _answer(of), received
         self._clear()
         return answers
 
@@ -152,8 +155,9 @@ class Ends:
             address = _answer(to)["address"]
             with self._started(0, "driver_messages", {"role": "ask", "to": address, **asking, **both}) as of:
                 asked = _answer(of)
-            to.terminate()
-            answers = asked, _answer(to)
+                to.terminate()
+                answers = asked, _answer(to)
+                to.communicate()  # it goes first
         self._clear()
         return answers
 
@@ -166,7 +170,9 @@ class Ends:
             yield process
         finally:
             process.terminate()
-            process.communicate()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                pipe.close()
 
     def _clear(self) -> None:
         for path in self.folder.iterdir():

@@ -92,6 +92,8 @@ public:
         if (!alone_) {
             progress_->sent.store(sent_, std::memory_order_relaxed);
             progress_->over.store(1, std::memory_order_release);
+            // DPDK's memif gives back what its poller reads when the other end goes: the receiver goes first.
+            for (std::string line; std::getline(std::cin, line);) {}
         }
         return answer("send", first, last, busy, bursts)
             .add("total_packets", sent_)
