@@ -16,7 +16,7 @@ import functools
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,6 +225,19 @@ class Bed:
     hosts: list[Host]
     stations: list[Station]
 
+    @contextlib.contextmanager
+    def checksums_left_to_cards(self) -> Iterator[None]:
+        """Until the end of `with`, as such cables are at first: the kernel writes no checksums, nor does anybody."""
+        ends = [(host.namespace, "eth0") for host in self.hosts]
+        ends += [(self.bridge.namespace, f"eth{host.number}") for host in self.hosts]
+        for namespace, interface in ends:
+            _set_features(namespace, interface, ["tx"], "on")
+        try:
+            yield
+        finally:
+            for namespace, interface in ends:
+                _as_on_a_wire(namespace, interface)
+
     def open_jobs(self, directory: Path, ranks: int, **settings: Any) -> None:
         """A job of the first so many stations, rank n on station n: 0 on sockets, the others on DPDK."""
         places = [host.dpdk() if host.number else host.udp() for host in self.hosts[:ranks]]
@@ -274,10 +287,11 @@ def bed(hosts: int, mtu_bytes: int = 1500) -> Iterator[Bed]:
 
 def _as_on_a_wire(namespace: Namespace, interface: str) -> None:
     """Frames with checksums, none longer than the MTU: on a cable of the kernel's, what a card would do is left out."""
-    features = ("tx", "tso", "gso", "gro", "tx-udp-segmentation")
-    words = namespace.command(
-        "ethtool", "-K", interface, *(word for name in features for word in (name, "off"))
-    )
+    _set_features(namespace, interface, ["tx", "tso", "gso", "gro", "tx-udp-segmentation"], "off")
+
+
+def _set_features(namespace: Namespace, interface: str, features: Sequence[str], to: str) -> None:
+    words = namespace.command("ethtool", "-K", interface, *(word for name in features for word in (name, to)))
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
 

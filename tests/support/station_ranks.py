@@ -95,6 +95,11 @@ def counters(rank: int) -> dict[str, int]:
     return engine | {f"io_{name}": getattr(stats.io, name) for name in stats.io.__slots__}
 
 
+def driver_statistics(rank: int) -> dict[str, int]:
+    """What the driver alone counts."""
+    return _endpoints[rank].driver_statistics()
+
+
 def packets_by_path(rank: int, other: int) -> list[int]:
     """Sent on each path to a peer."""
     return [path.packets_sent for path in _endpoints[rank].path_stats(other)]

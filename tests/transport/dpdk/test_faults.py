@@ -47,14 +47,13 @@ def test_cable_that_is_cut_and_mended_in_the_middle_of_messages(
     bed: Bed, pair: tuple[Station, Station]
 ) -> None:
     sockets, frames = pair
+    bed.bridge.treat(loss_ratio=0.3)  # slow enough to be under way for a while
     for station, own in ((sockets, 0), (frames, 1)):
         station.call(rank.start_receive, "in", own, 1 - own, LARGE_BYTES)
         station.call(rank.start_send, "out", own, 1 - own, LARGE_BYTES)
     for station, own in ((sockets, 0), (frames, 1)):
         call = partial(station.call, rank.counters, own)
         until(lambda call=call: call()["data_packets_received"] > 100, "the first packets")  # type: ignore[misc]
-    # Slow enough to be under way for a while yet.
-    bed.bridge.treat(loss_ratio=0.3)
     with bed.bridge.cut(1):
         assert "net_af_packet0" in frames.call(rank.await_event, 1, "link_down")
         assert not frames.call(rank.is_over, "in")

@@ -68,6 +68,16 @@ def test_everything_arrives_where_datagrams_are_lost_and_marked(
             assert counted["repair_packets_sent"] > 0
 
 
+@pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
+def test_checksums_that_the_kernel_leaves_to_a_card_are_no_damage(bed: Bed, ipv6: bool) -> None:
+    """As on cables of the kernel unless somebody turns it off: containers, namespaces, virtual machines."""
+    with bed.checksums_left_to_cards(), pair(bed, ipv6=ipv6) as (sockets, frames):
+        both(sockets, frames, rank.exchange, (0, 1), (1, 0), sizes=SIZES)
+        counted = frames.call(rank.driver_statistics, 1)
+        assert counted["port0_rx_partial_checksum_frames"] > 0
+        assert counted["port0_rx_bad_checksum_frames"] == 0
+
+
 @pytest.mark.parametrize("how", [{"delivery": "bounded"}, {"delivery": "deadline", "deadline_s": 0.02}])
 def test_bounded_messages_lose_no_more_than_they_may(bed: Bed, how: dict[str, object]) -> None:
     with pair(bed) as (sockets, frames):
