@@ -40,6 +40,13 @@ void* open_library(const std::string& name) {
     return dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
+// What brings the library that a driver of ours needs to be built; nullptr: it is somebody else's.
+const char* packages_of(const std::string& name) {
+    if (name == "dpdk") return "libdpdk-dev dpdk pkgconf";
+    if (name == "xdp") return "libxdp-dev pkgconf";
+    return nullptr;
+}
+
 }  // namespace
 
 const dlcp_io_table& find_driver(const std::string& name) {
@@ -59,8 +66,12 @@ const dlcp_io_table& find_driver(const std::string& name) {
     void* handle = open_library(name);
     if (handle == nullptr) {
         const char* reason = dlerror();
+        const char* packages = packages_of(name);
         throw fail("cannot load the plugin (" + std::string(reason != nullptr ? reason : "no reason given") +
-                   "); use 'udp' or 'local', or install the plugin and name its path");
+                   (packages != nullptr
+                        ? "); it is built where its library is found: apt-get install " + std::string(packages) +
+                              ", then pip install --force-reinstall --no-binary dlcp dlcp; or use 'udp'"
+                        : "); use 'udp' or 'local', or install the plugin and name its path"));
     }
     using DriverFunction = const dlcp_io_table* (*)();
     const auto function = reinterpret_cast<DriverFunction>(dlsym(handle, driver_symbol));
