@@ -301,20 +301,31 @@ def _set_features(namespace: Namespace, interface: str, features: Sequence[str],
 
 @contextlib.contextmanager
 def huge_pages(count: int = HUGE_PAGES) -> Iterator[str | None]:
-    """`count` pages of 2 MB more than there were, given back at the end; or why the system refuses, in words.
+    """At least `count` free pages of 2 MB, those that were made for it given back at the end; or why there are none.
 
     One at a time on a machine: the number is the machine's.
     """
     with _HUGE_LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        made = max(0, count - free_huge_pages())
         try:
-            before = int(_HUGE.read_text())
-            _HUGE.write_text(str(before + count))
+            _add_huge_pages(made)
         except OSError as error:
             yield f"no huge pages here: {_HUGE}: {error}"
             return
         try:
-            got = int(_HUGE.read_text()) - before
-            yield None if got == count else f"{_HUGE}: asked for {count} pages more, got {got}"
+            free = free_huge_pages()
+            yield None if free >= count else f"{_HUGE}: {made} pages more were asked for; now {free} are free"
         finally:
-            _HUGE.write_text(str(before))
+            _add_huge_pages(-made)
+
+
+def free_huge_pages() -> int:
+    """Pages of 2 MB that nobody uses."""
+    free = _HUGE.with_name("free_hugepages")
+    return int(free.read_text()) if free.exists() else 0
+
+
+def _add_huge_pages(count: int) -> None:
+    if count != 0:
+        _HUGE.write_text(str(max(0, int(_HUGE.read_text()) + count)))
