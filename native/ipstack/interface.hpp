@@ -38,7 +38,7 @@ struct InterfaceConfig {
     std::uint16_t port = 0;          // UDP port that datagrams come to
     std::uint16_t ports = 1;         // and path_port(port, 1…): what we send from may be answered there
     bool answers_echo = true;
-    std::vector<StaticNeighbour> neighbours;  // never asked for, never forgotten
+    std::vector<StaticNeighbour> neighbours;  // never asked for, never forgotten; of the address's family
 };
 
 struct InterfaceCounters {
@@ -59,7 +59,8 @@ struct InterfaceCounters {
     std::uint64_t rx_address_conflicts = 0;
 };
 
-// What happened; the driver tells it on (io_table.h).
+// What happened; the driver tells it on (io_table.h). A neighbour is lost when three requests to all were not answered, and
+// told once, until it is found. At most 256 wait to be taken; the oldest goes.
 struct InterfaceEvent {
     enum class Kind : std::uint8_t { neighbour_lost, neighbour_found, address_taken };
     Kind kind;
@@ -73,7 +74,8 @@ enum class FrameKind : std::uint8_t {
     refused,   // counted; nothing more to do with it
 };
 
-// What a card says of a frame's checksums.
+// What a card says of a frame's checksums. `bad` is looked at again here, for there are cards that say so of a datagram
+// without a checksum.
 enum class CardChecksum : std::uint8_t { unknown, good, bad };
 
 class Interface {
@@ -98,7 +100,8 @@ public:
     // How `to` is reached, asking for its Ethernet address if that is not known. Valid as long as the interface is.
     // nullptr: another family, or not on the link and no gateway, or destinations_max.
     const Destination* reach(Time now, const UdpAddress& to);
-    // Asks again if nobody is asking; cheap. For a driver that has packets for a destination that is not resolved.
+    // Asks again if nobody is asking, once a second at the most; cheap. For a driver that has packets for a destination
+    // that is not resolved.
     void ask(Time now, const Destination& destination);
     // Rises whenever a destination becomes resolved, so that a driver with waiting packets knows when to look.
     std::uint64_t resolutions() const;
@@ -107,7 +110,8 @@ public:
 
     // ---- receiving ----
 
-    // A whole frame, without its check sequence, contiguous. Fills `out` if it is a datagram.
+    // A whole frame, without its check sequence, contiguous, with its tag if it has one. Fills `out` if it is a datagram:
+    // to our Ethernet address (not to all), our IP address and our port.
     FrameKind read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp, Datagram& out);
     // What read() called `other`: ARP, neighbour discovery, echo. May queue answers and resolve destinations.
     void handle_frame(Time now, std::span<const std::uint8_t> frame);
@@ -118,7 +122,7 @@ public:
 
     // The next frame; 0: none. `out` has at least 18 bytes more than the MTU.
     std::size_t next_frame(std::span<std::uint8_t> out);
-    // Says who we are: at the start, and when a link is back.
+    // Says who we are: at the start, and when a link is back. Once now and once two seconds later (RFC 5227, 2.3).
     void announce(Time now);
 
     // ---- time ----

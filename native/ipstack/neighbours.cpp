@@ -120,9 +120,7 @@ void Neighbours::heard(Time now, Index neighbour, const MacAddress& mac) {
     if (mac == entry.mac) return confirm(now, neighbour);
     if (!entry.kept) return;
     // It may have another card now, or send through another router than it is reached by: ask, and not for each packet.
-    if (entry.state != State::probe && now - entry.confirmed_at >= suspicion_interval &&
-        (!entry.asked_ever || now - entry.asked_at >= suspicion_interval))
-        start_probe(now, neighbour);
+    if (entry.state != State::probe && now - entry.confirmed_at >= suspicion_interval) start_probe(now, neighbour);
 }
 
 void Neighbours::asked_by(Time now, const IpAddress& ip, const MacAddress& mac) {
