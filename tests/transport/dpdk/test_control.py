@@ -124,14 +124,14 @@ def test_threads_keep_their_cpus_and_dpdk_takes_no_signals() -> None:
         known = set(os.listdir("/proc/self/task"))
         out["start"] = start("{EAL} -l {min(os.sched_getaffinity(0))}")
         out["after"] = sorted(os.sched_getaffinity(0))
-        later = threading.Thread(target=lambda: out.update(later=sorted(os.sched_getaffinity(0))))
-        later.start()
-        later.join()
         masks = []
         for task in set(os.listdir("/proc/self/task")) - known:
             lines = open(f"/proc/self/task/{{task}}/status").read().splitlines()
             masks.append(int(dict(line.split(":", 1) for line in lines)["SigBlk"], 16))
         out["masks"] = masks
+        later = threading.Thread(target=lambda: out.update(later=sorted(os.sched_getaffinity(0))))
+        later.start()
+        later.join()
     """)
     assert found["start"] == [0, ""]
     assert found["before"] == found["after"] == found["later"]
