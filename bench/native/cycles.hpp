@@ -54,17 +54,18 @@ public:
         for (const Slice& slice : slices_) sum += slice.packets;
         return sum;
     }
-    // A slice of 8 times the median was interrupted.
+    // A slice was interrupted if it took 8 times the median per packet, and longer than any interrupt takes: work may come
+    // in lumps, and a thread that lost the processor lost it for longer.
     double cycles_per_packet() const {
         std::vector<double> each;
         for (const Slice& slice : slices_)
             if (slice.packets > 0) each.push_back(static_cast<double>(slice.cycles) / slice.packets);
         if (each.empty()) return 0;
         std::nth_element(each.begin(), each.begin() + static_cast<std::ptrdiff_t>(each.size() / 2), each.end());
-        const double limit = 8 * each[each.size() / 2];
+        const double limit = 8 * each[each.size() / 2], interrupt = interrupt_s * cycles_per_second();
         double cycles = 0, packets = 0;
         for (const Slice& slice : slices_) {
-            if (slice.packets == 0 || static_cast<double>(slice.cycles) / slice.packets > limit) continue;
+            if (slice.packets == 0 || (slice.cycles > interrupt && slice.cycles > limit * slice.packets)) continue;
             cycles += slice.cycles;
             packets += slice.packets;
         }
@@ -72,6 +73,7 @@ public:
     }
 
 private:
+    static constexpr double interrupt_s = 100e-6;
     struct Slice {
         std::uint32_t cycles, packets;
     };

@@ -32,9 +32,9 @@ def need_program(name: str) -> None:
 def test_driver_is_judged_against_dpdk_alone_in_the_same_repetition() -> None:
     found = {
         "memif": {
-            "bare: as txonly": [(said(1000), said(500)), (said(2000), said(500))],
-            "driver: as txonly": [(said(900), said(500)), (said(1900), said(500))],
-            "driver receives": [(said(1000), said(300)), (said(1000), said(350))],
+            "bare: as txonly": [(said(1, 90), said(1, 50)), (said(1, 190), said(1, 50))],
+            "driver: as txonly": [(said(1, 100), said(1)), (said(1, 200), said(1))],
+            "driver receives": [(said(1), said(1, 100)), (said(1), said(1, 90))],
         }
     }
     report = Report("dpdk", {})
@@ -53,9 +53,9 @@ def test_what_dpdk_does_alone_is_told_without_the_driver() -> None:
 
 def test_times_of_sockets_are_of_both_ends() -> None:
     found = {
-        "own": [(said(600), said(400))],
-        "plain": [(said(100), said(100))],
-        "GSO": [(said(500), said(500))],
+        "own": [(said(1, 100), said(1, 400))],
+        "plain": [(said(1, 600), said(1, 600))],
+        "GSO": [(said(1), said(1))],
     }
     report = Report("dpdk", {})
     rates.judge_sockets(found, "own", ["plain"], report)
