@@ -182,17 +182,19 @@ std::string Driver::text_of(const dlcp_address& address) const {
 int Driver::put(const dlcp_packet* packets, int count) {
     const std::int64_t now_ns = udp::monotonic_ns();
     const int sent = transmitter_->put(Time{now_ns}, packets, count);
-    // A next hop that is not known is asked for; the question is not left until somebody receives.
-    if (!transmitter_->pending().empty())
-        look_after(now_ns);
-    else
-        look_after_if_due(now_ns);
+    if (!transmitter_->pending().empty()) {
+        look_after(now_ns);             // the question for the next hop leaves now
+        receiver_->poll(Time{now_ns});  // and its answer is seen even if the caller only sends
+    }
+    if (sent > 0) waiter_.note_activity(now_ns);
+    look_after_if_due(now_ns);
     return sent;
 }
 
 int Driver::receive(dlcp_packet* packets, int count) {
     const std::int64_t now_ns = udp::monotonic_ns();
     const int received = receiver_->receive(Time{now_ns}, packets, count);
+    if (received > 0) waiter_.note_activity(now_ns);
     look_after_if_due(now_ns);
     return received;
 }

@@ -2,6 +2,7 @@
 
 #include <rte_alarm.h>
 #include <rte_interrupts.h>
+#include <sched.h>
 
 #include <future>
 #include <memory>
@@ -32,6 +33,15 @@ int on_interrupt_thread(int (*work)(std::uint16_t), std::uint16_t port) {
     if (rte_eal_alarm_set(1, carry_out, order.get()) != 0) return work(port);
     (void)order.release();  // carry_out's
     return answer.get();
+}
+
+void keep_interrupt_thread_from_preempting() {
+    on_interrupt_thread(
+        [](std::uint16_t) {
+            const sched_param parameters = {.sched_priority = 0};
+            return sched_setscheduler(0, SCHED_BATCH, &parameters);
+        },
+        0);
 }
 
 }  // namespace dlcp::dpdk

@@ -145,6 +145,7 @@ int Port::setup(const PortConfig& config, ErrorText error) {
                                  identity.arguments.find("role=server") == std::string::npos &&
                                  identity.arguments.find("role=master") == std::string::npos;
     must_reconnect_ = is_memif_client;
+    if (driver_ == "net_memif") keep_interrupt_thread_from_preempting();
     const bool has_no_peer = is_memif_client && !find_in_log(mark, "Failed to connect socket").empty();
     if (rc < 0 && !has_no_peer) {
         return error.fail(-rc, "cannot %s port %s (%s): %s", failed.c_str(), name_.c_str(), driver_.c_str(),

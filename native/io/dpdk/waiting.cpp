@@ -36,8 +36,8 @@ void Waiter::wait(std::int64_t timeout_ns, Work& work) {
     std::int64_t now_ns = start_ns;
     for (int looks = 1;; ++looks) {
         if (work.poll(now_ns) || woken() || now_ns >= end_ns) return;
-        const std::int64_t waited_ns = now_ns - start_ns;
-        const bool spin = mode_ == PollMode::spin || (mode_ == PollMode::automatic && waited_ns < spin_ns);
+        const std::int64_t waited_ns = now_ns - active_ns_;
+        const bool spin = mode_ == PollMode::spin;
         const bool yield = mode_ == PollMode::yield || (mode_ == PollMode::automatic && waited_ns < yield_ns);
         if (spin || yield) {
             if (spin)
@@ -53,7 +53,8 @@ void Waiter::wait(std::int64_t timeout_ns, Work& work) {
                 if (!work.poll(now_ns)) sleep(end_ns == INT64_MAX && left_ns > INT64_MAX / 2 ? -1 : left_ns);
                 arm(false);
             } else {
-                const std::int64_t step_ns = std::clamp(waited_ns / 8, sleep_ns_min, sleep_ns_max);
+                const std::int64_t step_ns = std::clamp(waited_ns / 8, sleep_ns_min,
+                                                        waited_ns < idle_ns ? sleep_ns_max : idle_sleep_ns_max);
                 if (left_ns > 0) sleep(std::min(step_ns, left_ns));
             }
         }
