@@ -121,6 +121,7 @@ int Port::setup(const PortConfig& config, ErrorText error) {
     if (config.flow_isolation) {
         rc = isolate_flows(identity, error);
         if (rc < 0) return rc;
+        isolates_flows_ = true;
     }
     // The device may hold more descriptors than asked for, never more than these.
     std::uint16_t rx_descriptors = descriptors, tx_descriptors = descriptors;
@@ -204,6 +205,7 @@ Port::~Port() {
         if (hears_all_multicast_) rte_eth_allmulticast_disable(id_);
         stop();
     }
+    if (isolates_flows_) share_flows(id_);
     if (claimed_) release_port(id_);
 }
 

@@ -98,6 +98,7 @@ private:
     std::uint16_t id_ = 0;
     bool claimed_ = false;
     bool started_ = false;
+    bool isolates_flows_ = false;
     bool must_reconnect_ = false;  // a memif client, whose driver connects at the start and never again
     std::int64_t reconnected_ns_ = 0;
     bool hears_all_multicast_ = false;

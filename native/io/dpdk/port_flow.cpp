@@ -28,6 +28,11 @@ int isolate_flows(const PortIdentity& port, ErrorText error) {
     return rc == 0 ? 0 : fail(port, rc, why, error);
 }
 
+void share_flows(std::uint16_t port) {
+    rte_flow_error why{};
+    rte_flow_isolate(port, 0, &why);
+}
+
 int steer_datagrams(const PortIdentity& port, const PortConfig& config, std::uint16_t queues, ErrorText error) {
     rte_flow_item_vlan vlan{}, vlan_mask{};
     vlan.hdr.vlan_tci = rte_cpu_to_be_16(config.vlan);

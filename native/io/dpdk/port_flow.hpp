@@ -8,6 +8,8 @@ namespace dlcp::dpdk {
 
 // Before the port is configured.
 int isolate_flows(const PortIdentity& port, ErrorText error);
+// The reverse, after the port was stopped.
+void share_flows(std::uint16_t port);
 // After it was started: datagrams to config.udp_port come to the queues, by RSS if there are several.
 int steer_datagrams(const PortIdentity& port, const PortConfig& config, std::uint16_t queues, ErrorText error);
 
