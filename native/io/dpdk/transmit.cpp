@@ -46,12 +46,19 @@ std::uint32_t flow_label(const ipstack::UdpAddress& to, std::uint16_t source_por
 
 Transmitter::Transmitter(std::span<Uplink> uplinks, Ways& ways, const TransmitConfig& config,
                          dlcp_io_counters& counters, std::deque<dlcp_io_event>& events)
-    : uplinks_(uplinks), ways_(ways), config_(config), counters_(counters), events_(events) {
-    const bool gather = config_.payload == PayloadMode::gather;
+    : uplinks_(uplinks),
+      ways_(ways),
+      config_(config),
+      counters_(counters),
+      events_(events),
+      gather_bytes_min_(config.payload == PayloadMode::gather ? gather_bytes_min : automatic_gather_bytes_min) {
+    bool gather = false;
     std::size_t queues = 0;
     for (std::size_t i = 0; i < uplinks_.size(); ++i) {
         const PortAbilities& abilities = uplinks_[i].port->abilities();
-        uplinks_[i].probing = gather && abilities.gathers;
+        uplinks_[i].probing = config_.payload != PayloadMode::copy && abilities.gathers &&
+                              uplinks_[i].max_datagram_bytes >= gather_bytes_min_;
+        gather |= uplinks_[i].probing;
         first_batch_.push_back(static_cast<std::uint32_t>(queues));
         for (std::uint16_t queue = 0; queue < abilities.queues; ++queue, ++queues)
             batches_.push_back({.uplink = static_cast<std::uint16_t>(i), .queue = queue});
@@ -194,7 +201,7 @@ bool Transmitter::append_payload(const Route& route, const dlcp_packet& packet, 
                                  std::uint64_t& sum) {
     std::uint8_t* const head = packet.head;
     const bool gather =
-        route.uplink->gathers && packet.body_bytes >= gather_bytes_min && route.destination->resolved;
+        route.uplink->gathers && packet.body_bytes >= gather_bytes_min_ && route.destination->resolved;
     frame->ol_flags = 0;
     frame->data_off = RTE_PKTMBUF_HEADROOM;
     if (!gather) {
