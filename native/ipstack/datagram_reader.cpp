@@ -105,8 +105,8 @@ bool DatagramReader::checksum_holds(const NetworkPacket& packet, std::uint32_t b
     const std::uint64_t pseudo =
         pseudo_header_sum(packet.source, packet.destination, packet.is_v6, protocol_udp, bytes);
     if (fold(add_words(pseudo, packet.payload, bytes)) == 0xffff) return true;
-    // A kernel at the other end of a veth left it to a card (CHECKSUM_PARTIAL), and there was none on the way: the field
-    // still has the pseudo header's sum.
+    // A kernel at the other end of a veth left it to a card (CHECKSUM_PARTIAL), and there was none on the way: the
+    // field still has the pseudo header's sum.
     std::uint16_t field;
     std::memcpy(&field, packet.payload + 6, sizeof field);
     if (field != fold(pseudo)) return false;

@@ -16,7 +16,7 @@ inline constexpr std::uint8_t icmpv6_echo_request = 128, icmpv6_echo_reply = 129
 bool icmp_checksum_holds(const NetworkPacket& packet);
 // Writes the checksum of a whole message that goes between these addresses.
 void write_icmp_checksum(std::span<std::uint8_t> message, const IpAddress& source, const IpAddress& destination);
-// The answer to an echo request, message.size() bytes: the same identifier, number and payload. Its checksum is 0 still.
+// The answer to an echo request, request.size() bytes: the same identifier, number and payload. Its checksum stays 0.
 void write_echo_reply(std::span<const std::uint8_t> request, bool is_v6, std::uint8_t* at);
 
 }  // namespace dlcp::ipstack

@@ -1,10 +1,11 @@
 // One Ethernet interface with an IP address, for drivers below the kernel: who is where, who asks for us, and what of
 // the frames that come in is a datagram for the driver. Pure: is given frames and the time, and answers frames.
 //
-// It asks and answers ARP (RFC 826, probes and announcements of RFC 5227) and neighbour discovery (RFC 4861: solicitation,
-// advertisement; no routers are learnt), answers echo requests (RFC 792, RFC 4443), and keeps neighbours as RFC 4861,
-// 7.3 says: incomplete, reachable, stale, delay, probe. Bounds: neighbours_max, destinations_max, own_frames_max; what
-// is beyond is dropped and counted. It reassembles nothing: fragments are counted and dropped.
+// It asks and answers ARP (RFC 826, probes and announcements of RFC 5227) and neighbour discovery (RFC 4861:
+// solicitation, advertisement; no routers are learnt), answers echo requests (RFC 792, RFC 4443), and keeps neighbours
+// as RFC 4861, 7.3 says: incomplete, reachable, stale, delay, probe. Bounds: neighbours_max, destinations_max,
+// own_frames_max; what is beyond is dropped and counted. It reassembles nothing: fragments are counted and dropped. It
+// sends no multicast listener reports (RFC 3810): where switches snoop them, its IPv6 group must be flooded.
 //
 // One thread at a time. Nothing is allocated per packet once a destination is known.
 #pragma once
@@ -59,8 +60,8 @@ struct InterfaceCounters {
     std::uint64_t rx_address_conflicts = 0;
 };
 
-// What happened; the driver tells it on (io_table.h). A neighbour is lost when three requests to all were not answered, and
-// told once, until it is found. At most 256 wait to be taken; the oldest goes.
+// What happened; the driver tells it on (io_table.h). A neighbour is lost when three requests to all were not answered,
+// and told once, until it is found. At most 256 wait to be taken; the oldest goes.
 struct InterfaceEvent {
     enum class Kind : std::uint8_t { neighbour_lost, neighbour_found, address_taken };
     Kind kind;
@@ -110,8 +111,8 @@ public:
 
     // ---- receiving ----
 
-    // A whole frame, without its check sequence, contiguous, with its tag if it has one. Fills `out` if it is a datagram:
-    // to our Ethernet address (not to all), our IP address and our port.
+    // A whole frame, without its check sequence, contiguous, with its tag if it has one. Fills `out` if it is a
+    // datagram: to our Ethernet address (not to all), our IP address and one of our ports.
     FrameKind read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp, Datagram& out);
     // What read() called `other`: ARP, neighbour discovery, echo. May queue answers and resolve destinations.
     void handle_frame(Time now, std::span<const std::uint8_t> frame);

@@ -28,8 +28,8 @@ struct NeighbourMessage {
     std::optional<MacAddress> mac;
 };
 
-// Checks all that RFC 4861, 7.1.1 and 7.1.2 ask but the checksum: hop limit, code, lengths, addresses, options. `message`
-// is the ICMPv6 message, of type 135 or 136.
+// Checks all that RFC 4861, 7.1.1 and 7.1.2 ask but the checksum: hop limit, code, lengths, addresses, options.
+// `message` is the ICMPv6 message, of type 135 or 136.
 std::optional<NeighbourMessage> parse_neighbour_message(std::span<const std::uint8_t> message,
                                                         const IpAddress& source, const IpAddress& destination,
                                                         std::uint8_t hop_limit);

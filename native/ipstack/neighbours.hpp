@@ -5,12 +5,12 @@
 //         ▼                       └─────────────────────────────────┴─────────────┤
 //       failed ◄──────────────────────────────────────────────────────────────────┘
 //
-// Different from the RFC: the first requests follow each other within 50 and 200 ms, for a step of training waits; a probe
-// that the last known address does not answer goes on to ask all (a restarted host may have another card), while packets
-// still go to the old address (RFC 7048); a failed neighbour that packets wait for is asked once a second.
+// Different from the RFC: the first requests follow each other within 50 and 200 ms, for a step of training waits; a
+// probe that the last known address does not answer goes on to ask all (a restarted host may have another card), while
+// packets still go to the old address (RFC 7048); a failed neighbour that packets wait for is asked once a second.
 //
-// Bounded: `neighbours_max` entries. Those that a destination goes through stay; of the others, made by who asked for us,
-// the oldest goes when there are too many.
+// Bounded: `neighbours_max` entries. Those that a destination goes through stay; of the others, made by who asked for
+// us, the oldest goes when there are too many.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Frames of the interface's own: written here, and waiting here to be sent. A ring of a fixed number; what finds no room,
-// or is longer than the MTU, is dropped and counted.
+// Frames of the interface's own: written here, and waiting here to be sent. A ring of a fixed number; what finds no
+// room, or is longer than the MTU, is dropped and counted.
 #pragma once
 
 #include <array>
@@ -21,11 +21,13 @@ public:
 
     // Who has `ip`? `mac` alone is asked, or all if it is nullptr. False: there is no room, and nothing was dropped.
     bool send_request(const IpAddress& ip, const MacAddress* mac);
-    // Who we are: a gratuitous ARP request (RFC 5227, 2.3), or an unsolicited advertisement to all nodes (RFC 4861, 7.2.6).
+    // Who we are: a gratuitous ARP request (RFC 5227, 2.3), or an unsolicited advertisement to all nodes (RFC 4861,
+    // 7.2.6).
     void send_announcement();
     // To who has asked in ARP, or looks whether our address is free (its own is 0.0.0.0 then).
     void send_arp_reply(const ArpPacket& request);
-    // To who has asked in neighbour discovery; from "::", whether our address is free: all nodes are told (RFC 4861, 7.2.4).
+    // To who has asked in neighbour discovery; from "::", whether our address is free: all nodes are told (RFC 4861,
+    // 7.2.4).
     void send_advertisement(const IpAddress& asker, const MacAddress& asker_mac);
     // The answer to an echo request, to the MAC that it came from.
     void send_echo_reply(const NetworkPacket& request, const MacAddress& to);

@@ -1,11 +1,11 @@
 // Arbitrary frames, and pauses, at an interface below the kernel.
 //
 // Input: a byte of choices (IPv6, tag, gateway, echo, how the card vouches), then records: a length of two bytes and so
-// many of a frame. A length from 0x8000 on is a pause instead, in milliseconds. The record's second bit on top says that
-// checksums are mended, so that what is behind them is reached too.
+// many of a frame. A length from 0x8000 on is a pause instead, in milliseconds. The record's second bit from the top
+// says that checksums are mended, so that what is behind them is reached too.
 //
-// Invariant: nothing outside a frame is read; a datagram lies within its frame; each frame makes at most two of our own,
-// each at most as long as the MTU allows; a deadline that was served is over; destinations stay where they are.
+// Invariant: nothing outside a frame is read; a datagram lies within its frame; each frame makes at most two of our
+// own, each at most as long as the MTU allows; a deadline that was served is over; destinations stay where they are.
 #include <algorithm>
 #include <array>
 #include <cstdint>

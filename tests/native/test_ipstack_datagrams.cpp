@@ -272,4 +272,39 @@ TEST_CASE("ipstack datagrams: checksums that a card vouches for are believed, ba
     }
 }
 
+TEST_CASE("ipstack datagrams: the ports of the first paths are ours, and no others") {
+    Dice dice(1);
+    for (int turn = 0; turn < 200; ++turn) {
+        const auto port =
+            static_cast<std::uint16_t>(turn % 2 == 0 ? 65535 - dice.below(40) : dice.between(1, 65535));
+        const auto paths = static_cast<std::uint16_t>(dice.between(1, 300));
+        CAPTURE(port);
+        CAPTURE(paths);
+        std::vector<bool> ours(65536);
+        for (std::uint16_t path = 0; path < paths; ++path) {
+            REQUIRE_FALSE(ours[path_port(port, path)]);
+            ours[path_port(port, path)] = true;
+        }
+        bool same = true;
+        for (std::uint32_t candidate = 0; candidate < 65536; ++candidate)
+            same &= is_path_port(static_cast<std::uint16_t>(candidate), port, paths) == ours[candidate];
+        REQUIRE(same);
+    }
+    InterfaceConfig config = config_of_host(2, false);
+    config.port = 65535;
+    config.ports = 2;
+    Interface to(config);
+    InterfaceConfig sender = config_of_host(1, false);
+    sender.neighbours = {{config.address, config.mac}};
+    Interface from(sender);
+    const auto kind = [&](std::uint16_t port) {
+        return receive(to, {0}, datagram_to(*from.reach({0}, {config.address, port}), {.source_port = 9}, {1}));
+    };
+    CHECK(kind(65535) == FrameKind::datagram);
+    CHECK(kind(1024) == FrameKind::datagram);
+    CHECK(kind(1025) == FrameKind::refused);
+    CHECK(kind(65534) == FrameKind::refused);
+    CHECK(to.counters().rx_other_port == 2);
+}
+
 }  // namespace dlcp::ipstack

@@ -72,8 +72,8 @@ public:
         for (const Host& host : hosts_) {
             if (!host.interface) continue;
             const InterfaceCounters& counters = host.interface->counters();
-            // Each neighbour is asked some four times a second at the most, each question of theirs is answered, and who
-            // we are is said; a duplicate doubles what comes in.
+            // Each neighbour is asked some four times a second at the most, each question of theirs is answered, and
+            // who we are is said; a duplicate doubles what comes in.
             const double seconds_up = 1 + static_cast<double>((now_ - host.started_at).value) * 1e-9;
             const double peers = static_cast<double>(hosts_.size() - 1);
             const double bound = seconds_up * 4 * peers * (1 + 2) + 10;
