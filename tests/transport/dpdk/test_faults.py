@@ -82,11 +82,15 @@ def test_neighbour_that_is_absent_is_told_and_found_when_it_comes(
     bed.hosts[2].namespace.ip(f"addr del {absent}/24 dev eth0")
 
 
-def claim(claimant: Host, ipv4: str) -> str:
-    """An ARP announcement (RFC 5227, 2.3) from that host; the Ethernet address that it names."""
+def claim(claimant: Host, owner: Host) -> str:
+    """An ARP announcement (RFC 5227, 2.3) of the owner's address, heard by the owner alone; whose MAC it names."""
     mac = claimant.mac()
-    station, address = bytes.fromhex(mac.replace(":", "")), socket.inet_aton(ipv4)
-    frame = b"\xff" * 6 + station + struct.pack("!HHHBBH", ETH_P_ARP, 1, 0x0800, 6, 4, 1)
+    station, address = bytes.fromhex(mac.replace(":", "")), socket.inet_aton(owner.ipv4)
+    frame = (
+        bytes.fromhex(owner.mac().replace(":", ""))
+        + station
+        + struct.pack("!HHHBBH", ETH_P_ARP, 1, 0x0800, 6, 4, 1)
+    )
     frame += station + address + bytes(6) + address
 
     def send() -> None:
@@ -100,7 +104,7 @@ def claim(claimant: Host, ipv4: str) -> str:
 
 @pytest.mark.needs_root
 def test_other_station_with_our_address_is_told(bed: Bed, pair: tuple[Station, Station]) -> None:
-    mac = claim(bed.hosts[2], bed.hosts[1].ipv4)
+    mac = claim(bed.hosts[2], bed.hosts[1])
     words = pair[1].call(rank.await_event, 1, "address_taken")
     assert bed.hosts[1].ipv4 in words
     assert mac in words
