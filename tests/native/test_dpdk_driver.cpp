@@ -15,6 +15,7 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -323,6 +324,10 @@ dlcp_address join(const Io& a, const Io& b, std::uint16_t paths = 1) {
     };
     hear(a, b);
     hear(b, a);
+    for (const Io* io : {&a, &b}) {
+        receive_all(*io);  // what it found when it looked for its neighbour's answer
+        io->events();      // a link is an event, and ends a wait
+    }
     return to;
 }
 
@@ -741,6 +746,35 @@ TEST_CASE("dpdk: a flood of what is no datagram neither blocks nor ends a wait")
     dpdk.wait(io, 2'000'000);
     CHECK(dpdk.now_ns(io) - start_ns >= 2'000'000);
     CHECK(io.counters().rx_packets == 0);
+}
+
+// DPDK takes a memif port down on a thread of its own, memory that is being read and all (interrupt_thread.hpp).
+TEST_CASE("dpdk: a peer may leave in the middle of a burst") {
+    NEEDS_DPDK;
+    for (int round = 0; round < 5; ++round) {
+        const Io survivor(at(0));
+        auto leaver = std::make_unique<Io>(at(1));
+        const dlcp_address to = join(*leaver, survivor);
+        // Until the link has been looked at, which is not often.
+        for (const std::int64_t start_ns = dpdk.now_ns(survivor);
+             dpdk.now_ns(survivor) - start_ns < 120'000'000;) {
+            dpdk.wait(survivor, 10'000'000);
+            dpdk.wait(*leaver, 0);
+        }
+        bool told = false;
+        std::thread reader([&] {
+            const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+            while (!told && std::chrono::steady_clock::now() < limit) {
+                receive_all(survivor);
+                for (const dlcp_io_event& event : survivor.events()) told |= event.kind == DLCP_IO_LINK_DOWN;
+            }
+        });
+        const std::vector<Outgoing> outgoing = make_run(1, 64, 1372, 0, 0);
+        for (int i = 0; i < 50; ++i) send(*leaver, to, outgoing);
+        leaver.reset();
+        reader.join();
+        CHECK(told);
+    }
 }
 
 TEST_CASE("dpdk: no buffer is lost") {

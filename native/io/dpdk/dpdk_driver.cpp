@@ -94,6 +94,10 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
         counters_, events_);
     receiver_ = std::make_unique<Receiver>(uplinks_, counters_);
     if (const int result = waiter_.open(options.poll, uplinks_, error); result < 0) return result;
+    has_memif_ = std::any_of(uplinks_.begin(), uplinks_.end(),
+                             [](const Uplink& uplink) { return uplink.port->driver() == "net_memif"; });
+    if (has_memif_) memif_due_ns_ = 0;
+    const auto guard = alone();
     const Time now{udp::monotonic_ns()};
     for (Uplink& uplink : uplinks_) uplink.interface->announce(now);
     look_after(now.value);
@@ -142,6 +146,7 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
 }
 
 Driver::~Driver() {
+    const auto guard = alone();
     // What an interface still had to say, so that a neighbour that asked just now is answered.
     if (receiver_ && transmitter_)
         for (Uplink& uplink : uplinks_) transmitter_->send_own_frames(uplink);
@@ -167,6 +172,7 @@ void Driver::capabilities(dlcp_io_capabilities& out) const {
 }
 
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
+    const auto guard = alone();
     const std::int64_t now_ns = udp::monotonic_ns();
     const int result = ways_->resolve(Time{now_ns}, text, out, error);
     look_after(now_ns);  // the question leaves now
@@ -180,6 +186,7 @@ std::string Driver::text_of(const dlcp_address& address) const {
 }
 
 int Driver::put(const dlcp_packet* packets, int count) {
+    const auto guard = alone();
     const std::int64_t now_ns = udp::monotonic_ns();
     const int sent = transmitter_->put(Time{now_ns}, packets, count);
     if (!transmitter_->pending().empty()) {
@@ -192,23 +199,33 @@ int Driver::put(const dlcp_packet* packets, int count) {
 }
 
 int Driver::receive(dlcp_packet* packets, int count) {
+    const auto guard = alone();
     const std::int64_t now_ns = udp::monotonic_ns();
     const int received = receiver_->receive(Time{now_ns}, packets, count);
     if (received > 0) waiter_.note_activity(now_ns);
+    if (received > 0 && has_memif_) hold_memif(now_ns);
     look_after_if_due(now_ns);
     return received;
 }
 
 bool Driver::poll(std::int64_t now_ns) {
+    const auto guard = alone();
     const bool found = receiver_->poll(Time{now_ns});
+    if (found && has_memif_) hold_memif(now_ns);
     look_after_if_due(now_ns);
-    return found;
+    // An event ends a wait too, one wait: an idle endpoint would hear of it at its next packet, and who takes no events
+    // must sleep all the same.
+    const bool news = events_.size() > events_known_;
+    events_known_ = events_.size();
+    return found || news;
 }
 
 void Driver::look_after(std::int64_t now_ns) {
     const Time now{now_ns};
     bool can_go = false;  // some of the packets that wait for their neighbour
     due_ns_ = now_ns + Port::link_check_ns;
+    if (now_ns >= memif_due_ns_) handle_memif(now_ns);
+    due_ns_ = std::min(due_ns_, memif_due_ns_);
     for (Uplink& uplink : uplinks_) {
         ipstack::Interface& interface = *uplink.interface;
         uplink.port->watch_link(now_ns, events_);
@@ -228,6 +245,23 @@ void Driver::look_after(std::int64_t now_ns) {
         due_ns_ = std::min(due_ns_, interface.next_deadline().value);
     }
     if (can_go || transmitter_->pending().deadline_ns() <= now_ns) transmitter_->handle_pending(now);
+}
+
+// Interrupts pass as often as links are looked at; more often while one is missing, since a connection takes a few
+// messages. While all are, there is no memory that could be unmapped, and nothing to hold them for.
+void Driver::handle_memif(std::int64_t now_ns) {
+    constexpr std::int64_t connecting_ns = 2'000'000;
+    const auto links =
+        std::count_if(uplinks_.begin(), uplinks_.end(), [](const Uplink& uplink) { return uplink.port->up(); });
+    if (links == 0) {
+        if (now_ns - heard_ns_ > 2 * Port::link_check_ns) hold_.reset();
+    } else if (hold_ == nullptr) {
+        hold_ = std::make_unique<InterruptHold>();
+    } else {
+        let_interrupts_pass();
+    }
+    const bool all = links == static_cast<std::ptrdiff_t>(uplinks_.size());
+    memif_due_ns_ = now_ns + (all || links == 0 ? Port::link_check_ns : connecting_ns);
 }
 
 void Driver::tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns) {
@@ -258,6 +292,7 @@ int Driver::events(dlcp_io_event* out, int count) {
         out[taken] = events_.front();
         events_.pop_front();
     }
+    events_known_ = events_.size();
     return taken;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/units.hpp"
+#include "io/dpdk/interrupt_thread.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/receive.hpp"
 #include "io/dpdk/transmit.hpp"
@@ -55,6 +56,16 @@ private:
     void look_after_if_due(std::int64_t now_ns) {
         if (receiver_->take_handled() || now_ns >= due_ns_) look_after(now_ns);
     }
+    // For memif ports only (interrupt_thread.hpp): nobody else's burst, and no interrupt, meanwhile.
+    std::unique_lock<std::recursive_mutex> alone() const {
+        return has_memif_ ? lock_memif() : std::unique_lock<std::recursive_mutex>();
+    }
+    void handle_memif(std::int64_t now_ns);
+    // Packets came, so there is a link, seen or not.
+    void hold_memif(std::int64_t now_ns) {
+        heard_ns_ = now_ns;
+        if (hold_ == nullptr) hold_ = std::make_unique<InterruptHold>();
+    }
     void tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns);
 
     std::uint16_t udp_port_ = 0;
@@ -64,8 +75,13 @@ private:
     std::string warnings_;
     dlcp_io_counters counters_ = {};
     std::deque<dlcp_io_event> events_;
-    std::int64_t due_ns_ = 0;  // when look_after() is next due
+    std::size_t events_known_ = 0;  // of these, those for which a wait has ended
+    std::int64_t due_ns_ = 0;       // when look_after() is next due
+    bool has_memif_ = false;
+    std::int64_t heard_ns_ = 0;              // when packets last came, of memif ports
+    std::int64_t memif_due_ns_ = INT64_MAX;  // when handle_memif() is
     std::vector<Uplink> uplinks_;
+    std::unique_ptr<InterruptHold> hold_;  // while a memif port has a link
     std::unique_ptr<Ways> ways_;
     std::unique_ptr<Transmitter> transmitter_;
     std::unique_ptr<Receiver> receiver_;

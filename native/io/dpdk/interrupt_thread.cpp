@@ -2,13 +2,49 @@
 
 #include <rte_alarm.h>
 #include <rte_interrupts.h>
-#include <sched.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <future>
 #include <memory>
 
 namespace dlcp::dpdk {
 namespace {
+
+// A handler takes microseconds; longer than this the thread is not waited for, whatever it does.
+constexpr std::chrono::seconds patience{1};
+
+struct Gate {
+    std::recursive_mutex bursts;
+    std::atomic<int> stopping{0};  // threads that stop a port, or wait to
+    std::mutex mutex;
+    std::condition_variable changed;
+    unsigned holders = 0;
+    bool armed = false;  // the thread is in hold(), or will be
+    bool held = false;   // it is
+    bool pass = false;   // it may go on, once
+};
+
+// Never destroyed: the thread may be in it when the process ends.
+Gate& gate() {
+    static Gate* const instance = new Gate;
+    return *instance;
+}
+
+// On the interrupt thread: alarms are served there (rte_alarm.h).
+void hold(void*) {
+    Gate& g = gate();
+    std::unique_lock lock(g.mutex);
+    g.held = true;
+    g.changed.notify_all();
+    g.changed.wait(lock, [&] { return g.pass || g.holders == 0; });
+    g.pass = g.held = false;
+    // Not sooner: an alarm that is due when this returns would be served before anything else.
+    g.armed = g.holders > 0 && rte_eal_alarm_set(pass_us, hold, nullptr) == 0;
+    g.changed.notify_all();
+}
 
 struct Order {
     Order(int (*what)(std::uint16_t), std::uint16_t of) : work(what), port(of) {}
@@ -18,7 +54,6 @@ struct Order {
     std::promise<int> answer;
 };
 
-// Alarms are served by the interrupt thread (rte_alarm.h).
 void carry_out(void* given) {
     const std::unique_ptr<Order> order(static_cast<Order*>(given));
     order->answer.set_value(order->work(order->port));
@@ -26,22 +61,49 @@ void carry_out(void* given) {
 
 }  // namespace
 
+std::unique_lock<std::recursive_mutex> lock_memif() {
+    // Bounded, since the caller may have it already.
+    for (int i = 0; i < 20 && gate().stopping.load(std::memory_order_relaxed) > 0; ++i) usleep(50);
+    return std::unique_lock(gate().bursts);
+}
+
 int on_interrupt_thread(int (*work)(std::uint16_t), std::uint16_t port) {
     if (rte_thread_is_intr() != 0) return work(port);
+    gate().stopping.fetch_add(1);
+    const std::lock_guard alone(gate().bursts);
+    gate().stopping.fetch_sub(1);
     auto order = std::make_unique<Order>(work, port);
     std::future<int> answer = order->answer.get_future();
     if (rte_eal_alarm_set(1, carry_out, order.get()) != 0) return work(port);
     (void)order.release();  // carry_out's
+    do {
+        let_interrupts_pass();
+    } while (answer.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready);
     return answer.get();
 }
 
-void keep_interrupt_thread_from_preempting() {
-    on_interrupt_thread(
-        [](std::uint16_t) {
-            const sched_param parameters = {.sched_priority = 0};
-            return sched_setscheduler(0, SCHED_BATCH, &parameters);
-        },
-        0);
+InterruptHold::InterruptHold() {
+    Gate& g = gate();
+    std::unique_lock lock(g.mutex);
+    ++g.holders;
+    if (!g.armed) g.armed = rte_eal_alarm_set(1, hold, nullptr) == 0;
+    g.changed.wait_for(lock, patience, [&] { return g.held || !g.armed; });
+}
+
+InterruptHold::~InterruptHold() {
+    Gate& g = gate();
+    const std::lock_guard lock(g.mutex);
+    --g.holders;
+    g.changed.notify_all();
+}
+
+void let_interrupts_pass() {
+    Gate& g = gate();
+    std::unique_lock lock(g.mutex);
+    if (!g.armed || !g.changed.wait_for(lock, patience, [&] { return g.held || !g.armed; }) || !g.held) return;
+    g.pass = true;
+    g.changed.notify_all();
+    g.changed.wait_for(lock, patience, [&] { return (g.held && !g.pass) || !g.armed; });
 }
 
 }  // namespace dlcp::dpdk

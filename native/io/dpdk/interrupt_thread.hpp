@@ -1,21 +1,35 @@
-// Work done on the thread that serves DPDK's interrupts.
+// The thread that serves DPDK's interrupts, kept away from memif ports that are in use.
 //
-// A memif port is taken down by whoever stops it and, when its peer leaves, by that thread, with no lock between the two
-// (22.11, memif_disconnect): both close the same descriptors, and the second may hit one that is somebody else's by then,
-// which ends in a panic. Done on that thread, the two follow each other.
-//
-// That thread also unmaps the memory of a peer that leaves, while another may be in a burst that reads it. The burst is
-// over in microseconds unless its thread is preempted in it, and who preempts it is as a rule that very thread, as it wakes.
+// That thread takes a memif port down when its peer leaves, with no lock against the others (22.11, memif_disconnect):
+// it unmaps the memory that a burst may be reading, and closes descriptors that whoever stops the port closes as well;
+// the first is a fault, the second ends in a panic. So while a driver has memif ports the thread is held, in a callback
+// of ours, and let through now and then, when nobody is in a burst; and ports are stopped on that thread.
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 
 namespace dlcp::dpdk {
 
-// `work(port)` there, and what it answers here. Runs it on this thread if DPDK has no timer for it.
+// `work(port)` on that thread, and what it answers here. Runs it on this thread if DPDK has no timer for it.
 int on_interrupt_thread(int (*work)(std::uint16_t), std::uint16_t port);
 
-// From now on that thread waits for its turn when it wakes, and preempts none of ours.
-void keep_interrupt_thread_from_preempting();
+// Whoever uses memif ports holds this meanwhile, in bursts as well as when it lets the thread through. Gives way to who
+// stops a port: somebody who polls would else take it again before the other has woken.
+std::unique_lock<std::recursive_mutex> lock_memif();
+
+// Holds the interrupt thread as long as it lives.
+class InterruptHold {
+public:
+    InterruptHold();
+    ~InterruptHold();
+    InterruptHold(const InterruptHold&) = delete;
+    InterruptHold& operator=(const InterruptHold&) = delete;
+};
+
+// Lets it serve what there is, and returns when it is held again: after pass_us and what that takes. Nothing if nobody
+// holds it.
+void let_interrupts_pass();
+inline constexpr std::uint64_t pass_us = 100;
 
 }  // namespace dlcp::dpdk

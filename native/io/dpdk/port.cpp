@@ -146,7 +146,6 @@ int Port::setup(const PortConfig& config, ErrorText error) {
                                  identity.arguments.find("role=server") == std::string::npos &&
                                  identity.arguments.find("role=master") == std::string::npos;
     must_reconnect_ = is_memif_client;
-    if (driver_ == "net_memif") keep_interrupt_thread_from_preempting();
     const bool has_no_peer = is_memif_client && !find_in_log(mark, "Failed to connect socket").empty();
     if (rc < 0 && !has_no_peer) {
         return error.fail(-rc, "cannot %s port %s (%s): %s", failed.c_str(), name_.c_str(), driver_.c_str(),
@@ -261,8 +260,11 @@ void Port::stop() {
     // A server that accepts a connection whose client has gone already closes it and watches it on, which ends its
     // process (22.11, memif_listener_handler): one that was begun just now is let become one.
     const LinkWatch link(id_, {});
-    for (std::int64_t waited_ms = 0; waited_ms < memif_connects_ms && !link.is_up(); ++waited_ms)
+    for (std::int64_t waited_ms = 0; waited_ms < memif_connects_ms && !link.is_up(); ++waited_ms) {
+        const auto alone = lock_memif();
+        let_interrupts_pass();
         rte_delay_us_sleep(1000);
+    }
     on_interrupt_thread(rte_eth_dev_stop, id_);
 }
 
