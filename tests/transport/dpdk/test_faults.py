@@ -148,6 +148,8 @@ def test_memif_peer_that_is_killed_and_started_anew(tmp_path: Path) -> None:
                 if life == 0:
                     server.call(rank.connect, 0, 1, theirs)
                 client.call(rank.connect, 1, 0, ours)
+                # Of this life: what is sent to the one before is lost with it.
+                server.call(rank.await_event, 0, "peer_established")
                 both(server, client, rank.exchange, (0, 1), (1, 0), sizes=[1, 300_000])
                 client.kill()
             assert "net_memif0" in server.call(rank.await_event, 0, "link_down")
