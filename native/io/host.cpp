@@ -695,7 +695,7 @@ private:
     }
 
     std::string format(const dlcp_address& address) {
-        char text[128] = "";
+        char text[1024] = "";
         table_->format(io_, &address, text, sizeof text);
         return text;
     }

@@ -403,7 +403,7 @@ int open_driver(const dlcp_io_config& config, Driver& driver, char* text, size_t
         return result;
     driver.warnings = driver.inner->warnings(driver.inner_io);
     driver.inner->local_address(driver.inner_io, &driver.local);
-    char own[96];
+    char own[1024];  // as many addresses as there are ports
     driver.inner->format(driver.inner_io, &driver.local, own, sizeof own);
     driver.text = own;
 
