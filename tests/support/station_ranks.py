@@ -114,13 +114,13 @@ def events(rank: int) -> list[tuple[str, str]]:
 
 
 def await_event(rank: int, kind: str, timeout_s: float = PATIENCE_S) -> str:
-    """The words of the first event of this kind that is not taken yet; takes it."""
+    """The words of the first event of this kind that is not taken yet; takes it and leaves the others."""
     end = time.monotonic() + timeout_s
     while True:
         seen = events(rank)
         for index, (what, text) in enumerate(seen):
             if what == kind:
-                del seen[: index + 1]
+                del seen[index]
                 return text
         assert time.monotonic() < end, f"no event {kind} within {timeout_s:g} s, only {seen}"
         time.sleep(0.01)

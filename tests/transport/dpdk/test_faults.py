@@ -151,6 +151,8 @@ def test_memif_peer_that_is_killed_and_started_anew(tmp_path: Path) -> None:
                 # Of this life: what is sent to the one before is lost with it.
                 server.call(rank.await_event, 0, "peer_established")
                 both(server, client, rank.exchange, (0, 1), (1, 0), sizes=[1, 300_000])
+                # Links are looked at now and then: one that is not seen to come is not seen to go.
+                server.call(rank.await_event, 0, "link_up")
                 client.kill()
             assert "net_memif0" in server.call(rank.await_event, 0, "link_down")
 
