@@ -30,6 +30,7 @@ DatagramReader::DatagramReader(const InterfaceConfig& config, InterfaceCounters&
       address_(config.address),
       solicited_node_(config.address.is_v6() ? solicited_node(config.address) : IpAddress{}),
       vlan_(config.vlan),
+      mtu_bytes_(config.mtu_bytes),
       port_(config.port),
       ports_(config.ports) {}
 
@@ -49,46 +50,48 @@ FrameKind DatagramReader::read(std::span<const std::uint8_t> frame, CardChecksum
                                Datagram& out) {
     NetworkPacket packet;
     // "Bad" is not believed: there are cards that say so of a datagram whose checksum is 0, or was never computed.
-    switch (read_network(frame, vlan_, ip == CardChecksum::good, packet)) {
+    switch (read_network(frame, vlan_, mtu_bytes_, ip == CardChecksum::good, packet)) {
         case NetworkKind::ip: break;
         case NetworkKind::arp:
-            if (address_.is_v6()) return refuse(counters_.rx_other_protocol);
-            return is_to_us_or_group(frame.data()) ? FrameKind::other : refuse(counters_.rx_other_address);
-        case NetworkKind::malformed: return refuse(counters_.rx_malformed);
-        case NetworkKind::other_vlan: return refuse(counters_.rx_other_address);
-        case NetworkKind::other_protocol: return refuse(counters_.rx_other_protocol);
-        case NetworkKind::fragment: return refuse(counters_.rx_fragments);
-        case NetworkKind::bad_checksum: return refuse(counters_.rx_bad_checksum);
+            if (address_.is_v6()) return refuse(counters_.rx_other_protocol_frames);
+            return is_to_us_or_group(frame.data()) ? FrameKind::other : refuse(counters_.rx_other_address_frames);
+        case NetworkKind::malformed: return refuse(counters_.rx_malformed_frames);
+        case NetworkKind::oversized: return refuse(counters_.rx_oversized_frames);
+        case NetworkKind::other_vlan: return refuse(counters_.rx_other_address_frames);
+        case NetworkKind::other_protocol: return refuse(counters_.rx_other_protocol_frames);
+        case NetworkKind::fragment: return refuse(counters_.rx_fragment_frames);
+        case NetworkKind::bad_checksum: return refuse(counters_.rx_bad_checksum_frames);
     }
-    if (packet.is_v6 != address_.is_v6()) return refuse(counters_.rx_other_protocol);
+    if (packet.is_v6 != address_.is_v6()) return refuse(counters_.rx_other_protocol_frames);
     const Audience audience = audience_of(packet);
     if (packet.protocol == protocol_udp) {
         // A datagram to one host in a frame to many is not taken (RFC 1122, 3.3.6), nor one that only a card in
         // promiscuous mode hears.
-        if (audience != Audience::us || !is_to_our_mac(frame.data())) return refuse(counters_.rx_other_address);
+        if (audience != Audience::us || !is_to_our_mac(frame.data()))
+            return refuse(counters_.rx_other_address_frames);
         return read_udp(packet, frame.data(), udp == CardChecksum::good, out);
     }
     if (audience == Audience::others || !is_to_us_or_group(frame.data()))
-        return refuse(counters_.rx_other_address);
+        return refuse(counters_.rx_other_address_frames);
     if (packet.protocol != (packet.is_v6 ? protocol_icmpv6 : protocol_icmp))
-        return refuse(counters_.rx_other_protocol);
+        return refuse(counters_.rx_other_protocol_frames);
     return FrameKind::other;
 }
 
 FrameKind DatagramReader::read_udp(const NetworkPacket& packet, const std::uint8_t* frame, bool checksum_is_good,
                                    Datagram& out) {
     const std::uint8_t* const udp = packet.payload;
-    if (packet.payload_bytes < udp_bytes) return refuse(counters_.rx_malformed);
+    if (packet.payload_bytes < udp_bytes) return refuse(counters_.rx_malformed_frames);
     const std::uint32_t bytes = wire::load16(udp + 4);
-    if (bytes < udp_bytes || bytes > packet.payload_bytes) return refuse(counters_.rx_malformed);
-    if (!may_be_source(packet.source, packet.is_v6)) return refuse(counters_.rx_malformed);
+    if (bytes < udp_bytes || bytes > packet.payload_bytes) return refuse(counters_.rx_malformed_frames);
+    if (!may_be_source(packet.source, packet.is_v6)) return refuse(counters_.rx_malformed_frames);
     const std::uint16_t port = wire::load16(udp + 2);
-    if (port != port_ && !is_path_port(port, port_, ports_)) return refuse(counters_.rx_other_port);
+    if (port != port_ && !is_path_port(port, port_, ports_)) return refuse(counters_.rx_other_port_frames);
     if (wire::load16(udp + 6) == 0) {
         // "None" is no choice over IPv6 (RFC 8200, 8.1).
-        if (packet.is_v6) return refuse(counters_.rx_bad_checksum);
+        if (packet.is_v6) return refuse(counters_.rx_bad_checksum_frames);
     } else if (!checksum_is_good && !checksum_holds(packet, bytes)) {
-        return refuse(counters_.rx_bad_checksum);
+        return refuse(counters_.rx_bad_checksum_frames);
     }
     ++counters_.rx_datagrams;
     out.payload = udp + udp_bytes;
@@ -110,7 +113,7 @@ bool DatagramReader::checksum_holds(const NetworkPacket& packet, std::uint32_t b
     std::uint16_t field;
     std::memcpy(&field, packet.payload + 6, sizeof field);
     if (field != fold(pseudo)) return false;
-    ++counters_.rx_partial_checksum;
+    ++counters_.rx_partial_checksum_frames;
     return true;
 }
 

@@ -35,6 +35,7 @@ private:
     const IpAddress address_;
     const IpAddress solicited_node_;  // none over IPv4
     const std::uint16_t vlan_;
+    const std::uint32_t mtu_bytes_;
     const std::uint16_t port_;
     const std::uint16_t ports_;
 };

@@ -76,7 +76,7 @@ public:
     }
     void mac_forgotten(Neighbours::Index neighbour) override { destinations_.forget_behind(neighbour); }
     void lost(const IpAddress& ip, const MacAddress& mac) override {
-        ++counters_.neighbours_lost;
+        ++counters_.lost_neighbours;
         tell({InterfaceEvent::Kind::neighbour_lost, ip, mac});
     }
     void found(const IpAddress& ip, const MacAddress& mac) override {
@@ -173,7 +173,7 @@ void Interface::Impl::heard(Time now, const Datagram& datagram) {
 
 void Interface::Impl::handle_frame(Time now, std::span<const std::uint8_t> frame) {
     NetworkPacket packet;
-    const NetworkKind kind = read_network(frame, config_.vlan, false, packet);
+    const NetworkKind kind = read_network(frame, config_.vlan, config_.mtu_bytes, false, packet);
     if (kind != NetworkKind::ip && kind != NetworkKind::arp) return;
     if (kind == NetworkKind::arp) {
         if (!is_v6()) handle_arp(now, packet);
@@ -181,11 +181,11 @@ void Interface::Impl::handle_frame(Time now, std::span<const std::uint8_t> frame
     }
     if (packet.is_v6 != is_v6() || packet.protocol != (is_v6() ? protocol_icmpv6 : protocol_icmp)) return;
     if (packet.payload_bytes < icmp_bytes) {
-        ++counters_.rx_malformed;
+        ++counters_.rx_malformed_frames;
         return;
     }
     if (!icmp_checksum_holds(packet)) {
-        ++counters_.rx_bad_checksum;
+        ++counters_.rx_bad_checksum_frames;
         return;
     }
     const std::uint8_t type = packet.payload[0];
@@ -195,14 +195,14 @@ void Interface::Impl::handle_frame(Time now, std::span<const std::uint8_t> frame
                            type == static_cast<std::uint8_t>(NeighbourMessage::Type::advertisement))) {
         handle_neighbour_message(now, packet, frame.data());
     } else {
-        ++counters_.rx_other_protocol;
+        ++counters_.rx_other_protocol_frames;
     }
 }
 
 void Interface::Impl::handle_arp(Time now, const NetworkPacket& packet) {
     const std::optional<ArpPacket> arp = parse_arp({packet.payload, packet.payload_bytes});
     if (!arp || !is_unicast(arp->sender_mac)) {
-        ++counters_.rx_malformed;
+        ++counters_.rx_malformed_frames;
         return;
     }
     if (arp->sender_mac == config_.mac) return;  // our own: some switches return what goes to all
@@ -210,13 +210,13 @@ void Interface::Impl::handle_arp(Time now, const NetworkPacket& packet) {
     // A probe (RFC 5227, 1.1) says nothing of its sender, and is answered as any request.
     const bool is_probe = is_unspecified(arp->sender_ip);
     if (!is_probe && !may_be_source(arp->sender_ip.bytes.data(), false)) {
-        ++counters_.rx_malformed;
+        ++counters_.rx_malformed_frames;
         return;
     }
     const bool for_us = arp->target_ip == config_.address;
     const Neighbours::Index sender = is_probe ? Neighbours::none : neighbours_.find(arp->sender_ip);
     if (arp->operation == ArpPacket::Operation::request && for_us) {
-        ++counters_.rx_address_requests;
+        ++counters_.rx_address_request_frames;
         if (!is_probe && on_link(arp->sender_ip)) neighbours_.asked_by(now, arp->sender_ip, arp->sender_mac);
         frames_.send_arp_reply(*arp);
     } else if (sender != Neighbours::none) {
@@ -235,7 +235,7 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     std::copy_n(frame + 6, said_mac.size(), said_mac.begin());
     if (message && message->mac) said_mac = *message->mac;
     if (!message || is_multicast(source) || !is_unicast(said_mac)) {
-        ++counters_.rx_malformed;
+        ++counters_.rx_malformed_frames;
         return;
     }
     if (said_mac == config_.mac) return;
@@ -250,7 +250,7 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     }
     if (source == config_.address) return handle_conflict(now, said_mac);
     if (message->target != config_.address) return;
-    ++counters_.rx_address_requests;
+    ++counters_.rx_address_request_frames;
     // Who has no address yet says no MAC either: parse_neighbour_message() has seen to it.
     if (message->mac && on_link(source)) neighbours_.asked_by(now, source, *message->mac);
     frames_.send_advertisement(source, said_mac);
@@ -267,17 +267,17 @@ void Interface::Impl::handle_echo(const NetworkPacket& packet, const std::uint8_
     std::copy_n(frame + 6, sender_mac.size(), sender_mac.begin());
     if (packet.payload[1] != 0 || source == config_.address || !may_be_source(packet.source, is_v6()) ||
         !is_unicast(sender_mac)) {
-        ++counters_.rx_malformed;
+        ++counters_.rx_malformed_frames;
         return;
     }
-    ++counters_.rx_echo_requests;
+    ++counters_.rx_echo_request_frames;
     if (!config_.answers_echo) return;
     // Back to where the frame came from: no neighbour need be known for it.
     frames_.send_echo_reply(packet, sender_mac);
 }
 
 void Interface::Impl::handle_conflict(Time now, const MacAddress& mac) {
-    ++counters_.rx_address_conflicts;
+    ++counters_.address_conflict_frames;
     if (conflict_told_at_ && now - *conflict_told_at_ < defend_interval) return;
     conflict_told_at_ = now;
     tell({InterfaceEvent::Kind::address_taken, config_.address, mac});

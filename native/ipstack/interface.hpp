@@ -20,6 +20,7 @@
 
 #include "engine/units.hpp"
 #include "ipstack/address.hpp"
+#include "ipstack/counters.hpp"
 #include "ipstack/headers.hpp"
 
 namespace dlcp::ipstack {
@@ -40,24 +41,6 @@ struct InterfaceConfig {
     std::uint16_t ports = 1;         // and path_port(port, 1…): what we send from may be answered there
     bool answers_echo = true;
     std::vector<StaticNeighbour> neighbours;  // never asked for, never forgotten; of the address's family
-};
-
-struct InterfaceCounters {
-    std::uint64_t rx_datagrams = 0;
-    std::uint64_t rx_bad_checksum = 0;
-    std::uint64_t rx_partial_checksum = 0;  // the sender left it to a card that did not come (veth); accepted
-    std::uint64_t rx_fragments = 0;
-    std::uint64_t rx_malformed = 0;
-    std::uint64_t rx_other_address = 0;  // not to our IP address or VLAN
-    std::uint64_t rx_other_port = 0;
-    std::uint64_t rx_other_protocol = 0;
-    std::uint64_t rx_address_requests = 0;  // ARP requests and solicitations for our address
-    std::uint64_t rx_echo_requests = 0;
-    std::uint64_t tx_address_requests = 0;
-    std::uint64_t tx_own_frames = 0;          // all that next_frame() gave
-    std::uint64_t tx_own_frames_dropped = 0;  // no room among those that wait
-    std::uint64_t neighbours_lost = 0;
-    std::uint64_t rx_address_conflicts = 0;
 };
 
 // What happened; the driver tells it on (io_table.h). A neighbour is lost when three requests to all were not answered,

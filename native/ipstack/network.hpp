@@ -19,6 +19,7 @@ enum class NetworkKind : std::uint8_t {
     ip,
     arp,             // `payload` is what follows the Ethernet header
     malformed,       // a length or version that cannot be
+    oversized,       // says that it is longer than the MTU, however much of it is here
     other_vlan,      // tagged otherwise than this interface
     other_protocol,  // neither IP nor ARP
     fragment,
@@ -50,8 +51,11 @@ inline IpAddress ip_at(const std::uint8_t* bytes, bool is_v6) {
 
 // The tag must be `vlan`; 0 takes what is not tagged, or with a priority only (IEEE 802.1Q: VID 0). `header_is_good`:
 // somebody has verified IPv4's header checksum.
-inline NetworkKind read_network(std::span<const std::uint8_t> frame, std::uint16_t vlan, bool header_is_good,
-                                NetworkPacket& out) {
+//
+// What is longer than the MTU is refused even if all of it is here: it may be several datagrams in one, which their
+// sender has left to a card to cut up.
+inline NetworkKind read_network(std::span<const std::uint8_t> frame, std::uint16_t vlan, std::uint32_t mtu_bytes,
+                                bool header_is_good, NetworkPacket& out) {
     const std::uint8_t* at = frame.data();
     if (frame.size() < ethernet_bytes) return NetworkKind::malformed;
     std::size_t bytes = frame.size() - ethernet_bytes;
@@ -71,8 +75,9 @@ inline NetworkKind read_network(std::span<const std::uint8_t> frame, std::uint16
         if (bytes < ipv4_bytes || at[0] >> 4 != 4) return NetworkKind::malformed;
         const std::uint32_t header_bytes = (at[0] & 15) * 4u;
         const std::uint32_t total_bytes = wire::load16(at + 2);
-        if (header_bytes < ipv4_bytes || total_bytes < header_bytes || total_bytes > bytes)
-            return NetworkKind::malformed;
+        if (header_bytes < ipv4_bytes || total_bytes < header_bytes) return NetworkKind::malformed;
+        if (total_bytes > mtu_bytes) return NetworkKind::oversized;
+        if (total_bytes > bytes) return NetworkKind::malformed;
         if (!header_is_good && fold(add_words(0, at, header_bytes)) != 0xffff) return NetworkKind::bad_checksum;
         // More fragments, or an offset.
         if ((wire::load16(at + 6) & 0x3fff) != 0) return NetworkKind::fragment;
@@ -89,6 +94,7 @@ inline NetworkKind read_network(std::span<const std::uint8_t> frame, std::uint16
     if (ethertype == ethertype_ipv6) {
         if (bytes < ipv6_bytes || at[0] >> 4 != 6) return NetworkKind::malformed;
         const std::uint32_t payload_bytes = wire::load16(at + 4);
+        if (ipv6_bytes + payload_bytes > mtu_bytes) return NetworkKind::oversized;
         if (payload_bytes > bytes - ipv6_bytes) return NetworkKind::malformed;
         if (at[6] == protocol_ipv6_fragment) return NetworkKind::fragment;
         out.source = at + 8;

@@ -14,7 +14,7 @@ constexpr std::size_t frame_bytes_min = 60;  // IEEE 802.3: 64 with the check se
 
 bool OwnFrames::send_request(const IpAddress& ip, const MacAddress* mac) {
     if (count_ == frames_.size()) return false;
-    ++counters_.tx_address_requests;
+    ++counters_.tx_address_request_frames;
     if (!is_v6()) {
         send_arp({.operation = ArpPacket::Operation::request,
                   .sender_mac = config_.mac,
@@ -87,14 +87,14 @@ std::size_t OwnFrames::take(std::span<std::uint8_t> out) {
             ++counters_.tx_own_frames;
             return frame.size();
         }
-        ++counters_.tx_own_frames_dropped;
+        ++counters_.tx_own_dropped_frames;
     }
     return 0;
 }
 
 std::span<std::uint8_t> OwnFrames::add(std::size_t bytes) {
     if (count_ == frames_.size() || bytes > link_bytes() + config_.mtu_bytes) {
-        ++counters_.tx_own_frames_dropped;
+        ++counters_.tx_own_dropped_frames;
         return {};
     }
     std::vector<std::uint8_t>& frame = frames_[(first_ + count_++) % frames_.size()];

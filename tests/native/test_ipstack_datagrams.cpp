@@ -1,5 +1,6 @@
 // Datagrams through headers written and read: round trips, damage, and each reason to refuse a frame.
 #include <cstring>
+#include <string_view>
 
 #include "engine/bytes.hpp"
 #include "ipstack_support.hpp"
@@ -109,7 +110,7 @@ TEST_CASE("ipstack datagrams: what is written is read, for all fields, lengths a
         REQUIRE(out.tos == marking.tos);
         REQUIRE(out.source == UdpAddress{from.address, marking.source_port});
         REQUIRE(out.destination_port == to.port);
-        REQUIRE(receiver.counters().rx_partial_checksum == (card && !card_checks ? 1 : 0));
+        REQUIRE(receiver.counters().rx_partial_checksum_frames == (card && !card_checks ? 1 : 0));
         if (is_v6) REQUIRE((wire::load32(&frame[destination->ip_offset]) & 0xfffff) == marking.flow_label);
     }
 }
@@ -127,6 +128,21 @@ TEST_CASE("ipstack datagrams: max_datagram_bytes fills the MTU") {
     CHECK(Interface(config).max_datagram_bytes() == 0);
     config.mtu_bytes = 1 << 20;
     CHECK(Interface(config).max_datagram_bytes() == 65535 - 28);
+}
+
+TEST_CASE("ipstack datagrams: what is longer than the MTU is refused, whole or cut") {
+    for (const bool is_v6 : {false, true}) {
+        CAPTURE(is_v6);
+        Ends sender(is_v6), ends(is_v6, 0, 1500);
+        const std::size_t largest = ends.to.max_datagram_bytes();
+        CHECK(ends.read(sender.datagram(largest)) == FrameKind::datagram);
+        Frame frame = sender.datagram(largest + 1);
+        CHECK(ends.read(frame) == FrameKind::refused);
+        frame.resize(1514);  // as a device gives it that has no room for more
+        CHECK(ends.read(frame) == FrameKind::refused);
+        CHECK(ends.to.counters().rx_oversized_frames == 2);
+        CHECK(ends.to.counters().rx_malformed_frames == 0);
+    }
 }
 
 TEST_CASE("ipstack datagrams: a bit that flips is refused, or changes nothing of the datagram") {
@@ -193,55 +209,59 @@ TEST_CASE("ipstack datagrams: each reason to refuse has its counter") {
         };
         const std::size_t ip = ends.ip_offset, udp = ends.udp_offset;
 
-        refused(changed(5, 9), &InterfaceCounters::rx_other_address);  // to another MAC
+        refused(changed(5, 9), &InterfaceCounters::rx_other_address_frames);  // to another MAC
         Frame broadcast = good;
         std::fill_n(broadcast.begin(), 6, std::uint8_t{0xff});
-        refused(broadcast, &InterfaceCounters::rx_other_address);
-        refused(changed(udp - 1, 9), &InterfaceCounters::rx_other_address);  // to another IP address
-        refused(changed(udp + 2, 9), &InterfaceCounters::rx_other_port);
-        refused(changed(13, 0x07), &InterfaceCounters::rx_other_protocol, false);
+        refused(broadcast, &InterfaceCounters::rx_other_address_frames);
+        refused(changed(udp - 1, 9), &InterfaceCounters::rx_other_address_frames);  // to another IP address
+        refused(changed(udp + 2, 9), &InterfaceCounters::rx_other_port_frames);
+        refused(changed(13, 0x07), &InterfaceCounters::rx_other_protocol_frames, false);
         Frame tagged = good;
         const std::uint8_t tag[] = {0x81, 0, 0, 5};
         tagged.insert(tagged.begin() + 12, tag, tag + 4);
-        refused(tagged, &InterfaceCounters::rx_other_address, false);
+        refused(tagged, &InterfaceCounters::rx_other_address_frames, false);
         tagged[15] = 0;  // a priority alone
         tagged[14] = 0xe0;
         CHECK(ends.read(tagged) == FrameKind::datagram);
 
-        refused(changed(ip, 0x35), &InterfaceCounters::rx_malformed, false);
-        refused(changed(udp + 4, 0xff), &InterfaceCounters::rx_malformed, false);
+        refused(changed(ip, 0x35), &InterfaceCounters::rx_malformed_frames, false);
+        refused(changed(udp + 4, 0xff), &InterfaceCounters::rx_malformed_frames, false);
         Frame short_udp = good;
         wire::store16(&short_udp[udp + 4], 7);
-        refused(short_udp, &InterfaceCounters::rx_malformed, false);
-        refused(changed(good.size() - 1, 0), &InterfaceCounters::rx_bad_checksum, false);
+        refused(short_udp, &InterfaceCounters::rx_malformed_frames, false);
+        refused(changed(good.size() - 1, 0), &InterfaceCounters::rx_bad_checksum_frames, false);
 
         if (is_v6) {
-            refused(changed(ip + 6, 0), &InterfaceCounters::rx_other_protocol, false);  // hop-by-hop options
-            refused(changed(ip + 6, 44), &InterfaceCounters::rx_fragments, false);
-            refused(changed(ip + 4, 0xff), &InterfaceCounters::rx_malformed, false);
-            refused(changed(ip + 8, 0xff), &InterfaceCounters::rx_malformed);  // from a group
+            refused(changed(ip + 6, 0), &InterfaceCounters::rx_other_protocol_frames,
+                    false);  // hop-by-hop options
+            refused(changed(ip + 6, 44), &InterfaceCounters::rx_fragment_frames, false);
+            refused(changed(ip + 4, 0x20), &InterfaceCounters::rx_malformed_frames, false);
+            refused(changed(ip + 4, 0xff), &InterfaceCounters::rx_oversized_frames, false);
+            refused(changed(ip + 8, 0xff), &InterfaceCounters::rx_malformed_frames);  // from a group
             Frame unchecked = good;
             std::memset(&unchecked[udp + 6], 0, 2);
-            refused(unchecked, &InterfaceCounters::rx_bad_checksum, false);
+            refused(unchecked, &InterfaceCounters::rx_bad_checksum_frames, false);
         } else {
-            refused(changed(ip, 0x44), &InterfaceCounters::rx_malformed, false);
-            refused(changed(ip + 2, 0xff), &InterfaceCounters::rx_malformed, false);
-            refused(changed(ip + 3, 19), &InterfaceCounters::rx_malformed, false);
-            refused(changed(ip + 8, 1), &InterfaceCounters::rx_bad_checksum, false);  // the header's
-            refused(changed(ip + 6, 0x20), &InterfaceCounters::rx_fragments);         // more to come
-            refused(changed(ip + 7, 1), &InterfaceCounters::rx_fragments);            // not the first
-            refused(changed(ip + 9, 6), &InterfaceCounters::rx_other_protocol);
-            refused(changed(ip + 12, 224), &InterfaceCounters::rx_malformed);
-            refused(changed(ip + 12, 0), &InterfaceCounters::rx_malformed);
-            refused(changed(ip + 12, 127), &InterfaceCounters::rx_malformed);
+            refused(changed(ip, 0x44), &InterfaceCounters::rx_malformed_frames, false);
+            refused(changed(ip + 2, 0x20), &InterfaceCounters::rx_malformed_frames, false);
+            refused(changed(ip + 2, 0xff), &InterfaceCounters::rx_oversized_frames, false);
+            refused(changed(ip + 3, 19), &InterfaceCounters::rx_malformed_frames, false);
+            refused(changed(ip + 8, 1), &InterfaceCounters::rx_bad_checksum_frames, false);  // the header's
+            refused(changed(ip + 6, 0x20), &InterfaceCounters::rx_fragment_frames);          // more to come
+            refused(changed(ip + 7, 1), &InterfaceCounters::rx_fragment_frames);             // not the first
+            refused(changed(ip + 9, 6), &InterfaceCounters::rx_other_protocol_frames);
+            refused(changed(ip + 12, 224), &InterfaceCounters::rx_malformed_frames);
+            refused(changed(ip + 12, 0), &InterfaceCounters::rx_malformed_frames);
+            refused(changed(ip + 12, 127), &InterfaceCounters::rx_malformed_frames);
         }
         // Of the other family.
         Ends other(!is_v6);
-        refused(other.datagram(), &InterfaceCounters::rx_other_protocol, false);
+        refused(other.datagram(), &InterfaceCounters::rx_other_protocol_frames, false);
 
-        CHECK(counters.rx_bad_checksum + counters.rx_fragments + counters.rx_malformed +
-                  counters.rx_other_address + counters.rx_other_port + counters.rx_other_protocol ==
-              expected);
+        std::uint64_t refusals = 0;
+        for (const NamedCounter& counter : named(counters))
+            if (std::string_view(counter.name) != "rx_datagrams") refusals += counter.value;
+        CHECK(refusals == expected);
         CHECK(counters.rx_datagrams == 1);
         CHECK(ends.read(good) == FrameKind::datagram);
     }
@@ -268,7 +288,7 @@ TEST_CASE("ipstack datagrams: checksums that a card vouches for are believed, ba
         CHECK(ends.read(damaged, CardChecksum::good, CardChecksum::good) == FrameKind::datagram);
         CHECK(ends.read(damaged, CardChecksum::good, CardChecksum::bad) == FrameKind::refused);
         CHECK(ends.read(ends.datagram(), CardChecksum::bad, CardChecksum::bad) == FrameKind::datagram);
-        CHECK(ends.to.counters().rx_bad_checksum == 1);
+        CHECK(ends.to.counters().rx_bad_checksum_frames == 1);
     }
 }
 
@@ -304,7 +324,7 @@ TEST_CASE("ipstack datagrams: the ports of the first paths are ours, and no othe
     CHECK(kind(1024) == FrameKind::datagram);
     CHECK(kind(1025) == FrameKind::refused);
     CHECK(kind(65534) == FrameKind::refused);
-    CHECK(to.counters().rx_other_port == 2);
+    CHECK(to.counters().rx_other_port_frames == 2);
 }
 
 }  // namespace dlcp::ipstack

@@ -15,7 +15,7 @@ TEST_CASE("ipstack messages: what nobody asked for makes no entry") {
         link.exchange();
         CHECK(link.own.mac_of(link.address_of(2).ip) == mac(2));
         CHECK(link.reach(2)->resolved);
-        CHECK(link.own.counters().tx_address_requests == 0);
+        CHECK(link.own.counters().tx_address_request_frames == 0);
     }
 }
 
@@ -25,7 +25,7 @@ TEST_CASE("ipstack messages: questions for others are not ours to answer") {
         link.peer->reach(link.now, link.address_of(3));
         for (const Frame& frame : all_frames(*link.peer)) receive(link.own, link.now, frame);
         CHECK(all_frames(link.own).empty());
-        CHECK(link.own.counters().rx_address_requests == 0);
+        CHECK(link.own.counters().rx_address_request_frames == 0);
     }
 }
 
@@ -36,7 +36,7 @@ TEST_CASE("ipstack messages: our own frames, sent back to us, say nothing") {
         link.reach();
         for (const Frame& frame : all_frames(link.own)) receive(link.own, link.now, frame);
         CHECK(all_frames(link.own).empty());
-        CHECK(link.own.counters().rx_address_conflicts == 0);
+        CHECK(link.own.counters().address_conflict_frames == 0);
     }
 }
 
@@ -49,8 +49,8 @@ TEST_CASE("ipstack messages: an address that two have is told, and defended at m
         link.peer->announce(link.now);
         link.exchange();
         // Its announcement, and its defence against ours.
-        CHECK(link.own.counters().rx_address_conflicts == 2);
-        CHECK(link.peer->counters().rx_address_conflicts == 1);
+        CHECK(link.own.counters().address_conflict_frames == 2);
+        CHECK(link.peer->counters().address_conflict_frames == 1);
         CHECK(link.own.counters().tx_own_frames == 1);
         const auto event = link.own.next_event();
         REQUIRE(event);
@@ -62,7 +62,7 @@ TEST_CASE("ipstack messages: an address that two have is told, and defended at m
             link.peer->announce(link.now);
             link.exchange();
         }
-        CHECK(link.own.counters().rx_address_conflicts == 101);
+        CHECK(link.own.counters().address_conflict_frames == 101);
         CHECK(link.own.counters().tx_own_frames == 1);
         CHECK(link.events().empty());
         link.step(milliseconds(100));
@@ -122,10 +122,10 @@ TEST_CASE("ipstack messages: advertisements by the rules of RFC 4861, 7.2.5") {
     advertise(mac(5), true, true);
     CHECK(link.has_mac(destination, 5));
     CHECK_FALSE(is_stale());
-    CHECK(link.own.counters().rx_malformed == 0);
+    CHECK(link.own.counters().rx_malformed_frames == 0);
     advertise(MacAddress{0x33, 0x33}, true, true);  // a group is nobody's address
     CHECK(link.has_mac(destination, 5));
-    CHECK(link.own.counters().rx_malformed == 1);
+    CHECK(link.own.counters().rx_malformed_frames == 1);
 }
 
 TEST_CASE("ipstack messages: forged and broken messages are counted, not believed") {
@@ -155,20 +155,20 @@ TEST_CASE("ipstack messages: forged and broken messages are counted, not believe
     };
     const InterfaceCounters& counters = link.own.counters();
     receive(link.own, link.now, mended(changed(14 + 7, 254)));  // from beyond the link
-    CHECK(counters.rx_malformed == 1);
+    CHECK(counters.rx_malformed_frames == 1);
     receive(link.own, link.now, mended(changed(54 + 1, 1)));  // code
-    CHECK(counters.rx_malformed == 2);
+    CHECK(counters.rx_malformed_frames == 2);
     receive(link.own, link.now, mended(changed(54 + 25, 0)));  // an option of no length
-    CHECK(counters.rx_malformed == 3);
+    CHECK(counters.rx_malformed_frames == 3);
     receive(link.own, link.now, mended(changed(54 + 25, 2)));  // one longer than the message
-    CHECK(counters.rx_malformed == 4);
+    CHECK(counters.rx_malformed_frames == 4);
     receive(link.own, link.now, changed(54 + 31, 9));
-    CHECK(counters.rx_bad_checksum == 1);
+    CHECK(counters.rx_bad_checksum_frames == 1);
     Frame router = changed(54, 134);
     receive(link.own, link.now, mended(router));
     router[54] = 137;
     receive(link.own, link.now, mended(router));
-    CHECK(counters.rx_other_protocol == 2);
+    CHECK(counters.rx_other_protocol_frames == 2);
     CHECK_FALSE(destination->resolved);
     receive(link.own, link.now, mended(answer));
     CHECK(destination->resolved);
@@ -181,9 +181,9 @@ TEST_CASE("ipstack messages: forged and broken messages are counted, not believe
         Frame frame = reply;
         frame[at] ^= 0x11;
         CAPTURE(at);
-        const std::uint64_t before = arp.own.counters().rx_malformed;
+        const std::uint64_t before = arp.own.counters().rx_malformed_frames;
         receive(arp.own, arp.now, frame);
-        CHECK(arp.own.counters().rx_malformed == before + 1);
+        CHECK(arp.own.counters().rx_malformed_frames == before + 1);
     }
     CHECK_FALSE(other->resolved);
     receive(arp.own, arp.now, reply);
@@ -206,12 +206,12 @@ TEST_CASE("ipstack messages: echo is answered to one asker, not to a group, not 
             const Frame reply = next_frame(link.own);
             CHECK(reply.size() == std::max<std::size_t>(request(bytes).size(), 60));
             CHECK(receive(*link.peer, link.now, reply) == FrameKind::other);  // its checksums hold
-            CHECK(link.peer->counters().rx_bad_checksum == 0);
+            CHECK(link.peer->counters().rx_bad_checksum_frames == 0);
         }
-        CHECK(link.own.counters().rx_echo_requests == 4);
+        CHECK(link.own.counters().rx_echo_request_frames == 4);
         receive(link.own, link.now, request(largest + 1));
         CHECK(all_frames(link.own).empty());
-        CHECK(link.own.counters().tx_own_frames_dropped == 1);
+        CHECK(link.own.counters().rx_oversized_frames == 1);
         Frame broadcast = request(8);
         std::fill_n(broadcast.begin(), 6, std::uint8_t{0xff});
         receive(link.own, link.now, broadcast);
@@ -219,7 +219,7 @@ TEST_CASE("ipstack messages: echo is answered to one asker, not to a group, not 
         Frame damaged = request(8);
         damaged.back() ^= 1;
         receive(link.own, link.now, damaged);
-        CHECK(link.own.counters().rx_bad_checksum == 1);
+        CHECK(link.own.counters().rx_bad_checksum_frames == 1);
         Link quiet(is_v6, [](InterfaceConfig& config) { config.answers_echo = false; });
         receive(quiet.own, quiet.now, request(8));
         CHECK(all_frames(quiet.own).empty());
@@ -285,19 +285,19 @@ TEST_CASE("ipstack messages: solicitations for others, from us, from nobody") {
     const InterfaceCounters& counters = link.own.counters();
     // Of our group, for its last three bytes are ours.
     CHECK(solicit(peer.address, *parse_ip("fd00:7::1"), group, peer.mac) == 0);
-    CHECK(counters.rx_address_requests == 0);
+    CHECK(counters.rx_address_request_frames == 0);
     CHECK(solicit(link.config.address, *parse_ip("fd00::3"), link.config.address, peer.mac) == 1);
-    CHECK(counters.rx_address_conflicts == 1);
+    CHECK(counters.address_conflict_frames == 1);
     // From "::" to one host, or with a MAC: no such thing.
     const IpAddress nobody{.bits = 128};
     CHECK(solicit(nobody, link.config.address, link.config.address, std::nullopt) == 0);
     CHECK(solicit(nobody, link.config.address, group, peer.mac) == 0);
-    CHECK(counters.rx_malformed == 2);
+    CHECK(counters.rx_malformed_frames == 2);
     CHECK(solicit(nobody, link.config.address, group, std::nullopt) == 1);
     CHECK(solicit(peer.address, *parse_ip("ff02::1"), group, peer.mac) == 0);
     CHECK(solicit(peer.address, nobody, group, peer.mac) == 0);
     CHECK(solicit(*parse_ip("ff02::5"), link.config.address, group, peer.mac) == 0);
-    CHECK(counters.rx_malformed == 5);
+    CHECK(counters.rx_malformed_frames == 5);
     // Without a MAC the frame's is answered, and nothing learnt.
     CHECK(solicit(peer.address, link.config.address, group, std::nullopt) == 1);
     CHECK_FALSE(link.own.mac_of(peer.address));
@@ -310,7 +310,7 @@ TEST_CASE("ipstack messages: solicitations for others, from us, from nobody") {
                              .solicited = true,
                              .target = peer.address,
                              .mac = peer.mac}));
-    CHECK(counters.rx_malformed == 6);
+    CHECK(counters.rx_malformed_frames == 6);
     CHECK_FALSE(link.own.mac_of(peer.address));
 }
 
@@ -321,20 +321,20 @@ TEST_CASE("ipstack messages: ICMP that is short, of another code, or to others")
         const std::uint8_t type = is_v6 ? icmpv6_echo_request : icmp_echo_request;
         const InterfaceCounters& counters = link.own.counters();
         receive(link.own, link.now, icmp_frame(peer, link.config.address, link.config.mac, {type, 0, 0, 0}));
-        CHECK(counters.rx_malformed == 1);
+        CHECK(counters.rx_malformed_frames == 1);
         receive(link.own, link.now,
                 icmp_frame(peer, link.config.address, link.config.mac, {type, 1, 0, 0, 0, 0, 0, 0}));
-        CHECK(counters.rx_malformed == 2);
+        CHECK(counters.rx_malformed_frames == 2);
         CHECK(receive(link.own, link.now,
                       icmp_frame(peer, link.address_of(3).ip, link.config.mac, {type, 0, 0, 0, 0, 0, 0, 0})) ==
               FrameKind::refused);
-        CHECK(counters.rx_other_address == 1);
+        CHECK(counters.rx_other_address_frames == 1);
         CHECK(receive(link.own, link.now,
                       icmp_frame(peer, link.config.address, mac(3), {type, 0, 0, 0, 0, 0, 0, 0})) ==
               FrameKind::refused);
-        CHECK(counters.rx_other_address == 2);
+        CHECK(counters.rx_other_address_frames == 2);
         CHECK(all_frames(link.own).empty());
-        CHECK(counters.rx_echo_requests == 0);
+        CHECK(counters.rx_echo_request_frames == 0);
     }
 }
 

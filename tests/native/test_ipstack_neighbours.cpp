@@ -19,8 +19,8 @@ TEST_CASE("ipstack neighbours: an answer resolves, and a datagram then arrives")
         CHECK(link.own.resolutions() == 0);
         CHECK(link.reach() == destination);  // asks only once
         link.exchange();
-        CHECK(link.own.counters().tx_address_requests == 1);
-        CHECK(link.peer->counters().rx_address_requests == 1);
+        CHECK(link.own.counters().tx_address_request_frames == 1);
+        CHECK(link.peer->counters().rx_address_request_frames == 1);
         CHECK(link.own.resolutions() == 1);
         CHECK(link.has_mac(destination, 2));
         CHECK(link.own.mac_of(destination->address.ip) == mac(2));
@@ -51,7 +51,7 @@ TEST_CASE(
         link.step(milliseconds(1));
         CHECK(link.requests().empty());
         CHECK(link.events() == Kinds{Kind::neighbour_lost});
-        CHECK(link.own.counters().neighbours_lost == 1);
+        CHECK(link.own.counters().lost_neighbours == 1);
         CHECK(link.own.next_deadline() == time_never);
         // Nobody wants it: nobody asks.
         link.step(seconds(10));
@@ -146,7 +146,7 @@ TEST_CASE("ipstack neighbours: an answer to a probe ends it") {
         link.step(seconds(5));
         link.exchange();
         CHECK(link.own.next_deadline() == time_never);
-        CHECK(link.own.counters().tx_address_requests == 2);
+        CHECK(link.own.counters().tx_address_request_frames == 2);
         CHECK(destination->resolved);
     }
 }
@@ -189,7 +189,7 @@ TEST_CASE("ipstack neighbours: another MAC, not announced, is found out by the d
         CHECK(link.has_mac(destination, 77));
         CHECK(link.now.value < seconds(3).value);
         // One after the other, not one for each datagram.
-        CHECK(link.own.counters().tx_address_requests <= 6);
+        CHECK(link.own.counters().tx_address_request_frames <= 6);
     }
 }
 
@@ -209,15 +209,15 @@ TEST_CASE(
             link.exchange();
         }
         CHECK(link.has_mac(destination, 2));
-        CHECK(link.own.counters().tx_address_requests >= 8);
-        CHECK(link.own.counters().tx_address_requests <= 11);
+        CHECK(link.own.counters().tx_address_request_frames >= 8);
+        CHECK(link.own.counters().tx_address_request_frames <= 11);
         // It shows now and then that the MAC known is right: nobody is asked.
-        const std::uint64_t asked = link.own.counters().tx_address_requests;
+        const std::uint64_t asked = link.own.counters().tx_address_request_frames;
         for (int i = 0; i < 1000; ++i) {
             link.step(milliseconds(10));
             hear(i % 2 == 0 ? mac(2) : other);
         }
-        CHECK(link.own.counters().tx_address_requests == asked);
+        CHECK(link.own.counters().tx_address_request_frames == asked);
 
         // Of one that nothing is sent to, nothing is asked.
         Link stranger(is_v6);
@@ -278,7 +278,7 @@ TEST_CASE("ipstack neighbours: a gateway is one neighbour of many destinations")
         }
         destinations.push_back(link.reach(2));
         link.exchange();
-        CHECK(link.own.counters().tx_address_requests == 1);
+        CHECK(link.own.counters().tx_address_request_frames == 1);
         CHECK(link.own.resolutions() == destinations.size());
         for (const Destination* destination : destinations) CHECK(link.has_mac(destination, 2));
         // Datagrams from far away come through the gateway, and show that it is there.
@@ -309,7 +309,7 @@ TEST_CASE("ipstack neighbours: static ones are never asked for, changed or lost"
             link.own.heard(link.now, {.source = destination->address, .source_mac = other.data()});
         }
         CHECK(link.has_mac(destination, 99));
-        CHECK(link.own.counters().tx_address_requests == 0);
+        CHECK(link.own.counters().tx_address_request_frames == 0);
         CHECK(link.own.next_deadline() == time_never);
     }
 }
@@ -338,8 +338,8 @@ TEST_CASE("ipstack neighbours: a thousand at once are all asked, and none is giv
             link.step(milliseconds(1));
         }
         CHECK(link.own.resolutions() == others.size());
-        CHECK(link.own.counters().tx_address_requests == others.size());
-        CHECK(link.own.counters().tx_own_frames_dropped == 0);
+        CHECK(link.own.counters().tx_address_request_frames == others.size());
+        CHECK(link.own.counters().tx_own_dropped_frames == 0);
         CHECK(link.events().empty());
     }
 }
@@ -366,7 +366,7 @@ TEST_CASE("ipstack neighbours: every table has its bound") {
         // Frames of its own wait for room, and no more than own_frames_max.
         for (std::size_t i = 0; i < 100; ++i) asked_by(i);
         CHECK(link.requests().size() == Interface::own_frames_max);
-        CHECK(link.own.counters().tx_own_frames_dropped == 100 - Interface::own_frames_max);
+        CHECK(link.own.counters().tx_own_dropped_frames == 100 - Interface::own_frames_max);
         // Who asks, and is sent nothing, is forgotten in its turn.
         for (std::size_t i = 100; i < 3000; ++i) asked_by(i);
         std::size_t known = 0;
@@ -392,8 +392,8 @@ TEST_CASE("ipstack neighbours: every table has its bound") {
             link.step(milliseconds(1));
             link.requests();
         }
-        CHECK(link.own.counters().neighbours_lost == silent);
-        CHECK(link.own.counters().tx_address_requests == 3 * silent);
+        CHECK(link.own.counters().lost_neighbours == silent);
+        CHECK(link.own.counters().tx_address_request_frames == 3 * silent);
         CHECK(link.events().size() == 256);
         CHECK(link.own.next_deadline() == time_never);
     }

@@ -78,10 +78,10 @@ public:
             const double peers = static_cast<double>(hosts_.size() - 1);
             const double bound = seconds_up * 4 * peers * (1 + 2) + 10;
             REQUIRE(static_cast<double>(counters.tx_own_frames) < bound);
-            REQUIRE(counters.tx_own_frames_dropped == 0);
-            REQUIRE(counters.rx_malformed == 0);
-            REQUIRE(counters.rx_bad_checksum == 0);
-            REQUIRE(counters.rx_address_conflicts == 0);
+            REQUIRE(counters.tx_own_dropped_frames == 0);
+            REQUIRE(counters.rx_malformed_frames == 0);
+            REQUIRE(counters.rx_bad_checksum_frames == 0);
+            REQUIRE(counters.address_conflict_frames == 0);
         }
     }
     std::uint64_t own_frames() const {

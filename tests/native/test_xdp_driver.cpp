@@ -423,7 +423,7 @@ TEST_CASE("xdp driver: what waits for a neighbour that is not there is bounded a
     CHECK(one.counters().tx_dropped_packets == 8);
     CHECK(one.send(outside, {{.head = "h"}}) == 0);  // not on the link, and there is no gateway
     CHECK(one.counters().tx_dropped_packets == 9);
-    CHECK(one.statistics()["tx_address_requests"] >= 1);
+    CHECK(one.statistics()["tx_address_request_frames"] >= 1);
     std::vector<std::uint32_t> events;
     CHECK(work_until(one, one, [&] {
         for (const std::uint32_t kind : one.take_events()) events.push_back(kind);
@@ -445,7 +445,7 @@ TEST_CASE("xdp driver: neighbours and gateways that are told need no asking") {
     const std::vector<Incoming> arrived = receive(one, kernel, 1);
     REQUIRE(arrived.size() == 1);
     CHECK(arrived[0].datagram == "through the gateway");
-    CHECK(one.statistics()["tx_address_requests"] == 0);
+    CHECK(one.statistics()["tx_address_request_frames"] == 0);
 }
 
 TEST_CASE("xdp driver: a link that is lost and found is told, and traffic goes on") {

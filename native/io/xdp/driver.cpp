@@ -303,7 +303,6 @@ int Driver::events(dlcp_io_event* out, int count) {
 }
 
 int Driver::statistics(dlcp_io_statistic* out, int count) const {
-    const ipstack::InterfaceCounters& counters = interface_->counters();
     xdp_statistics sockets = {};
     std::uint64_t zero_copy_queues = 0;
     for (const auto& queue : queues_) {
@@ -316,10 +315,7 @@ int Driver::statistics(dlcp_io_statistic* out, int count) const {
         sockets.tx_ring_empty_descs += one.tx_ring_empty_descs;
         if (queue->zero_copy()) ++zero_copy_queues;
     }
-    const struct {
-        const char* name;
-        std::uint64_t value;
-    } all[] = {
+    const ipstack::NamedCounter of_sockets[] = {
         {"queues", queues_.size()},
         {"zero_copy_queues", zero_copy_queues},
         {"native_programs", filter_.native() ? 1u : 0u},
@@ -329,27 +325,17 @@ int Driver::statistics(dlcp_io_statistic* out, int count) const {
         {"rx_invalid_descriptors", sockets.rx_invalid_descs},
         {"tx_invalid_descriptors", sockets.tx_invalid_descs},
         {"tx_ring_empty_looks", sockets.tx_ring_empty_descs},
-        {"rx_datagrams", counters.rx_datagrams},
-        {"rx_bad_checksum_frames", counters.rx_bad_checksum},
-        {"rx_partial_checksum_frames", counters.rx_partial_checksum},
-        {"rx_fragment_frames", counters.rx_fragments},
-        {"rx_malformed_frames", counters.rx_malformed},
-        {"rx_other_address_frames", counters.rx_other_address},
-        {"rx_other_port_frames", counters.rx_other_port},
-        {"rx_other_protocol_frames", counters.rx_other_protocol},
-        {"rx_address_requests", counters.rx_address_requests},
-        {"rx_echo_requests", counters.rx_echo_requests},
-        {"tx_address_requests", counters.tx_address_requests},
-        {"tx_own_frames", counters.tx_own_frames},
-        {"tx_own_frames_dropped", counters.tx_own_frames_dropped},
-        {"neighbours_lost", counters.neighbours_lost},
-        {"rx_address_conflicts", counters.rx_address_conflicts},
     };
-    const int known = static_cast<int>(std::size(all));
-    for (int i = 0; i < std::min(count, known); ++i) {
-        std::snprintf(out[i].name, sizeof out[i].name, "%s", all[i].name);
-        out[i].value = all[i].value;
-    }
+    int known = 0;
+    const auto tell = [&](const ipstack::NamedCounter& counter) {
+        if (known < count) {
+            std::snprintf(out[known].name, sizeof out[known].name, "%s", counter.name);
+            out[known].value = counter.value;
+        }
+        ++known;
+    };
+    for (const auto& counter : of_sockets) tell(counter);
+    for (const auto& counter : ipstack::named(interface_->counters())) tell(counter);
     return known;
 }
 
