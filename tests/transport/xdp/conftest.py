@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Iterator
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dlcp import _native
 from tests.support import namespaces
+from tests.support import station_ranks as rank
+from tests.support.endpoints import to_environment
 from tests.support.namespaces import Namespace
-from tests.support.stations import Station
+from tests.support.stations import PATIENCE_S, ROOT, Station, StationError
 
 PLUGIN = Path(_native.__file__).resolve().parent / "libdlcp_io_xdp.so"
 
@@ -39,9 +48,14 @@ def _driver(_reason: str | None) -> None:
         pytest.skip(_reason)
 
 
-@pytest.fixture
-def hosts() -> Iterator[tuple[Namespace, Namespace]]:
-    """Two hosts on one cable, eth0 to eth0; their kernels have 10.81.0.1 and .2, fd81::1 and ::2."""
+@pytest.fixture(scope="session")
+def hosts(_reason: str | None) -> Iterator[tuple[Namespace, Namespace]]:
+    """Two hosts on one cable, eth0 to eth0; their kernels have 10.81.0.1 and .2, fd81::1 and ::2.
+
+    All tests have the same ones: to make them, and processes on them, takes longer than most tests.
+    """
+    if _reason is not None:
+        pytest.skip(_reason)
     with Namespace() as one, Namespace() as other:
         one.join(other)
         for number, host in enumerate((one, other), 1):
@@ -51,8 +65,87 @@ def hosts() -> Iterator[tuple[Namespace, Namespace]]:
         yield one, other
 
 
+@pytest.fixture(scope="session")
+def _kept() -> Iterator[dict[str, Station]]:
+    kept: dict[str, Station] = {}
+    yield kept
+    for station in kept.values():
+        station.close()
+
+
 @pytest.fixture
-def stations(hosts: tuple[Namespace, Namespace]) -> Iterator[tuple[Station, Station]]:
-    """A process on each."""
-    with Station("rank 0", hosts[0]) as first, Station("rank 1", hosts[1]) as second:
-        yield first, second
+def stations(hosts: tuple[Namespace, Namespace], _kept: dict[str, Station]) -> tuple[Station, Station]:
+    """A process on each, from the test before if it still answers."""
+    return kept_station(_kept, "rank 0", hosts[0]), kept_station(_kept, "rank 1", hosts[1])
+
+
+@pytest.fixture
+def neighbours(hosts: tuple[Namespace, Namespace], _kept: dict[str, Station]) -> tuple[Station, Station]:
+    """Two processes on the first host."""
+    return kept_station(_kept, "rank 0", hosts[0]), kept_station(_kept, "its neighbour", hosts[0])
+
+
+def kept_station(kept: dict[str, Station], name: str, host: Namespace) -> Station:
+    """The station of that name; a new one in the place of one that a failed test has left dead or hung."""
+    if name in kept:
+        with contextlib.suppress(StationError):
+            kept[name].start(rank.process_id).result(PATIENCE_S / 10)
+            return kept[name]
+        kept.pop(name).kill()
+    return kept.setdefault(name, Station(name, host))
+
+
+# The transport's own tests run beside all others: most of their time is the kernel's, which waits for all cores to have
+# seen that a program or a socket is gone.
+OWN_TESTS = "test_transports_own_tests"
+
+
+class OwnTests:
+    """tests/transport/test_endpoint.py on two interfaces of a host of its own, from the moment that this is made."""
+
+    def __init__(self, host: Namespace, places: list[dict[str, Any]]) -> None:
+        words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not loopback"]
+        words.append("tests/transport/test_endpoint.py")
+        added = to_environment(places)
+        self._replay = f"{' '.join(f'{n}={shlex.quote(v)}' for n, v in added.items())} {shlex.join(words)}"
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed in close()
+        self._process = subprocess.Popen(
+            host.command(*words),
+            cwd=ROOT,
+            env={**os.environ, **added},
+            stdout=self._said,
+            stderr=self._said,
+        )
+
+    def result(self, timeout_s: float) -> tuple[int, str]:
+        """How it ended, and what it has said last; the line that replays it."""
+        try:
+            status = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            status = -1
+        self._said.seek(0)
+        return status, f"{self._said.read()[-8000:]}\nreplay: {self._replay}"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._said.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_tests(
+    request: pytest.FixtureRequest, _reason: str | None
+) -> Iterator[Callable[[float], tuple[int, str]] | None]:
+    """Under way since the folder's first test, if they are among those to run."""
+    if _reason is not None or all(item.name != OWN_TESTS for item in request.session.items):
+        yield None
+        return
+    with Namespace() as host:
+        host.join(host, "eth0", "eth1")
+        places = []
+        for number in range(2):
+            host.ip(f"link set eth{number} up")
+            address = f"10.81.0.1{number + 1}/24"
+            places.append({"datapath": "xdp", "interface": f"eth{number}", "bind_host": address})
+        with contextlib.closing(OwnTests(host, places)) as running:
+            yield running.result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,22 +32,29 @@ def test_all_reduce_of_two_ranks(
     both(*stations, rank.close_job, (0, 1))
 
 
+@pytest.fixture
+def macvlans(hosts: tuple[Namespace, Namespace]) -> Iterator[tuple[str, str]]:
+    """Two of the first host's card."""
+    names = ("part0", "part1")
+    for name in names:
+        hosts[0].ip(f"link add link eth0 name {name} type macvlan mode bridge")
+        hosts[0].ip(f"link set {name} up")
+    yield names
+    for name in names:
+        hosts[0].ip(f"link del {name}")
+
+
 @pytest.mark.parametrize("shm", [True, False], ids=["shared_memory", "frames"])
 def test_ranks_of_one_host_share_a_card(
-    hosts: tuple[Namespace, Namespace], tmp_path: Path, shm: bool
+    macvlans: tuple[str, str], neighbours: tuple[Station, Station], tmp_path: Path, shm: bool
 ) -> None:
-    host = hosts[0]
-    for number in range(2):
-        host.ip(f"link add link eth0 name part{number} type macvlan mode bridge")
-        host.ip(f"link set part{number} up")
-    with Station("rank 0", host) as first, Station("rank 1", host) as second:
-        calls = []
-        for number, station in enumerate((first, second)):
-            place = {"datapath": "xdp", "interface": f"part{number}", "bind_host": f"10.81.0.2{number}/24"}
-            calls.append(station.start(rank.open_job, str(tmp_path), number, 2, shm=shm, **place))
-        for call in calls:
-            call.result()
-        results = both(first, second, rank.all_reduce, (0, 1), counts=COUNTS)
-        assert results[0] == results[1]
-        assert first.call(rank.counters, 0)["io_channels"] == shm
-        both(first, second, rank.close_job, (0, 1))
+    calls = []
+    for number, station in enumerate(neighbours):
+        place = {"datapath": "xdp", "interface": macvlans[number], "bind_host": f"10.81.0.2{number}/24"}
+        calls.append(station.start(rank.open_job, str(tmp_path), number, 2, shm=shm, **place))
+    for call in calls:
+        call.result()
+    results = both(*neighbours, rank.all_reduce, (0, 1), counts=COUNTS)
+    assert results[0] == results[1]
+    assert neighbours[0].call(rank.counters, 0)["io_channels"] == shm
+    both(*neighbours, rank.close_job, (0, 1))
