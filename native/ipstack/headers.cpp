@@ -98,6 +98,19 @@ void prepare(Destination& destination, const UdpAddress& to, const IpAddress& ow
              memory_order(to.port));
 }
 
+Marking marking_of_path(const Destination& destination, std::uint16_t port, std::uint16_t path, std::uint8_t tos) {
+    const std::uint16_t source_port = path_port(port, path);
+    Marking marking = {.source_port = source_port, .tos = tos, .flow_label = 0};
+    if (!destination.is_v6) return marking;
+    std::uint64_t words[2];
+    std::memcpy(words, destination.address.ip.bytes.data(), sizeof words);
+    // Multiplying carries what differs to the highest bits, which are taken.
+    const std::uint64_t mixed = (words[0] ^ words[1] * 0x9e3779b97f4a7c15u) +
+                                (std::uint64_t{destination.address.port} << 16 | source_port);
+    marking.flow_label = std::max(static_cast<std::uint32_t>(mixed * 0xff51afd7ed558ccdu >> 44), 1u);
+    return marking;
+}
+
 void write_headers(const Destination& destination, const Marking& marking, std::uint32_t payload_bytes,
                    Checksums checksums, std::uint64_t payload_sum, std::uint8_t* at) {
     copy_headers(destination, at);

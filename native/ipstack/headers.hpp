@@ -81,6 +81,10 @@ struct Marking {
     std::uint32_t flow_label = 0;  // 20 bits; IPv6 only
 };
 
+// Source port and flow label of a path, for an interface whose path 0 leaves from `port`. The label differs by path and
+// destination and is never 0, "none", so that routers which hash it instead of ports spread paths (RFC 6438).
+Marking marking_of_path(const Destination& destination, std::uint16_t port, std::uint16_t path, std::uint8_t tos);
+
 // Writes destination.headers_bytes of headers to `at`; payload_bytes follow there. `payload_sum`: add_words over the
 // payload, if `checksums` is software (or none and the destination is IPv6); else it is not looked at.
 void write_headers(const Destination& destination, const Marking& marking, std::uint32_t payload_bytes,

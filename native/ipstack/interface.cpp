@@ -234,7 +234,8 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     MacAddress said_mac;
     std::copy_n(frame + 6, said_mac.size(), said_mac.begin());
     if (message && message->mac) said_mac = *message->mac;
-    if (!message || is_multicast(source) || !is_unicast(said_mac)) {
+    const bool may_be = is_unspecified(source) || may_be_source(packet.source, true);
+    if (!message || !may_be || !is_unicast(said_mac)) {
         ++counters_.rx_malformed_frames;
         return;
     }

@@ -1,5 +1,6 @@
 // Datagrams through headers written and read: round trips, damage, and each reason to refuse a frame.
 #include <cstring>
+#include <set>
 #include <string_view>
 
 #include "engine/bytes.hpp"
@@ -113,6 +114,24 @@ TEST_CASE("ipstack datagrams: what is written is read, for all fields, lengths a
         REQUIRE(receiver.counters().rx_partial_checksum_frames == (card && !card_checks ? 1 : 0));
         if (is_v6) REQUIRE((wire::load32(&frame[destination->ip_offset]) & 0xfffff) == marking.flow_label);
     }
+}
+
+TEST_CASE("ipstack datagrams: a path is its source port and its flow label") {
+    Destination to[3];
+    for (unsigned i = 0; i < 3; ++i) {
+        const InterfaceConfig own = config_of_host(1, i > 0);
+        prepare(to[i], {config_of_host(2 + i, i > 0).address, 7000}, own.address, own.mac, 0);
+    }
+    CHECK(marking_of_path(to[0], 65'534, 3, 0x2a).flow_label == 0);  // IPv4
+    CHECK(marking_of_path(to[0], 65'534, 3, 0x2a).tos == 0x2a);
+    CHECK(marking_of_path(to[0], 65'534, 3, 0x2a).source_port == 1025);
+    std::set<std::uint32_t> labels;
+    for (unsigned i = 1; i < 3; ++i)
+        for (std::uint16_t path = 0; path < 64; ++path)
+            labels.insert(marking_of_path(to[i], 7000, path, 0).flow_label);
+    CHECK(labels.size() == 128);
+    CHECK(*labels.begin() > 0);
+    CHECK(*labels.rbegin() < 1 << 20);
 }
 
 TEST_CASE("ipstack datagrams: max_datagram_bytes fills the MTU") {

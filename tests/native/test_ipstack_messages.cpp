@@ -298,6 +298,8 @@ TEST_CASE("ipstack messages: solicitations for others, from us, from nobody") {
     CHECK(solicit(peer.address, nobody, group, peer.mac) == 0);
     CHECK(solicit(*parse_ip("ff02::5"), link.config.address, group, peer.mac) == 0);
     CHECK(counters.rx_malformed_frames == 5);
+    CHECK(solicit(*parse_ip("::1"), link.config.address, group, peer.mac) == 0);
+    CHECK(counters.rx_malformed_frames == 6);
     // Without a MAC the frame's is answered, and nothing learnt.
     CHECK(solicit(peer.address, link.config.address, group, std::nullopt) == 1);
     CHECK_FALSE(link.own.mac_of(peer.address));
@@ -310,7 +312,7 @@ TEST_CASE("ipstack messages: solicitations for others, from us, from nobody") {
                              .solicited = true,
                              .target = peer.address,
                              .mac = peer.mac}));
-    CHECK(counters.rx_malformed_frames == 6);
+    CHECK(counters.rx_malformed_frames == 7);
     CHECK_FALSE(link.own.mac_of(peer.address));
 }
 

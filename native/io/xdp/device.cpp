@@ -82,8 +82,11 @@ LinkWatch::State LinkWatch::state_of(unsigned flags) {
 }
 
 LinkWatch::State LinkWatch::ask() const {
-    ifreq request = request_for(name_);
-    if (ioctl(descriptor_, SIOCGIFFLAGS, &request) != 0) return State::gone;
+    // By index, and its name anew: that which it had may be another interface's by now.
+    ifreq request = {};
+    request.ifr_ifindex = static_cast<int>(index_);
+    if (ioctl(descriptor_, SIOCGIFNAME, &request) != 0 || ioctl(descriptor_, SIOCGIFFLAGS, &request) != 0)
+        return State::gone;
     return state_of(static_cast<unsigned short>(request.ifr_flags));
 }
 
@@ -93,7 +96,6 @@ LinkWatch::~LinkWatch() {
 
 int LinkWatch::open(const Device& device, ErrorText error) {
     index_ = device.index;
-    name_ = device.name;
     descriptor_ = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
     sockaddr_nl address = {};
     address.nl_family = AF_NETLINK;

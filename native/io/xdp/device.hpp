@@ -45,7 +45,6 @@ private:
 
     int descriptor_ = -1;
     unsigned index_ = 0;
-    std::string name_;
     State state_ = State::up;
 };
 

@@ -27,8 +27,8 @@ constexpr std::uint32_t receive_chunks_all_max = 32'768;
 constexpr unsigned queues_max = 60;  // bits of Poller's answer
 constexpr unsigned link_index = 62;  // and the one for news of the link
 constexpr std::int64_t link_check_ns = 50'000'000;
-// The kernel had no room for a frame: how soon to try again.
-constexpr std::int64_t unsent_wait_ns = 100'000;
+// The kernel had no room for a frame, or has given no buffer back: how soon to look again.
+constexpr std::int64_t kernel_wait_ns = 100'000;
 constexpr std::int64_t starvation_ns = 1'000'000'000;
 
 std::uint16_t some_port(unsigned paths) {
@@ -284,7 +284,7 @@ void Driver::wait(std::int64_t timeout_ns) {
     };
     if (const Time deadline = interface_->next_deadline(); deadline != time_never)
         shorten(deadline.value - now_ns);
-    if (transmitter_->unsent() && link_state_ == LinkWatch::State::up) shorten(unsent_wait_ns);
+    if (transmitter_->waits_for_kernel() && link_state_ == LinkWatch::State::up) shorten(kernel_wait_ns);
     const std::uint64_t readable = poller_.wait(timeout_ns);
     if ((readable >> link_index & 1) != 0) check_link(udp::monotonic_ns());
 }

@@ -1,5 +1,6 @@
 #include "io/xdp/receive.hpp"
 
+#include <linux/bpf.h>
 #include <string.h>
 
 #include <algorithm>
@@ -68,6 +69,7 @@ bool Receiver::read(Queue& queue, const xdp_desc& frame, Time now, dlcp_packet& 
         last_address_ = ipstack::to_dlcp(datagram.source);
         interface_.heard(now, datagram);
     }
+    static_assert(sizeof last_address_ <= XDP_PACKET_HEADROOM);
     std::uint8_t* const headroom = queue.at(Queue::chunk_of(frame.addr));
     memcpy(headroom, &last_address_, sizeof last_address_);
     out = {.head = const_cast<std::uint8_t*>(datagram.payload),

@@ -11,18 +11,6 @@ namespace dlcp::xdp {
 using ipstack::Destination;
 using ipstack::Marking;
 
-namespace {
-
-// Spreads paths over links that are chosen by the flow label (RFC 6437); never 0, which means "none", but for path 0.
-std::uint32_t flow_label(const Destination& destination, std::uint16_t path) {
-    if (path == 0) return 0;
-    std::uint64_t mixed = (std::uint64_t{path} << 32 | destination.pseudo_sum) * 0x9e3779b97f4a7c15u;
-    mixed ^= mixed >> 29;
-    return std::max<std::uint32_t>(static_cast<std::uint32_t>(mixed >> 32) & 0xfffff, 1);
-}
-
-}  // namespace
-
 Transmitter::Transmitter(Queue& queue, ipstack::Interface& interface, ipstack::Checksums checksums,
                          std::uint16_t paths, std::uint32_t max_datagram_bytes, dlcp_io_counters& counters)
     : queue_(queue),
@@ -69,7 +57,8 @@ int Transmitter::put(Time now, const dlcp_packet* packets, int count) {
             memmove(behind + packet.body_bytes, behind, packet.tail_bytes);
         if (packet.body_bytes > 0) memcpy(behind, packet.body, packet.body_bytes);
         const std::uint32_t bytes = packet.head_bytes + packet.body_bytes + packet.tail_bytes;
-        const Marking marking = marking_of(packet, *destination);
+        const Marking marking =
+            ipstack::marking_of_path(*destination, interface_.config().port, packet.path % paths_, packet.tos);
         if (destination->resolved) {
             send(*destination, marking, packet.cookie, bytes);
             ++taken;
@@ -106,13 +95,6 @@ const Destination* Transmitter::find(Time now, const dlcp_address& address) {
     return last_;
 }
 
-Marking Transmitter::marking_of(const dlcp_packet& packet, const Destination& destination) const {
-    const auto path = static_cast<std::uint16_t>(packet.path < paths_ ? packet.path : packet.path % paths_);
-    return {.source_port = ipstack::path_port(interface_.config().port, path),
-            .tos = packet.tos,
-            .flow_label = destination.is_v6 ? flow_label(destination, path) : 0};
-}
-
 void Transmitter::send(const Destination& destination, const Marking& marking, std::uint64_t chunk,
                        std::uint32_t payload_bytes) {
     std::uint8_t* const payload = queue_.at(chunk) + headroom_bytes;
@@ -134,10 +116,12 @@ void Transmitter::serve(Time now) {
         queue_.kick(counters_.tx_calls);
     else
         queue_.reap();
+    // Seen here too, for the engine may have nothing more to ask buffers for.
+    if (queue_.free_chunks() > own_chunks) starved_since_ns_ = 0;
 }
 
 void Transmitter::send_waiting(Time now) {
-    if (interface_.resolutions() != resolutions_seen_) {
+    if (link_up_ && interface_.resolutions() != resolutions_seen_) {
         bool all = true;
         const std::uint64_t resolutions = interface_.resolutions();
         waiting_.send_resolved([&](const Waiting::Packet& packet) {

@@ -31,9 +31,12 @@ public:
 
     // Sends what the interface has to say, what waited for a neighbour and what the kernel did not take before.
     void serve(Time now);
-    // Frames are with the kernel that it did not take: serve() again soon.
-    bool unsent() const { return queue_.unsent(); }
-    bool waiting() const { return !waiting_.empty(); }
+    // Something waits for the kernel, which does not say when it is ready: serve() again soon. Either it has not taken
+    // all frames yet, or a buffer is wanted that it has not given back.
+    bool waits_for_kernel() const {
+        return queue_.unsent() || starved_since_ns_ != 0 ||
+               (!waiting_.empty() && interface_.resolutions() != resolutions_seen_);
+    }
     // Without a link nothing is sent: what would wait in the ring is of no use later.
     void set_link(bool up) { link_up_ = up; }
     // Buffers have been lacking since then; 0: they are not.
@@ -49,7 +52,6 @@ private:
     bool deliverable(const dlcp_packet& packet) const;
     // nullptr: cannot be reached.
     const ipstack::Destination* find(Time now, const dlcp_address& address);
-    ipstack::Marking marking_of(const dlcp_packet& packet, const ipstack::Destination& destination) const;
     void send(const ipstack::Destination& destination, const ipstack::Marking& marking, std::uint64_t chunk,
               std::uint32_t payload_bytes);
     void send_waiting(Time now);

@@ -17,7 +17,8 @@ class Waiting {
 public:
     static constexpr std::size_t packets_max = 256;
     static constexpr std::size_t packets_per_destination_max = 32;
-    // As long as a neighbour is asked three times, a second apart (RFC 4861, 10), and a little.
+    // A neighbour that is there has answered by then, if not to the first three requests (neighbours.cpp: 1.25 s) then
+    // to one of those that follow each second.
     static constexpr std::int64_t age_ns_max = 3'500'000'000;
 
     struct Packet {
