@@ -97,7 +97,7 @@ FrameKind DatagramReader::read_udp(const NetworkPacket& packet, const std::uint8
     out.payload = udp + udp_bytes;
     out.payload_bytes = bytes - udp_bytes;
     out.tos = packet.tos;
-    out.source.ip = ip_at(packet.source, packet.is_v6);
+    read_ip(packet.source, packet.is_v6, out.source.ip);
     out.source.port = wire::load16(udp);
     out.destination_port = port;
     out.source_mac = frame + 6;

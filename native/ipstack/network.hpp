@@ -5,6 +5,7 @@
 // the IP length is padding and no longer seen. Whether a packet is for us is not asked here.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -37,15 +38,26 @@ struct NetworkPacket {
     std::uint8_t hop_limit = 0;
 };
 
+// In eight bytes at a time, as addresses are compared: a load that spans several stores waits for them to reach the
+// cache, some 20 cycles in each packet received.
+inline void read_ip(const std::uint8_t* bytes, bool is_v6, IpAddress& out) {
+    std::uint64_t first = 0, second = 0;
+    if (is_v6) {
+        std::memcpy(&first, bytes, 8);
+        std::memcpy(&second, bytes + 8, 8);
+    } else {
+        std::uint32_t word;
+        std::memcpy(&word, bytes, sizeof word);
+        first = std::endian::native == std::endian::little ? word : std::uint64_t{word} << 32;
+    }
+    std::memcpy(out.bytes.data(), &first, 8);
+    std::memcpy(out.bytes.data() + 8, &second, 8);
+    out.bits = is_v6 ? 128 : 32;
+}
+
 inline IpAddress ip_at(const std::uint8_t* bytes, bool is_v6) {
     IpAddress out;
-    if (is_v6) {
-        std::memcpy(out.bytes.data(), bytes, 16);
-        out.bits = 128;
-    } else {
-        std::memcpy(out.bytes.data(), bytes, 4);
-        out.bits = 32;
-    }
+    read_ip(bytes, is_v6, out);
     return out;
 }
 
