@@ -106,7 +106,11 @@ class Endpoint(Closeable):
         self._dispatcher = Dispatcher(self._host, rank)
         self._log = PeerLog(self._host, rank)
         # The kernel's sockets have no events.
-        watch = EventWatch(rank, self._log.look) if settings.network_datapath != "udp" else None
+        watch = (
+            EventWatch(rank, self._log, self._host.driver_statistics)
+            if settings.network_datapath != "udp"
+            else None
+        )
         # Also at the interpreter's end, when no thread of ours may be left inside.
         self._finalizer = weakref.finalize(self, _close, self._host, self._dispatcher, watch)
         for line in self.warnings:
@@ -481,6 +485,7 @@ def _options(rank: int, settings: Settings, has_groups: bool) -> _native.HostOpt
     options.driver_extra = settings.driver_words
     options.bind_host = settings.bind_host or ""
     if settings.below_kernel:
+        settings.need_own_address()
         # A device, which the kernel need not know.
         options.interface_name = settings.device or ""
     elif settings.interface is not None:

@@ -326,6 +326,8 @@ class Settings:
             raise SettingsError(
                 "eal_arguments is set, and datapath_options has a word -- with others behind it; give them in one place"
             )
+        if self._is_dpdk:
+            self._check_dpdk_words()
         if not self.below_kernel:
             return
         if self.bind_host is not None and not _is_own_address(self.bind_host):
@@ -336,6 +338,26 @@ class Settings:
         if self.interface is not None and (self.interface.startswith("^") or "," in self.interface):
             raise SettingsError(
                 f"interface is {self.interface!r}; accepted with datapath {self.datapath}: the name of one device"
+            )
+
+    def _check_dpdk_words(self) -> None:
+        """Raises SettingsError: words of dlcp's and arguments of DPDK's are each in the other's place."""
+        for word in self.datapath_options.split()[:1]:
+            if word.startswith("-") and word != "--":
+                raise SettingsError(
+                    f"datapath_options begins with {word}, an argument of DPDK's; give these as eal_arguments"
+                    " (DLCP_EAL_ARGUMENTS)"
+                )
+        for word in self.eal_arguments.split()[:1]:
+            if not word.startswith(("-", "'", '"')):
+                raise SettingsError(
+                    f"eal_arguments begins with {word}, which is none of DPDK's; words for dlcp's driver are"
+                    " datapath_options (DLCP_DATAPATH_OPTIONS)"
+                )
+        named = [device for device, _, _ in self._ports_named if device]
+        if self.interface is not None and named:
+            raise SettingsError(
+                f"interface is {self.interface!r}, and datapath_options has port={named[0]}; name ports in one place"
             )
 
     @classmethod
@@ -399,7 +421,7 @@ class Settings:
     @property
     def devices(self) -> tuple[str, ...]:
         """Below the kernel: the devices that the settings name, first the one that has bind_host; (): none."""
-        named = tuple(device for device, _, _ in self._ports_named)
+        named = tuple(device for device, _, _ in self._ports_named if device)
         return named or (() if self.device is None else (self.device,))
 
     @property

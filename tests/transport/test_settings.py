@@ -52,14 +52,14 @@ def test_environment_reads_every_type() -> None:
         environ={
             "DLCP_PEER_TIMEOUT_S": "2.5",
             "DLCP_ENCRYPT": "no",
-            "DLCP_INTERFACE": "eth0",
+            "DLCP_INTERFACE": "0000:3b:00.0",
             "DLCP_MAX_DATAGRAM_BYTES": "auto",
             "DLCP_DSCP": "0,8,16,24,32,40,48,46",
             "DLCP_SEGMENTATION_OFFLOAD": "0",
             "DLCP_LINE_RATE_BPS": "25000000000",
             "DLCP_SHM": "0",
             "DLCP_DATAPATH": "dpdk",
-            "DLCP_DATAPATH_OPTIONS": "port=0000:3b:00.0@10.0.0.1/24 queues=2",
+            "DLCP_DATAPATH_OPTIONS": "port=@10.0.0.1/24 queues=2",
             "DLCP_EAL_ARGUMENTS": "-a 0000:3b:00.0 --lcores '2,3'",
             "DLCP_PORT_RANGE": "7000-7063",
             "DLCP_LOG_LEVEL": "INFO",
@@ -72,16 +72,13 @@ def test_environment_reads_every_type() -> None:
         }
     )
     assert settings.peer_timeout_s == 2.5
-    assert settings.interface == "eth0"
+    assert settings.interface == "0000:3b:00.0"
     assert settings.max_datagram_bytes is None
     assert settings.dscp[7] == 46
     assert not settings.segmentation_offload
     assert settings.line_rate_bps == 25_000_000_000
     assert not settings.shm
-    assert (settings.datapath, settings.datapath_options) == (
-        "dpdk",
-        "port=0000:3b:00.0@10.0.0.1/24 queues=2",
-    )
+    assert (settings.datapath, settings.datapath_options) == ("dpdk", "port=@10.0.0.1/24 queues=2")
     assert settings.eal_arguments == "-a 0000:3b:00.0 --lcores '2,3'"
     assert settings.ports == range(7000, 7064)
     assert settings.log_level == "info"
@@ -196,6 +193,18 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
         ({"datapath": "local+dpdk", "bind_host": "0.0.0.0"}, "with datapath local+dpdk: an address"),
         ({"datapath": "xdp", "interface": "^docker"}, "accepted with datapath xdp: the name of one device"),
         ({"datapath": "dpdk", "interface": "eth0,eth1"}, "the name of one device"),
+        (
+            {"datapath": "dpdk", "interface": "net_x", "datapath_options": "port=net_y"},
+            "interface is 'net_x', and datapath_options has port=net_y",
+        ),
+        (
+            {"datapath": "dpdk", "datapath_options": "--no-huge --vdev=net_x"},
+            "datapath_options begins with --no-huge, an argument of DPDK's; give these as eal_arguments",
+        ),
+        (
+            {"datapath": "dpdk", "eal_arguments": "port=net_x"},
+            "eal_arguments begins with port=net_x, which is none of DPDK's",
+        ),
         ({"algorithm": 1}, "setting algorithm is 1; accepted: the name of a schedule, or auto"),
     ],
 )
@@ -258,6 +267,8 @@ def test_devices_and_arguments_of_dpdk_are_those_named_anywhere() -> None:
     assert (apart.devices, apart.dpdk_arguments) == (("net_x",), "-m 64")
     xdp = Settings(datapath="xdp", datapath_options="queues=1 interface=eth1 port=x")
     assert (xdp.devices, xdp.own_address) == (("eth1",), None)
+    no_device = Settings(datapath="dpdk", interface="net_x", datapath_options="port=@10.0.0.1/24 -- -m 64")
+    assert (no_device.devices, no_device.own_address) == (("net_x",), "10.0.0.1")
     neither = Settings(datapath="dpdk", datapath_options="a=-- b=--")
     assert (neither.devices, neither.dpdk_arguments) == ((), "")
 

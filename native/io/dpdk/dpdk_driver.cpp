@@ -6,10 +6,11 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <new>
+#include <chrono>
+#include <exception>
+#include <thread>
 
 #include "io/dpdk/eal.hpp"
-#include "io/dpdk/events.hpp"
 #include "io/udp_clock.hpp"
 
 namespace dlcp::dpdk {
@@ -21,6 +22,9 @@ constexpr unsigned paths_max = 64;
 constexpr std::uint32_t datagram_bytes_min = 576;
 constexpr std::uint32_t datagram_bytes_max = 9152;
 static_assert(datagram_bytes_max <= DLCP_HEAD_CAPACITY);
+// How long what was sent last, an engine's goodbyes, has to leave before a port is stopped: twice the longest sleep of a
+// peer that waits (waiting.hpp). A card needs a tenth of it for a full queue.
+constexpr std::int64_t linger_ns = 2'000'000;
 
 int check_config(const dlcp_io_config& config, ErrorText error) {
     if (config.paths < 1 || config.paths > paths_max) {
@@ -34,13 +38,17 @@ int check_config(const dlcp_io_config& config, ErrorText error) {
         return error.fail(EINVAL, "flags 0x%x: only DLCP_IO_NO_GSO (1) and DLCP_IO_NO_GRO (2) are known",
                           config.flags);
     }
-    if (config.interface_name != nullptr && config.interface_name[0] != '\0') {
-        return error.fail(
-            EINVAL,
-            "the dpdk driver uses no interface of the kernel, but was given '%s': name a port of DPDK "
-            "instead (port=DEVICE)",
-            config.interface_name);
+    return 0;
+}
+
+// The device of the only port may be named as interfaces of the kernel are, instead of by a word.
+int take_interface_name(const char* name, Options& options, ErrorText error) {
+    if (name == nullptr || *name == '\0') return 0;
+    if (!options.ports[0].device.empty()) {
+        return error.fail(EINVAL, "interface is %s, and port=%s is named as well: name ports in one place", name,
+                          options.ports[0].device.c_str());
     }
+    options.ports[0].device = name;
     return 0;
 }
 
@@ -66,6 +74,7 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
     Options options;
     if (const int result = parse_options(config.extra, config.bind_host, options, error); result < 0)
         return result;
+    if (const int result = take_interface_name(config.interface_name, options, error); result < 0) return result;
     if (const int result = start_eal(options.eal_arguments, error); result < 0) return result;
     adopt_thread();
     udp_port_ = config.port != 0 ? config.port : draw_port();
@@ -73,12 +82,15 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
 
     max_datagram_bytes_ = config.max_datagram_bytes != 0 ? std::min(config.max_datagram_bytes, datagram_bytes_max)
                                                          : datagram_bytes_max;
-    for (const Uplink& uplink : uplinks_)
-        max_datagram_bytes_ = std::min(max_datagram_bytes_, uplink.interface->max_datagram_bytes());
-    if (max_datagram_bytes_ < datagram_bytes_min) {
-        return error.fail(EMSGSIZE,
-                          "an MTU of %u leaves %u bytes for a datagram, and %u are needed: raise it (mtu=)",
-                          uplinks_.front().port->abilities().mtu_bytes, max_datagram_bytes_, datagram_bytes_min);
+    for (const Uplink& uplink : uplinks_) {
+        const std::uint32_t bytes = uplink.interface->max_datagram_bytes();
+        if (bytes < datagram_bytes_min) {
+            return error.fail(
+                EMSGSIZE,
+                "port %s: an MTU of %u leaves %u bytes for a datagram, and %u are needed: raise it (mtu=)",
+                uplink.port->name().c_str(), uplink.port->abilities().mtu_bytes, bytes, datagram_bytes_min);
+        }
+        max_datagram_bytes_ = std::min(max_datagram_bytes_, bytes);
     }
     for (const Uplink& uplink : uplinks_) {
         const ipstack::UdpAddress address{uplink.interface->config().address, udp_port_};
@@ -90,7 +102,10 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
     }
     ways_ = std::make_unique<Ways>(uplinks_);
     transmitter_ = std::make_unique<Transmitter>(
-        uplinks_, *ways_, TransmitConfig{.udp_port = udp_port_, .paths = config.paths, .payload = options.payload},
+        uplinks_, *ways_, TransmitConfig{.udp_port = udp_port_,
+                       .paths = config.paths,
+                       .max_datagram_bytes = max_datagram_bytes_,
+                       .payload = options.payload},
         counters_, events_);
     receiver_ = std::make_unique<Receiver>(uplinks_, counters_);
     if (const int result = waiter_.open(options.poll, uplinks_, error); result < 0) return result;
@@ -119,6 +134,7 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
                                         .wants_interrupts = sleeps,
                                         .flow_isolation = options.flow_isolation,
                                         .udp_port = udp_port_,
+                                        .paths = config.paths,
                                         .vlan = options.vlan,
                                         .address = words.address};
         if (const int result = Port::open(port_config, uplink.port, error); result < 0) return result;
@@ -137,7 +153,6 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
         if (const int result = uplink.port->listen_to(uplink.interface->groups(), error); result < 0)
             return result;
         uplink.checksums = checksums_of(abilities, options.checksum);
-        uplink.max_datagram_bytes = std::min(uplink.interface->max_datagram_bytes(), datagram_bytes_max);
         uplink.was_up = uplink.port->up();
         warnings_ += uplink.port->warnings();
         uplinks_.push_back(std::move(uplink));
@@ -146,10 +161,16 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
 }
 
 Driver::~Driver() {
-    const auto guard = alone();
-    // What an interface still had to say, so that a neighbour that asked just now is answered.
-    if (receiver_ && transmitter_)
+    if (!receiver_) return;  // open() failed
+    {
+        const auto guard = alone();
+        // What an interface still had to say, so that a neighbour that asked just now is answered.
         for (Uplink& uplink : uplinks_) transmitter_->send_own_frames(uplink);
+    }
+    // A card that is stopped drops what is in its queue, and so does a memif peer. Nobody is kept from bursts meanwhile:
+    // the peer may be of this process.
+    const std::int64_t left_ns = sent_ns_ + linger_ns - udp::monotonic_ns();
+    if (left_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left_ns));
 }
 
 void Driver::capabilities(dlcp_io_capabilities& out) const {
@@ -172,10 +193,10 @@ void Driver::capabilities(dlcp_io_capabilities& out) const {
 }
 
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
+    // Looking up a name may take seconds; others' bursts go on meanwhile.
+    const int result = ways_->resolve(Time{udp::monotonic_ns()}, text, out, error);
     const auto guard = alone();
-    const std::int64_t now_ns = udp::monotonic_ns();
-    const int result = ways_->resolve(Time{now_ns}, text, out, error);
-    look_after(now_ns);  // the question leaves now
+    look_after(udp::monotonic_ns());  // the question leaves now
     return result;
 }
 
@@ -193,7 +214,10 @@ int Driver::put(const dlcp_packet* packets, int count) {
         look_after(now_ns);             // the question for the next hop leaves now
         receiver_->poll(Time{now_ns});  // and its answer is seen even if the caller only sends
     }
-    if (sent > 0) waiter_.note_activity(now_ns);
+    if (sent > 0) {
+        sent_ns_ = now_ns;
+        waiter_.note_activity(now_ns);
+    }
     look_after_if_due(now_ns);
     return sent;
 }
@@ -215,12 +239,18 @@ bool Driver::poll(std::int64_t now_ns) {
     look_after_if_due(now_ns);
     // An event ends a wait too, one wait: an idle endpoint would hear of it at its next packet, and who takes no events
     // must sleep all the same.
-    const bool news = events_.size() > events_known_;
-    events_known_ = events_.size();
-    return found || news;
+    return events_.take_news() || found;
 }
 
-void Driver::look_after(std::int64_t now_ns) {
+void Driver::look_after(std::int64_t now_ns) noexcept {
+    try {
+        look_after_all(now_ns);
+    } catch (const std::exception&) {
+        due_ns_ = now_ns + Port::link_check_ns;
+    }
+}
+
+void Driver::look_after_all(std::int64_t now_ns) {
     const Time now{now_ns};
     bool can_go = false;  // some of the packets that wait for their neighbour
     due_ns_ = now_ns + Port::link_check_ns;
@@ -269,14 +299,14 @@ void Driver::tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event,
     const char* const port = uplink.port->name().c_str();
     switch (event.kind) {
         case ipstack::InterfaceEvent::Kind::neighbour_lost:
-            return tell(events_, now_ns, DLCP_IO_NEIGHBOUR_LOST, "%s on port %s does not say its Ethernet address",
-                        ip.c_str(), port);
+            return events_.tell(now_ns, DLCP_IO_NEIGHBOUR_LOST, "%s on port %s does not say its Ethernet address",
+                                ip.c_str(), port);
         case ipstack::InterfaceEvent::Kind::neighbour_found:
-            return tell(events_, now_ns, DLCP_IO_NEIGHBOUR_FOUND, "%s on port %s answers again: it is %s",
-                        ip.c_str(), port, ipstack::to_text(event.mac).c_str());
+            return events_.tell(now_ns, DLCP_IO_NEIGHBOUR_FOUND, "%s on port %s answers again: it is %s",
+                                ip.c_str(), port, ipstack::to_text(event.mac).c_str());
         case ipstack::InterfaceEvent::Kind::address_taken:
-            return tell(events_, now_ns, DLCP_IO_ADDRESS_TAKEN, "%s says that it has the address %s of port %s",
-                        ipstack::to_text(event.mac).c_str(), ip.c_str(), port);
+            return events_.tell(now_ns, DLCP_IO_ADDRESS_TAKEN, "%s says that it has the address %s of port %s",
+                                ipstack::to_text(event.mac).c_str(), ip.c_str(), port);
     }
 }
 
@@ -284,16 +314,6 @@ dlcp_io_counters Driver::counters() const {
     dlcp_io_counters out = counters_;
     for (const Uplink& uplink : uplinks_) out.rx_dropped_datagrams += uplink.port->rx_dropped();
     return out;
-}
-
-int Driver::events(dlcp_io_event* out, int count) {
-    int taken = 0;
-    for (; taken < count && !events_.empty(); ++taken) {
-        out[taken] = events_.front();
-        events_.pop_front();
-    }
-    events_known_ = events_.size();
-    return taken;
 }
 
 }  // namespace dlcp::dpdk

@@ -121,6 +121,12 @@ def test_memory_that_does_not_suffice_is_named(fresh: Station) -> None:
     assert "-m" in words
 
 
+def test_interface_names_the_port_as_a_word_does(started: Station) -> None:
+    words = refused(started, errors.InterfaceError, interface="net_memif7")
+    assert "'net_memif7'" in words
+    assert "net_null1" in words
+
+
 # --- what is taken ------------------------------------------------------------------------------------------
 
 
