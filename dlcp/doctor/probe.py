@@ -6,7 +6,7 @@ and `timeout_s` on one that is not; every step in it is bounded.
 
 The talk: a JSON request under REQUEST_TAG names a tag of its own, `base`. Under the tags that follow it come the
 answer, then echoes (each carries the answerer's clock), then one message to warm up, and as many more as the way takes
-in DURATION_S, of which the asker first says the number.
+in DURATION_S, of which the asker first says the number. At last the answerer says what its driver dropped of them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Any, Self
 
 from dlcp.errors import ClosedError, DlcpError, ForkError, PeerTimeoutError
 from dlcp.transport import Endpoint
-from dlcp.transport.driver_events import MENDED
+from dlcp.transport.driver_events import MENDED, count_oversized
 
-TALK_VERSION = 1
+TALK_VERSION = 2
 # The talk may go over the endpoint of a job, whose tags belong to its groups (native/collective/tag.hpp): these are of
 # the kind "single message", with bits set that no user's tag of 32 bits sets.
 _OWN_TAGS = 1 << 48 | 1 << 47
@@ -68,6 +68,8 @@ class Way:
     goodput_bps: float | None = None
     sent_packets: int = 0
     lost_packets: int = 0
+    oversized_frames: int = 0
+    """Dropped by the target meanwhile, from whomever: longer than its MTU."""
     datagram_bytes: int | None = None
     """Largest that the way carries, as the handshake found."""
     datagram_bytes_own: int | None = None
@@ -181,9 +183,12 @@ class Responder:
         messages = min(int(_receive_json(endpoint, rank, base + 4, STEP_TIMEOUT_S)["messages"]), MESSAGES_MAX)
         # All into one buffer: nobody looks at it.
         arriving = [endpoint.ireceive(rank, buffer, tag=base + 5) for _ in range(messages)]
+        before = count_oversized(endpoint.driver_statistics())
         endpoint.send(rank, b"ready", tag=base + 6, timeout_s=STEP_TIMEOUT_S)
         for future in arriving:
             future.result(STEP_TIMEOUT_S)
+        dropped = {"oversized_frames": count_oversized(endpoint.driver_statistics()) - before}
+        endpoint.send(rank, _pack(dropped), tag=base + 7, timeout_s=STEP_TIMEOUT_S)
 
 
 def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
@@ -213,6 +218,7 @@ def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
         future.result(STEP_TIMEOUT_S)
     elapsed_s = time.monotonic() - begin
     after = endpoint.path_stats(rank)
+    dropped = _receive_json(endpoint, rank, base + 7, STEP_TIMEOUT_S)
     state = endpoint.peer_stats(rank)
     return Way(
         source=own,
@@ -222,6 +228,7 @@ def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
         goodput_bps=messages * MESSAGE_BYTES * 8 / elapsed_s,
         sent_packets=sum(path.packets_sent for path in after) - sum(path.packets_sent for path in before),
         lost_packets=sum(path.packets_lost for path in after) - sum(path.packets_lost for path in before),
+        oversized_frames=int(dropped.get("oversized_frames", 0)),
         datagram_bytes=state.max_datagram_bytes,
         datagram_bytes_own=endpoint.max_datagram_bytes,
         path_mtu_bytes=path_mtu_bytes(endpoint.peer_address(rank), endpoint.max_datagram_bytes)

@@ -12,6 +12,7 @@ from typing import Any
 
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.doctor.probe import Way, split_address
+from dlcp.transport.driver_events import OVERSIZED_CAUSE, OVERSIZED_REMEDY
 
 # Beyond this share of lost packets something is wrong on the way; dlcp copes, but pays.
 LOSS_RATIO_MAX = 1e-3
@@ -203,10 +204,17 @@ def _look_at_loss(members: Sequence[Member], ways: Sequence[Way]) -> Iterator[Fi
     lossy = [way for way in measured if way.lost_packets > LOSS_RATIO_MAX * way.sent_packets]
     for way in lossy:
         target = members[way.target]
+        text = (
+            f"from {members[way.source].name} to {target.name} {way.lost_packets} of {way.sent_packets} packets were"
+            f" lost ({100 * way.lost_packets / way.sent_packets:.2f} %)"
+        )
+        if way.oversized_frames:
+            text += f"; {target.name} dropped {way.oversized_frames} frames that are longer than its MTU"
+            yield warn("loss", f"{text}, {OVERSIZED_CAUSE}", OVERSIZED_REMEDY)
+            continue
         yield warn(
             "loss",
-            f"from {members[way.source].name} to {target.name} {way.lost_packets} of {way.sent_packets} packets were"
-            f" lost ({100 * way.lost_packets / way.sent_packets:.2f} %)",
+            text,
             f"see where, on {target.host}: nstat -az UdpRcvbufErrors; ethtool -S {target.interface or 'NAME'} |"
             " grep -iE 'drop|err|discard'",
         )

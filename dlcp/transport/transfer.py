@@ -211,7 +211,7 @@ def check_timeout(name: str, timeout: object) -> None:
 class PeerLog:
     """What happened to an endpoint, kept for drain_log, and which peers have closed and not come back.
 
-    Events of the driver are logged when they are first read.
+    Events of the driver are logged by look(), which an EventWatch calls.
     """
 
     def __init__(self, host: _native.Host, rank: int) -> None:
@@ -220,46 +220,52 @@ class PeerLog:
         self._lock = threading.Lock()
         self._entries: deque[LogEntry] = deque(maxlen=1024)
         self._closed: set[int] = set()
+        self._untold: list[LogEntry] = []
 
     def drain(self) -> tuple[LogEntry, ...]:
         """The entries since the last call."""
         with self._lock:
-            new = self._read()
+            self._read()
             entries = tuple(self._entries)
             self._entries.clear()
-        self._tell(new)
         return entries
 
-    def look(self) -> None:
-        """Reads and logs what is new, and keeps it. Raises ForkError."""
+    def look(self, *, closing: bool = False) -> None:
+        """Reads what is new, keeps it, and logs the driver's events of it. Raises ForkError.
+
+        A link that has gone down, and nothing after it, is told by the next call, since an end looks so
+        (driver_events); with `closing` at once, and not as a warning.
+        """
         with self._lock:
-            new = self._read()
-        self._tell(new)
+            known = len(self._untold)
+            self._read()
+            untold = self._untold
+            first = len(untold)  # of the links that have gone down last
+            while first > 0 and untold[first - 1].kind == "link_down":
+                first -= 1
+            end = len(untold) if closing else max(first, known)
+            self._untold = untold[end:]
+        # Without the lock: a handler may ask for the log.
+        for place, entry in enumerate(untold[:end]):
+            log_event(self._logger, entry, expected=closing and place >= first)
 
     def has_closed(self, rank: int) -> bool:
         """Whether the last that was heard of a peer is its goodbye."""
         with self._lock:
-            new = self._read()
-            has_closed = rank in self._closed
-        self._tell(new)
-        return has_closed
+            self._read()
+            return rank in self._closed
 
-    def _tell(self, entries: list[LogEntry]) -> None:
-        """Logs, without the lock: a handler may ask for the log."""
-        for entry in entries:
-            log_event(self._logger, entry)
-
-    def _read(self) -> list[LogEntry]:
-        new = list(itertools.starmap(LogEntry, self._host.drain_log()))
-        for entry in new:
+    def _read(self) -> None:
+        for entry in itertools.starmap(LogEntry, self._host.drain_log()):
             self._entries.append(entry)
+            if entry.text:
+                self._untold.append(entry)
             if entry.rank is None:
                 continue
             if entry.kind == "peer_established":
                 self._closed.discard(entry.rank)
             elif entry.kind == "peer_down" and entry.error == "peer_closed":
                 self._closed.add(entry.rank)
-        return new
 
 
 class Watched(Protocol):

@@ -142,6 +142,14 @@ def test_loss_is_named_above_a_thousandth(lost: int, named: bool) -> None:
         assert f"from rank 0 to rank 1 {lost} of 10000 packets were lost" in found[0].text
 
 
+def test_loss_of_frames_longer_than_the_mtu_says_so() -> None:
+    ways = [way(0, 1, lost_packets=6000, oversized_frames=500), way(1, 0)]
+    (found,) = not_ok(look_at_ways([member(0), member(1)], ways))
+    assert "lost (60.00 %); rank 1 dropped 500 frames that are longer than its MTU" in found.text
+    assert found.remedy is not None
+    assert found.remedy.startswith("export DLCP_SEGMENTATION_OFFLOAD=0")
+
+
 def test_clocks_far_apart_say_whose_is_ahead() -> None:
     ways = [way(0, 1, clock_offset_s=-7.5), way(1, 0, clock_offset_s=7.4)]
     (found,) = not_ok(look_at_ways([member(0), member(1)], ways))
