@@ -6,6 +6,7 @@ its own, to see which ports it has. Otherwise these are only facts. Changes noth
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.doctor.pci import FOR_PROGRAMS, NetworkDevice, full_address, list_network_devices
 from dlcp.errors import SettingsError
 from dlcp.transport import Settings, dpdk
+from dlcp.transport.interfaces import Interface, list_interfaces
 
 # Drivers of the kernel beside which DPDK uses a card (DPDK, "Network Interface Controller Drivers": mlx4, mlx5, mana).
 _BESIDE_THE_KERNEL = {"mlx4_core", "mlx5_core", "mana"}
@@ -44,6 +46,9 @@ _LINK_BEFORE_START = {"mlx5_pci", "net_mlx4"}
 # EAL arguments with which its memory is files of a mounted hugetlbfs (native/io/dpdk/eal_arguments.cpp adds
 # --in-memory to all others).
 _WANT_FILES = {"--file-prefix", "--huge-dir", "--huge-unlink", "--proc-type", "--no-shconf", "--legacy-mem"}
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+# Lines of DPDK's log that say why a device is not there; its levels are not in the text.
+_COMPLAINT = re.compile(r"fail|error|could not|cannot|unable|no such|denied", re.IGNORECASE)
 
 
 def look_at_dpdk(settings: Settings, root: Path = Path("/")) -> list[Finding]:
@@ -59,13 +64,21 @@ def look_at_dpdk(settings: Settings, root: Path = Path("/")) -> list[Finding]:
     findings = [ok("dpdk", f"dlcp has its driver for {dpdk.version()}; {how}")]
     arguments = _option_names(settings.dpdk_arguments)
     devices = list_network_devices(root)
-    named = {full_address(name) for name in settings.devices} if asked else set()
+    named = {full_address(name) for name in [*settings.devices, *_allowed(settings)]} if asked else set()
+    absent = sorted(name for name in named - {one.address for one in devices} if _PCI_ADDRESS.fullmatch(name))
     findings += [
+        *(fail("dpdk", f"there is no network card {name}", "dpdk-devbind.py --status") for name in absent),
         *look_at_huge_pages(asked, arguments, root),
         *(look_at_iommu([one for one in devices if one.address in named], root) if devices else []),
         *look_at_devices(devices, named, root),
     ]
     return [*findings, *_look_at_ports(settings, findings)] if asked else findings
+
+
+def _allowed(settings: Settings) -> list[str]:
+    """The devices that EAL arguments name with -a."""
+    found = re.findall(r"(?:^|\s)(?:-a\s*|--allow[=\s])([^\s,]+)", settings.dpdk_arguments)
+    return [str(name) for name in found]
 
 
 def _option_names(arguments: str) -> set[str]:
@@ -259,14 +272,31 @@ def _look_at_ports(settings: Settings, before: Sequence[Finding]) -> list[Findin
         remedy = failed or "export DLCP_EAL_ARGUMENTS=… (see DPDK's guide, EAL parameters)"
         return [*findings, fail("dpdk", " ".join(found["error"].split()), remedy)]
     ports = [dpdk.Port(**one) for one in found["ports"]]
-    return [*findings, *look_at_ports(settings.devices, ports)]
+    if "flow_isolation=on" not in settings.datapath_options:
+        findings += look_at_own_address(settings.own_address, list_interfaces())
+    return [*findings, *look_at_ports(settings.devices, ports, found.get("log", ""))]
 
 
-def look_at_ports(named: Sequence[str], ports: Sequence[dpdk.Port]) -> list[Finding]:
-    """Findings about DPDK's ports. `named`: those that the settings name."""
+def look_at_own_address(address: str | None, interfaces: Sequence[Interface]) -> list[Finding]:
+    """A finding if the kernel has the port's address as well. `interfaces`: the kernel's."""
+    for one in interfaces:
+        if address in [str(network.ip) for network in one.addresses]:
+            text = f"the kernel has {address} on {one.name} as well: it answers for it, and refuses what is for dlcp"
+            return [
+                warn("dpdk", text, f"ip address del {address} dev {one.name}, or take another DLCP_BIND_HOST")
+            ]
+    return []
+
+
+def look_at_ports(named: Sequence[str], ports: Sequence[dpdk.Port], log: str = "") -> list[Finding]:
+    """Findings about DPDK's ports. `named`: those that the settings name. `log`: DPDK's own."""
     there = ", ".join(f"{one.name} ({one.driver})" for one in ports) or "none"
     if not ports:
         remedy = "bind a card to vfio-pci (dpdk-devbind.py --status), or give DLCP_EAL_ARGUMENTS a --vdev"
+        said = "; ".join(line for line in log.splitlines() if _COMPLAINT.search(line))
+        if said:
+            remedy = "what the log says: a name in DLCP_EAL_ARGUMENTS, or a permission (as root it has all)"
+            return [fail("dpdk", f"DPDK starts, and has no port; its log: {said}", remedy)]
         return [fail("dpdk", "DPDK starts, and has no port", remedy)]
     if not named:
         findings = [_describe_port(one) for one in ports]

@@ -19,7 +19,7 @@ _TIMEOUT_S = 120.0
 
 
 def ask_eal(arguments: str) -> dict[str, Any]:
-    """What DPDK finds when it is started with these arguments: `ports`, or `error`, a sentence.
+    """What DPDK finds when it is started with these arguments: `ports` and `log`, or `error`, a sentence.
 
     In this process, where DPDK runs already, with what it was started with. Blocks for DPDK's start.
     """
@@ -42,7 +42,7 @@ def ask_eal(arguments: str) -> dict[str, Any]:
 
 def _look() -> dict[str, Any]:
     try:
-        return {"ports": [asdict(port) for port in dpdk.ports()]}
+        return {"ports": [asdict(port) for port in dpdk.ports()], "log": dpdk.log()}
     except DlcpError as error:
         return {"error": str(error)}
 

@@ -13,7 +13,14 @@ import pytest
 from dlcp.doctor import dpdk as doctor
 from dlcp.doctor import eal
 from dlcp.doctor import xdp as doctor_xdp
-from dlcp.doctor.dpdk import look_at_devices, look_at_dpdk, look_at_huge_pages, look_at_iommu, look_at_ports
+from dlcp.doctor.dpdk import (
+    look_at_devices,
+    look_at_dpdk,
+    look_at_huge_pages,
+    look_at_iommu,
+    look_at_own_address,
+    look_at_ports,
+)
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.pci import NetworkDevice, full_address, list_network_devices
@@ -21,7 +28,7 @@ from dlcp.doctor.probe import probe
 from dlcp.doctor.xdp import look_at_named_interfaces, look_at_privileges, look_at_xdp
 from dlcp.errors import PeerTimeoutError
 from dlcp.transport import LogEntry, Settings, dpdk
-from dlcp.transport.interfaces import Interface
+from dlcp.transport.interfaces import Interface, list_interfaces
 
 MLX5 = NetworkDevice("0000:3b:00.0", "mlx5_core", ("eth2",))
 ICE = NetworkDevice("0000:18:00.0", "ice", ("eth0",))
@@ -347,7 +354,34 @@ def test_one_of_several_ports_must_be_named() -> None:
     failed = [one for one in look_at_ports([], ports) if one.verdict == Verdict.FAIL]
     assert [one.remedy for one in failed] == ["export DLCP_INTERFACE=0000:3b:00.0"]
     assert all(one.verdict == Verdict.OK for one in look_at_ports([], ports[:1]))
+
+
+def test_no_port_at_all_is_told_with_what_dpdks_log_says_of_it() -> None:
+    log = "EAL: Selected IOVA mode 'VA'\nnet_af_packet0: Could not open AF_PACKET socket\nEAL: Bus (vdev) probe failed."
+    assert [one.text for one in look_at_ports([], [], log)] == [
+        "DPDK starts, and has no port; its log: net_af_packet0: Could not open AF_PACKET socket; EAL: Bus (vdev) probe"
+        " failed."
+    ]
     assert [one.text for one in look_at_ports([], [])] == ["DPDK starts, and has no port"]
+
+
+def test_card_that_eal_arguments_name_must_be_there(
+    machine: Machine, with_driver: Callable[..., list[str]]
+) -> None:
+    with_driver({"ports": []})
+    settings = Settings(
+        datapath="dpdk", bind_host="10.0.0.1/24", eal_arguments="--no-huge -a 3b:00.7,x=1 -aee:00.1"
+    )
+    failed = [one.text for one in look_at_dpdk(settings, machine(ICE)) if one.verdict == Verdict.FAIL]
+    assert failed[:2] == ["there is no network card 0000:3b:00.7", "there is no network card 0000:ee:00.1"]
+
+
+def test_address_that_the_kernel_has_as_well_is_a_warning() -> None:
+    (lo,) = [one for one in list_interfaces() if one.loopback]
+    (found,) = look_at_own_address("127.0.0.1", [lo])
+    assert found.verdict == Verdict.WARN
+    assert found.text.startswith("the kernel has 127.0.0.1 on lo as well")
+    assert look_at_own_address("192.0.2.1", [lo]) == []
 
 
 def test_link_that_is_down_or_slow_is_a_warning() -> None:
