@@ -101,12 +101,12 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
         text_ += to_text(address);
     }
     ways_ = std::make_unique<Ways>(uplinks_);
-    transmitter_ = std::make_unique<Transmitter>(
-        uplinks_, *ways_, TransmitConfig{.udp_port = udp_port_,
-                       .paths = config.paths,
-                       .max_datagram_bytes = max_datagram_bytes_,
-                       .payload = options.payload},
-        counters_, events_);
+    transmitter_ = std::make_unique<Transmitter>(uplinks_, *ways_,
+                                                 TransmitConfig{.udp_port = udp_port_,
+                                                                .paths = config.paths,
+                                                                .max_datagram_bytes = max_datagram_bytes_,
+                                                                .payload = options.payload},
+                                                 counters_, events_);
     receiver_ = std::make_unique<Receiver>(uplinks_, counters_);
     if (const int result = waiter_.open(options.poll, uplinks_, error); result < 0) return result;
     has_memif_ = std::any_of(uplinks_.begin(), uplinks_.end(),

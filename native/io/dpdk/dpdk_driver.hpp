@@ -5,12 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/units.hpp"
+#include "io/dpdk/events.hpp"
 #include "io/dpdk/interrupt_thread.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/receive.hpp"
@@ -42,7 +42,7 @@ public:
     Waiter& waiter() { return waiter_; }
 
     dlcp_io_counters counters() const;
-    int events(dlcp_io_event* out, int count);
+    int events(dlcp_io_event* out, int count) { return events_.take(out, count); }
     std::vector<dlcp_io_statistic> statistics() const;
 
     // Waiter::Work
@@ -51,8 +51,10 @@ public:
 
 private:
     int open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error);
-    // Timers, links, events, frames of our own: when something is due, or frames came that are no datagrams.
-    void look_after(std::int64_t now_ns);
+    // Timers, links, events, frames of our own: when something is due, or frames came that are no datagrams. Without the
+    // memory for it, it is tried again when it is next due.
+    void look_after(std::int64_t now_ns) noexcept;
+    void look_after_all(std::int64_t now_ns);
     void look_after_if_due(std::int64_t now_ns) {
         if (receiver_->take_handled() || now_ns >= due_ns_) look_after(now_ns);
     }
@@ -74,9 +76,9 @@ private:
     std::string text_;  // of all our addresses
     std::string warnings_;
     dlcp_io_counters counters_ = {};
-    std::deque<dlcp_io_event> events_;
-    std::size_t events_known_ = 0;  // of these, those for which a wait has ended
-    std::int64_t due_ns_ = 0;       // when look_after() is next due
+    Events events_;
+    std::int64_t due_ns_ = 0;   // when look_after() is next due
+    std::int64_t sent_ns_ = 0;  // when packets last left
     bool has_memif_ = false;
     std::int64_t heard_ns_ = 0;              // when packets last came, of memif ports
     std::int64_t memif_due_ns_ = INT64_MAX;  // when handle_memif() is

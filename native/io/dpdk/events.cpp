@@ -5,16 +5,31 @@
 
 namespace dlcp::dpdk {
 
-void tell(std::deque<dlcp_io_event>& events, std::int64_t now_ns, std::uint32_t kind, const char* format, ...) {
-    dlcp_io_event event = {};
+void Events::tell(std::int64_t now_ns, std::uint32_t kind, const char* format, ...) {
+    if (used_ == ring_.size()) {
+        first_ = (first_ + 1) % ring_.size();
+        --used_;
+    }
+    dlcp_io_event& event = ring_[(first_ + used_++) % ring_.size()];
+    event = {};
     event.time_ns = now_ns;
     event.kind = kind;
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(event.text, sizeof event.text, format, arguments);
     va_end(arguments);
-    if (events.size() >= events_max) events.pop_front();
-    events.push_back(event);
+    news_ = true;
+}
+
+int Events::take(dlcp_io_event* out, int count) {
+    int taken = 0;
+    for (; taken < count && used_ > 0; ++taken) {
+        out[taken] = ring_[first_];
+        first_ = (first_ + 1) % ring_.size();
+        --used_;
+    }
+    news_ = false;
+    return taken;
 }
 
 }  // namespace dlcp::dpdk

@@ -1,16 +1,33 @@
-// What befell a driver, kept until somebody takes it (io_table.h): a bounded queue of sentences.
+// What befell a driver, kept until somebody takes it (io_table.h): sentences in a ring that allocates nothing, since
+// packets and buffers may be what there is no memory for.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 
 #include "io/io_table.h"
 
 namespace dlcp::dpdk {
 
-// Adds an event; the oldest goes when there are events_max that nobody took.
-inline constexpr std::size_t events_max = 64;
-[[gnu::format(printf, 4, 5)]] void tell(std::deque<dlcp_io_event>& events, std::int64_t now_ns, std::uint32_t kind,
-                                        const char* format, ...);
+class Events {
+public:
+    static constexpr std::size_t events_max = 64;  // beyond them the oldest goes
+
+    [[gnu::format(printf, 4, 5)]] void tell(std::int64_t now_ns, std::uint32_t kind, const char* format, ...);
+    // The oldest first; how many.
+    int take(dlcp_io_event* out, int count);
+    // Some were told since this was last asked.
+    bool take_news() {
+        const bool news = news_;
+        news_ = false;
+        return news;
+    }
+
+private:
+    std::array<dlcp_io_event, events_max> ring_;
+    std::size_t first_ = 0, used_ = 0;
+    bool news_ = false;
+};
 
 }  // namespace dlcp::dpdk

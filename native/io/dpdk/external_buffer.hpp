@@ -8,7 +8,7 @@
 #include <rte_mbuf.h>
 
 #include <cstdint>
-#include <string>
+#include <memory>
 
 namespace dlcp::dpdk {
 
@@ -25,11 +25,11 @@ public:
     // False: there is no buffer for it.
     bool append(rte_mbuf* frame, rte_mbuf*& last, const std::uint8_t* data, std::uint32_t bytes);
     // Segments that no device has let go of.
-    unsigned in_use() const { return rte_mbuf_ext_refcnt_read(&shared_) - 1u; }
+    unsigned in_use() const { return rte_mbuf_ext_refcnt_read(shared_.get()) - 1u; }
 
 private:
     rte_mempool* pool_ = nullptr;
-    rte_mbuf_ext_shared_info shared_ = {};
+    std::unique_ptr<rte_mbuf_ext_shared_info> shared_ = std::make_unique<rte_mbuf_ext_shared_info>();
 };
 
 }  // namespace dlcp::dpdk

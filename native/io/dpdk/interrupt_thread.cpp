@@ -7,8 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <future>
-#include <memory>
 
 namespace dlcp::dpdk {
 namespace {
@@ -47,16 +45,16 @@ void hold(void*) {
 }
 
 struct Order {
-    Order(int (*what)(std::uint16_t), std::uint16_t of) : work(what), port(of) {}
-
     int (*work)(std::uint16_t);
     std::uint16_t port;
-    std::promise<int> answer;
+    int answer = 0;
+    std::atomic<bool> done{false};
 };
 
 void carry_out(void* given) {
-    const std::unique_ptr<Order> order(static_cast<Order*>(given));
-    order->answer.set_value(order->work(order->port));
+    Order& order = *static_cast<Order*>(given);
+    order.answer = order.work(order.port);
+    order.done.store(true, std::memory_order_release);  // the last access: it may be gone now
 }
 
 }  // namespace
@@ -72,14 +70,13 @@ int on_interrupt_thread(int (*work)(std::uint16_t), std::uint16_t port) {
     gate().stopping.fetch_add(1);
     const std::lock_guard alone(gate().bursts);
     gate().stopping.fetch_sub(1);
-    auto order = std::make_unique<Order>(work, port);
-    std::future<int> answer = order->answer.get_future();
-    if (rte_eal_alarm_set(1, carry_out, order.get()) != 0) return work(port);
-    (void)order.release();  // carry_out's
-    do {
+    Order order{.work = work, .port = port};
+    if (rte_eal_alarm_set(1, carry_out, &order) != 0) return work(port);
+    while (!order.done.load(std::memory_order_acquire)) {
         let_interrupts_pass();
-    } while (answer.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready);
-    return answer.get();
+        usleep(pass_us);
+    }
+    return order.answer;
 }
 
 InterruptHold::InterruptHold() {

@@ -1,7 +1,5 @@
 #include "io/dpdk/pending.hpp"
 
-#include <algorithm>
-
 namespace dlcp::dpdk {
 
 std::size_t Pending::add(const PendingPacket& packet) {
@@ -25,7 +23,7 @@ std::size_t Pending::expire(std::int64_t now_ns) {
     std::size_t dropped = 0;
     for (; deadline_ns() <= now_ns; ++dropped) {
         rte_pktmbuf_free(packets_.front().frame);
-        packets_.pop_front();
+        packets_.erase(packets_.begin());
     }
     return dropped;
 }

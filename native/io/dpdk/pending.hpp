@@ -6,9 +6,10 @@
 
 #include <rte_mbuf.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <vector>
 
 #include "ipstack/headers.hpp"
 
@@ -29,19 +30,19 @@ public:
     static constexpr std::size_t packets_max = 256;
     static constexpr std::int64_t age_ns_max = 3'000'000'000;
 
+    // Room for all at once: nothing is allocated later, so that a packet kept here is never lost between two owners.
+    Pending() { packets_.reserve(packets_max); }
     ~Pending() { clear(); }
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
 
     // Returns how many made room for it.
     std::size_t add(const PendingPacket& packet);
     // Hands out all that can go now, oldest first: `send(const PendingPacket&)` takes the frame if it answers true.
     template <class Send>
     void take_resolved(Send&& send) {
-        std::deque<PendingPacket> stay;
-        for (const PendingPacket& packet : packets_) {
-            if (packet.destination->resolved && send(packet)) continue;
-            stay.push_back(packet);
-        }
-        packets_.swap(stay);
+        std::erase_if(packets_,
+                      [&](const PendingPacket& packet) { return packet.destination->resolved && send(packet); });
     }
     // Frees what has waited too long; returns how many.
     std::size_t expire(std::int64_t now_ns);
@@ -55,7 +56,7 @@ public:
     }
 
 private:
-    std::deque<PendingPacket> packets_;
+    std::vector<PendingPacket> packets_;  // oldest first
 };
 
 }  // namespace dlcp::dpdk

@@ -231,13 +231,11 @@ int Port::listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error
                       reason(rc, mark).c_str());
 }
 
-void Port::watch_link(std::int64_t now_ns, std::deque<dlcp_io_event>& events) {
+void Port::watch_link(std::int64_t now_ns, Events& events) {
     if (gone_ || now_ns - link_checked_ns_ < link_check_ns) return;
     link_checked_ns_ = now_ns;
     const auto tell = [&](std::uint32_t kind, const char* what) {
-        dlcp_io_event event{.time_ns = now_ns, .kind = kind};
-        std::snprintf(event.text, sizeof event.text, "port %s %s", name_.c_str(), what);
-        events.push_back(event);
+        events.tell(now_ns, kind, "port %s %s", name_.c_str(), what);
     };
     if (link_->is_gone()) {
         gone_ = true;

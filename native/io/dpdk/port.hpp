@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/dpdk/events.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/io_table.h"
 
@@ -27,7 +27,8 @@ struct PortConfig {
     PayloadMode payload = PayloadMode::automatic;
     bool wants_interrupts = false;  // of receive queues, for who sleeps
     bool flow_isolation = false;
-    std::uint16_t udp_port = 0;  // with flow_isolation: the only datagrams wanted
+    std::uint16_t udp_port = 0;  // with flow_isolation: the only datagrams wanted, and
+    std::uint16_t paths = 1;     // those to the source ports of so many paths, which a peer may answer to
     std::uint16_t vlan = 0;      // with flow_isolation: the tag they carry
     ipstack::IpAddress address;
 };
@@ -74,7 +75,7 @@ public:
     int listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error);
 
     // Looks at the link, at most every link_check_ns; tells changes. `up()`: as last seen.
-    void watch_link(std::int64_t now_ns, std::deque<dlcp_io_event>& events);
+    void watch_link(std::int64_t now_ns, Events& events);
     bool up() const { return up_; }
     static constexpr std::int64_t link_check_ns = 50'000'000;
 

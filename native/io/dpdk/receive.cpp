@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <new>
 
 namespace dlcp::dpdk {
 
@@ -96,11 +97,16 @@ int Receiver::read_burst(Time now, const Queue& queue, dlcp_packet* packets, int
     frames = count;
     int received = 0;
     for (std::uint16_t i = 0; i < count; ++i) {
-        if (accept(now, queue.uplink, burst[i], packets[received])) {
-            ++received;
-        } else {
-            rte_pktmbuf_free(burst[i]);
+        bool accepted = false;
+        try {
+            accepted = accept(now, queue.uplink, burst[i], packets[received]);
+        } catch (const std::bad_alloc&) {
+            // Of an interface, about neighbours. Who asked will ask again.
         }
+        if (accepted)
+            ++received;
+        else
+            rte_pktmbuf_free(burst[i]);
     }
     return received;
 }
@@ -118,8 +124,8 @@ bool Receiver::accept(Time now, std::uint16_t uplink, rte_mbuf* frame, dlcp_pack
     switch (interface.read(bytes, ip_checksum(*frame), udp_checksum(*frame), datagram)) {
         case ipstack::FrameKind::datagram: break;
         case ipstack::FrameKind::other:
-            interface.handle_frame(now, bytes);
             handled_ = true;
+            interface.handle_frame(now, bytes);
             return false;
         case ipstack::FrameKind::refused: return false;
     }

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include <algorithm>
+#include <new>
 
-#include "io/dpdk/events.hpp"
 #include "io/udp_clock.hpp"
 #include "ipstack/checksum.hpp"
 
@@ -45,7 +45,7 @@ std::uint32_t flow_label(const ipstack::UdpAddress& to, std::uint16_t source_por
 }  // namespace
 
 Transmitter::Transmitter(std::span<Uplink> uplinks, Ways& ways, const TransmitConfig& config,
-                         dlcp_io_counters& counters, std::deque<dlcp_io_event>& events)
+                         dlcp_io_counters& counters, Events& events)
     : uplinks_(uplinks),
       ways_(ways),
       config_(config),
@@ -57,7 +57,7 @@ Transmitter::Transmitter(std::span<Uplink> uplinks, Ways& ways, const TransmitCo
     for (std::size_t i = 0; i < uplinks_.size(); ++i) {
         const PortAbilities& abilities = uplinks_[i].port->abilities();
         uplinks_[i].probing = config_.payload != PayloadMode::copy && abilities.gathers &&
-                              uplinks_[i].max_datagram_bytes >= gather_bytes_min_;
+                              config_.max_datagram_bytes >= gather_bytes_min_;
         gather |= uplinks_[i].probing;
         first_batch_.push_back(static_cast<std::uint32_t>(queues));
         for (std::uint16_t queue = 0; queue < abilities.queues; ++queue, ++queues)
@@ -107,9 +107,9 @@ bool Transmitter::refill(std::uint32_t wanted) {
     }
     ++statistics_.no_buffer_calls;
     if (!told_of_no_buffers_) {
-        tell(events_, udp::monotonic_ns(), DLCP_IO_NO_BUFFERS,
-             "port %s: no packet buffer for sending is free: its queue does not empty",
-             uplinks_.front().port->name().c_str());
+        events_.tell(udp::monotonic_ns(), DLCP_IO_NO_BUFFERS,
+                     "port %s: no packet buffer for sending is free: its queue does not empty",
+                     uplinks_.front().port->name().c_str());
         told_of_no_buffers_ = true;
     }
     return false;
@@ -146,7 +146,7 @@ int Transmitter::put(Time now, const dlcp_packet* packets, int count) {
             if (!choose_route(now, packet, route)) route.uplink = nullptr;
         }
         good = good && route.uplink != nullptr &&
-               packet.head_bytes + packet.body_bytes + packet.tail_bytes <= route.uplink->max_datagram_bytes;
+               packet.head_bytes + packet.body_bytes + packet.tail_bytes <= config_.max_datagram_bytes;
         std::uint64_t sum = 0;
         if (!good || !append_payload(route, packet, frame, sum)) {
             ++counters_.tx_dropped_packets;
@@ -176,7 +176,12 @@ bool Transmitter::deliverable(const dlcp_packet& packet, const rte_mbuf* frame) 
 
 bool Transmitter::choose_route(Time now, const dlcp_packet& packet, Route& route) {
     const std::uint16_t path = packet.path % config_.paths;
-    Way* const way = ways_.find(now, *packet.address, path);
+    Way* way = nullptr;
+    try {
+        way = ways_.find(now, *packet.address, path);
+    } catch (const std::bad_alloc&) {
+        // No memory for one more peer: it cannot be reached.
+    }
     if (way == nullptr) return false;
     Uplink& uplink = uplinks_[way->uplink];
     route.uplink = &uplink;

@@ -14,12 +14,12 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
 #include "engine/packet.h"
 #include "engine/units.hpp"
+#include "io/dpdk/events.hpp"
 #include "io/dpdk/external_buffer.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/pending.hpp"
@@ -31,6 +31,8 @@ namespace dlcp::dpdk {
 struct TransmitConfig {
     std::uint16_t udp_port = 0;
     std::uint16_t paths = 1;
+    // Of all ports, since any port's buffers leave through any port.
+    std::uint32_t max_datagram_bytes = 0;
     PayloadMode payload = PayloadMode::automatic;
 };
 
@@ -50,7 +52,7 @@ public:
 
     // All must outlive this.
     Transmitter(std::span<Uplink> uplinks, Ways& ways, const TransmitConfig& config, dlcp_io_counters& counters,
-                std::deque<dlcp_io_event>& events);
+                Events& events);
     ~Transmitter();
     Transmitter(const Transmitter&) = delete;
     Transmitter& operator=(const Transmitter&) = delete;
@@ -112,7 +114,7 @@ private:
     Ways& ways_;
     TransmitConfig config_;
     dlcp_io_counters& counters_;
-    std::deque<dlcp_io_event>& events_;
+    Events& events_;
     TransmitStatistics statistics_;
     const std::uint32_t gather_bytes_min_;
     ExternalBuffers segments_;

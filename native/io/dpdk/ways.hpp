@@ -25,8 +25,7 @@ struct Uplink {
     ipstack::Checksums checksums = ipstack::Checksums::software;
     bool gathers = false;  // payload is linked to a frame, not copied into it
     bool probing = false;  // it would be, if the device turns out to have read it when its burst returns
-    std::uint32_t max_datagram_bytes = 0;
-    bool was_up = true;                  // as its interface knows it
+    bool was_up = true;    // as its interface knows it
     std::uint64_t resolutions_seen = 0;  // Interface::resolutions() when waiting packets were last looked at
 };
 
