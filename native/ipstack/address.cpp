@@ -125,6 +125,12 @@ bool is_multicast(const IpAddress& address) {
 
 bool is_unspecified(const IpAddress& address) { return address.bytes == IpAddress{}.bytes; }
 
+bool is_link_local(const IpAddress& address) {
+    return address.is_v6() && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
+}
+
+bool is_station(const MacAddress& mac) { return (mac[0] & 1) == 0 && mac != MacAddress{}; }
+
 IpAddress solicited_node(const IpAddress& address) {
     IpAddress out{.bytes = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff}, .bits = 128};
     std::copy(address.bytes.begin() + 13, address.bytes.end(), out.bytes.begin() + 13);

@@ -60,6 +60,9 @@ dlcp_address to_dlcp(const UdpAddress& address);
 bool in_prefix(const IpAddress& address, const IpAddress& network, unsigned prefix_bits);
 bool is_multicast(const IpAddress& address);
 bool is_unspecified(const IpAddress& address);
+bool is_link_local(const IpAddress& address);  // fe80::/10 (RFC 4291, 2.5.6); IPv4's are as all others here
+// Of one card: neither a group nor "none".
+bool is_station(const MacAddress& mac);
 // ff02::1:ffXX:XXXX of an IPv6 address (RFC 4291, 2.7.1), and the Ethernet address of a multicast group (RFC 1112,
 // RFC 2464).
 IpAddress solicited_node(const IpAddress& address);

@@ -21,8 +21,6 @@ constexpr unsigned announcements = 2;
 constexpr Duration announce_interval = seconds(2);
 constexpr Duration defend_interval = seconds(10);
 
-bool is_unicast(const MacAddress& mac) { return (mac[0] & 1) == 0 && mac != MacAddress{}; }
-
 }  // namespace
 
 class Interface::Impl final : public Neighbours::Listener {
@@ -120,8 +118,7 @@ private:
 // ---- sending ----
 
 bool Interface::Impl::on_link(const IpAddress& ip) const {
-    const bool link_local = ip.is_v6() && ip.bytes[0] == 0xfe && (ip.bytes[1] & 0xc0) == 0x80;
-    return link_local || in_prefix(ip, config_.address, config_.prefix_bits);
+    return is_link_local(ip) || in_prefix(ip, config_.address, config_.prefix_bits);
 }
 
 bool Interface::Impl::can_send_to(const IpAddress& ip) const {
@@ -201,7 +198,7 @@ void Interface::Impl::handle_frame(Time now, std::span<const std::uint8_t> frame
 
 void Interface::Impl::handle_arp(Time now, const NetworkPacket& packet) {
     const std::optional<ArpPacket> arp = parse_arp({packet.payload, packet.payload_bytes});
-    if (!arp || !is_unicast(arp->sender_mac)) {
+    if (!arp || !is_station(arp->sender_mac)) {
         ++counters_.rx_malformed_frames;
         return;
     }
@@ -235,7 +232,7 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     std::copy_n(frame + 6, said_mac.size(), said_mac.begin());
     if (message && message->mac) said_mac = *message->mac;
     const bool may_be = is_unspecified(source) || may_be_source(packet.source, true);
-    if (!message || !may_be || !is_unicast(said_mac)) {
+    if (!message || !may_be || !is_station(said_mac)) {
         ++counters_.rx_malformed_frames;
         return;
     }
@@ -267,7 +264,7 @@ void Interface::Impl::handle_echo(const NetworkPacket& packet, const std::uint8_
     MacAddress sender_mac;
     std::copy_n(frame + 6, sender_mac.size(), sender_mac.begin());
     if (packet.payload[1] != 0 || source == config_.address || !may_be_source(packet.source, is_v6()) ||
-        !is_unicast(sender_mac)) {
+        !is_station(sender_mac)) {
         ++counters_.rx_malformed_frames;
         return;
     }

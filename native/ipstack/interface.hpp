@@ -40,7 +40,9 @@ struct InterfaceConfig {
     std::uint16_t port = 0;          // UDP port that datagrams come to
     std::uint16_t ports = 1;         // and path_port(port, 1…): what we send from may be answered there
     bool answers_echo = true;
-    std::vector<StaticNeighbour> neighbours;  // never asked for, never forgotten; of the address's family
+    // Never asked for, never forgotten; static_neighbours_max at most. Those of the other family are for another
+    // interface.
+    std::vector<StaticNeighbour> neighbours;
 };
 
 // What happened; the driver tells it on (io_table.h). A neighbour is lost when three requests to all were not answered,
@@ -65,6 +67,7 @@ enum class CardChecksum : std::uint8_t { unknown, good, bad };
 class Interface {
 public:
     static constexpr std::size_t neighbours_max = 8192;
+    static constexpr std::size_t static_neighbours_max = neighbours_max / 2;  // so that others can be asked for
     static constexpr std::size_t destinations_max = 8192;
     static constexpr std::size_t own_frames_max = 64;
 

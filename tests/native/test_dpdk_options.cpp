@@ -78,7 +78,7 @@ TEST_CASE("dpdk options: no words are the only port at bind_host") {
 TEST_CASE("dpdk options: every word") {
     const Options options = accepted(
         "  port=0000:3b:00.0  port=net_memif0@10.1.0.1/16 gateway=10.0.0.254 gateway=10.1.0.254 "
-        "neighbour=10.0.0.2@02:00:00:00:00:02 neighbour=[fd00::2]@02:00:00:00:00:03\tqueues=4 vlan=12 mtu=9000 "
+        "neighbour=10.0.0.2@02:00:00:00:00:02 neighbour=10.1.0.2@02:00:00:00:00:03\tqueues=4 vlan=12 mtu=9000 "
         "checksum=software payload=gather poll=sleep flow_isolation=on -- --no-huge  -m 64 --vdev='net_null0' ");
     REQUIRE(options.ports.size() == 2);
     CHECK(options.ports[0].device == "0000:3b:00.0");
@@ -90,7 +90,7 @@ TEST_CASE("dpdk options: every word") {
     CHECK(to_text(options.ports[1].gateway) == "10.1.0.254");
     REQUIRE(options.neighbours.size() == 2);
     CHECK(to_text(options.neighbours[0].mac) == "02:00:00:00:00:02");
-    CHECK(to_text(options.neighbours[1].ip) == "fd00::2");
+    CHECK(to_text(options.neighbours[1].ip) == "10.1.0.2");
     CHECK(options.queues == 4);
     CHECK(options.vlan == 12);
     CHECK(options.mtu_bytes == 9000);
@@ -165,6 +165,8 @@ TEST_CASE("dpdk options: a neighbour is one station") {
                               "10.0.0.2@00:00:00:00:00:00", "224.0.0.1@02:00:00:00:00:02", "10.0.0.2@02:00"}) {
         CHECK(contains(refusal(std::string("neighbour=") + value), value));
     }
+    CHECK(to_text(accepted("neighbour=[fd00::2]@02:00:00:00:00:02", "fd00::1").neighbours[0].ip) == "fd00::2");
+    CHECK(contains(refusal("neighbour=fd00::2@02:00:00:00:00:02"), "of its family"));
     CHECK(
         contains(refusal("neighbour=10.0.0.2@02:00:00:00:00:02 neighbour=10.0.0.2@02:00:00:00:00:03"), "before"));
 }

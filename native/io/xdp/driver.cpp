@@ -24,8 +24,9 @@ constexpr std::uint32_t receive_chunks_default = 2048;
 constexpr std::uint32_t receive_chunks_min = 64, receive_chunks_max = 16'384;
 // Memory is locked, so that many queues have less each.
 constexpr std::uint32_t receive_chunks_all_max = 32'768;
-constexpr unsigned queues_max = 60;  // bits of Poller's answer
-constexpr unsigned link_index = 62;  // and the one for news of the link
+// The bit of Poller's answer for news of the link, behind those of the queues.
+constexpr unsigned link_index = 62;
+static_assert(link_index > Options::queues_max);
 constexpr std::int64_t link_check_ns = 50'000'000;
 // The kernel had no room for a frame, or has given no buffer back: how soon to look again.
 constexpr std::int64_t kernel_wait_ns = 100'000;
@@ -140,7 +141,7 @@ int Driver::open_queues(const dlcp_io_config& config, ErrorText error) {
                           device_.name.c_str(), device_.queues, device_.name.c_str());
     }
     const std::uint32_t queues =
-        std::min<std::uint32_t>(options_.queues != 0 ? options_.queues : device_.queues, queues_max);
+        std::min<std::uint32_t>(options_.queues != 0 ? options_.queues : device_.queues, Options::queues_max);
     if (queues < device_.queues) {
         warnings_ += "interface " + device_.name + " has " + std::to_string(device_.queues) +
                      " queues and frames are read from the first " + std::to_string(queues) +

@@ -30,6 +30,8 @@ enum class AttachMode : std::uint8_t { automatic, native, generic };
 enum class ZeroCopy : std::uint8_t { automatic, on, off };
 
 struct Options {
+    static constexpr std::uint32_t queues_max = 60;  // bits of what udp::Poller answers
+
     std::string interface;
     ipstack::IpAddress address;  // our own
     unsigned prefix_bits = 0;    // 0: everybody is on the link
