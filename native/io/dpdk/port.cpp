@@ -266,7 +266,6 @@ void Port::stop() {
     on_interrupt_thread(rte_eth_dev_stop, id_);
 }
 
-// Bursts meanwhile find a stopped port and move nothing, which DPDK notes in its log, once.
 void Port::reconnect(std::int64_t now_ns) {
     if (reconnected_ns_ == 0) reconnected_ns_ = now_ns;
     if (now_ns - reconnected_ns_ < reconnect_interval_ns) return;

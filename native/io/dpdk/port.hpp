@@ -77,6 +77,8 @@ public:
     // Looks at the link, at most every link_check_ns; tells changes. `up()`: as last seen.
     void watch_link(std::int64_t now_ns, Events& events);
     bool up() const { return up_; }
+    // False of a memif client until its server is there: bursts would print a stack, once per process and direction.
+    bool started() const { return started_; }
     static constexpr std::int64_t link_check_ns = 50'000'000;
 
     // Frames that the card dropped for want of room or buffers.

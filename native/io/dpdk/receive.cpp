@@ -89,6 +89,8 @@ int Receiver::collect(Time now, dlcp_packet* packets, int count) {
 
 // `frames`: how many the device gave.
 int Receiver::read_burst(Time now, const Queue& queue, dlcp_packet* packets, int room, int& frames) {
+    frames = 0;
+    if (!uplinks_[queue.uplink].port->started()) return 0;
     std::array<rte_mbuf*, burst_frames_max> burst;
     const auto wanted = static_cast<std::uint16_t>(std::min<int>(room, burst_frames_max));
     ++counters_.rx_calls;

@@ -284,6 +284,7 @@ void Transmitter::flush(Batch& batch) {
 
 std::uint16_t Transmitter::burst(const Uplink& uplink, std::uint16_t queue, rte_mbuf** frames,
                                  std::uint16_t count) {
+    if (!uplink.port->started()) return 0;
     const std::uint16_t port = uplink.port->id();
     std::uint16_t ready = count;
     // Some cards want their own start of the checksum in the header.
@@ -355,7 +356,8 @@ void Transmitter::send_own_frames(Uplink& uplink) {
         }
         frame->data_len = static_cast<std::uint16_t>(bytes);
         frame->pkt_len = static_cast<std::uint32_t>(bytes);
-        if (rte_eth_tx_burst(uplink.port->id(), 0, &frame, 1) == 0) rte_pktmbuf_free(frame);
+        if (!uplink.port->started() || rte_eth_tx_burst(uplink.port->id(), 0, &frame, 1) == 0)
+            rte_pktmbuf_free(frame);
     }
 }
 
