@@ -840,7 +840,7 @@ TEST_CASE("dpdk: open names what is wrong and what to do") {
         CHECK(contains(open_failure(settings).text, "flags 0x8"));
         settings.flags = 0;
         settings.interface_name = "eth0";
-        CHECK(contains(open_failure(settings).text, "'eth0'"));
+        CHECK(contains(open_failure(settings).text, "interface is eth0, and port=net_memif0"));
     }
     SUBCASE("words") {
         settings.words = "port=net_memif0 prot=1";

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,15 @@ namespace {
 
 using dlcp::udp::ErrorText;
 
-std::size_t copy_text(const std::string& from, char* text, std::size_t text_bytes) {
-    if (text != nullptr && text_bytes > 0) std::snprintf(text, text_bytes, "%s", from.c_str());
-    return from.size();
+std::size_t copy_text(std::string (*from)(), char* text, std::size_t text_bytes) noexcept {
+    if (text != nullptr && text_bytes > 0) text[0] = '\0';
+    try {
+        const std::string all = from();
+        if (text != nullptr && text_bytes > 0) std::snprintf(text, text_bytes, "%s", all.c_str());
+        return all.size();
+    } catch (const std::exception&) {
+        return 0;  // no memory for it
+    }
 }
 
 int fail_unstarted(ErrorText error) { return error.fail(EPERM, "DPDK has not been started in this process"); }
@@ -51,6 +58,16 @@ dlcp_dpdk_port describe(std::uint16_t id) {
     return port;
 }
 
+// What `work` answers; an exception, which is a lack of memory or of a thread, as -ENOMEM.
+template <class Work>
+int guarded(ErrorText error, Work&& work) noexcept {
+    try {
+        return work();
+    } catch (const std::exception& failure) {
+        return error.fail(ENOMEM, "not enough memory: %s", failure.what());
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -60,36 +77,43 @@ uint32_t dlcp_dpdk_control_version(void) { return DLCP_DPDK_CONTROL_VERSION; }
 const char* dlcp_dpdk_version(void) { return rte_version(); }
 
 int dlcp_dpdk_start(const char* eal_arguments, char* error, size_t error_bytes) {
-    return dlcp::dpdk::start_eal(eal_arguments != nullptr ? eal_arguments : "", {error, error_bytes});
+    const ErrorText failed{error, error_bytes};
+    return guarded(failed,
+                   [&] { return dlcp::dpdk::start_eal(eal_arguments != nullptr ? eal_arguments : "", failed); });
 }
 
 int dlcp_dpdk_started(void) { return dlcp::dpdk::eal_started() ? 1 : 0; }
 
 size_t dlcp_dpdk_arguments(char* text, size_t text_bytes) {
-    return copy_text(dlcp::dpdk::eal_arguments(), text, text_bytes);
+    return copy_text(dlcp::dpdk::eal_arguments, text, text_bytes);
 }
 
-size_t dlcp_dpdk_log(char* text, size_t text_bytes) { return copy_text(dlcp::dpdk::eal_log(), text, text_bytes); }
+size_t dlcp_dpdk_log(char* text, size_t text_bytes) { return copy_text(dlcp::dpdk::eal_log, text, text_bytes); }
 
 int dlcp_dpdk_ports(dlcp_dpdk_port* out, int n, char* error, size_t error_bytes) {
-    if (!dlcp::dpdk::eal_started()) return fail_unstarted({error, error_bytes});
-    int count = 0;
-    uint16_t id;
-    RTE_ETH_FOREACH_DEV(id) {
-        if (count < n) out[count] = describe(id);
-        ++count;
-    }
-    return count;
+    const ErrorText failed{error, error_bytes};
+    if (!dlcp::dpdk::eal_started()) return fail_unstarted(failed);
+    return guarded(failed, [&] {
+        int count = 0;
+        uint16_t id;
+        RTE_ETH_FOREACH_DEV(id) {
+            if (count < n) out[count] = describe(id);
+            ++count;
+        }
+        return count;
+    });
 }
 
 int dlcp_dpdk_statistics(uint16_t port, dlcp_io_statistic* out, int n, char* error, size_t error_bytes) {
-    const ErrorText text{error, error_bytes};
-    if (!dlcp::dpdk::eal_started()) return fail_unstarted(text);
-    if (!rte_eth_dev_is_valid_port(port)) return text.fail(ENODEV, "DPDK has no port %u", unsigned{port});
-    std::vector<dlcp_io_statistic> all;
-    dlcp::dpdk::append_port_statistics(port, dlcp::dpdk::extended_statistic_names(port), all);
-    std::copy_n(all.begin(), std::min<std::size_t>(all.size(), n > 0 ? static_cast<std::size_t>(n) : 0), out);
-    return static_cast<int>(all.size());
+    const ErrorText failed{error, error_bytes};
+    if (!dlcp::dpdk::eal_started()) return fail_unstarted(failed);
+    if (!rte_eth_dev_is_valid_port(port)) return failed.fail(ENODEV, "DPDK has no port %u", unsigned{port});
+    return guarded(failed, [&] {
+        std::vector<dlcp_io_statistic> all;
+        dlcp::dpdk::append_port_statistics(port, dlcp::dpdk::extended_statistic_names(port), all);
+        std::copy_n(all.begin(), std::min<std::size_t>(all.size(), n > 0 ? static_cast<std::size_t>(n) : 0), out);
+        return static_cast<int>(all.size());
+    });
 }
 
 }  // extern "C"

@@ -45,7 +45,7 @@ int check_config(const dlcp_io_config& config, ErrorText error) {
 int take_interface_name(const char* name, Options& options, ErrorText error) {
     if (name == nullptr || *name == '\0') return 0;
     if (!options.ports[0].device.empty()) {
-        return error.fail(EINVAL, "interface is %s, and port=%s is named as well: name ports in one place", name,
+        return error.fail(EDOM, "interface is %s, and port=%s is named as well: name ports in one place", name,
                           options.ports[0].device.c_str());
     }
     options.ports[0].device = name;

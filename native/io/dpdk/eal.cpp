@@ -125,6 +125,18 @@ int init(Arguments arguments, int& eal_errno) {
     return rc;
 }
 
+// rte_errno has values of its own beyond the system's, and of the system's some that mean something else to who opens a
+// driver: an address that is wrong, a device that is not there.
+int error_of_start(int eal_errno) {
+    switch (eal_errno) {
+        case EACCES:
+        case EPERM:
+        case ENOMEM: return eal_errno;
+        case EINVAL: return EDOM;  // an argument, or its value
+        default: return EIO;
+    }
+}
+
 struct SignalsBlocked {
     sigset_t before;
     SignalsBlocked() {
@@ -182,9 +194,8 @@ int start_eal(const std::string& arguments, ErrorText error) {
     }
     if (rc < 0) {
         s.failed = explain(eal_errno);
-        // rte_errno has values of its own beyond the system's.
-        return error.fail(eal_errno > 0 && eal_errno < RTE_MIN_ERRNO ? eal_errno : EIO,
-                          "DPDK does not start: %s (EAL arguments: %s)", s.failed.c_str(), s.used.c_str());
+        return error.fail(error_of_start(eal_errno), "DPDK does not start: %s (EAL arguments: %s)",
+                          s.failed.c_str(), s.used.c_str());
     }
     s.asked = std::move(asked);
     s.started_by = getpid();

@@ -169,7 +169,7 @@ int split_arguments(const std::string& text, Arguments& out, udp::ErrorText erro
             word += c;
         }
     }
-    if (quote != 0) return error.fail(EINVAL, "EAL arguments: a quote %c is not closed: %s", quote, text.c_str());
+    if (quote != 0) return error.fail(EDOM, "EAL arguments: a quote %c is not closed: %s", quote, text.c_str());
     if (in_word) out.push_back(std::move(word));
     return 0;
 }
@@ -203,18 +203,18 @@ int check_arguments(const Arguments& arguments, udp::ErrorText error) {
     return for_each_argument(arguments, [&](const Option* option, std::string_view word, std::string_view value) {
         const std::string text(word);
         if (option == nullptr) {
-            return error.fail(EINVAL, "EAL arguments: '%s' belongs to no option", text.c_str());
+            return error.fail(EDOM, "EAL arguments: '%s' belongs to no option", text.c_str());
         }
         if (option->name == "help" || (option->name == "log-level" && value == "help")) {
             return error.fail(
-                EINVAL,
+                EDOM,
                 "EAL arguments: %s would end the process; see \"EAL parameters\" in DPDK's guide, or run "
                 "dpdk-testpmd --help",
                 text.c_str());
         }
         const bool value_is_joined = option->letter != 0 && !word.starts_with("--") && word.size() > 2;
         if (is_known(*option) && option->takes_value && value.empty() && !value_is_joined) {
-            return error.fail(EINVAL, "EAL arguments: %s needs a value", text.c_str());
+            return error.fail(EDOM, "EAL arguments: %s needs a value", text.c_str());
         }
         const bool is_number = value.find_first_not_of("0123456789") == std::string_view::npos;
         if (option->letter == 'm' && !value.empty() && !is_number) {

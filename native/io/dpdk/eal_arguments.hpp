@@ -11,6 +11,8 @@ namespace dlcp::dpdk {
 
 using Arguments = std::vector<std::string>;
 
+// What is refused below is refused with -EDOM, as words are (options.hpp).
+
 // Splits by blanks. '…' keeps all, "…" keeps all but \" and \\, \x is x. An open quote is an error.
 int split_arguments(const std::string& text, Arguments& out, udp::ErrorText error);
 // The reverse, for people: quoted where that is needed.

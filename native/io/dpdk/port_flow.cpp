@@ -9,6 +9,8 @@
 #include <numeric>
 #include <vector>
 
+#include "io/dpdk/port_blocks.hpp"
+
 namespace dlcp::dpdk {
 namespace {
 
@@ -38,8 +40,6 @@ int steer_datagrams(const PortIdentity& port, const PortConfig& config, std::uin
     vlan.hdr.vlan_tci = rte_cpu_to_be_16(config.vlan);
     vlan_mask.hdr.vlan_tci = rte_cpu_to_be_16(0x0fff);
     rte_flow_item_udp udp{}, udp_mask{};
-    udp.hdr.dst_port = rte_cpu_to_be_16(config.udp_port);
-    udp_mask.hdr.dst_port = 0xffff;
     std::vector<rte_flow_item> pattern{{.type = RTE_FLOW_ITEM_TYPE_ETH}};
     if (config.vlan != 0) pattern.push_back({.type = RTE_FLOW_ITEM_TYPE_VLAN, .spec = &vlan, .mask = &vlan_mask});
     pattern.push_back({.type = config.address.is_v6() ? RTE_FLOW_ITEM_TYPE_IPV6 : RTE_FLOW_ITEM_TYPE_IPV4});
@@ -61,9 +61,13 @@ int steer_datagrams(const PortIdentity& port, const PortConfig& config, std::uin
     rte_flow_attr attributes{};
     attributes.ingress = 1;
     rte_flow_error why{};
-    // The rule goes when the port is stopped.
-    if (rte_flow_create(port.id, &attributes, pattern.data(), actions.data(), &why) == nullptr) {
-        return fail(port, -rte_errno, why, error);
+    // The rules go when the port is stopped.
+    for (const PortBlock& block : path_port_blocks(config.udp_port, config.paths)) {
+        udp.hdr.dst_port = rte_cpu_to_be_16(block.first);
+        udp_mask.hdr.dst_port = rte_cpu_to_be_16(block.mask);
+        if (rte_flow_create(port.id, &attributes, pattern.data(), actions.data(), &why) == nullptr) {
+            return fail(port, -rte_errno, why, error);
+        }
     }
     return 0;
 }

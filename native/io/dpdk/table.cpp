@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <new>
 
@@ -15,6 +16,21 @@ namespace dlcp::dpdk {
 namespace {
 
 Driver* driver_of(dlcp_io* io) { return reinterpret_cast<Driver*>(io); }
+
+// What `work` answers, or `otherwise` if it throws: no memory, or no thread. The parts of a driver that can keep their
+// promises without do so themselves (transmit.hpp, receive.hpp); this is the last line.
+template <class Work, class Answer>
+Answer guarded(Work&& work, Answer otherwise) noexcept {
+    try {
+        return static_cast<Answer>(work());
+    } catch (const std::exception&) {
+        return otherwise;
+    }
+}
+template <class Work>
+void guarded(Work&& work) noexcept {
+    guarded([&] { return work(), 0; }, 0);
+}
 
 int open(const dlcp_io_config* config, dlcp_io** out, char* text, size_t text_bytes) {
     const ErrorText error = {text, text_bytes};
@@ -29,6 +45,8 @@ int open(const dlcp_io_config* config, dlcp_io** out, char* text, size_t text_by
         return 0;
     } catch (const std::bad_alloc&) {
         return error.fail(ENOMEM, "not enough memory for the driver");
+    } catch (const std::exception& failure) {  // no thread to start DPDK on
+        return error.fail(EAGAIN, "the driver cannot start: %s", failure.what());
     }
 }
 
@@ -46,21 +64,24 @@ int resolve(dlcp_io* io, const char* text, dlcp_address* out, char* error_text, 
     try {
         adopt_thread();
         return driver_of(io)->resolve(text, *out, error);
-    } catch (const std::bad_alloc&) {
+    } catch (const std::exception&) {
         return error.fail(ENOMEM, "not enough memory to look up '%s'", text);
     }
 }
 
 void format(dlcp_io* io, const dlcp_address* address, char* text, size_t text_bytes) {
     if (text == nullptr || text_bytes == 0) return;
-    std::string formatted = "(no address)";
-    if (io != nullptr && address != nullptr)
-        formatted = driver_of(io)->text_of(*address);
-    else if (address != nullptr && address->length != 0)
-        formatted = to_text(ipstack::from_dlcp(*address));
-    const std::size_t copied_bytes = std::min(formatted.size(), text_bytes - 1);
-    memcpy(text, formatted.data(), copied_bytes);
-    text[copied_bytes] = '\0';
+    text[0] = '\0';
+    guarded([&] {
+        std::string formatted = "(no address)";
+        if (io != nullptr && address != nullptr)
+            formatted = driver_of(io)->text_of(*address);
+        else if (address != nullptr && address->length != 0)
+            formatted = to_text(ipstack::from_dlcp(*address));
+        const std::size_t copied_bytes = std::min(formatted.size(), text_bytes - 1);
+        memcpy(text, formatted.data(), copied_bytes);
+        text[copied_bytes] = '\0';
+    });
 }
 
 void local_address(dlcp_io* io, dlcp_address* out) {
@@ -70,17 +91,18 @@ void local_address(dlcp_io* io, dlcp_address* out) {
 int tx_get(dlcp_io* io, dlcp_packet* packets, int count) {
     if (io == nullptr) return 0;
     adopt_thread();
-    return driver_of(io)->get(packets, count);
+    return guarded([&] { return driver_of(io)->get(packets, count); }, 0);
 }
 
 int tx_put(dlcp_io* io, dlcp_packet* packets, int count) {
-    return io != nullptr ? driver_of(io)->put(packets, count) : 0;
+    if (io == nullptr) return 0;
+    return guarded([&] { return driver_of(io)->put(packets, count); }, 0);
 }
 
 int rx(dlcp_io* io, dlcp_packet* packets, int count) {
     if (io == nullptr) return 0;
     adopt_thread();
-    return driver_of(io)->receive(packets, count);
+    return guarded([&] { return driver_of(io)->receive(packets, count); }, 0);
 }
 
 void rx_done(dlcp_io* io, dlcp_packet* packets, int count) {
@@ -90,7 +112,7 @@ void rx_done(dlcp_io* io, dlcp_packet* packets, int count) {
 void wait(dlcp_io* io, int64_t timeout_ns) {
     if (io == nullptr) return;
     adopt_thread();
-    driver_of(io)->wait(timeout_ns);
+    guarded([&] { driver_of(io)->wait(timeout_ns); });
 }
 
 void wake(dlcp_io* io) {
@@ -100,7 +122,9 @@ void wake(dlcp_io* io) {
 int64_t now_ns(dlcp_io*) { return udp::monotonic_ns(); }
 
 void counters(dlcp_io* io, dlcp_io_counters* out) {
-    if (out != nullptr) *out = io != nullptr ? driver_of(io)->counters() : dlcp_io_counters{};
+    if (out == nullptr) return;
+    *out = {};
+    if (io != nullptr) guarded([&] { *out = driver_of(io)->counters(); });
 }
 
 const char* warnings(dlcp_io* io) { return io != nullptr ? driver_of(io)->warnings().c_str() : ""; }
@@ -112,11 +136,8 @@ void close(dlcp_io* io) {
 }
 
 int watch(dlcp_io* io, int descriptor, std::uint8_t* readable) {
-    try {
-        return io != nullptr ? driver_of(io)->waiter().watch(descriptor, readable) : -EBADF;
-    } catch (const std::bad_alloc&) {
-        return -ENOMEM;
-    }
+    if (io == nullptr) return -EBADF;
+    return guarded([&] { return driver_of(io)->waiter().watch(descriptor, readable); }, -ENOMEM);
 }
 
 void unwatch(dlcp_io* io, int descriptor) {
@@ -129,14 +150,14 @@ int events(dlcp_io* io, dlcp_io_event* out, int count) {
 
 int statistics(dlcp_io* io, dlcp_io_statistic* out, int count) {
     if (io == nullptr) return 0;
-    try {
-        const std::vector<dlcp_io_statistic> all = driver_of(io)->statistics();
-        if (out != nullptr && count > 0)
-            std::copy_n(all.begin(), std::min(all.size(), static_cast<std::size_t>(count)), out);
-        return static_cast<int>(all.size());
-    } catch (const std::bad_alloc&) {
-        return 0;
-    }
+    return guarded(
+        [&] {
+            const std::vector<dlcp_io_statistic> all = driver_of(io)->statistics();
+            if (out != nullptr && count > 0)
+                std::copy_n(all.begin(), std::min(all.size(), static_cast<std::size_t>(count)), out);
+            return static_cast<int>(all.size());
+        },
+        0);
 }
 
 }  // namespace

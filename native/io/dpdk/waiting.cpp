@@ -34,7 +34,12 @@ void Waiter::wait(std::int64_t timeout_ns, Work& work) {
     const std::int64_t end_ns =
         timeout_ns < 0 || timeout_ns > INT64_MAX - start_ns ? INT64_MAX : start_ns + timeout_ns;
     std::int64_t now_ns = start_ns;
-    for (int looks = 1;; ++looks) {
+    for (;;) {
+        // Watched descriptors must not starve while packets end every wait.
+        if (!watched_.empty() && ++looks_ >= looks_per_epoll) {
+            sleep(0);
+            if (any_readable()) return;
+        }
         if (work.poll(now_ns) || woken() || now_ns >= end_ns) return;
         const std::int64_t waited_ns = now_ns - active_ns_;
         const bool spin = mode_ == PollMode::spin;
@@ -44,14 +49,15 @@ void Waiter::wait(std::int64_t timeout_ns, Work& work) {
                 rte_pause();
             else
                 sched_yield();
-            if (!watched_.empty() && looks % looks_per_epoll == 0) sleep(0);
         } else {
-            const std::int64_t left_ns = std::min(end_ns, work.deadline_ns()) - now_ns;
+            const std::int64_t left_ns = std::max<std::int64_t>(std::min(end_ns, work.deadline_ns()) - now_ns, 0);
             if (has_interrupts_) {
                 arm(true);
                 // What came before the interrupt was armed raises none.
-                if (!work.poll(now_ns)) sleep(end_ns == INT64_MAX && left_ns > INT64_MAX / 2 ? -1 : left_ns);
+                const bool found = work.poll(now_ns);
+                if (!found) sleep(left_ns);
                 arm(false);
+                if (found) return;
             } else {
                 const std::int64_t step_ns = std::clamp(waited_ns / 8, sleep_ns_min,
                                                         waited_ns < idle_ns ? sleep_ns_max : idle_sleep_ns_max);
@@ -64,7 +70,10 @@ void Waiter::wait(std::int64_t timeout_ns, Work& work) {
 }
 
 // A wake() whose flag was taken while this did not sleep makes the next sleep end at once: looked for once more, no harm.
-void Waiter::sleep(std::int64_t timeout_ns) { poller_.wait(timeout_ns); }
+void Waiter::sleep(std::int64_t timeout_ns) {
+    looks_ = 0;
+    poller_.wait(timeout_ns);
+}
 
 void Waiter::arm(bool on) const {
     for (const Uplink& uplink : uplinks_) {
@@ -83,6 +92,7 @@ void Waiter::wake() {
 }
 
 int Waiter::watch(int descriptor, std::uint8_t* readable) {
+    watched_.reserve(watched_.size() + 1);
     const int result = poller_.watch(descriptor, readable);
     if (result == 0) watched_.push_back({descriptor, readable});
     return result;

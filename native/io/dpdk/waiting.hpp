@@ -58,7 +58,8 @@ private:
     static constexpr std::int64_t sleep_ns_max = 200'000;
     static constexpr std::int64_t idle_ns = 1'000'000'000;  // from here on an endpoint is idle, and may sleep
     static constexpr std::int64_t idle_sleep_ns_max = 1'000'000;
-    static constexpr int looks_per_epoll = 32;  // while it does not sleep; an epoll costs as much as many looks
+    // While it does not sleep. An epoll costs as much as many looks.
+    static constexpr int looks_per_epoll = 32;
 
     struct Watched {
         int descriptor;
@@ -74,6 +75,7 @@ private:
     std::span<Uplink> uplinks_;
     bool has_interrupts_ = false;  // of all queues of all ports
     std::vector<Watched> watched_;
+    int looks_ = 0;  // since the last epoll
     udp::Poller poller_;
     std::int64_t active_ns_ = 0;  // when packets last came or went
     std::atomic<bool> woken_{false};
