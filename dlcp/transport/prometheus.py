@@ -202,7 +202,7 @@ def _render_endpoint(text: _Text, endpoint: Mapping[str, Any]) -> None:
 # A driver's counter of one port: "port0_rx_missed_packets".
 _OF_A_PORT = re.compile(r"port(\d+)_(.+)")
 # Of dlcp's drivers what is no count: buffers in use now, and how XDP's queues and program run.
-_LEVEL = re.compile(r".*_used_buffers|zero_copy_queues|native_programs")
+_LEVEL = re.compile(r".*_used_buffers|(zero_copy_)?queues|native_programs")
 _NO_METRIC = re.compile(r"[^a-z0-9_]")
 
 
