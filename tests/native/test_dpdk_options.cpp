@@ -6,6 +6,7 @@
 
 #include "io/dpdk/eal_arguments.hpp"
 #include "io/dpdk/options.hpp"
+#include "io/dpdk/port_blocks.hpp"
 
 using namespace dlcp::dpdk;
 using dlcp::ipstack::to_text;
@@ -21,11 +22,11 @@ Options accepted(const std::string& extra, const char* bind_host = "10.0.0.1/24"
     return options;
 }
 
-// The sentence of a refusal; its errno is EINVAL.
-std::string refusal(const std::string& extra, const char* bind_host = "10.0.0.1/24") {
+// The sentence of a refusal; whose fault it is, is told by its errno.
+std::string refusal(const std::string& extra, const char* bind_host = "10.0.0.1/24", int mistake = EDOM) {
     char text[1024] = "";
     Options options;
-    CHECK(parse_options(extra.c_str(), bind_host, options, {text, sizeof text}) == -EINVAL);
+    CHECK(parse_options(extra.c_str(), bind_host, options, {text, sizeof text}) == -mistake);
     return text;
 }
 
@@ -45,7 +46,7 @@ std::string added(const std::string& arguments, const std::vector<unsigned>& cpu
 std::string check(const std::string& arguments) {
     char error[512] = "";
     const int rc = check_arguments(split(arguments), {error, sizeof error});
-    CHECK(rc == (error[0] == 0 ? 0 : -EINVAL));
+    CHECK(rc == (error[0] == 0 ? 0 : -EDOM));
     return error;
 }
 
@@ -131,11 +132,11 @@ TEST_CASE("dpdk options: an unknown word is named with the nearest") {
 TEST_CASE("dpdk options: addresses") {
     for (const char* text :
          {"0.0.0.0", "224.0.0.1", "127.0.0.1", "::", "::1", "ff02::1", "host.example", "10.0.0", ""}) {
-        CHECK(!refusal("", text).empty());
+        CHECK(!refusal("", text, EINVAL).empty());
     }
-    CHECK(contains(refusal("", nullptr), "bind_host"));
-    CHECK(contains(refusal("", "10.0.0.1/33"), "0 to 32"));
-    CHECK(contains(refusal("", "fd00::1/129"), "0 to 128"));
+    CHECK(contains(refusal("", nullptr, EINVAL), "bind_host"));
+    CHECK(contains(refusal("", "10.0.0.1/33", EINVAL), "0 to 32"));
+    CHECK(contains(refusal("", "fd00::1/129", EINVAL), "0 to 128"));
     CHECK(contains(refusal("port=a@10.0.0.1/x"), "'x'"));
     CHECK(to_text(accepted("port=a@10.9.0.1", nullptr).ports[0].address) == "10.9.0.1");
     CHECK(to_text(accepted("port=a@[fd00::9]/64", "10.0.0.1").ports[0].address) == "fd00::9");
@@ -179,7 +180,7 @@ TEST_CASE("eal arguments: quoting is a shell's") {
     for (const char* text : {"a 'b", "a \"b", "'"}) {
         Arguments words;
         char error[256] = "";
-        CHECK(split_arguments(text, words, {error, sizeof error}) == -EINVAL);
+        CHECK(split_arguments(text, words, {error, sizeof error}) == -EDOM);
         CHECK(contains(error, text));
     }
     for (const Arguments& words : {Arguments{"a b", "", "it's", "\"", "\\", "plain"}, Arguments{}}) {
@@ -211,4 +212,22 @@ TEST_CASE("eal arguments: what would end the process or belongs to nothing is re
     CHECK(contains(check("-m"), "-m needs a value"));
     CHECK(contains(check("--vdev="), "--vdev= needs a value"));
     CHECK(contains(check("-m 64M"), "64M"));
+}
+
+TEST_CASE("dpdk flows: blocks hold the source ports of all paths and no other") {
+    for (const std::uint16_t port : {80, 1024, 7000, 7001, 49152, 65500, 65535}) {
+        for (const std::uint16_t paths : {1, 2, 3, 8, 63, 64}) {
+            CAPTURE(port);
+            CAPTURE(paths);
+            const auto blocks = path_port_blocks(port, paths);
+            CHECK(blocks.size() <= 13);
+            for (std::uint32_t candidate = 0; candidate < 65536; ++candidate) {
+                const auto wanted = static_cast<std::uint16_t>(candidate);
+                unsigned held = 0;
+                for (const PortBlock& block : blocks) held += block.holds(wanted);
+                // Not CHECK each time: there are millions.
+                if (held != (dlcp::ipstack::is_path_port(wanted, port, paths) ? 1 : 0)) FAIL(candidate);
+            }
+        }
+    }
 }

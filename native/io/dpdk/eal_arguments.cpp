@@ -218,7 +218,7 @@ int check_arguments(const Arguments& arguments, udp::ErrorText error) {
         }
         const bool is_number = value.find_first_not_of("0123456789") == std::string_view::npos;
         if (option->letter == 'm' && !value.empty() && !is_number) {
-            return error.fail(EINVAL, "EAL arguments: -m %s: it is a number of megabytes",
+            return error.fail(EDOM, "EAL arguments: -m %s: it is a number of megabytes",
                               std::string(value).c_str());
         }
         return 0;

@@ -31,7 +31,7 @@ struct Words {
 
 // The sentence of a shared word, if there is one, is the driver's.
 int fail_if(const std::string& refusal, ErrorText error) {
-    return refusal.empty() ? 0 : error.fail(EINVAL, "%s", refusal.c_str());
+    return refusal.empty() ? 0 : error.fail(EDOM, "%s", refusal.c_str());
 }
 
 std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
@@ -75,7 +75,7 @@ int parse_value(std::string_view word, std::string_view value, Words& words, Opt
     if (word == "neighbour") return fail_if(ipstack::parse_neighbour(value, out.neighbours), error);
     if (word == "gateway") return fail_if(ipstack::parse_gateway(value, words.gateways.emplace_back()), error);
     if (std::find(words.seen.begin(), words.seen.end(), word) != words.seen.end()) {
-        return error.fail(EINVAL, "%s=%s: this word was given before", std::string(word).c_str(),
+        return error.fail(EDOM, "%s=%s: this word was given before", std::string(word).c_str(),
                           std::string(value).c_str());
     }
     words.seen.push_back(word);
@@ -87,17 +87,17 @@ int parse_word(std::string_view text, Words& words, Options& out, ErrorText erro
     const std::string_view word = text.substr(0, equals);
     if (std::find(known_words.begin(), known_words.end(), word) == known_words.end()) {
         if (text.starts_with('-')) {
-            return error.fail(EINVAL, "%s is not a word of dpdk; arguments of DPDK's EAL follow a word '--'",
+            return error.fail(EDOM, "%s is not a word of dpdk; arguments of DPDK's EAL follow a word '--'",
                               quoted(text).c_str());
         }
         return error.fail(
-            EINVAL,
+            EDOM,
             "%s is not a word of dpdk; did you mean '%s='? There are port, gateway, neighbour, queues, "
             "vlan, mtu, checksum, payload, poll and flow_isolation; EAL's arguments follow a word '--'",
             quoted(word).c_str(), std::string(ipstack::nearest_word(word, known_words)).c_str());
     }
     if (equals == std::string_view::npos || equals + 1 == text.size()) {
-        return error.fail(EINVAL, "%s needs a value: %s=…", quoted(text).c_str(), std::string(word).c_str());
+        return error.fail(EDOM, "%s needs a value: %s=…", quoted(text).c_str(), std::string(word).c_str());
     }
     return parse_value(word, text.substr(equals + 1), words, out, error);
 }
@@ -109,7 +109,7 @@ int parse_ports(const Words& words, const char* bind_host, Options& out, ErrorTe
         const std::size_t at = text.find('@');
         out.ports[i].device = text.substr(0, at);
         if (out.ports[i].device.empty() && words.ports.size() > 1) {
-            return error.fail(EINVAL, "port=%s: of several ports, each needs its device's name",
+            return error.fail(EDOM, "port=%s: of several ports, each needs its device's name",
                               words.ports[i].c_str());
         }
         if (at == std::string_view::npos) continue;
@@ -120,7 +120,7 @@ int parse_ports(const Words& words, const char* bind_host, Options& out, ErrorTe
     if (!out.ports[0].address.present() && bind_host != nullptr && *bind_host != '\0') {
         const std::string refusal =
             ipstack::parse_own_address(bind_host, "bind_host", out.ports[0].address, out.ports[0].prefix_bits);
-        if (!refusal.empty()) return fail_if(refusal, error);
+        if (!refusal.empty()) return error.fail(EINVAL, "%s", refusal.c_str());
     }
     for (std::size_t i = 0; i < out.ports.size(); ++i) {
         const PortWords& port = out.ports[i];
@@ -130,22 +130,22 @@ int parse_ports(const Words& words, const char* bind_host, Options& out, ErrorTe
                              EINVAL,
                              "dpdk needs to know the IP address of its port: set bind_host to it (10.0.0.1/24), "
                              "or give port=DEVICE@ADDRESS/PREFIX")
-                       : error.fail(EINVAL,
+                       : error.fail(EDOM,
                                     "port=%s has no address: give port=%s@ADDRESS/PREFIX (bind_host is the "
                                     "first port's)",
                                     port.device.c_str(), port.device.c_str());
         }
         for (std::size_t j = 0; j < i; ++j) {
             if (out.ports[j].device == port.device) {
-                return error.fail(EINVAL, "port=%s was given twice", port.device.c_str());
+                return error.fail(EDOM, "port=%s was given twice", port.device.c_str());
             }
             if (out.ports[j].address == port.address) {
-                return error.fail(EINVAL, "ports %s and %s have the same address %s", out.ports[j].device.c_str(),
+                return error.fail(EDOM, "ports %s and %s have the same address %s", out.ports[j].device.c_str(),
                                   port.device.c_str(), ipstack::to_text(port.address).c_str());
             }
         }
         if (port.address.is_v6() && out.mtu_bytes != 0 && out.mtu_bytes < mtu_min_v6) {
-            return error.fail(EINVAL, "mtu=%u: IPv6 needs %u at least", out.mtu_bytes, mtu_min_v6);
+            return error.fail(EDOM, "mtu=%u: IPv6 needs %u at least", out.mtu_bytes, mtu_min_v6);
         }
     }
     return 0;
@@ -167,16 +167,16 @@ int parse_gateways(const Words& words, Options& out, ErrorText error) {
             used = true;
         }
         if (used) return 0;
-        return error.fail(EINVAL, "gateway=%s: no port has an address of this family",
+        return error.fail(EDOM, "gateway=%s: no port has an address of this family",
                           ipstack::to_text(gateways[0]).c_str());
     }
     if (gateways.size() != out.ports.size()) {
-        return error.fail(EINVAL, "%zu gateways for %zu ports: give one for all, or one per port in turn",
+        return error.fail(EDOM, "%zu gateways for %zu ports: give one for all, or one per port in turn",
                           gateways.size(), out.ports.size());
     }
     for (std::size_t i = 0; i < gateways.size(); ++i) {
         if (gateways[i].bits != out.ports[i].address.bits) {
-            return error.fail(EINVAL, "gateway=%s: port %s has an address of the other family",
+            return error.fail(EDOM, "gateway=%s: port %s has an address of the other family",
                               ipstack::to_text(gateways[i]).c_str(), out.ports[i].device.c_str());
         }
         if (const int rc = assign_gateway(gateways[i], out.ports[i], error); rc < 0) return rc;

@@ -46,8 +46,8 @@ struct Options {
     std::string eal_arguments;
 };
 
-// `bind_host`: nullptr or an address literal, perhaps with "/PREFIX". 0 or a negative errno with a sentence that names
-// the word and what is accepted.
+// `bind_host`: nullptr or an address literal, perhaps with "/PREFIX". 0, or with a sentence that names the word and what
+// is accepted: -EINVAL for bind_host, -EDOM for a word or its value, so that a user hears which it was (host_error.cpp).
 int parse_options(const char* extra, const char* bind_host, Options& out, ErrorText error);
 
 }  // namespace dlcp::dpdk
