@@ -626,6 +626,33 @@ TEST_CASE("xdp driver: what arrives while nobody reads is kept as far as it said
     exchange(one, other);
 }
 
+TEST_CASE("xdp driver: wait() is short while buffers lack, for nobody says when they are back") {
+    const dlcp_io_table* xdp = xdp_or_skip();
+    if (xdp == nullptr) return;
+    Cable cable;
+    Station one(*xdp, cable, 0, {.host = "10.7.0.11/24"});
+    std::vector<dlcp_packet> lent;
+    dlcp_packet burst[256];
+    while (const int count = xdp->tx_get(one.io(), burst, 256)) lent.insert(lent.end(), burst, burst + count);
+    REQUIRE(lent.size() > 1000);
+    const auto waited_ns = [&](std::int64_t timeout_ns) {
+        const std::int64_t from_ns = monotonic_ns();
+        xdp->wait(one.io(), timeout_ns);
+        return monotonic_ns() - from_ns;
+    };
+    // The shortest of a few, since this thread may not be scheduled at once.
+    std::int64_t shortest_ns = patience_ns;
+    for (int i = 0; i < 5; ++i) shortest_ns = std::min(shortest_ns, waited_ns(200'000'000));
+    CHECK(shortest_ns < 100'000'000);
+    for (dlcp_packet& packet : lent) packet.head_bytes = 0;
+    for (std::size_t i = 0; i < lent.size(); i += 256)
+        xdp->tx_put(one.io(), &lent[i], static_cast<int>(std::min<std::size_t>(256, lent.size() - i)));
+    std::int64_t longest_ns = 0;  // the second announcement ends one early
+    for (int i = 0; i < 2; ++i) longest_ns = std::max(longest_ns, waited_ns(20'000'000));
+    CHECK(longest_ns >= 20'000'000);
+    CHECK(one.take_events().empty());
+}
+
 TEST_CASE("xdp driver: wake() ends a wait, also one that comes before it") {
     const dlcp_io_table* xdp = xdp_or_skip();
     if (xdp == nullptr) return;

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "engine/units.hpp"
-#include "io/dpdk/events.hpp"
 #include "io/dpdk/interrupt_thread.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/receive.hpp"
 #include "io/dpdk/transmit.hpp"
 #include "io/dpdk/waiting.hpp"
 #include "io/dpdk/ways.hpp"
+#include "io/driver_events.hpp"
 #include "io/io_table.h"
 
 namespace dlcp::dpdk {
@@ -76,7 +76,7 @@ private:
     std::string text_;  // of all our addresses
     std::string warnings_;
     dlcp_io_counters counters_ = {};
-    Events events_;
+    DriverEvents events_;
     std::int64_t due_ns_ = 0;   // when look_after() is next due
     std::int64_t sent_ns_ = 0;  // when packets last left
     bool has_memif_ = false;

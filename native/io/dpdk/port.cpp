@@ -231,7 +231,7 @@ int Port::listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error
                       reason(rc, mark).c_str());
 }
 
-void Port::watch_link(std::int64_t now_ns, Events& events) {
+void Port::watch_link(std::int64_t now_ns, DriverEvents& events) {
     if (gone_ || now_ns - link_checked_ns_ < link_check_ns) return;
     link_checked_ns_ = now_ns;
     const auto tell = [&](std::uint32_t kind, const char* what) {

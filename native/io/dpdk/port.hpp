@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "io/dpdk/events.hpp"
 #include "io/dpdk/options.hpp"
+#include "io/driver_events.hpp"
 #include "io/io_table.h"
 
 struct rte_mempool;
@@ -75,7 +75,7 @@ public:
     int listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error);
 
     // Looks at the link, at most every link_check_ns; tells changes. `up()`: as last seen.
-    void watch_link(std::int64_t now_ns, Events& events);
+    void watch_link(std::int64_t now_ns, DriverEvents& events);
     bool up() const { return up_; }
     // False of a memif client until its server is there: bursts would print a stack, once per process and direction.
     bool started() const { return started_; }

@@ -30,22 +30,10 @@ std::uint32_t payload_bytes(const rte_mbuf* frame) {
     return frame->pkt_len - (RTE_PKTMBUF_HEADROOM - frame->data_off);
 }
 
-// 20 bits that differ by path and destination, so that routers which hash the label spread paths (RFC 6438). Not 0,
-// which means "no label".
-std::uint32_t flow_label(const ipstack::UdpAddress& to, std::uint16_t source_port) {
-    std::uint64_t words[2];
-    memcpy(words, to.ip.bytes.data(), sizeof words);
-    std::uint64_t mixed =
-        (words[0] ^ words[1] * 0x9e3779b97f4a7c15u) + (std::uint64_t{to.port} << 16 | source_port);
-    mixed *= 0xff51afd7ed558ccdu;
-    const auto label = static_cast<std::uint32_t>(mixed >> 44);
-    return label != 0 ? label : 1;
-}
-
 }  // namespace
 
 Transmitter::Transmitter(std::span<Uplink> uplinks, Ways& ways, const TransmitConfig& config,
-                         dlcp_io_counters& counters, Events& events)
+                         dlcp_io_counters& counters, DriverEvents& events)
     : uplinks_(uplinks),
       ways_(ways),
       config_(config),
@@ -153,7 +141,8 @@ int Transmitter::put(Time now, const dlcp_packet* packets, int count) {
             if (frame != nullptr) give_back(frame);
             continue;
         }
-        route.marking.tos = packet.tos;
+        route.marking.tos = packet.tos;  // may differ within a run of one path
+        route.marking.tos = packet.tos;  // packets of one route may differ in it
         if (!route.destination->resolved) {
             wait_for_neighbour(now, route, frame, sum);
             continue;
@@ -187,9 +176,7 @@ bool Transmitter::choose_route(Time now, const dlcp_packet& packet, Route& route
     route.uplink = &uplink;
     route.destination = way->destination;
     route.batch = &batch_of(way->uplink, path % uplink.port->abilities().queues);
-    route.marking.source_port = ipstack::path_port(config_.udp_port, path);
-    route.marking.flow_label =
-        way->destination->is_v6 ? flow_label(way->destination->address, route.marking.source_port) : 0;
+    route.marking = ipstack::marking_of_path(*way->destination, config_.udp_port, path, packet.tos);
     route.sums = uplink.checksums == Checksums::software ||
                  (uplink.checksums == Checksums::none && way->destination->is_v6);
     if (way->burst != put_number_) {

@@ -19,11 +19,11 @@
 
 #include "engine/packet.h"
 #include "engine/units.hpp"
-#include "io/dpdk/events.hpp"
 #include "io/dpdk/external_buffer.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/pending.hpp"
 #include "io/dpdk/ways.hpp"
+#include "io/driver_events.hpp"
 #include "io/io_table.h"
 
 namespace dlcp::dpdk {
@@ -52,7 +52,7 @@ public:
 
     // All must outlive this.
     Transmitter(std::span<Uplink> uplinks, Ways& ways, const TransmitConfig& config, dlcp_io_counters& counters,
-                Events& events);
+                DriverEvents& events);
     ~Transmitter();
     Transmitter(const Transmitter&) = delete;
     Transmitter& operator=(const Transmitter&) = delete;
@@ -114,7 +114,7 @@ private:
     Ways& ways_;
     TransmitConfig config_;
     dlcp_io_counters& counters_;
-    Events& events_;
+    DriverEvents& events_;
     TransmitStatistics statistics_;
     const std::uint32_t gather_bytes_min_;
     ExternalBuffers segments_;

@@ -213,16 +213,17 @@ void Driver::check_link(std::int64_t now_ns) {
     if (state == link_state_ || link_state_ == LinkWatch::State::gone) return;
     link_state_ = state;
     transmitter_->set_link(state == LinkWatch::State::up);
+    const char* const name = device_.name.c_str();
     switch (state) {
         case LinkWatch::State::up:
-            events_.add(now_ns, DLCP_IO_LINK_UP, "interface " + device_.name + " has a link again");
+            events_.tell(now_ns, DLCP_IO_LINK_UP, "interface %s has a link again", name);
             interface_->announce({now_ns});
             break;
         case LinkWatch::State::down:
-            events_.add(now_ns, DLCP_IO_LINK_DOWN, "interface " + device_.name + " has lost its link");
+            events_.tell(now_ns, DLCP_IO_LINK_DOWN, "interface %s has lost its link", name);
             break;
         case LinkWatch::State::gone:
-            events_.add(now_ns, DLCP_IO_DEVICE_GONE, "interface " + device_.name + " was taken away");
+            events_.tell(now_ns, DLCP_IO_DEVICE_GONE, "interface %s was taken away", name);
             // Their sockets report an error for ever after, and wait() would not sleep.
             for (const auto& queue : queues_) poller_.unwatch(queue->descriptor());
             break;
@@ -236,8 +237,25 @@ void Driver::note_starvation(std::int64_t now_ns) {
         starvation_told_ = false;
     } else if (!starvation_told_ && now_ns - since_ns > starvation_ns) {
         starvation_told_ = true;
-        events_.add(now_ns, DLCP_IO_NO_BUFFERS,
-                    "interface " + device_.name + " has sent nothing for a second: no buffer is free");
+        events_.tell(now_ns, DLCP_IO_NO_BUFFERS, "interface %s has given no buffer back for a second",
+                     device_.name.c_str());
+    }
+}
+
+void Driver::tell_of(const ipstack::InterfaceEvent& event, std::int64_t now_ns) {
+    using enum ipstack::InterfaceEvent::Kind;
+    const std::string ip = ipstack::to_text(event.ip), mac = ipstack::to_text(event.mac);
+    const char* const name = device_.name.c_str();
+    switch (event.kind) {
+        case neighbour_lost:
+            return events_.tell(now_ns, DLCP_IO_NEIGHBOUR_LOST, "neighbour %s on %s does not answer", ip.c_str(),
+                                name);
+        case neighbour_found:
+            return events_.tell(now_ns, DLCP_IO_NEIGHBOUR_FOUND, "neighbour %s on %s answers again: it is %s",
+                                ip.c_str(), name, mac.c_str());
+        case address_taken:
+            return events_.tell(now_ns, DLCP_IO_ADDRESS_TAKEN, "station %s on %s says that it has %s", mac.c_str(),
+                                name, ip.c_str());
     }
 }
 
@@ -299,7 +317,7 @@ void Driver::counters(dlcp_io_counters& out) const {
 }
 
 int Driver::events(dlcp_io_event* out, int count) {
-    events_.add_from(*interface_, device_.name, udp::monotonic_ns());
+    while (const auto event = interface_->next_event()) tell_of(*event, udp::monotonic_ns());
     return events_.take(out, count);
 }
 

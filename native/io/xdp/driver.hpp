@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "io/driver_events.hpp"
 #include "io/io_table.h"
 #include "io/udp_poller.hpp"
 #include "io/xdp/device.hpp"
-#include "io/xdp/events.hpp"
 #include "io/xdp/filter.hpp"
 #include "io/xdp/options.hpp"
 #include "io/xdp/queue.hpp"
@@ -56,6 +56,7 @@ private:
     int watch(ErrorText error);
     void check_link(std::int64_t now_ns);
     void note_starvation(std::int64_t now_ns);
+    void tell_of(const ipstack::InterfaceEvent& event, std::int64_t now_ns);
 
     Options options_;
     Device device_;
@@ -65,7 +66,7 @@ private:
     dlcp_address local_ = {};
     std::string warnings_;
     dlcp_io_counters counters_ = {};
-    Events events_;
+    DriverEvents events_;
 
     // Destroyed from the last to the first: the program before the sockets that it sends frames to.
     std::optional<ipstack::Interface> interface_;

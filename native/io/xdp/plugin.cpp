@@ -62,23 +62,26 @@ void local_address(dlcp_io* io, dlcp_address* out) {
     if (out != nullptr) *out = io != nullptr ? driver_of(io)->local_address() : dlcp_address{};
 }
 
-int tx_get(dlcp_io* io, dlcp_packet* packets, int count) {
+// What drives the engine allocates seldom, for a new destination or a packet that waits. Where even that is not to be
+// had, buffers would be lost half way through a burst: the process ends instead.
+
+int tx_get(dlcp_io* io, dlcp_packet* packets, int count) noexcept {
     return io != nullptr ? driver_of(io)->tx_get(packets, count) : 0;
 }
 
-int tx_put(dlcp_io* io, dlcp_packet* packets, int count) {
+int tx_put(dlcp_io* io, dlcp_packet* packets, int count) noexcept {
     return io != nullptr ? driver_of(io)->tx_put(packets, count) : 0;
 }
 
-int rx(dlcp_io* io, dlcp_packet* packets, int count) {
+int rx(dlcp_io* io, dlcp_packet* packets, int count) noexcept {
     return io != nullptr ? driver_of(io)->rx(packets, count) : 0;
 }
 
-void rx_done(dlcp_io* io, dlcp_packet* packets, int count) {
+void rx_done(dlcp_io* io, dlcp_packet* packets, int count) noexcept {
     if (io != nullptr) driver_of(io)->rx_done(packets, count);
 }
 
-void wait(dlcp_io* io, int64_t timeout_ns) {
+void wait(dlcp_io* io, int64_t timeout_ns) noexcept {
     if (io != nullptr) driver_of(io)->wait(timeout_ns);
 }
 
@@ -106,7 +109,7 @@ void unwatch(dlcp_io* io, int descriptor) {
     if (io != nullptr) driver_of(io)->poller().unwatch(descriptor);
 }
 
-int events(dlcp_io* io, dlcp_io_event* out, int count) {
+int events(dlcp_io* io, dlcp_io_event* out, int count) noexcept {
     return io != nullptr && out != nullptr ? driver_of(io)->events(out, count) : 0;
 }
 

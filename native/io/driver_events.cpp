@@ -1,11 +1,11 @@
-#include "io/dpdk/events.hpp"
+#include "io/driver_events.hpp"
 
 #include <cstdarg>
 #include <cstdio>
 
-namespace dlcp::dpdk {
+namespace dlcp {
 
-void Events::tell(std::int64_t now_ns, std::uint32_t kind, const char* format, ...) {
+void DriverEvents::tell(std::int64_t now_ns, std::uint32_t kind, const char* format, ...) {
     if (used_ == ring_.size()) {
         first_ = (first_ + 1) % ring_.size();
         --used_;
@@ -21,7 +21,7 @@ void Events::tell(std::int64_t now_ns, std::uint32_t kind, const char* format, .
     news_ = true;
 }
 
-int Events::take(dlcp_io_event* out, int count) {
+int DriverEvents::take(dlcp_io_event* out, int count) {
     int taken = 0;
     for (; taken < count && used_ > 0; ++taken) {
         out[taken] = ring_[first_];
@@ -32,4 +32,4 @@ int Events::take(dlcp_io_event* out, int count) {
     return taken;
 }
 
-}  // namespace dlcp::dpdk
+}  // namespace dlcp

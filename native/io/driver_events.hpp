@@ -8,9 +8,9 @@
 
 #include "io/io_table.h"
 
-namespace dlcp::dpdk {
+namespace dlcp {
 
-class Events {
+class DriverEvents {
 public:
     static constexpr std::size_t events_max = 64;  // beyond them the oldest goes
 
@@ -30,4 +30,4 @@ private:
     bool news_ = false;
 };
 
-}  // namespace dlcp::dpdk
+}  // namespace dlcp
