@@ -53,6 +53,11 @@ int Ways::refuse(const std::string& text, const UdpAddress& address, ErrorText e
     std::string ports;
     for (const Uplink& uplink : uplinks_) {
         const ipstack::InterfaceConfig& config = uplink.interface->config();
+        if (config.address == address.ip) {
+            return error.fail(EHOSTUNREACH,
+                              "%s is the address of our own port %s: give each rank's port another (bind_host)",
+                              to_text(address.ip).c_str(), uplink.port->name().c_str());
+        }
         if (!ports.empty()) ports += ", ";
         ports += "port " + uplink.port->name() + " has " + to_text(config.address);
         if (config.prefix_bits != 0) ports += "/" + std::to_string(config.prefix_bits);

@@ -127,6 +127,13 @@ def test_interface_names_the_port_as_a_word_does(started: Station) -> None:
     assert "net_null1" in words
 
 
+def test_peer_at_the_address_of_our_own_port_is_named(started: Station) -> None:
+    with pytest.raises(
+        errors.AddressError, match=r"is the address of our own port net_null0: give each rank"
+    ):
+        started.call(rank.connect, 0, 1, f"{PLACE['bind_host'].partition('/')[0]}:7000")
+
+
 # --- what is taken ------------------------------------------------------------------------------------------
 
 
