@@ -62,16 +62,18 @@ const dlcp_io_table& find_driver(const std::string& name) {
     }
     if (name.find('/') == std::string::npos && !is_plain_name(name))
         throw fail(
-            "a driver is 'udp', 'local', the name of a plugin (lower-case letters, digits, _) or the path of one");
+            "a driver is 'udp', 'local', 'dpdk', 'xdp', the name of a plugin (lower-case letters, digits, _) "
+            "or the path of one");
     void* handle = open_library(name);
     if (handle == nullptr) {
         const char* reason = dlerror();
         const char* packages = packages_of(name);
-        throw fail("cannot load the plugin (" + std::string(reason != nullptr ? reason : "no reason given") +
-                   (packages != nullptr
-                        ? "); it is built where its library is found: apt-get install " + std::string(packages) +
-                              ", then pip install --force-reinstall --no-binary dlcp dlcp; or use 'udp'"
-                        : "); use 'udp' or 'local', or install the plugin and name its path"));
+        throw fail(
+            "cannot load the plugin (" + std::string(reason != nullptr ? reason : "no reason given") +
+            (packages != nullptr
+                 ? "); it is built where its library is found: apt-get install " + std::string(packages) +
+                       ", then pip install --force-reinstall --no-binary dlcp dlcp; or use 'udp'"
+                 : "); the drivers of dlcp are 'udp', 'local', 'dpdk' and 'xdp'; of any other one name the path"));
     }
     using DriverFunction = const dlcp_io_table* (*)();
     const auto function = reinterpret_cast<DriverFunction>(dlsym(handle, driver_symbol));

@@ -120,8 +120,8 @@ HostError address_refusal(int error, const char* sentence, const std::string& ad
 HostError unauthenticated_refusal(const std::string& bind_host) {
     return {HostErrorKind::unauthenticated,
             "no job key, and other hosts can reach " + (bind_host.empty() ? "this address" : bind_host) +
-                ": whoever can send there could forge gradients; give a key file, bind to loopback, or allow "
-                "unauthenticated peers explicitly"};
+                ": whoever can send there could forge gradients; give a key file (DLCP_KEY_FILE), bind to "
+                "loopback, or allow unauthenticated peers explicitly (DLCP_ALLOW_UNAUTHENTICATED=1)"};
 }
 
 HostError unknown_peer_refusal(std::uint32_t rank, const std::vector<std::uint32_t>& known) {
