@@ -137,7 +137,7 @@ int Driver::choose_size(const dlcp_io_config& config, ErrorText error) {
 
 int Driver::open_queues(const dlcp_io_config& config, ErrorText error) {
     if (options_.queues > device_.queues) {
-        return error.fail(EINVAL, "queues=%u: interface %s has %u (ethtool -l %s)", options_.queues,
+        return error.fail(EDOM, "queues=%u: interface %s has %u (ethtool -l %s)", options_.queues,
                           device_.name.c_str(), device_.queues, device_.name.c_str());
     }
     const std::uint32_t queues =

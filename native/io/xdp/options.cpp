@@ -69,14 +69,17 @@ std::string parse_word(std::string_view text, Options& out) {
     return parse_value(word, text.substr(equals + 1), out);
 }
 
-std::string parse(const dlcp_io_config& config, Options& out) {
-    if (config.bind_host == nullptr || config.bind_host[0] == '\0') {
+std::string parse_own_address(const char* bind_host, Options& out) {
+    if (bind_host == nullptr || bind_host[0] == '\0') {
         return "the xdp driver needs an IP address of its own, which the kernel does not have: give "
                "bind_host=ADDRESS or ADDRESS/PREFIX";
     }
-    std::string refusal = ipstack::parse_own_address(config.bind_host, "bind_host", out.address, out.prefix_bits);
-    if (config.interface_name != nullptr) out.interface = config.interface_name;
-    std::string_view rest = config.extra != nullptr ? config.extra : "";
+    return ipstack::parse_own_address(bind_host, "bind_host", out.address, out.prefix_bits);
+}
+
+std::string parse_words(const char* extra, Options& out) {
+    std::string_view rest = extra != nullptr ? extra : "";
+    std::string refusal;
     while (refusal.empty()) {
         const std::string_view word = ipstack::next_word(rest);
         if (word.empty()) break;
@@ -94,8 +97,11 @@ std::string parse(const dlcp_io_config& config, Options& out) {
 
 int parse_options(const dlcp_io_config& config, Options& out, ErrorText error) {
     out = {};
-    const std::string refusal = parse(config, out);
-    return refusal.empty() ? 0 : error.fail(EINVAL, "%s", refusal.c_str());
+    if (config.interface_name != nullptr) out.interface = config.interface_name;
+    std::string refusal = parse_own_address(config.bind_host, out);
+    if (!refusal.empty()) return error.fail(EINVAL, "%s", refusal.c_str());
+    refusal = parse_words(config.extra, out);
+    return refusal.empty() ? 0 : error.fail(EDOM, "%s", refusal.c_str());
 }
 
 }  // namespace dlcp::xdp

@@ -45,7 +45,8 @@ struct Options {
     bool busy_poll = false;
 };
 
-// Of bind_host, interface_name and extra. 0 or -EINVAL with a sentence that names the word and what is accepted.
+// Of bind_host, interface_name and extra. 0, or with a sentence that names the word and what is accepted: -EINVAL for
+// bind_host, -EDOM for a word or its value, so that a user hears which it was (host_error.cpp).
 int parse_options(const dlcp_io_config& config, Options& out, ErrorText error);
 
 }  // namespace dlcp::xdp
