@@ -35,6 +35,22 @@ std::uint64_t add_piece(std::uint64_t sum, const void* data, std::size_t bytes, 
     return sum + __builtin_bswap16(fold(add_words(0, data, bytes)));
 }
 
+std::uint64_t copy_piece(std::uint64_t sum, void* to, const void* data, std::size_t bytes, std::size_t offset) {
+    auto* __restrict out = static_cast<std::uint8_t*>(to);
+    const auto* __restrict in = static_cast<const std::uint8_t*>(data);
+    const std::size_t words = bytes / 4;
+    std::uint64_t piece = 0;
+    for (std::size_t i = 0; i < words; ++i) {
+        std::uint32_t word;
+        std::memcpy(&word, in + 4 * i, sizeof word);
+        std::memcpy(out + 4 * i, &word, sizeof word);
+        piece += word;
+    }
+    std::memcpy(out + 4 * words, in + 4 * words, bytes % 4);
+    piece = add_words(piece, in + 4 * words, bytes % 4);
+    return sum + (offset % 2 == 0 ? piece : __builtin_bswap16(fold(piece)));
+}
+
 std::uint16_t fold(std::uint64_t sum) {
     sum = (sum & 0xffffffff) + (sum >> 32);
     sum = (sum & 0xffffffff) + (sum >> 32);

@@ -13,6 +13,8 @@ namespace dlcp::ipstack {
 std::uint64_t add_words(std::uint64_t sum, const void* data, std::size_t bytes);
 // The same for a piece that lies `offset` bytes into the whole.
 std::uint64_t add_piece(std::uint64_t sum, const void* data, std::size_t bytes, std::size_t offset);
+// The same while it is copied to `to`, elsewhere: a pass over the data less.
+std::uint64_t copy_piece(std::uint64_t sum, void* to, const void* data, std::size_t bytes, std::size_t offset);
 // Folded to 16 bits, not complemented, in memory order.
 std::uint16_t fold(std::uint64_t sum);
 

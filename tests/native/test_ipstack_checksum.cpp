@@ -63,13 +63,17 @@ TEST_CASE("ipstack checksum: a whole in pieces at any offset") {
         for (auto& byte : whole) byte = static_cast<std::uint8_t>(dice.word());
         SlowSum slow;
         slow.add(whole.data(), whole.size());
-        std::uint64_t sum = 0;
+        std::uint64_t sum = 0, copied_sum = 0;
+        std::vector<std::uint8_t> copy(whole.size());
         for (std::size_t at = 0; at < whole.size();) {
             const std::size_t bytes = 1 + dice.below(std::min<std::size_t>(whole.size() - at, 100));
             sum = add_piece(sum, whole.data() + at, bytes, at);
+            copied_sum = copy_piece(copied_sum, copy.data() + at, whole.data() + at, bytes, at);
             at += bytes;
         }
         REQUIRE(number(sum) == slow.value());
+        REQUIRE(number(copied_sum) == slow.value());
+        REQUIRE(copy == whole);
     }
 }
 

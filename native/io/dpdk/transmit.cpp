@@ -191,25 +191,38 @@ bool Transmitter::choose_route(Time now, const dlcp_packet& packet, Route& route
 
 bool Transmitter::append_payload(const Route& route, const dlcp_packet& packet, rte_mbuf* frame,
                                  std::uint64_t& sum) {
-    std::uint8_t* const head = packet.head;
-    const bool gather =
-        route.uplink->gathers && packet.body_bytes >= gather_bytes_min_ && route.destination->resolved;
     frame->ol_flags = 0;
     frame->data_off = RTE_PKTMBUF_HEADROOM;
-    if (!gather) {
-        const std::uint32_t bytes = packet.head_bytes + packet.body_bytes + packet.tail_bytes;
-        if (packet.body_bytes > 0) {
-            if (packet.tail_bytes > 0)
-                memmove(head + packet.head_bytes + packet.body_bytes, head + packet.head_bytes, packet.tail_bytes);
-            memcpy(head + packet.head_bytes, packet.body, packet.body_bytes);
-            ++statistics_.copied_packets;
-        }
-        frame->data_len = static_cast<std::uint16_t>(bytes);
-        frame->pkt_len = bytes;
-        if (route.sums) sum = ipstack::add_words(0, head, bytes);
-        return true;
+    const bool gather =
+        route.uplink->gathers && packet.body_bytes >= gather_bytes_min_ && route.destination->resolved;
+    if (gather) return link_payload(packet, route.sums, frame, sum);
+    copy_payload(packet, route.sums, frame, sum);
+    return true;
+}
+
+void Transmitter::copy_payload(const dlcp_packet& packet, bool sums, rte_mbuf* frame, std::uint64_t& sum) {
+    std::uint8_t* const body = packet.head + packet.head_bytes;
+    std::uint8_t* const tail = body + packet.body_bytes;
+    const std::uint32_t bytes = packet.head_bytes + packet.body_bytes + packet.tail_bytes;
+    frame->data_len = static_cast<std::uint16_t>(bytes);
+    frame->pkt_len = bytes;
+    if (packet.body_bytes == 0) {
+        if (sums) sum = ipstack::add_words(0, packet.head, bytes);
+        return;
     }
-    const std::uint8_t* const tail = head + packet.head_bytes;
+    ++statistics_.copied_packets;
+    if (packet.tail_bytes > 0) memmove(tail, body, packet.tail_bytes);
+    if (!sums) {
+        memcpy(body, packet.body, packet.body_bytes);
+        return;
+    }
+    sum = ipstack::add_words(0, packet.head, packet.head_bytes);
+    sum = ipstack::copy_piece(sum, body, packet.body, packet.body_bytes, packet.head_bytes);
+    sum = ipstack::add_piece(sum, tail, packet.tail_bytes, packet.head_bytes + packet.body_bytes);
+}
+
+bool Transmitter::link_payload(const dlcp_packet& packet, bool sums, rte_mbuf* frame, std::uint64_t& sum) {
+    const std::uint8_t* const tail = packet.head + packet.head_bytes;
     frame->data_len = static_cast<std::uint16_t>(packet.head_bytes);
     frame->pkt_len = packet.head_bytes;
     rte_mbuf* last = frame;
@@ -221,8 +234,8 @@ bool Transmitter::append_payload(const Route& route, const dlcp_packet& packet, 
         return false;
     }
     ++statistics_.gathered_packets;
-    if (route.sums) {
-        sum = ipstack::add_words(0, head, packet.head_bytes);
+    if (sums) {
+        sum = ipstack::add_words(0, packet.head, packet.head_bytes);
         sum = ipstack::add_piece(sum, packet.body, packet.body_bytes, packet.head_bytes);
         sum = ipstack::add_piece(sum, tail, packet.tail_bytes, packet.head_bytes + packet.body_bytes);
     }

@@ -100,7 +100,10 @@ private:
     void give_back(rte_mbuf* frame);
     bool deliverable(const dlcp_packet& packet, const rte_mbuf* frame) const;
     bool choose_route(Time now, const dlcp_packet& packet, Route& route);
+    // Copied or linked; `sum` becomes the payload's, if it is needed. False: there was no segment to link it with.
     bool append_payload(const Route& route, const dlcp_packet& packet, rte_mbuf* frame, std::uint64_t& sum);
+    void copy_payload(const dlcp_packet& packet, bool sums, rte_mbuf* frame, std::uint64_t& sum);
+    bool link_payload(const dlcp_packet& packet, bool sums, rte_mbuf* frame, std::uint64_t& sum);
     void finish(const ipstack::Destination& destination, const ipstack::Marking& marking, Uplink& uplink,
                 std::uint64_t payload_sum, rte_mbuf* frame) const;
     void add(Batch& batch, rte_mbuf* frame);
