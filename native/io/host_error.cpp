@@ -22,7 +22,7 @@ HostErrorKind kind_of_open_error(int error) {
         case ENETUNREACH:
         case ENOENT: return HostErrorKind::address;
         case EDOM: return HostErrorKind::settings;  // a word for the driver, or its value
-        case EALREADY:  // a library below it that runs already, in another way
+        case EALREADY:                              // a library below it that runs already, in another way
         case ENOSYS:
         case EOPNOTSUPP: return HostErrorKind::driver;
         default: return HostErrorKind::system;
