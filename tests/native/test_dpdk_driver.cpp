@@ -61,6 +61,7 @@ const std::string& eal_arguments() {
                     ",role=" + (number % 2 == 0 ? "server" : "client") + ",id=" + std::to_string(number / 2) +
                     ",socket-abstract=yes,socket=" + socket;
             if (number / 2 == 1) text += ",bsize=9216";
+            if (number / 2 == 3) text += ",rsize=8";
         }
         return text + " --vdev=net_null0";
     }();
@@ -903,6 +904,9 @@ TEST_CASE("dpdk: capabilities follow port and configuration") {
         CHECK(io.capabilities().is_loopback == 0);
         CHECK(io.capabilities().wants_runs == 0);
     }
+    // Half of what the ring holds, since a packet takes a slot however short it is.
+    CHECK(Io(at(0)).capabilities().receive_buffer_bytes == 1024 * 1472 / 2);
+    CHECK(Io(at(6)).capabilities().receive_buffer_bytes == 256 * 1472 / 2);
     const Io v6(at(0, "", "fd09::1/64"));
     CHECK(v6.capabilities().max_datagram_bytes == 1452);
     const std::string text = v6.text();

@@ -186,7 +186,7 @@ void Driver::capabilities(dlcp_io_capabilities& out) const {
                          std::min(room_bytes, max_datagram_bytes_) / 2;
     }
     out.receive_buffer_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(receive_bytes, UINT32_MAX));
-    out.wants_runs = 0;
+    out.wants_runs = 0;  // another path with each packet costs 4 %: 395 cycles for 380 (driver_rate --run 1, 16)
     out.reports_ecn = 1;
     out.pollable = waiter_.sleeps();
     out.is_loopback = 0;

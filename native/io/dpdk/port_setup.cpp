@@ -187,6 +187,14 @@ void plan_sending(const PortIdentity& port, const rte_eth_dev_info& info, const 
 
 }  // namespace
 
+// Defaults: drivers/net/memif (ETH_MEMIF_RING_SIZE), drivers/net/af_packet (DFLT_FRAME_COUNT).
+std::uint32_t ring_packets(const PortIdentity& port) {
+    if (port.driver == "net_memif")
+        return std::uint32_t{1} << std::min(device_argument(port.arguments, "rsize", 10), 15u);
+    if (port.driver == "net_af_packet") return device_argument(port.arguments, "framecnt", 1 << 9);
+    return UINT16_MAX;
+}
+
 int plan_port(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out,
               ErrorText error) {
     out = PortSetup{};

@@ -19,6 +19,9 @@ struct PortSetup {
     std::string warnings;               // lines
 };
 
+// How many packets fit in a queue of the device when nobody reads, whatever it was configured to.
+std::uint32_t ring_packets(const PortIdentity& port);
+
 // 0 or a negative errno with a sentence: what was insisted on and the device cannot.
 int plan_port(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out,
               ErrorText error);
