@@ -126,11 +126,12 @@ int init(Arguments arguments, int& eal_errno) {
 }
 
 // rte_errno has values of its own beyond the system's, and of the system's some that mean something else to who opens a
-// driver: an address that is wrong, a device that is not there.
+// driver: an address that is wrong, a device that is taken.
 int error_of_start(int eal_errno) {
     switch (eal_errno) {
         case EACCES:
         case EPERM:
+        case ENODEV:  // --vdev or -a names none
         case ENOMEM: return eal_errno;
         case EINVAL: return EDOM;  // an argument, or its value
         default: return EIO;

@@ -154,8 +154,8 @@ int Port::setup(const PortConfig& config, ErrorText error) {
     started_ = rc == 0;
     free_left_pools(id_);
     abilities_ = setup.abilities;
-    abilities_.rx_descriptors = static_cast<std::uint16_t>(
-        std::min<std::uint32_t>(abilities_.rx_descriptors, ring_packets(identity)));
+    abilities_.rx_descriptors =
+        static_cast<std::uint16_t>(std::min<std::uint32_t>(abilities_.rx_descriptors, ring_packets(identity)));
     warnings_ = setup.warnings;
     if (!started_) warn("port " + name_ + ": memif's server is not there yet; it is looked for every second");
     rte_ether_addr mac{};
