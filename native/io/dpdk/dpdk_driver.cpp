@@ -22,9 +22,10 @@ constexpr unsigned paths_max = 64;
 constexpr std::uint32_t datagram_bytes_min = 576;
 constexpr std::uint32_t datagram_bytes_max = 9152;
 static_assert(datagram_bytes_max <= DLCP_HEAD_CAPACITY);
-// How long what was sent last, an engine's goodbyes, has to leave before a port is stopped: twice the longest sleep of a
-// peer that waits (waiting.hpp). A card needs a tenth of it for a full queue.
+// How long what was sent last, an engine's goodbyes, has to leave before a port is stopped. A card needs a tenth of it for
+// a full queue. Out of a memif ring the peer has to take it, and it may not have a core just now.
 constexpr std::int64_t linger_ns = 2'000'000;
+constexpr std::int64_t memif_linger_ns = 20'000'000;
 
 int check_config(const dlcp_io_config& config, ErrorText error) {
     if (config.paths < 1 || config.paths > paths_max) {
@@ -169,7 +170,7 @@ Driver::~Driver() {
     }
     // A card that is stopped drops what is in its queue, and so does a memif peer. Nobody is kept from bursts meanwhile:
     // the peer may be of this process.
-    const std::int64_t left_ns = sent_ns_ + linger_ns - udp::monotonic_ns();
+    const std::int64_t left_ns = sent_ns_ + (has_memif_ ? memif_linger_ns : linger_ns) - udp::monotonic_ns();
     if (left_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left_ns));
 }
 
