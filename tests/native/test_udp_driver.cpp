@@ -16,8 +16,11 @@
 #include <vector>
 
 #include "io/udp_driver.hpp"
+#include "support/native/open_driver.hpp"
 
 namespace {
+
+using namespace dlcp::test;
 
 const dlcp_io_table& udp = *dlcp_udp_driver();
 
@@ -41,20 +44,6 @@ dlcp_io_config config_for(const char* host, std::uint16_t paths = 1) {
     return config;
 }
 
-struct OpenFailure {
-    int result;
-    std::string text;
-};
-
-OpenFailure open_failure(const dlcp_io_config& config) {
-    char text[1024] = "";
-    dlcp_io* io = nullptr;
-    const int result = udp.open(&config, &io, text, sizeof text);
-    CHECK(io == nullptr);
-    if (io != nullptr) udp.close(io);
-    return {result, text};
-}
-
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::string text_of(const dlcp_address& address) {
@@ -63,38 +52,10 @@ std::string text_of(const dlcp_address& address) {
     return text;
 }
 
-class Io {
+class Io : public OpenDriver {
 public:
-    explicit Io(const dlcp_io_config& config) {
-        char text[1024] = "";
-        const int result = udp.open(&config, &io_, text, sizeof text);
-        INFO(std::string(text));
-        REQUIRE(result == 0);
-    }
+    explicit Io(const dlcp_io_config& config) : OpenDriver(udp, config) {}
     explicit Io(const char* host = nullptr, std::uint16_t paths = 1) : Io(config_for(host, paths)) {}
-    ~Io() { udp.close(io_); }
-    Io(const Io&) = delete;
-    Io& operator=(const Io&) = delete;
-
-    operator dlcp_io*() const { return io_; }
-    dlcp_address address() const {
-        dlcp_address out;
-        udp.local_address(io_, &out);
-        return out;
-    }
-    dlcp_io_counters counters() const {
-        dlcp_io_counters out;
-        udp.counters(io_, &out);
-        return out;
-    }
-    dlcp_io_capabilities capabilities() const {
-        dlcp_io_capabilities out;
-        udp.capabilities(io_, &out);
-        return out;
-    }
-
-private:
-    dlcp_io* io_ = nullptr;
 };
 
 // The driver's own socket, found by its address: the only way to make this kernel refuse something.
@@ -117,93 +78,10 @@ int descriptor_of(const Io& io) {
 constexpr int udp_no_check6_tx = 101;  // linux/udp.h, which does not go with netinet/udp.h
 constexpr int udp_no_check6_rx = 102;
 
-// What a test sends: header and tag in the driver's buffer, payload in the test's own memory.
-struct Outgoing {
-    std::string head = "h";
-    std::string body = {};
-    std::string tail = {};
-    std::uint16_t path = 0;
-    std::uint8_t tos = 0;
-
-    std::string datagram() const { return head + body + tail; }
-};
-
-int send(const Io& io, const dlcp_address& to, const std::vector<Outgoing>& outgoing) {
-    std::vector<dlcp_packet> packets(outgoing.size());
-    REQUIRE(udp.tx_get(io, packets.data(), static_cast<int>(packets.size())) == static_cast<int>(packets.size()));
-    for (std::size_t i = 0; i < packets.size(); ++i) {
-        const Outgoing& from = outgoing[i];
-        memcpy(packets[i].head, from.head.data(), from.head.size());
-        memcpy(packets[i].head + from.head.size(), from.tail.data(), from.tail.size());
-        packets[i].head_bytes = static_cast<std::uint32_t>(from.head.size());
-        packets[i].tail_bytes = static_cast<std::uint32_t>(from.tail.size());
-        packets[i].body = reinterpret_cast<const std::uint8_t*>(from.body.data());
-        packets[i].body_bytes = static_cast<std::uint32_t>(from.body.size());
-        packets[i].path = from.path;
-        packets[i].tos = from.tos;
-        packets[i].address = &to;
-    }
-    return udp.tx_put(io, packets.data(), static_cast<int>(packets.size()));
-}
-
-struct Incoming {
-    std::string datagram;
-    std::uint8_t tos;
-    std::string source;
-};
-
-// Everything that has arrived, at most `burst` packets per call.
-std::vector<Incoming> receive_all(const Io& io, int burst = 64) {
-    std::vector<Incoming> out;
-    std::vector<dlcp_packet> packets(static_cast<std::size_t>(burst));
-    while (const int count = udp.rx(io, packets.data(), burst)) {
-        for (int i = 0; i < count; ++i) {
-            const dlcp_packet& packet = packets[static_cast<std::size_t>(i)];
-            CHECK(packet.body_bytes == 0);
-            out.push_back({std::string(reinterpret_cast<const char*>(packet.head), packet.head_bytes), packet.tos,
-                           text_of(*packet.address)});
-        }
-        udp.rx_done(io, packets.data(), count);
-    }
-    return out;
-}
-
-std::string pattern(std::size_t bytes, unsigned seed) {
-    std::string out(bytes, '\0');
-    for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<char>(seed * 31 + i * 7 + i / 251);
-    return out;
-}
-
-// A run: `count` packets of equal length but a shorter last one.
-std::vector<Outgoing> make_run(unsigned seed, unsigned count, std::size_t body_bytes, std::uint16_t path,
-                               std::uint8_t tos) {
-    std::vector<Outgoing> out;
-    for (unsigned i = 0; i < count; ++i) {
-        out.push_back({.head = pattern(64, seed + i),
-                       .body = pattern(i + 1 == count ? body_bytes / 2 : body_bytes, seed + i + 1000),
-                       .tail = pattern(16, seed + i + 2000),
-                       .path = path,
-                       .tos = tos});
-    }
-    return out;
-}
-
-void append(std::vector<Outgoing>& to, const std::vector<Outgoing>& more) {
-    to.insert(to.end(), more.begin(), more.end());
-}
-
-// Everything sent in `outgoing` arrived with its TOS. In order, if they share a socket.
-void check_arrived(const std::vector<Outgoing>& outgoing, std::vector<Incoming> incoming, bool ordered = true) {
+// Everything sent in `outgoing` arrived, in order, with its TOS.
+void check_arrived(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming) {
     REQUIRE(incoming.size() == outgoing.size());
-    std::vector<std::pair<std::string, int>> sent;
-    std::vector<std::pair<std::string, int>> received;
-    for (const Outgoing& packet : outgoing) sent.emplace_back(packet.datagram(), packet.tos);
-    for (const Incoming& packet : incoming) received.emplace_back(packet.datagram, packet.tos);
-    if (!ordered) {
-        std::sort(sent.begin(), sent.end());
-        std::sort(received.begin(), received.end());
-    }
-    CHECK(sent == received);
+    CHECK(contents(incoming) == contents(outgoing));
 }
 
 }  // namespace
@@ -224,8 +102,8 @@ TEST_CASE("udp: runs with body and tail arrive whole, in order, with every kind 
             append(outgoing, make_run(2, 16, 1392, 0, 2));
             append(outgoing, make_run(3, 100, 1000, 0, 46 << 2));  // longer than one super-packet may be
             append(outgoing, {{.head = "control only"}, {.head = "another length of control", .tail = "tag"}});
-            CHECK(send(sender, receiver.address(), outgoing) == static_cast<int>(outgoing.size()));
-            check_arrived(outgoing, receive_all(receiver, 7));
+            CHECK(sender.send(receiver.address(), outgoing) == static_cast<int>(outgoing.size()));
+            check_arrived(outgoing, receiver.receive(7));
 
             const dlcp_io_counters sent = sender.counters();
             CHECK(sent.tx_packets == outgoing.size());
@@ -243,10 +121,10 @@ TEST_CASE("udp: runs with body and tail arrive whole, in order, with every kind 
 TEST_CASE("udp: a packet's arrival time is when it came, not when it was read") {
     const Io sender;
     const Io receiver;
-    send(sender, receiver.address(), {{.head = "the first of a socket may be stamped late"}});
-    receive_all(receiver);
+    sender.send(receiver.address(), {{.head = "the first of a socket may be stamped late"}});
+    receiver.receive();
     const std::int64_t before_ns = udp.now_ns(sender);
-    send(sender, receiver.address(), make_run(1, 20, 1000, 0, 0));
+    sender.send(receiver.address(), make_run(1, 20, 1000, 0, 0));
     const std::int64_t after_ns = udp.now_ns(sender);
     udp.wait(sender, 2'000'000);  // nothing comes: time passes
     dlcp_packet packets[20];
@@ -263,7 +141,7 @@ TEST_CASE("udp: an echo goes back to where the packet came from") {
     const Io a;
     const Io b;
     const std::vector<Outgoing> outgoing = make_run(5, 16, 1392, 0, 0);
-    send(a, b.address(), outgoing);
+    a.send(b.address(), outgoing);
     dlcp_packet received[64];
     const int count = udp.rx(b, received, 64);
     REQUIRE(count == 16);
@@ -278,7 +156,7 @@ TEST_CASE("udp: an echo goes back to where the packet came from") {
     }
     CHECK(udp.tx_put(b, replies, count) == count);
     udp.rx_done(b, received, count);
-    check_arrived(outgoing, receive_all(a));
+    check_arrived(outgoing, a.receive());
 }
 
 TEST_CASE("udp: every TOS is read back, and CE is counted") {
@@ -292,8 +170,8 @@ TEST_CASE("udp: every TOS is read back, and CE is counted") {
         for (unsigned tos = 0; tos < 256; ++tos) {
             outgoing.push_back({.head = pattern(100, tos), .tos = static_cast<std::uint8_t>(tos)});
         }
-        CHECK(send(sender, receiver.address(), outgoing) == 256);
-        check_arrived(outgoing, receive_all(receiver));
+        CHECK(sender.send(receiver.address(), outgoing) == 256);
+        check_arrived(outgoing, receiver.receive());
         CHECK(receiver.counters().ce_packets == 64);
     }
 }
@@ -303,10 +181,10 @@ TEST_CASE("udp: IPv6 carries runs, and its addresses compare equal") {
     const Io sender("[::1]", 4);
     const Io receiver("::1");
     std::vector<Outgoing> outgoing = make_run(1, 40, 1372, 2, 10);
-    CHECK(send(sender, receiver.address(), outgoing) == 40);
-    check_arrived(outgoing, receive_all(receiver));
+    CHECK(sender.send(receiver.address(), outgoing) == 40);
+    check_arrived(outgoing, receiver.receive());
 
-    send(sender, receiver.address(), {{.path = 0}});
+    sender.send(receiver.address(), {{.path = 0}});
     dlcp_packet packet;
     REQUIRE(udp.rx(receiver, &packet, 1) == 1);
     const dlcp_address expected = sender.address();
@@ -320,16 +198,17 @@ TEST_CASE("udp: a path is a source port, path 0 the advertised one") {
     const Io receiver;
     std::vector<Outgoing> outgoing;
     for (std::uint16_t path = 0; path < 8; ++path) append(outgoing, make_run(path, 4, 500, path, 0));
-    CHECK(send(sender, receiver.address(), outgoing) == 32);
-    const std::vector<Incoming> incoming = receive_all(receiver);
+    CHECK(sender.send(receiver.address(), outgoing) == 32);
+    const std::vector<Incoming> incoming = receiver.receive();
     check_arrived(outgoing, incoming);
     std::set<std::string> sources;
     for (std::size_t i = 0; i < incoming.size(); ++i) {
-        sources.insert(incoming[i].source);
-        CHECK(incoming[i].source == incoming[i / 4 * 4].source);
+        const std::string source = text_of(incoming[i].source);
+        sources.insert(source);
+        CHECK(source == text_of(incoming[i / 4 * 4].source));
     }
     CHECK(sources.size() == 8);
-    CHECK(incoming[0].source == text_of(sender.address()));
+    CHECK(text_of(incoming[0].source) == text_of(sender.address()));
     CHECK(sender.counters().tx_calls == 8);
 }
 
@@ -338,7 +217,7 @@ TEST_CASE("udp: packets to any path's port are received, one system call per rea
     const Io other;
     std::vector<Outgoing> hello;
     for (std::uint16_t path = 0; path < 64; ++path) hello.push_back({.path = path});
-    send(many, other.address(), hello);
+    many.send(other.address(), hello);
     dlcp_packet packets[64];
     const int count = udp.rx(other, packets, 64);
     REQUIRE(count == 64);
@@ -346,9 +225,8 @@ TEST_CASE("udp: packets to any path's port are received, one system call per rea
     for (const dlcp_packet& packet : packets) sources.push_back(*packet.address);
     udp.rx_done(other, packets, count);
 
-    for (std::size_t i = 0; i < sources.size(); ++i)
-        send(other, sources[i], {{.head = "to " + std::to_string(i)}});
-    CHECK(receive_all(many).size() == 64);
+    for (std::size_t i = 0; i < sources.size(); ++i) other.send(sources[i], {{.head = "to " + std::to_string(i)}});
+    CHECK(many.receive().size() == 64);
     CHECK(many.counters().rx_calls == 64);
     CHECK(udp.rx(many, packets, 64) == 0);
     CHECK(many.counters().rx_calls == 64);  // nothing readable, nothing read
@@ -357,14 +235,14 @@ TEST_CASE("udp: packets to any path's port are received, one system call per rea
 TEST_CASE("udp: a busy socket does not keep the others waiting") {
     const Io many(nullptr, 2);
     const Io other;
-    send(many, other.address(), {{.path = 1}});
+    many.send(other.address(), {{.path = 1}});
     dlcp_packet packet;
     REQUIRE(udp.rx(other, &packet, 1) == 1);
     const dlcp_address second_port = *packet.address;
     udp.rx_done(other, &packet, 1);
 
-    for (int i = 0; i < 8; ++i) send(other, many.address(), std::vector<Outgoing>(250, {.head = "main port"}));
-    send(other, second_port, {{.head = "second port"}});
+    for (int i = 0; i < 8; ++i) other.send(many.address(), std::vector<Outgoing>(250, {.head = "main port"}));
+    other.send(second_port, {{.head = "second port"}});
     int taken = 0;
     for (bool seen = false; !seen; ++taken) {
         REQUIRE(udp.rx(many, &packet, 1) == 1);
@@ -393,7 +271,7 @@ TEST_CASE("udp: unsent slots are returned, and slots come back in any number of 
     CHECK(udp.tx_put(sender, packets, 256) == 0);
     CHECK(udp.tx_get(sender, packets, 300) == 256);
     CHECK(udp.tx_put(sender, packets, 256) == 0);
-    CHECK(receive_all(receiver).size() == 50);
+    CHECK(receiver.receive().size() == 50);
     CHECK(udp.tx_get(sender, packets, 0) == 0);
     CHECK(udp.tx_get(sender, packets, -1) == 0);
     CHECK(udp.tx_put(sender, packets, -1) == 0);
@@ -410,8 +288,8 @@ TEST_CASE("udp: jumbo datagrams") {
         std::vector<Outgoing> outgoing = make_run(9, 20, 8972 - 80, 0, 2);
         // The largest: all in the head, as an encrypted packet is.
         append(outgoing, {{.head = pattern(9152 - 16, 1), .tail = pattern(16, 2)}});
-        CHECK(send(sender, receiver.address(), outgoing) == 21);
-        check_arrived(outgoing, receive_all(receiver));
+        CHECK(sender.send(receiver.address(), outgoing) == 21);
+        check_arrived(outgoing, receiver.receive());
     }
 }
 
@@ -423,8 +301,8 @@ TEST_CASE("udp: a datagram longer than a buffer is discarded and counted") {
         const Io receiver(config);
         const std::vector<Outgoing> outgoing = {
             {.head = "before"}, {.head = "long", .body = pattern(9300, 1)}, {.head = "after"}};
-        CHECK(send(sender, receiver.address(), outgoing) == 3);
-        const std::vector<Incoming> incoming = receive_all(receiver);
+        CHECK(sender.send(receiver.address(), outgoing) == 3);
+        const std::vector<Incoming> incoming = receiver.receive();
         REQUIRE(incoming.size() == 2);
         CHECK(incoming[0].datagram == "before");
         CHECK(incoming[1].datagram == "after");
@@ -437,19 +315,19 @@ TEST_CASE("udp: what the kernel refuses is counted, and what follows is not touc
     const Io receiver;
     const Outgoing good = {.head = "good"};
     const Outgoing too_long = {.head = "long", .body = pattern(65535, 1)};
-    CHECK(send(sender, receiver.address(), {good, too_long, good, too_long, good}) == 3);
-    CHECK(receive_all(receiver).size() == 3);
+    CHECK(sender.send(receiver.address(), {good, too_long, good, too_long, good}) == 3);
+    CHECK(receiver.receive().size() == 3);
     CHECK(sender.counters().tx_dropped_packets == 2);
     CHECK(sender.counters().tx_packets == 3);
 
     // A super-packet to a port that does not exist: neither it nor its packets singly can go.
     dlcp_address nowhere = receiver.address();
     nowhere.bytes[2] = nowhere.bytes[3] = 0;
-    CHECK(send(sender, nowhere, make_run(1, 10, 500, 0, 0)) == 0);
+    CHECK(sender.send(nowhere, make_run(1, 10, 500, 0, 0)) == 0);
     CHECK(sender.counters().tx_dropped_packets == 12);
     CHECK(sender.capabilities().wants_runs == 1);
-    CHECK(send(sender, receiver.address(), {good}) == 1);
-    CHECK(receive_all(sender).empty());
+    CHECK(sender.send(receiver.address(), {good}) == 1);
+    CHECK(sender.receive().empty());
 }
 
 TEST_CASE("udp: where super-packets are refused, their packets go one by one, and so do later ones") {
@@ -469,16 +347,16 @@ TEST_CASE("udp: where super-packets are refused, their packets go one by one, an
         CHECK(sender.capabilities().wants_runs == 1);
         std::vector<Outgoing> outgoing = make_run(1, 30, 1200, 0, 2);
         append(outgoing, make_run(2, 30, 900, 0, 0));
-        CHECK(send(sender, receiver.address(), outgoing) == 60);
+        CHECK(sender.send(receiver.address(), outgoing) == 60);
         CHECK(sender.capabilities().wants_runs == 0);
-        check_arrived(outgoing, receive_all(receiver));
+        check_arrived(outgoing, receiver.receive());
 
         const std::uint64_t calls = sender.counters().tx_calls;
-        CHECK(send(sender, receiver.address(), outgoing) == 60);
+        CHECK(sender.send(receiver.address(), outgoing) == 60);
         CHECK(sender.counters().tx_calls == calls + 1);  // nothing refused any more
         CHECK(sender.counters().tx_packets == 120);
         CHECK(sender.counters().tx_dropped_packets == 0);
-        check_arrived(outgoing, receive_all(receiver));
+        check_arrived(outgoing, receiver.receive());
     }
 }
 
@@ -512,10 +390,10 @@ TEST_CASE("udp: nobody at the port does not stop the driver") {
         const Io gone;
         closed_port = gone.address();
     }
-    for (int i = 0; i < 3; ++i) send(sender, closed_port, make_run(1, 10, 500, 0, 0));
-    CHECK(send(sender, receiver.address(), make_run(2, 10, 500, 0, 0)) == 10);
-    CHECK(receive_all(receiver).size() == 10);
-    CHECK(receive_all(sender).empty());
+    for (int i = 0; i < 3; ++i) sender.send(closed_port, make_run(1, 10, 500, 0, 0));
+    CHECK(sender.send(receiver.address(), make_run(2, 10, 500, 0, 0)) == 10);
+    CHECK(receiver.receive().size() == 10);
+    CHECK(sender.receive().empty());
 }
 
 TEST_CASE("udp: what does not fit the receive buffer is counted, and the capacity promised does fit") {
@@ -529,14 +407,14 @@ TEST_CASE("udp: what does not fit the receive buffer is counted, and the capacit
     REQUIRE(promised_bytes >= 128 * 1024);
     const Outgoing packet = {.head = "h", .body = pattern(1471, 1)};
     for (std::uint32_t bytes = 0; bytes + 1472 <= promised_bytes; bytes += 1472) {
-        send(sender, receiver.address(), {packet});
+        sender.send(receiver.address(), {packet});
     }
     CHECK(receiver.counters().rx_dropped_datagrams == 0);
-    for (int i = 0; i < 4; ++i) send(sender, receiver.address(), std::vector<Outgoing>(256, packet));
+    for (int i = 0; i < 4; ++i) sender.send(receiver.address(), std::vector<Outgoing>(256, packet));
     const std::uint64_t sent = sender.counters().tx_packets;
     const std::uint64_t dropped = receiver.counters().rx_dropped_datagrams;
     CHECK(dropped > 0);
-    CHECK(receive_all(receiver).size() + dropped == sent);
+    CHECK(receiver.receive().size() + dropped == sent);
 }
 
 TEST_CASE("udp: buffers stay as they are until rx_done") {
@@ -544,7 +422,7 @@ TEST_CASE("udp: buffers stay as they are until rx_done") {
     const Io receiver;
     std::vector<Outgoing> outgoing = make_run(1, 256, 1392, 0, 0);
     outgoing.back() = outgoing.front();
-    for (int i = 0; i < 12; ++i) REQUIRE(send(sender, receiver.address(), outgoing) == 256);
+    for (int i = 0; i < 12; ++i) REQUIRE(sender.send(receiver.address(), outgoing) == 256);
     // Take all there is without giving anything back: the driver runs out of buffers, nothing is overwritten.
     std::vector<dlcp_packet> packets(12 * 256);
     int held = 0;
@@ -559,7 +437,7 @@ TEST_CASE("udp: buffers stay as they are until rx_done") {
     std::reverse(packets.begin(), packets.begin() + held);
     for (int i = 0; i < held; i += 3) udp.rx_done(receiver, packets.data() + i, std::min(3, held - i));
     udp.rx_done(receiver, packets.data(), 1);
-    CHECK(held + static_cast<int>(receive_all(receiver).size()) == 12 * 256);
+    CHECK(held + static_cast<int>(receiver.receive().size()) == 12 * 256);
 }
 
 TEST_CASE("udp: wait ends by timeout, packet or wake") {
@@ -579,13 +457,13 @@ TEST_CASE("udp: wait ends by timeout, packet or wake") {
     udp.wait(io, 2'000'000);  // two wakes before one wait are one
     CHECK(udp.now_ns(io) - once_ns >= 2'000'000);
 
-    send(other, io.address(), {{.head = "a"}, {.head = "bb"}});
+    other.send(io.address(), {{.head = "a"}, {.head = "bb"}});
     udp.wait(io, -1);
     dlcp_packet packet;
     CHECK(udp.rx(io, &packet, 1) == 1);
     udp.rx_done(io, &packet, 1);
     udp.wait(io, -1);  // one more is already here
-    CHECK(receive_all(io).size() == 1);
+    CHECK(io.receive().size() == 1);
 }
 
 TEST_CASE("udp: wake from another thread, every time") {
@@ -609,7 +487,7 @@ TEST_CASE("udp: open names what is wrong and what to do") {
         dlcp_io_config config = config_for(nullptr);
         const std::string text = text_of(first.address());
         config.port = static_cast<std::uint16_t>(std::stoi(text.substr(text.rfind(':') + 1)));
-        const OpenFailure failure = open_failure(config);
+        const OpenFailure failure = open_failure(udp, config);
         CHECK(failure.result == -EADDRINUSE);
         CHECK(contains(failure.text, text));
         CHECK(contains(failure.text, "choose another port"));
@@ -617,37 +495,37 @@ TEST_CASE("udp: open names what is wrong and what to do") {
     SUBCASE("absent interface") {
         dlcp_io_config config = config_for(nullptr);
         config.interface_name = "dlcp-none";
-        const OpenFailure failure = open_failure(config);
+        const OpenFailure failure = open_failure(udp, config);
         CHECK(failure.result == -ENODEV);
         CHECK(contains(failure.text, "dlcp-none"));
         CHECK(contains(failure.text, "lo (127.0.0.1"));
     }
     SUBCASE("address of another host") {
-        const OpenFailure failure = open_failure(config_for("192.0.2.77"));  // RFC 5737: documentation only
+        const OpenFailure failure = open_failure(udp, config_for("192.0.2.77"));  // RFC 5737: documentation only
         CHECK(failure.result == -EADDRNOTAVAIL);
         CHECK(contains(failure.text, "192.0.2.77 is not an address of this host"));
     }
     SUBCASE("no address at all") {
-        const OpenFailure failure = open_failure(config_for("300.1.2.3.bad..name"));
+        const OpenFailure failure = open_failure(udp, config_for("300.1.2.3.bad..name"));
         CHECK(failure.result < 0);
         CHECK(contains(failure.text, "300.1.2.3.bad..name"));
     }
     SUBCASE("paths") {
-        CHECK(open_failure(config_for(nullptr, 0)).result == -EINVAL);
-        const OpenFailure failure = open_failure(config_for(nullptr, 65));
+        CHECK(open_failure(udp, config_for(nullptr, 0)).result == -EINVAL);
+        const OpenFailure failure = open_failure(udp, config_for(nullptr, 65));
         CHECK(failure.result == -EINVAL);
         CHECK(contains(failure.text, "paths is 65: choose 1 to 64"));
     }
     SUBCASE("datagram size, flags, extra") {
         dlcp_io_config config = config_for(nullptr);
         config.max_datagram_bytes = 100;
-        CHECK(contains(open_failure(config).text, "max_datagram_bytes is 100"));
+        CHECK(contains(open_failure(udp, config).text, "max_datagram_bytes is 100"));
         config = config_for(nullptr);
         config.flags = 8;
-        CHECK(contains(open_failure(config).text, "flags 0x8"));
+        CHECK(contains(open_failure(udp, config).text, "flags 0x8"));
         config = config_for(nullptr);
         config.extra = "--lcores 1";
-        CHECK(contains(open_failure(config).text, "--lcores 1"));
+        CHECK(contains(open_failure(udp, config).text, "--lcores 1"));
     }
     SUBCASE("no place for the sentence") {
         const dlcp_io_config config = config_for(nullptr, 0);
@@ -668,8 +546,8 @@ TEST_CASE("udp: an interface may be named, with and without an address") {
     CHECK(contains(text_of(by_interface.address()), "127.0.0.1:"));
     config.bind_host = "127.0.0.1";
     const Io by_both(config);
-    CHECK(send(by_both, by_interface.address(), {{.head = "x"}}) == 1);
-    CHECK(receive_all(by_interface).size() == 1);
+    CHECK(by_both.send(by_interface.address(), {{.head = "x"}}) == 1);
+    CHECK(by_interface.receive().size() == 1);
 }
 
 TEST_CASE("udp: capabilities follow interface and configuration") {
@@ -690,11 +568,11 @@ TEST_CASE("udp: a small grant is a warning that names the sysctl") {
     dlcp_io_config config = config_for(nullptr);
     config.socket_buffer_bytes = 64 * 1024;
     const Io enough(config);
-    CHECK(std::string(udp.warnings(enough)) == "");
+    CHECK(enough.warnings() == "");
     config.socket_buffer_bytes = UINT32_MAX;  // more than any kernel grants: half of INT_MAX at most
     const Io too_much(config);
-    CHECK(contains(udp.warnings(too_much), "sysctl -w net.core.rmem_max="));
-    CHECK(contains(udp.warnings(too_much), "sysctl -w net.core.wmem_max="));
+    CHECK(contains(too_much.warnings(), "sysctl -w net.core.rmem_max="));
+    CHECK(contains(too_much.warnings(), "sysctl -w net.core.wmem_max="));
 }
 
 TEST_CASE("udp: addresses as text, both ways") {
