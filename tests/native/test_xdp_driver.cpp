@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +17,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
-#include <map>
+#include <future>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -27,9 +27,11 @@
 #include "io/driver_registry.hpp"
 #include "io/udp_clock.hpp"
 #include "io/udp_driver.hpp"
+#include "support/native/open_driver.hpp"
 
 namespace {
 
+using namespace dlcp::test;
 using dlcp::udp::monotonic_ns;
 
 constexpr std::int64_t patience_ns = 5'000'000'000;
@@ -91,12 +93,12 @@ public:
     bool has_program(unsigned end) {
         return shell("ip -n " + names_[end] + " -d link show dev eth0 | grep -q xdp");
     }
-    // In a thread that is in that namespace.
+    // In a thread that is in that namespace; what is thrown there is thrown here.
     void run(unsigned end, const std::function<void()>& function) {
-        std::thread([&] {
+        std::async(std::launch::async, [&] {
             enter(end);
             function();
-        }).join();
+        }).get();
     }
     void enter(unsigned end) {
         const int descriptor = open(("/run/netns/" + names_[end]).c_str(), O_RDONLY | O_CLOEXEC);
@@ -130,117 +132,31 @@ struct Setup {
     }
 };
 
-struct Outgoing {
-    std::string head, body, tail;
-    std::uint16_t path = 0;
-    std::uint8_t tos = 0;
-    std::string datagram() const { return head + body + tail; }
-};
-
-struct Incoming {
-    std::string datagram;
-    std::uint8_t tos;
-    std::string source;
-};
+OpenDriver open_at(const dlcp_io_table& table, Cable& cable, unsigned end, const Setup& setup) {
+    std::optional<OpenDriver> out;
+    cable.run(end, [&] { out.emplace(table, setup.config(&table == dlcp_udp_driver())); });
+    return std::move(*out);
+}
 
 // An open driver at one end of a cable.
-class Station {
+class Station : public OpenDriver {
 public:
-    Station(const dlcp_io_table& table, Cable& cable, unsigned end, const Setup& setup) : table_(table) {
-        int result = 0;
-        char text[1024] = "";
-        cable.run(end, [&] {
-            const dlcp_io_config config = setup.config(&table == dlcp_udp_driver());
-            result = table.open(&config, &io_, text, sizeof text);
-        });
-        INFO(std::string(text));
-        REQUIRE(result == 0);
-        table_.local_address(io_, &address_);
-    }
-    ~Station() { table_.close(io_); }
-    Station(const Station&) = delete;
-    Station& operator=(const Station&) = delete;
+    Station(const dlcp_io_table& table, Cable& cable, unsigned end, const Setup& setup)
+        : OpenDriver(open_at(table, cable, end, setup)) {}
 
-    const dlcp_io_table& table() const { return table_; }
-    dlcp_io* io() const { return io_; }
-    const dlcp_address& address() const { return address_; }
-    std::string text() const { return text_of(address_); }
-    std::string warnings() const { return table_.warnings(io_); }
-    static std::string text_of(const dlcp_address& address) {
-        char text[128];
-        dlcp_udp_driver()->format(nullptr, &address, text, sizeof text);
-        return text;
-    }
-    dlcp_io_counters counters() const {
-        dlcp_io_counters out;
-        table_.counters(io_, &out);
-        return out;
-    }
-    dlcp_io_capabilities capabilities() const {
-        dlcp_io_capabilities out;
-        table_.capabilities(io_, &out);
-        return out;
-    }
-    std::map<std::string, std::uint64_t> statistics() const {
-        std::vector<dlcp_io_statistic> all(64);
-        const int count = table_.statistics(io_, all.data(), static_cast<int>(all.size()));
-        std::map<std::string, std::uint64_t> out;
-        for (int i = 0; i < count; ++i)
-            out[all[static_cast<std::size_t>(i)].name] = all[static_cast<std::size_t>(i)].value;
-        return out;
-    }
     std::vector<std::uint32_t> take_events() {
-        dlcp_io_event events[16];
         std::vector<std::uint32_t> out;
-        for (int i = 0, count = table_.events(io_, events, 16); i < count; ++i) out.push_back(events[i].kind);
+        for (const dlcp_io_event& event : events()) out.push_back(event.kind);
         return out;
     }
-
-    int send(const dlcp_address& to, const std::vector<Outgoing>& outgoing) {
-        std::vector<dlcp_packet> packets(outgoing.size());
-        REQUIRE(table_.tx_get(io_, packets.data(), static_cast<int>(packets.size())) ==
-                static_cast<int>(packets.size()));
-        for (std::size_t i = 0; i < packets.size(); ++i) {
-            const Outgoing& from = outgoing[i];
-            memcpy(packets[i].head, from.head.data(), from.head.size());
-            memcpy(packets[i].head + from.head.size(), from.tail.data(), from.tail.size());
-            packets[i].head_bytes = static_cast<std::uint32_t>(from.head.size());
-            packets[i].tail_bytes = static_cast<std::uint32_t>(from.tail.size());
-            packets[i].body = reinterpret_cast<const std::uint8_t*>(from.body.data());
-            packets[i].body_bytes = static_cast<std::uint32_t>(from.body.size());
-            packets[i].path = from.path;
-            packets[i].tos = from.tos;
-            packets[i].address = &to;
-        }
-        return table_.tx_put(io_, packets.data(), static_cast<int>(packets.size()));
-    }
-
-    // What can be read now.
-    std::vector<Incoming> read() {
-        std::vector<Incoming> out;
-        dlcp_packet packets[64];
-        while (const int count = table_.rx(io_, packets, 64)) {
-            for (int i = 0; i < count; ++i) {
-                out.push_back({std::string(reinterpret_cast<const char*>(packets[i].head), packets[i].head_bytes),
-                               packets[i].tos, text_of(*packets[i].address)});
-            }
-            table_.rx_done(io_, packets, count);
-        }
-        return out;
-    }
-
-private:
-    const dlcp_io_table& table_;
-    dlcp_io* io_ = nullptr;
-    dlcp_address address_ = {};
 };
 
 // Has both ends do their work (answer who asks for them) until `done`; false: it did not come about.
 bool work_until(Station& one, Station& other, const std::function<bool()>& done) {
     for (const std::int64_t until_ns = monotonic_ns() + patience_ns; monotonic_ns() < until_ns;) {
         if (done()) return true;
-        one.table().wait(one.io(), 1'000'000);
-        other.table().wait(other.io(), 1'000'000);
+        one.table().wait(one, 1'000'000);
+        other.table().wait(other, 1'000'000);
     }
     return done();
 }
@@ -249,30 +165,17 @@ bool work_until(Station& one, Station& other, const std::function<bool()>& done)
 std::vector<Incoming> receive(Station& from, Station& to, std::size_t count) {
     std::vector<Incoming> out;
     work_until(from, to, [&] {
-        CHECK(from.read().empty());
-        for (Incoming& packet : to.read()) out.push_back(std::move(packet));
+        CHECK(from.receive().empty());
+        for (Incoming& packet : to.receive()) out.push_back(std::move(packet));
         return out.size() >= count;
     });
     return out;
 }
 
-std::string pattern(std::size_t bytes, unsigned seed) {
-    std::string out(bytes, '\0');
-    for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<char>(seed * 31 + i * 7 + i / 251);
-    return out;
-}
-
-// Full packets but the last.
-std::vector<Outgoing> make_run(unsigned count, std::size_t datagram_bytes, std::uint16_t path, std::uint8_t tos) {
-    std::vector<Outgoing> out;
-    for (unsigned i = 0; i < count; ++i) {
-        const std::size_t bytes = i + 1 < count ? datagram_bytes : datagram_bytes / 2 + 1;
-        out.push_back({.head = pattern(64, i),
-                       .body = pattern(bytes - 80, i + 1000),
-                       .tail = pattern(16, i + 2000),
-                       .path = path,
-                       .tos = tos});
-    }
+// Full packets but the last, which is of odd length where half of a full one is even.
+std::vector<Outgoing> make_run(unsigned count, std::size_t datagram_bytes, std::uint8_t tos) {
+    std::vector<Outgoing> out = dlcp::test::make_run(0, count, datagram_bytes - 80, 0, tos);
+    out.back().body.resize(datagram_bytes / 2 + 1 - 80);
     return out;
 }
 
@@ -280,14 +183,14 @@ void exchange(Station& from, Station& to) {
     const std::uint32_t bytes =
         std::min(from.capabilities().max_datagram_bytes, to.capabilities().max_datagram_bytes);
     for (const std::uint8_t tos : {0x00, 0x2a, 0x03}) {  // nothing; AF11 and ECT(0); congestion experienced
-        const std::vector<Outgoing> run = make_run(16, bytes, 0, tos);
+        const std::vector<Outgoing> run = make_run(16, bytes, tos);
         REQUIRE(from.send(to.address(), run) == 16);
         const std::vector<Incoming> arrived = receive(from, to, run.size());
         REQUIRE(arrived.size() == run.size());
         for (std::size_t i = 0; i < run.size(); ++i) {
             CHECK(arrived[i].datagram == run[i].datagram());
             CHECK(arrived[i].tos == tos);
-            CHECK(arrived[i].source == from.text());
+            CHECK(to.text_of(arrived[i].source) == from.text());
         }
     }
     CHECK(to.counters().ce_packets == 16);
@@ -295,21 +198,10 @@ void exchange(Station& from, Station& to) {
     CHECK(from.counters().tx_dropped_packets == 0);
 }
 
-struct OpenFailure {
-    int result;
-    std::string text;
-};
-
-OpenFailure open_failure(const dlcp_io_table& table, Cable& cable, const Setup& setup) {
-    int result = 0;
-    char text[1024] = "";
-    cable.run(0, [&] {
-        dlcp_io* io = nullptr;
-        const dlcp_io_config config = setup.config(false);
-        result = table.open(&config, &io, text, sizeof text);
-        if (io != nullptr) table.close(io);
-    });
-    return {result, text};
+OpenFailure refusal(const dlcp_io_table& table, Cable& cable, const Setup& setup) {
+    OpenFailure out;
+    cable.run(0, [&] { out = open_failure(table, setup.config(false)); });
+    return out;
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -364,14 +256,11 @@ TEST_CASE("xdp driver: every path has its source port, and is answered there") {
     for (std::uint16_t path = 0; path < 6; ++path) packets.push_back({.head = "h", .path = path});
     one.send(kernel.address(), packets);
     std::multiset<std::string> sources;
-    for (const Incoming& packet : receive(one, kernel, 6)) sources.insert(packet.source);
+    for (const Incoming& packet : receive(one, kernel, 6)) sources.insert(kernel.text_of(packet.source));
     CHECK(sources == std::multiset<std::string>{"10.7.0.11:7000", "10.7.0.11:7000", "10.7.0.11:7001",
                                                 "10.7.0.11:7001", "10.7.0.11:7002", "10.7.0.11:7003"});
     for (const char* answered : {"10.7.0.11:7003", "10.7.0.11:7000"}) {
-        dlcp_address to;
-        char text[256];
-        REQUIRE(dlcp_udp_driver()->resolve(kernel.io(), answered, &to, text, sizeof text) == 0);
-        kernel.send(to, {{.head = answered}});
+        kernel.send(kernel.resolve(answered), {{.head = answered}});
         const std::vector<Incoming> arrived = receive(kernel, one, 1);
         REQUIRE(arrived.size() == 1);
         CHECK(arrived[0].datagram == answered);
@@ -404,7 +293,7 @@ TEST_CASE("xdp driver: the kernel keeps the interface") {
     Station kernel_there(*dlcp_udp_driver(), cable, 1, {.host = "10.7.0.2"});
     exchange(kernel_there, kernel_here);
     exchange(kernel_here, kernel_there);
-    CHECK(one.read().empty());
+    CHECK(one.receive().empty());
     Station v6_here(*dlcp_udp_driver(), cable, 0, {.host = "fd07::1"});
     Station v6_there(*dlcp_udp_driver(), cable, 1, {.host = "fd07::2"});
     exchange(v6_there, v6_here);
@@ -415,10 +304,8 @@ TEST_CASE("xdp driver: what waits for a neighbour that is not there is bounded a
     if (xdp == nullptr) return;
     Cable cable;
     Station one(*xdp, cable, 0, {.host = "10.7.0.11/24"});
-    dlcp_address nobody, outside;
-    char text[256];
-    REQUIRE(xdp->resolve(one.io(), "10.7.0.99:7000", &nobody, text, sizeof text) == 0);
-    REQUIRE(xdp->resolve(one.io(), "10.8.0.99:7000+dpdk:10.9.0.1:7000", &outside, text, sizeof text) == 0);
+    const dlcp_address nobody = one.resolve("10.7.0.99:7000");
+    const dlcp_address outside = one.resolve("10.8.0.99:7000+dpdk:10.9.0.1:7000");
     CHECK(one.send(nobody, std::vector<Outgoing>(40, {.head = "h"})) == 32);
     CHECK(one.counters().tx_dropped_packets == 8);
     CHECK(one.send(outside, {{.head = "h"}}) == 0);  // not on the link, and there is no gateway
@@ -458,7 +345,7 @@ TEST_CASE("xdp driver: a link that is lost and found is told, and traffic goes o
     for (const unsigned end : {1u, 0u}) {  // the cable's other end, then our own
         CAPTURE(end);
         cable.ip(end, "link set eth0 down");
-        one.table().wait(one.io(), patience_ns);
+        one.table().wait(one, patience_ns);
         CHECK(one.take_events() == std::vector<std::uint32_t>{DLCP_IO_LINK_DOWN});
         CHECK(one.send(other.address(), {{.head = "lost"}}) == 0);
         cable.ip(end, "link set eth0 up");
@@ -473,11 +360,11 @@ TEST_CASE("xdp driver: a link that is lost and found is told, and traffic goes o
             Station& to = from == &one ? other : one;
             CHECK(work_until(one, other, [&] {
                 from->send(to.address(), {{.head = "found"}});
-                from->read();
-                return !to.read().empty();
+                from->receive();
+                return !to.receive().empty();
             }));
         }
-        work_until(one, other, [&] { return one.read().empty() && other.read().empty(); });
+        work_until(one, other, [&] { return one.receive().empty() && other.receive().empty(); });
     }
 }
 
@@ -489,15 +376,15 @@ TEST_CASE("xdp driver: an interface that is taken away is told, and wait() still
     cable.ip(0, "link delete eth0");
     std::vector<std::uint32_t> events;
     for (int i = 0; i < 100 && (events.empty() || events.back() != DLCP_IO_DEVICE_GONE); ++i) {
-        one.table().wait(one.io(), 50'000'000);
+        one.table().wait(one, 50'000'000);
         for (const std::uint32_t kind : one.take_events()) events.push_back(kind);
     }
     REQUIRE(!events.empty());
     CHECK(events.back() == DLCP_IO_DEVICE_GONE);
-    CHECK(one.read().empty());
+    CHECK(one.receive().empty());
     const std::int64_t before_ns = monotonic_ns();
-    one.table().wait(one.io(), 30'000'000);
-    one.table().wait(one.io(), 30'000'000);
+    one.table().wait(one, 30'000'000);
+    one.table().wait(one, 30'000'000);
     CHECK(monotonic_ns() - before_ns >= 30'000'000);  // the first may have had news to tell
     CHECK(one.send(one.address(), {{.head = "h"}}) == 0);
 }
@@ -566,7 +453,7 @@ TEST_CASE("xdp driver: what cannot be opened says why") {
         {{.host = "10.7.0.11", .paths = 65}, -EINVAL, "1 to 64"},
     };
     for (const auto& [setup, result, text] : refused) {
-        const OpenFailure failure = open_failure(*xdp, cable, setup);
+        const OpenFailure failure = refusal(*xdp, cable, setup);
         CAPTURE(failure.text);
         CAPTURE(text);
         CHECK(failure.result == result);
@@ -574,12 +461,12 @@ TEST_CASE("xdp driver: what cannot be opened says why") {
     }
     {
         Station one(*xdp, cable, 0, {.host = "10.7.0.11/24"});
-        const OpenFailure second = open_failure(*xdp, cable, {.host = "10.7.0.12/24"});
+        const OpenFailure second = refusal(*xdp, cable, {.host = "10.7.0.12/24"});
         CHECK(second.result == -EBUSY);
     }
     CHECK(!cable.has_program(0));
     cable.ip(0, "link set eth0 down");
-    CHECK(contains(open_failure(*xdp, cable, {.host = "10.7.0.11"}).text, "ip link set dev eth0 up"));
+    CHECK(contains(refusal(*xdp, cable, {.host = "10.7.0.11"}).text, "ip link set dev eth0 up"));
 }
 
 TEST_CASE("xdp driver: large frames up to a page, and no MTU beyond") {
@@ -594,7 +481,7 @@ TEST_CASE("xdp driver: large frames up to a page, and no MTU beyond") {
         exchange(other, one);
     }
     Cable cable(1, 9000);
-    const OpenFailure failure = open_failure(*xdp, cable, {.host = "10.7.0.11/24"});
+    const OpenFailure failure = refusal(*xdp, cable, {.host = "10.7.0.11/24"});
     CHECK(failure.result == -EMSGSIZE);
     CHECK(contains(failure.text, "3498"));
     // A smaller datagram does it too, if the kernel does the work: a program in veth's driver wants small frames only.
@@ -622,7 +509,7 @@ TEST_CASE("xdp driver: what arrives while nobody reads is kept as far as it said
     }
     CHECK(one.counters().rx_dropped_datagrams > 0);
     CHECK(one.counters().rx_dropped_datagrams <= 512);
-    CHECK(one.read().size() == kept);
+    CHECK(one.receive().size() == kept);
     exchange(one, other);
 }
 
@@ -633,11 +520,11 @@ TEST_CASE("xdp driver: wait() is short while buffers lack, for nobody says when 
     Station one(*xdp, cable, 0, {.host = "10.7.0.11/24"});
     std::vector<dlcp_packet> lent;
     dlcp_packet burst[256];
-    while (const int count = xdp->tx_get(one.io(), burst, 256)) lent.insert(lent.end(), burst, burst + count);
+    while (const int count = xdp->tx_get(one, burst, 256)) lent.insert(lent.end(), burst, burst + count);
     REQUIRE(lent.size() > 1000);
     const auto waited_ns = [&](std::int64_t timeout_ns) {
         const std::int64_t from_ns = monotonic_ns();
-        xdp->wait(one.io(), timeout_ns);
+        xdp->wait(one, timeout_ns);
         return monotonic_ns() - from_ns;
     };
     // The shortest of a few, since this thread may not be scheduled at once.
@@ -646,7 +533,7 @@ TEST_CASE("xdp driver: wait() is short while buffers lack, for nobody says when 
     CHECK(shortest_ns < 100'000'000);
     for (dlcp_packet& packet : lent) packet.head_bytes = 0;
     for (std::size_t i = 0; i < lent.size(); i += 256)
-        xdp->tx_put(one.io(), &lent[i], static_cast<int>(std::min<std::size_t>(256, lent.size() - i)));
+        xdp->tx_put(one, &lent[i], static_cast<int>(std::min<std::size_t>(256, lent.size() - i)));
     std::int64_t longest_ns = 0;  // the second announcement ends one early
     for (int i = 0; i < 2; ++i) longest_ns = std::max(longest_ns, waited_ns(20'000'000));
     CHECK(longest_ns >= 20'000'000);
@@ -658,10 +545,10 @@ TEST_CASE("xdp driver: wake() ends a wait, also one that comes before it") {
     if (xdp == nullptr) return;
     Cable cable;
     Station one(*xdp, cable, 0, {.host = "10.7.0.11/24"});
-    xdp->wake(one.io());
+    xdp->wake(one);
     for (int i = 0; i < 3; ++i) {  // announcements end some waits early
-        std::thread waker([&] { xdp->wake(one.io()); });
-        xdp->wait(one.io(), -1);
+        std::thread waker([&] { xdp->wake(one); });
+        xdp->wait(one, -1);
         waker.join();
     }
 }
