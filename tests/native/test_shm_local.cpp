@@ -21,108 +21,47 @@
 #include "io/local_driver.hpp"
 #include "io/shm_rendezvous.hpp"
 #include "io/udp_driver.hpp"
+#include "support/native/open_driver.hpp"
 
 namespace {
 
+using namespace dlcp::test;
+
 const dlcp_io_table& local = *dlcp_local_driver();
 
-// One open driver, and what a test does with it.
-class Io {
+dlcp_io_config config_for(const char* extra) {
+    dlcp_io_config config = {};
+    config.paths = 1;
+    config.extra = extra;
+    return config;
+}
+
+class Io : public OpenDriver {
 public:
-    explicit Io(const char* extra = nullptr, const dlcp_io_table& table = local) : table_(table) {
-        dlcp_io_config config = {};
-        config.paths = 1;
-        config.extra = extra;
-        char text[512] = "";
-        const int result = table_.open(&config, &io_, text, sizeof text);
-        INFO(std::string(text));
-        REQUIRE(result == 0);
-    }
-    ~Io() { close(); }
-    Io(const Io&) = delete;
-    Io& operator=(const Io&) = delete;
+    explicit Io(const char* extra = nullptr, const dlcp_io_table& table = local)
+        : OpenDriver(table, config_for(extra)) {}
 
-    void close() {
-        if (io_ != nullptr) table_.close(io_);
-        io_ = nullptr;
-    }
-    dlcp_io* get() const { return io_; }
-    std::string text() const {
-        dlcp_address address;
-        table_.local_address(io_, &address);
-        return text_of(address);
-    }
-    std::string text_of(const dlcp_address& address) const {
-        char out[160];
-        table_.format(io_, &address, out, sizeof out);
-        return out;
-    }
-    dlcp_address resolve(const std::string& text) const {
-        dlcp_address out{};
-        char error[512] = "";
-        const int result = table_.resolve(io_, text.c_str(), &out, error, sizeof error);
-        INFO(std::string(error));
-        REQUIRE(result == 0);
-        return out;
-    }
-    dlcp_io_counters counters() const {
-        dlcp_io_counters out;
-        table_.counters(io_, &out);
-        return out;
-    }
-
-    // Head and body as given; how many were taken.
+    // How many were taken of packets in three pieces: a third is head, the last byte tail.
     int send(const dlcp_address& to, const std::vector<std::string>& packets, std::uint8_t tos = 0) const {
-        std::vector<dlcp_packet> out(packets.size());
-        REQUIRE(table_.tx_get(io_, out.data(), static_cast<int>(out.size())) == static_cast<int>(out.size()));
-        for (std::size_t i = 0; i < out.size(); ++i) {
-            const std::string& from = packets[i];
-            const std::size_t head = from.size() / 3;  // the rest is body, and the last byte tag
+        std::vector<Outgoing> out;
+        for (const std::string& from : packets) {
+            const std::size_t head = from.size() / 3;
             const std::size_t tail = from.empty() ? 0 : 1;
-            memcpy(out[i].head, from.data(), head);
-            memcpy(out[i].head + head, from.data() + from.size() - tail, tail);
-            out[i].head_bytes = static_cast<std::uint32_t>(head);
-            out[i].body = reinterpret_cast<const std::uint8_t*>(from.data() + head);
-            out[i].body_bytes = static_cast<std::uint32_t>(from.size() - head - tail);
-            out[i].tail_bytes = static_cast<std::uint32_t>(tail);
-            out[i].tos = tos;
-            out[i].address = &to;
+            out.push_back({.head = from.substr(0, head),
+                           .body = from.substr(head, from.size() - head - tail),
+                           .tail = from.substr(from.size() - tail),
+                           .tos = tos});
         }
-        return table_.tx_put(io_, out.data(), static_cast<int>(out.size()));
-    }
-
-    struct Received {
-        std::string bytes;
-        dlcp_address source;
-        std::uint8_t flags;
-        std::uint8_t tos;
-    };
-    // What is there now.
-    std::vector<Received> receive() const {
-        std::vector<Received> out;
-        dlcp_packet packets[32];
-        for (int n; (n = table_.rx(io_, packets, 32)) > 0;) {
-            for (int i = 0; i < n; ++i)
-                out.push_back({{reinterpret_cast<const char*>(packets[i].head), packets[i].head_bytes},
-                               *packets[i].address,
-                               packets[i].flags,
-                               packets[i].tos});
-            table_.rx_done(io_, packets, n);
-        }
-        return out;
+        return OpenDriver::send(to, out);
     }
     // Sleeps until there is something.
-    std::vector<Received> await() const {
+    std::vector<Incoming> await() const {
         for (;;) {
             auto out = receive();
             if (!out.empty()) return out;
-            table_.wait(io_, -1);
+            table().wait(*this, -1);
         }
     }
-
-private:
-    const dlcp_io_table& table_;
-    dlcp_io* io_ = nullptr;
 };
 
 bool same(const dlcp_address& a, const dlcp_address& b) {
@@ -245,7 +184,7 @@ TEST_CASE("shm local: the UDP driver takes the network's part of the address") {
     CHECK(a.send(there, {"hello"}) == 1);
     const auto got = b.await();
     REQUIRE(got.size() == 1);
-    CHECK(got[0].bytes == "hello");
+    CHECK(got[0].datagram == "hello");
     CHECK((got[0].flags & DLCP_PACKET_TRUSTED) == 0);
 }
 
@@ -254,20 +193,16 @@ TEST_CASE("shm local: an address that names nothing is refused, and so are words
     char error[512] = "";
     dlcp_address out;
     const std::string broken = a.text() + "0";
-    CHECK(local.resolve(a.get(), broken.c_str(), &out, error, sizeof error) == -EINVAL);
+    CHECK(local.resolve(a, broken.c_str(), &out, error, sizeof error) == -EINVAL);
     CHECK(std::string(error).find(broken) != std::string::npos);
-    CHECK(local.resolve(a.get(), nullptr, &out, error, sizeof error) == -EINVAL);
+    CHECK(local.resolve(a, nullptr, &out, error, sizeof error) == -EINVAL);
     CHECK(local.resolve(nullptr, "127.0.0.1:1", &out, error, sizeof error) == -EBADF);
     for (const char* extra :
          {"ring_bytes=1000000", "ring_bytes=4096", "ring_bytes=1073741824", "rings=3", "ring_bytes="}) {
         CAPTURE(extra);
-        dlcp_io_config config = {};
-        config.paths = 1;
-        config.extra = extra;
-        dlcp_io* io = nullptr;
-        CHECK(local.open(&config, &io, error, sizeof error) == -EINVAL);
-        CHECK(io == nullptr);
-        CHECK(std::string(error).find("65536") != std::string::npos);
+        const OpenFailure failure = open_failure(local, config_for(extra));
+        CHECK(failure.result == -EINVAL);
+        CHECK(failure.text.find("65536") != std::string::npos);
     }
 }
 
@@ -280,7 +215,7 @@ TEST_CASE("shm local: packets arrive whole and in order, both ways, and say that
     const auto got = b.await();
     REQUIRE(got.size() == sent.size());
     for (std::size_t i = 0; i < sent.size(); ++i) {
-        CHECK(got[i].bytes == sent[i]);
+        CHECK(got[i].datagram == sent[i]);
         CHECK(got[i].tos == 0x88);
         CHECK(got[i].flags == DLCP_PACKET_TRUSTED);
         CHECK(same(got[i].source, got[0].source));
@@ -291,7 +226,7 @@ TEST_CASE("shm local: packets arrive whole and in order, both ways, and say that
     CHECK(b.send(got[0].source, {of_length(500, 9)}) == 1);
     const auto back = a.await();
     REQUIRE(back.size() == 1);
-    CHECK(back[0].bytes == of_length(500, 9));
+    CHECK(back[0].datagram == of_length(500, 9));
     CHECK(same(back[0].source, there));
     CHECK(a.counters().channel_tx_packets == 4);
     CHECK(a.counters().tx_packets == 4);
@@ -304,17 +239,17 @@ TEST_CASE("shm local: rings and sockets serve one burst together") {
     const dlcp_address ring = a.resolve(b.text());
     const dlcp_address socket = a.resolve(b.text().substr(0, b.text().find('+')));
     std::vector<dlcp_packet> out(6);
-    REQUIRE(local.tx_get(a.get(), out.data(), 6) == 6);
+    REQUIRE(local.tx_get(a, out.data(), 6) == 6);
     for (int i = 0; i < 6; ++i) {
         out[i].head[0] = static_cast<std::uint8_t>(i);
         out[i].head_bytes = 1;
         out[i].address = i % 2 == 0 ? &ring : &socket;
     }
-    CHECK(local.tx_put(a.get(), out.data(), 6) == 6);
+    CHECK(local.tx_put(a, out.data(), 6) == 6);
     std::string from_ring, from_socket;
     while (from_ring.size() + from_socket.size() < 6)
         for (const auto& packet : b.await())
-            (packet.flags & DLCP_PACKET_TRUSTED ? from_ring : from_socket) += packet.bytes;
+            (packet.flags & DLCP_PACKET_TRUSTED ? from_ring : from_socket) += packet.datagram;
     CHECK(from_ring == std::string({0, 2, 4}));
     CHECK(from_socket == std::string({1, 3, 5}));
 }
@@ -343,7 +278,7 @@ TEST_CASE(
 
         const auto got = io.await();
         REQUIRE(got.size() == 1);
-        CHECK(got[0].bytes == "second");
+        CHECK(got[0].datagram == "second");
         CHECK(same(got[0].source, there));
         REQUIRE(io.send(there, {"third"}) == 1);
 
@@ -394,10 +329,10 @@ TEST_CASE(
             *opened->writer.reserve(1) = '0';
             opened->writer.commit(1, 0);
             opened->writer.publish();
-            CHECK(io.await()[0].bytes == "0");
+            CHECK(io.await()[0].datagram == "0");
         }
         dlcp_packet packet;
-        for (int look = 0; look < looked; ++look) CHECK(local.rx(io.get(), &packet, 1) == 0);
+        for (int look = 0; look < looked; ++look) CHECK(local.rx(io, &packet, 1) == 0);
         for (Channel* channel : {opened.get(), taken.get()}) {
             *channel->writer.reserve(1) = channel == opened.get() ? 'a' : 'b';
             channel->writer.commit(1, 0);
@@ -405,7 +340,7 @@ TEST_CASE(
         }
         std::string got;
         while (got.size() < 2)
-            for (const auto& packet : io.await()) got += packet.bytes;
+            for (const auto& packet : io.await()) got += packet.datagram;
         CHECK(got == "ab");
         static_cast<void>(there);
     }
@@ -419,7 +354,7 @@ TEST_CASE("shm local: two processes that open a channel to each other at the sam
             const dlcp_address to = io.resolve(hear_line(hear));
             io.send(to, {"from the child"});
             std::string got;
-            while (got != "from the parent") got = io.await()[0].bytes;
+            while (got != "from the parent") got = io.await()[0].datagram;
             io.send(to, {"and again"});
             hear_line(hear);
         });
@@ -431,7 +366,7 @@ TEST_CASE("shm local: two processes that open a channel to each other at the sam
         std::vector<std::string> got;
         while (got.size() < 2)
             for (const auto& packet : io.await())
-                if (packet.flags == DLCP_PACKET_TRUSTED) got.push_back(packet.bytes);
+                if (packet.flags == DLCP_PACKET_TRUSTED) got.push_back(packet.datagram);
         CHECK(got == std::vector<std::string>{"from the child", "and again"});
         other.say("end");
         other.wait_for_end();
@@ -451,8 +386,7 @@ TEST_CASE("shm local: what a full ring cannot take counts as lost here, and what
 
 TEST_CASE("shm local: any mix of packets of what a channel promises to hold fits in it") {
     Io a, b;
-    dlcp_io_capabilities capabilities;
-    local.capabilities(a.get(), &capabilities);
+    const dlcp_io_capabilities capabilities = a.capabilities();
     REQUIRE(capabilities.channel_buffer_bytes > 1'000'000);
     for (const std::size_t length : {std::size_t{65}, std::size_t{73}, std::size_t{1400}, std::size_t{9152}}) {
         CAPTURE(length);
@@ -465,7 +399,7 @@ TEST_CASE("shm local: any mix of packets of what a channel promises to hold fits
             sent_bytes += length;
         }
         while (sent_bytes > 0)
-            for (const auto& packet : b.await()) sent_bytes -= packet.bytes.size();
+            for (const auto& packet : b.await()) sent_bytes -= packet.datagram.size();
     }
     CHECK(a.counters().tx_dropped_packets == 0);
 }
@@ -481,14 +415,14 @@ TEST_CASE("shm local: wait() is left for a packet, for a new channel and for wak
                 seen.notify_all();
             }
         }
-        local.wait(b.get(), -1);
+        local.wait(b, -1);
     });
     const dlcp_address there = a.resolve(b.text());
     for (int i = 0; i < 3; ++i) {
         CHECK(a.send(there, {"knock"}) == 1);
         seen.wait(i);
     }
-    local.wake(b.get());
+    local.wake(b);
     other.join();
     CHECK(seen == 3);
 }
@@ -502,13 +436,13 @@ TEST_CASE("shm local: when the other side closes, its last packets come first an
     CHECK(b->await().size() == 1);
     b->send(b->resolve(a.text()), {"one", "two!"});
     b.reset();
-    std::vector<Io::Received> got;
+    std::vector<Incoming> got;
     while (got.size() < 3)
         for (auto& packet : a.await()) got.push_back(packet);
-    CHECK(got[0].bytes == "one");
-    CHECK(got[1].bytes == "two!");
+    CHECK(got[0].datagram == "one");
+    CHECK(got[1].datagram == "two!");
     CHECK(got[2].flags == (DLCP_PACKET_TRUSTED | DLCP_PACKET_GONE));
-    CHECK(got[2].bytes.empty());
+    CHECK(got[2].datagram.empty());
     CHECK(same(got[2].source, there));
     CHECK(a.counters().channels == 0);
     CHECK(a.send(there, {"too late"}) == 0);
@@ -524,12 +458,12 @@ TEST_CASE("shm local: a killed process is told of as gone, and leaves nothing be
             Io own;
             say_line(say, own.text());
             for (;;)
-                for (const auto& packet : own.await()) own.send(packet.source, {packet.bytes});
+                for (const auto& packet : own.await()) own.send(packet.source, {packet.datagram});
         });
         const dlcp_address to = io.resolve(other.line());
         REQUIRE(trusted(to));
         io.send(to, {"are you there"});
-        CHECK(io.await()[0].bytes == "are you there");
+        CHECK(io.await()[0].datagram == "are you there");
         other.end(SIGKILL);
         const auto got = io.await();
         REQUIRE(got.size() == 1);
@@ -544,15 +478,15 @@ TEST_CASE("shm local: packets lent out stay readable when the other side goes me
     const dlcp_address there = b->resolve(a.text());
     b->send(there, {of_length(5000, 7)});
     dlcp_packet packet;
-    while (local.rx(a.get(), &packet, 1) == 0) local.wait(a.get(), -1);
+    while (local.rx(a, &packet, 1) == 0) local.wait(a, -1);
     b.reset();
     dlcp_packet word;
-    while (local.rx(a.get(), &word, 1) == 0) local.wait(a.get(), -1);
+    while (local.rx(a, &word, 1) == 0) local.wait(a, -1);
     CHECK((word.flags & DLCP_PACKET_GONE) != 0);
     CHECK(std::string(reinterpret_cast<const char*>(packet.head), packet.head_bytes) == of_length(5000, 7));
-    local.rx_done(a.get(), &word, 1);
-    local.rx_done(a.get(), &packet, 1);
-    local.rx_done(a.get(), &packet, 1);  // twice: no harm
+    local.rx_done(a, &word, 1);
+    local.rx_done(a, &packet, 1);
+    local.rx_done(a, &packet, 1);  // twice: no harm
 }
 
 TEST_CASE("shm local: who does not greet as an endpoint does is dropped") {
@@ -574,7 +508,7 @@ TEST_CASE("shm local: who does not greet as an endpoint does is dropped") {
     b.send(there, {"hello"});
     const auto got = a.await();
     REQUIRE(got.size() == 1);
-    CHECK(got[0].bytes == "hello");
+    CHECK(got[0].datagram == "hello");
     CHECK(a.counters().channels == 1);
     for (const int stranger : strangers) close(stranger);
 }
