@@ -8,13 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "driver_checks.hpp"
 #include "io/udp_driver.hpp"
 #include "support/native/open_driver.hpp"
 
@@ -78,12 +77,6 @@ int descriptor_of(const Io& io) {
 constexpr int udp_no_check6_tx = 101;  // linux/udp.h, which does not go with netinet/udp.h
 constexpr int udp_no_check6_rx = 102;
 
-// Everything sent in `outgoing` arrived, in order, with its TOS.
-void check_arrived(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming) {
-    REQUIRE(incoming.size() == outgoing.size());
-    CHECK(contents(incoming) == contents(outgoing));
-}
-
 }  // namespace
 
 TEST_CASE("udp: runs with body and tail arrive whole, in order, with every kind of offload") {
@@ -140,23 +133,7 @@ TEST_CASE("udp: a packet's arrival time is when it came, not when it was read") 
 TEST_CASE("udp: an echo goes back to where the packet came from") {
     const Io a;
     const Io b;
-    const std::vector<Outgoing> outgoing = make_run(5, 16, 1392, 0, 0);
-    a.send(b.address(), outgoing);
-    dlcp_packet received[64];
-    const int count = udp.rx(b, received, 64);
-    REQUIRE(count == 16);
-    dlcp_packet replies[64];
-    REQUIRE(udp.tx_get(b, replies, count) == count);
-    for (int i = 0; i < count; ++i) {
-        memcpy(replies[i].head, received[i].head, 8);
-        replies[i].head_bytes = 8;
-        replies[i].body = received[i].head + 8;  // a body in the driver's own receive buffer
-        replies[i].body_bytes = received[i].head_bytes - 8;
-        replies[i].address = received[i].address;
-    }
-    CHECK(udp.tx_put(b, replies, count) == count);
-    udp.rx_done(b, received, count);
-    check_arrived(outgoing, a.receive());
+    check_echo(a, b, b.address(), make_run(5, 16, 1392, 0, 0));
 }
 
 TEST_CASE("udp: every TOS is read back, and CE is counted") {
@@ -443,42 +420,12 @@ TEST_CASE("udp: buffers stay as they are until rx_done") {
 TEST_CASE("udp: wait ends by timeout, packet or wake") {
     const Io io(nullptr, 2);
     const Io other;
-    const std::int64_t start_ns = udp.now_ns(io);
-    udp.wait(io, 2'000'000);
-    CHECK(udp.now_ns(io) - start_ns >= 2'000'000);
-    udp.wait(io, 0);
-
-    udp.wake(io);
-    udp.wait(io, -1);  // a wake before the wait is not lost
-    udp.wake(io);
-    udp.wake(io);
-    udp.wait(io, -1);
-    const std::int64_t once_ns = udp.now_ns(io);
-    udp.wait(io, 2'000'000);  // two wakes before one wait are one
-    CHECK(udp.now_ns(io) - once_ns >= 2'000'000);
-
-    other.send(io.address(), {{.head = "a"}, {.head = "bb"}});
-    udp.wait(io, -1);
-    dlcp_packet packet;
-    CHECK(udp.rx(io, &packet, 1) == 1);
-    udp.rx_done(io, &packet, 1);
-    udp.wait(io, -1);  // one more is already here
-    CHECK(io.receive().size() == 1);
+    check_wait(io, other, io.address());
 }
 
 TEST_CASE("udp: wake from another thread, every time") {
     const Io io;
-    std::atomic<int> commands{0};
-    constexpr int rounds = 2000;
-    std::thread waker([&] {
-        for (int i = 0; i < rounds; ++i) {
-            commands.fetch_add(1, std::memory_order_relaxed);
-            udp.wake(io);
-        }
-    });
-    // A lost wake would leave this waiting for ever.
-    while (commands.load(std::memory_order_relaxed) < rounds) udp.wait(io, -1);
-    waker.join();
+    check_every_wake(io);
 }
 
 TEST_CASE("udp: open names what is wrong and what to do") {
@@ -610,25 +557,4 @@ TEST_CASE("udp: addresses as text, both ways") {
     CHECK(contains(error, "IPv6"));
 }
 
-TEST_CASE("udp: a closed driver answers, and does nothing") {
-    dlcp_packet packet = {};
-    dlcp_address address;
-    dlcp_io_capabilities capabilities;
-    dlcp_io_counters counters;
-    char text[128];
-    CHECK(udp.tx_get(nullptr, &packet, 1) == 0);
-    CHECK(udp.tx_put(nullptr, &packet, 1) == 0);
-    CHECK(udp.rx(nullptr, &packet, 1) == 0);
-    udp.rx_done(nullptr, &packet, 1);
-    udp.wait(nullptr, -1);
-    udp.wake(nullptr);
-    udp.local_address(nullptr, &address);
-    CHECK(address.length == 0);
-    udp.capabilities(nullptr, &capabilities);
-    CHECK(capabilities.max_burst_packets == 0);
-    udp.counters(nullptr, &counters);
-    CHECK(counters.tx_packets == 0);
-    CHECK(std::string(udp.warnings(nullptr)) == "");
-    CHECK(udp.resolve(nullptr, "127.0.0.1:1", &address, text, sizeof text) == -EBADF);
-    udp.close(nullptr);
-}
+TEST_CASE("udp: a closed driver answers, and does nothing") { check_closed(udp); }
