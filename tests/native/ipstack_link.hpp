@@ -43,6 +43,14 @@ struct Link {
             for (const Frame& frame : all_frames(*peer)) receive(own, now, frame), more = true;
         }
     }
+    // The peer has another card from now on, and says so.
+    void replace_card(std::uint8_t last_byte) {
+        InterfaceConfig changed = config_of_host(2, is_v6);
+        changed.mac = mac(last_byte);
+        peer = std::make_unique<Interface>(changed);
+        peer->announce(now);
+        exchange();
+    }
     void step(Duration time) {
         now = now + time;
         if (own.next_deadline() <= now) own.handle_timer(now);

@@ -73,11 +73,7 @@ TEST_CASE(
         CHECK(link.has_mac(destination, 2));
         CHECK(link.events() == Kinds{Kind::neighbour_found});
         // Found once, whatever its MAC becomes.
-        InterfaceConfig changed = config_of_host(2, is_v6);
-        changed.mac[5] = 77;
-        link.peer = std::make_unique<Interface>(changed);
-        link.peer->announce(link.now);
-        link.exchange();
+        link.replace_card(77);
         CHECK(link.has_mac(destination, 77));
         CHECK(link.events().empty());
     }
@@ -159,11 +155,7 @@ TEST_CASE("ipstack neighbours: another MAC, announced, changes all destinations 
         CHECK(second != destination);
         link.exchange();
         CHECK(link.own.resolutions() == 2);
-        InterfaceConfig changed = config_of_host(2, is_v6);
-        changed.mac[5] = 77;
-        link.peer = std::make_unique<Interface>(changed);
-        link.peer->announce(link.now);
-        link.exchange();
+        link.replace_card(77);
         CHECK(link.has_mac(destination, 77));
         CHECK(link.has_mac(second, 77));
         CHECK(link.own.resolutions() == 2);
