@@ -9,12 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -22,11 +19,15 @@
 #include <thread>
 #include <vector>
 
+#include "driver_checks.hpp"
 #include "io/driver_registry.hpp"
 #include "io/host_error.hpp"
 #include "io/io_table.h"
+#include "support/native/open_driver.hpp"
 
 namespace {
+
+using namespace dlcp::test;
 
 // Built beside this program, where DPDK is found.
 std::string plugin_path() {
@@ -78,7 +79,9 @@ struct Settings {
     std::uint32_t flags = 0;
 };
 
-int open_io(const Settings& settings, dlcp_io** io, char* text, std::size_t text_bytes) {
+// What `function` makes of a configuration, whose words last no longer than the call.
+template <typename Function>
+auto with_config(const Settings& settings, const Function& function) {
     const std::string extra = settings.words + " -- " + eal_arguments();
     dlcp_io_config config = {};
     config.bind_host = settings.host.c_str();
@@ -88,75 +91,21 @@ int open_io(const Settings& settings, dlcp_io** io, char* text, std::size_t text
     config.flags = settings.flags;
     config.interface_name = settings.interface_name.empty() ? nullptr : settings.interface_name.c_str();
     config.extra = extra.c_str();
-    return dpdk.open(&config, io, text, text_bytes);
+    return function(config);
 }
 
-struct OpenFailure {
-    int result;
-    std::string text;
-};
-
-OpenFailure open_failure(const Settings& settings) {
-    char text[1024] = "";
-    dlcp_io* io = nullptr;
-    const int result = open_io(settings, &io, text, sizeof text);
-    CHECK(io == nullptr);
-    if (io != nullptr) dpdk.close(io);
-    return {result, text};
+OpenFailure refusal(const Settings& settings) {
+    return with_config(settings, [](const dlcp_io_config& config) { return open_failure(dpdk, config); });
 }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-class Io {
+class Io : public OpenDriver {
 public:
-    explicit Io(const Settings& settings) {
-        char text[1024] = "";
-        const int result = open_io(settings, &io_, text, sizeof text);
-        INFO(std::string(text));
-        REQUIRE(result == 0);
-    }
-    ~Io() { dpdk.close(io_); }
-    Io(const Io&) = delete;
-    Io& operator=(const Io&) = delete;
+    explicit Io(const Settings& settings)
+        : OpenDriver(
+              with_config(settings, [](const dlcp_io_config& config) { return OpenDriver(dpdk, config); })) {}
 
-    operator dlcp_io*() const { return io_; }
-    dlcp_address address() const {
-        dlcp_address out;
-        dpdk.local_address(io_, &out);
-        return out;
-    }
-    std::string text_of(const dlcp_address& address) const {
-        char text[256];
-        dpdk.format(io_, &address, text, sizeof text);
-        return text;
-    }
-    std::string text() const { return text_of(address()); }
-    dlcp_address resolve(const std::string& text) const {
-        dlcp_address out = {};
-        char error[512] = "";
-        const int result = dpdk.resolve(io_, text.c_str(), &out, error, sizeof error);
-        INFO(std::string(error));
-        REQUIRE(result == 0);
-        return out;
-    }
-    dlcp_io_counters counters() const {
-        dlcp_io_counters out;
-        dpdk.counters(io_, &out);
-        return out;
-    }
-    dlcp_io_capabilities capabilities() const {
-        dlcp_io_capabilities out;
-        dpdk.capabilities(io_, &out);
-        return out;
-    }
-    std::map<std::string, std::uint64_t> statistics() const {
-        std::vector<dlcp_io_statistic> all(static_cast<std::size_t>(dpdk.statistics(io_, nullptr, 0)));
-        dpdk.statistics(io_, all.data(), static_cast<int>(all.size()));
-        std::map<std::string, std::uint64_t> out;
-        for (const dlcp_io_statistic& statistic : all) out[statistic.name] = statistic.value;
-        CHECK(out.size() == all.size());
-        return out;
-    }
     // Of all ports, by the end of the name.
     std::uint64_t statistic(const std::string& end) const {
         std::uint64_t sum = 0;
@@ -169,117 +118,15 @@ public:
         CHECK_MESSAGE(found, end);
         return sum;
     }
-    std::vector<dlcp_io_event> events() const {
-        std::vector<dlcp_io_event> out(64);
-        out.resize(static_cast<std::size_t>(dpdk.events(io_, out.data(), 64)));
-        return out;
-    }
-
-private:
-    dlcp_io* io_ = nullptr;
 };
-
-// What a test sends: header and tag in the driver's buffer, payload in the test's own memory.
-struct Outgoing {
-    std::string head = "h";
-    std::string body = {};
-    std::string tail = {};
-    std::uint16_t path = 0;
-    std::uint8_t tos = 0;
-
-    std::string datagram() const { return head + body + tail; }
-};
-
-int send(const Io& io, const dlcp_address& to, std::span<const Outgoing> outgoing) {
-    std::vector<dlcp_packet> packets(outgoing.size());
-    REQUIRE(dpdk.tx_get(io, packets.data(), static_cast<int>(packets.size())) == static_cast<int>(packets.size()));
-    for (std::size_t i = 0; i < packets.size(); ++i) {
-        const Outgoing& from = outgoing[i];
-        memcpy(packets[i].head, from.head.data(), from.head.size());
-        memcpy(packets[i].head + from.head.size(), from.tail.data(), from.tail.size());
-        packets[i].head_bytes = static_cast<std::uint32_t>(from.head.size());
-        packets[i].tail_bytes = static_cast<std::uint32_t>(from.tail.size());
-        packets[i].body = reinterpret_cast<const std::uint8_t*>(from.body.data());
-        packets[i].body_bytes = static_cast<std::uint32_t>(from.body.size());
-        packets[i].path = from.path;
-        packets[i].tos = from.tos;
-        packets[i].address = &to;
-    }
-    return dpdk.tx_put(io, packets.data(), static_cast<int>(packets.size()));
-}
 
 // All of it, a burst at a time.
 int send_all(const Io& io, const dlcp_address& to, const std::vector<Outgoing>& outgoing) {
     const std::size_t burst = io.capabilities().max_burst_packets;
     int sent = 0;
     for (std::size_t i = 0; i < outgoing.size(); i += burst)
-        sent += send(io, to, std::span(outgoing).subspan(i, std::min(burst, outgoing.size() - i)));
+        sent += io.send(to, std::span(outgoing).subspan(i, std::min(burst, outgoing.size() - i)));
     return sent;
-}
-
-int send(const Io& io, const dlcp_address& to, const std::vector<Outgoing>& outgoing) {
-    return send(io, to, std::span(outgoing));
-}
-
-struct Incoming {
-    std::string datagram;
-    std::uint8_t tos;
-    dlcp_address source;
-};
-
-// Everything that has arrived, at most `burst` packets per call.
-std::vector<Incoming> receive_all(const Io& io, int burst = 64) {
-    std::vector<Incoming> out;
-    std::vector<dlcp_packet> packets(static_cast<std::size_t>(burst));
-    while (const int count = dpdk.rx(io, packets.data(), burst)) {
-        for (int i = 0; i < count; ++i) {
-            const dlcp_packet& packet = packets[static_cast<std::size_t>(i)];
-            CHECK(packet.body_bytes == 0);
-            out.push_back({std::string(reinterpret_cast<const char*>(packet.head), packet.head_bytes), packet.tos,
-                           *packet.address});
-        }
-        dpdk.rx_done(io, packets.data(), count);
-    }
-    return out;
-}
-
-std::string pattern(std::size_t bytes, unsigned seed) {
-    std::string out(bytes, '\0');
-    for (std::size_t i = 0; i < bytes; ++i) out[i] = static_cast<char>(seed * 31 + i * 7 + i / 251);
-    return out;
-}
-
-// A run: `count` packets of equal length but a shorter last one.
-std::vector<Outgoing> make_run(unsigned seed, unsigned count, std::size_t body_bytes, std::uint16_t path,
-                               std::uint8_t tos) {
-    std::vector<Outgoing> out;
-    for (unsigned i = 0; i < count; ++i) {
-        out.push_back({.head = pattern(64, seed + i),
-                       .body = pattern(i + 1 == count ? body_bytes / 2 : body_bytes, seed + i + 1000),
-                       .tail = pattern(16, seed + i + 2000),
-                       .path = path,
-                       .tos = tos});
-    }
-    return out;
-}
-
-void append(std::vector<Outgoing>& to, const std::vector<Outgoing>& more) {
-    to.insert(to.end(), more.begin(), more.end());
-}
-
-// Everything sent in `outgoing` arrived with its TOS. In order, if they share a queue.
-void check_arrived(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming,
-                   bool ordered = true) {
-    REQUIRE(incoming.size() == outgoing.size());
-    std::vector<std::pair<std::string, int>> sent;
-    std::vector<std::pair<std::string, int>> received;
-    for (const Outgoing& packet : outgoing) sent.emplace_back(packet.datagram(), packet.tos);
-    for (const Incoming& packet : incoming) received.emplace_back(packet.datagram, packet.tos);
-    if (!ordered) {
-        std::sort(sent.begin(), sent.end());
-        std::sort(received.begin(), received.end());
-    }
-    CHECK(sent == received);
 }
 
 // Whether a device can be given segments is found out once it has a link.
@@ -289,8 +136,8 @@ void wait_until_gathering(const Io& from, const dlcp_address& to, const Io& at) 
     while (from.statistic("tx_gathered_packets") == 0) {
         REQUIRE(std::chrono::steady_clock::now() < limit);
         dpdk.wait(from, 1'000'000);
-        send(from, to, {packet});
-        receive_all(at);
+        from.send(to, {packet});
+        at.receive();
     }
 }
 
@@ -306,12 +153,12 @@ dlcp_address join(const Io& a, const Io& b, std::uint16_t paths = 1) {
         while (sources.size() < paths) {
             REQUIRE(std::chrono::steady_clock::now() < limit);
             for (std::uint16_t path = 0; path < paths; ++path, ++hellos)
-                send(from, address, {{.head = "hello", .path = path}});
+                from.send(address, {{.head = "hello", .path = path}});
             for (int turn = 0; turn < 200 && sources.size() < paths; ++turn) {
                 dpdk.wait(from, 50'000);
                 dpdk.wait(at, 50'000);
-                receive_all(from);
-                for (const Incoming& packet : receive_all(at)) sources.insert(at.text_of(packet.source));
+                from.receive();
+                for (const Incoming& packet : at.receive()) sources.insert(at.text_of(packet.source));
             }
         }
         // None is still on its way.
@@ -319,15 +166,15 @@ dlcp_address join(const Io& a, const Io& b, std::uint16_t paths = 1) {
              sent.tx_packets + sent.tx_dropped_packets < hellos || at.counters().rx_packets < sent.tx_packets;
              sent = from.counters()) {
             REQUIRE(std::chrono::steady_clock::now() < limit);
-            receive_all(from);
-            receive_all(at);
+            from.receive();
+            at.receive();
         }
     };
     hear(a, b);
     hear(b, a);
     for (const Io* io : {&a, &b}) {
-        receive_all(*io);  // what it found when it looked for its neighbour's answer
-        io->events();      // a link is an event, and ends a wait
+        io->receive();  // what it found when it looked for its neighbour's answer
+        io->events();   // a link is an event, and ends a wait
     }
     return to;
 }
@@ -365,7 +212,7 @@ TEST_CASE(
                 append(outgoing, {{.head = "control only"}, {.head = "another length of control", .tail = "tag"}});
                 append(outgoing, {{.head = pattern(63, 1), .body = pattern(901, 2), .tail = pattern(15, 3)}});
                 CHECK(send_all(sender, to, outgoing) == static_cast<int>(outgoing.size()));
-                check_arrived(outgoing, receive_all(receiver, 7));
+                check_arrived(outgoing, receiver.receive(7));
 
                 CHECK(sender.counters().tx_packets - before_counters.tx_packets == outgoing.size());
                 CHECK(sender.counters().tx_dropped_packets == before_counters.tx_dropped_packets);
@@ -382,24 +229,7 @@ TEST_CASE("dpdk: an echo goes back to where the packet came from") {
     NEEDS_DPDK;
     const Io a(at(0));
     const Io b(at(1));
-    const dlcp_address to = join(a, b);
-    const std::vector<Outgoing> outgoing = make_run(5, 16, 1372, 0, 0);
-    send(a, to, outgoing);
-    dlcp_packet received[64];
-    const int count = dpdk.rx(b, received, 64);
-    REQUIRE(count == 16);
-    dlcp_packet replies[64];
-    REQUIRE(dpdk.tx_get(b, replies, count) == count);
-    for (int i = 0; i < count; ++i) {
-        memcpy(replies[i].head, received[i].head, 8);
-        replies[i].head_bytes = 8;
-        replies[i].body = received[i].head + 8;  // a body in the driver's own receive buffer
-        replies[i].body_bytes = received[i].head_bytes - 8;
-        replies[i].address = received[i].address;
-    }
-    CHECK(dpdk.tx_put(b, replies, count) == count);
-    dpdk.rx_done(b, received, count);
-    check_arrived(outgoing, receive_all(a));
+    check_echo(a, b, join(a, b), make_run(5, 16, 1372, 0, 0));
 }
 
 TEST_CASE("dpdk: every TOS is read back, and CE is counted") {
@@ -414,7 +244,7 @@ TEST_CASE("dpdk: every TOS is read back, and CE is counted") {
         for (unsigned tos = 0; tos < 256; ++tos)
             outgoing.push_back({.head = pattern(100, tos), .tos = static_cast<std::uint8_t>(tos)});
         CHECK(send_all(sender, to, outgoing) == 256);
-        check_arrived(outgoing, receive_all(receiver));
+        check_arrived(outgoing, receiver.receive());
         CHECK(receiver.counters().ce_packets == 64);
     }
 }
@@ -430,8 +260,8 @@ TEST_CASE("dpdk: a path is a source port, path 0 the advertised one, and any of 
         const dlcp_address to = join(sender, receiver);
         std::vector<Outgoing> outgoing;
         for (std::uint16_t path = 0; path < 8; ++path) append(outgoing, make_run(path, 4, 500, path, 0));
-        CHECK(send(sender, to, outgoing) == 32);
-        const std::vector<Incoming> incoming = receive_all(receiver);
+        CHECK(sender.send(to, outgoing) == 32);
+        const std::vector<Incoming> incoming = receiver.receive();
         check_arrived(outgoing, incoming);
         std::set<std::string> sources;
         for (std::size_t i = 0; i < incoming.size(); ++i) {
@@ -444,8 +274,8 @@ TEST_CASE("dpdk: a path is a source port, path 0 the advertised one, and any of 
         if (port != 0) CHECK(sources.contains("10.9.0.1:1028"));
 
         for (std::size_t i = 0; i < incoming.size(); i += 4)
-            send(receiver, incoming[i].source, {{.head = "to " + std::to_string(i)}});
-        CHECK(receive_all(sender).size() == 8);
+            receiver.send(incoming[i].source, {{.head = "to " + std::to_string(i)}});
+        CHECK(sender.receive().size() == 8);
     }
 }
 
@@ -469,7 +299,7 @@ TEST_CASE("dpdk: unsent slots are returned, and slots come back in any number of
     }
     CHECK(dpdk.tx_put(sender, packets.data(), 10) == 5);
     CHECK(dpdk.tx_put(sender, packets.data() + 10, burst - 10) == (burst - 10) / 2);
-    const std::vector<Incoming> incoming = receive_all(receiver);
+    const std::vector<Incoming> incoming = receiver.receive();
     REQUIRE(incoming.size() == static_cast<std::size_t>(burst / 2));
     for (std::size_t i = 0; i < incoming.size(); ++i)
         CHECK(incoming[i].datagram == std::string(1, static_cast<char>(2 * i)));
@@ -487,8 +317,8 @@ TEST_CASE("dpdk: what is too long, or no packet, is counted, and what follows is
     const Outgoing good = {.head = "good"};
     const Outgoing longest = {.head = pattern(64, 1), .body = pattern(1472 - 64, 1)};
     const Outgoing too_long = {.head = pattern(64, 1), .body = pattern(1472 - 63, 1)};
-    CHECK(send(sender, to, {good, too_long, longest, too_long, good}) == 3);
-    check_arrived({good, longest, good}, receive_all(receiver));
+    CHECK(sender.send(to, {good, too_long, longest, too_long, good}) == 3);
+    check_arrived({good, longest, good}, receiver.receive());
     CHECK(sender.counters().tx_dropped_packets == dropped + 2);
 
     const dlcp_address none = {};
@@ -509,7 +339,7 @@ TEST_CASE("dpdk: what is too long, or no packet, is counted, and what follows is
     packets[6].head = elsewhere;
     CHECK(dpdk.tx_put(sender, packets, 7) == 1);
     CHECK(sender.counters().tx_dropped_packets == dropped + 8);
-    CHECK(receive_all(receiver).size() == 1);
+    CHECK(receiver.receive().size() == 1);
 }
 
 TEST_CASE("dpdk: jumbo frames, where the device has room for them") {
@@ -521,8 +351,8 @@ TEST_CASE("dpdk: jumbo frames, where the device has room for them") {
         REQUIRE(sender.capabilities().max_datagram_bytes == 8972);
         const dlcp_address to = join(sender, receiver);
         const std::vector<Outgoing> outgoing = make_run(1, 40, 8972 - 80, 0, 0);
-        CHECK(send(sender, to, outgoing) == 40);
-        check_arrived(outgoing, receive_all(receiver));
+        CHECK(sender.send(to, outgoing) == 40);
+        check_arrived(outgoing, receiver.receive());
     }
 }
 
@@ -572,7 +402,7 @@ TEST_CASE("dpdk: what is promised to fit the receive buffer does, and a full one
     const std::uint64_t dropped = sender.counters().tx_dropped_packets - before.tx_dropped_packets;
     CHECK(dropped > 0);
     CHECK(sent + dropped == 40 * 64);
-    CHECK(receive_all(receiver).size() == promised + sent);
+    CHECK(receiver.receive().size() == promised + sent);
     CHECK(dpdk.now_ns(sender) - start_ns < 5'000'000'000);  // each put waits for a bounded time
 }
 
@@ -584,15 +414,15 @@ TEST_CASE("dpdk: packets wait until their neighbour says where it is, in order, 
         const Io receiver(at(1, "", v6 ? "fd09::2/64" : ""));
         const dlcp_address to = sender.resolve(receiver.text());
         const std::vector<Outgoing> outgoing = make_run(1, 40, 1372, 0, 2);
-        CHECK(send(sender, to, outgoing) == 40);  // taken; what becomes of them is counted later
+        CHECK(sender.send(to, outgoing) == 40);  // taken; what becomes of them is counted later
         CHECK(sender.counters().tx_packets == 0);
         CHECK(sender.counters().tx_dropped_packets == 8);
         std::vector<Incoming> incoming;
         const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
         while (incoming.size() < 32 && std::chrono::steady_clock::now() < limit) {
             dpdk.wait(sender, 100'000);
-            CHECK(receive_all(sender).empty());
-            for (Incoming& packet : receive_all(receiver)) incoming.push_back(std::move(packet));
+            CHECK(sender.receive().empty());
+            for (Incoming& packet : receiver.receive()) incoming.push_back(std::move(packet));
         }
         check_arrived({outgoing.begin() + 8, outgoing.end()}, incoming);
         CHECK(sender.counters().tx_packets == 32);
@@ -602,12 +432,12 @@ TEST_CASE("dpdk: packets wait until their neighbour says where it is, in order, 
         for (int i = 0; i < 9; ++i) {
             const std::string nobody =
                 v6 ? "[fd09::7" + std::to_string(i) + "]:7000" : "10.9.0.7" + std::to_string(i) + ":7000";
-            send(sender, sender.resolve(nobody), std::vector<Outgoing>(40, {.head = "anybody?"}));
+            sender.send(sender.resolve(nobody), std::vector<Outgoing>(40, {.head = "anybody?"}));
         }
         CHECK(sender.counters().tx_dropped_packets == 8 + 9 * 40 - 256);
         CHECK(sender.statistic("tx_pending_dropped_packets") == 8 + 9 * 40 - 256);
-        CHECK(send(sender, to, outgoing) == 40);  // in nobody's way
-        check_arrived(outgoing, receive_all(receiver));
+        CHECK(sender.send(to, outgoing) == 40);  // in nobody's way
+        check_arrived(outgoing, receiver.receive());
     }
 }
 
@@ -616,7 +446,7 @@ TEST_CASE("dpdk: a neighbour that was named needs no asking") {
     const Io sender(at(0, "neighbour=10.9.0.2@02:00:00:00:00:02"));
     const Io receiver(at(1));
     const dlcp_address to = sender.resolve("10.9.0.2:7000");
-    CHECK(send(sender, to, {{.head = "x"}}) <= 1);
+    CHECK(sender.send(to, {{.head = "x"}}) <= 1);
     CHECK(sender.statistic("tx_pending_packets") == 0);
     CHECK(sender.statistic("tx_address_request_frames") == 0);
 }
@@ -634,8 +464,8 @@ TEST_CASE("dpdk: two ports share the paths, and either end may name its addresse
     CHECK(sender.text_of(to) == text.substr(0, text.find('+')));
     std::vector<Outgoing> outgoing;
     for (std::uint16_t path = 0; path < 8; ++path) append(outgoing, make_run(path, 8, 900, path, 0));
-    CHECK(send(sender, to, outgoing) == 64);
-    const std::vector<Incoming> incoming = receive_all(receiver);
+    CHECK(sender.send(to, outgoing) == 64);
+    const std::vector<Incoming> incoming = receiver.receive();
     check_arrived(outgoing, incoming, false);
     int by_first = 0;
     for (const Incoming& packet : incoming) by_first += contains(receiver.text_of(packet.source), "10.9.0.1:");
@@ -643,10 +473,10 @@ TEST_CASE("dpdk: two ports share the paths, and either end may name its addresse
 
     // Whoever does not know the word takes the first address; so does who is told no more.
     const dlcp_address first = sender.resolve(text.substr(0, text.find('+')) + "+shm:whatever/0");
-    CHECK(send(sender, first, outgoing) == 64);
-    for (const Incoming& packet : receive_all(receiver))
+    CHECK(sender.send(first, outgoing) == 64);
+    for (const Incoming& packet : receiver.receive())
         CHECK(contains(receiver.text_of(packet.source), "10.9.0.1:"));
-    CHECK(contains(open_failure(at(7)).text, "net_memif7"));  // taken
+    CHECK(contains(refusal(at(7)).text, "net_memif7"));  // taken
 }
 
 TEST_CASE("dpdk: wait ends by timeout, packet or wake, however it waits") {
@@ -657,34 +487,14 @@ TEST_CASE("dpdk: wait ends by timeout, packet or wake, however it waits") {
         const Io other(at(1));
         const dlcp_address to = join(other, io);
         CHECK(io.capabilities().pollable == (poll == "auto" || poll == "sleep" ? 1 : 0));
-        const std::int64_t start_ns = dpdk.now_ns(io);
-        dpdk.wait(io, 2'000'000);
-        CHECK(dpdk.now_ns(io) - start_ns >= 2'000'000);
-        dpdk.wait(io, 0);
-
-        dpdk.wake(io);
-        dpdk.wait(io, -1);  // a wake before the wait is not lost
-        dpdk.wake(io);
-        dpdk.wake(io);
-        dpdk.wait(io, -1);
-        const std::int64_t once_ns = dpdk.now_ns(io);
-        dpdk.wait(io, 2'000'000);  // two wakes before one wait are one
-        CHECK(dpdk.now_ns(io) - once_ns >= 2'000'000);
-
-        send(other, to, {{.head = "a"}, {.head = "bb"}});
-        dpdk.wait(io, -1);
-        dlcp_packet packet;
-        CHECK(dpdk.rx(io, &packet, 1) == 1);
-        dpdk.rx_done(io, &packet, 1);
-        dpdk.wait(io, -1);  // one more is already here
-        CHECK(receive_all(io).size() == 1);
+        check_wait(io, other, to);
 
         std::thread sender([&] {
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            send(other, to, {{.head = "later"}});
+            other.send(to, {{.head = "later"}});
         });
         dpdk.wait(io, -1);
-        CHECK(receive_all(io).size() == 1);
+        CHECK(io.receive().size() == 1);
         sender.join();
     }
 }
@@ -692,18 +502,9 @@ TEST_CASE("dpdk: wait ends by timeout, packet or wake, however it waits") {
 TEST_CASE("dpdk: wake from another thread, every time") {
     NEEDS_DPDK;
     const Io io(at(0));
-    std::atomic<int> commands{0};
-    constexpr int rounds = 2000;
-    std::thread waker([&] {
-        for (int i = 0; i < rounds; ++i) {
-            commands.fetch_add(1, std::memory_order_relaxed);
-            dpdk.wake(io);
-            if (i % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));  // it sleeps by now
-        }
+    check_every_wake(io, [](int round) {
+        if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));  // it sleeps by now
     });
-    // A lost wake would leave this waiting for ever.
-    while (commands.load(std::memory_order_relaxed) < rounds) dpdk.wait(io, -1);
-    waker.join();
 }
 
 TEST_CASE("dpdk: a watched descriptor ends wait") {
@@ -766,12 +567,12 @@ TEST_CASE("dpdk: a peer may leave in the middle of a burst") {
         std::thread reader([&] {
             const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
             while (!told && std::chrono::steady_clock::now() < limit) {
-                receive_all(survivor);
+                survivor.receive();
                 for (const dlcp_io_event& event : survivor.events()) told |= event.kind == DLCP_IO_LINK_DOWN;
             }
         });
         const std::vector<Outgoing> outgoing = make_run(1, 64, 1372, 0, 0);
-        for (int i = 0; i < 50; ++i) send(*leaver, to, outgoing);
+        for (int i = 0; i < 50; ++i) leaver->send(to, outgoing);
         leaver.reset();
         reader.join();
         CHECK(told);
@@ -796,19 +597,19 @@ TEST_CASE("dpdk: no buffer is lost") {
         const auto turn = [&](unsigned seed) {
             std::vector<Outgoing> outgoing = make_run(seed, 30, 1200, static_cast<std::uint16_t>(seed), 0);
             append(outgoing, {{.head = pattern(64, 1), .body = pattern(9000, 1)}, {.head = "small"}});
-            send(a, to, outgoing);
-            send(b, back, outgoing);
-            CHECK(receive_all(a, 7).size() == 31);
-            CHECK(receive_all(b).size() == 31);
+            a.send(to, outgoing);
+            b.send(back, outgoing);
+            CHECK(a.receive(7).size() == 31);
+            CHECK(b.receive().size() == 31);
         };
         turn(0);
         const std::uint64_t a_before = used(a), b_before = used(b);
         for (unsigned seed = 1; seed < 200; ++seed) turn(seed);
         CHECK(used(a) == a_before);
         CHECK(used(b) == b_before);
-        send(a, to, make_run(1, 60, 1200, 0, 0));                           // lies in b's ring when it closes
-        dpdk.wait(b, 0);                                                    // some of it is kept by b
-        send(a, a.resolve("10.9.0.99:7000"), make_run(1, 20, 1200, 0, 0));  // waits for a neighbour
+        a.send(to, make_run(1, 60, 1200, 0, 0));                           // lies in b's ring when it closes
+        dpdk.wait(b, 0);                                                   // some of it is kept by b
+        a.send(a.resolve("10.9.0.99:7000"), make_run(1, 20, 1200, 0, 0));  // waits for a neighbour
     }
     // All is closed: every pool of buffers is full again. The plugin brings DPDK; this program is not linked with it.
     void* const mempool = dlopen("librte_mempool.so.23", RTLD_NOW | RTLD_NOLOAD);
@@ -829,32 +630,32 @@ TEST_CASE("dpdk: open names what is wrong and what to do") {
     Settings settings = at(0);
     SUBCASE("paths") {
         settings.paths = 0;
-        CHECK(open_failure(settings).result == -EINVAL);
+        CHECK(refusal(settings).result == -EINVAL);
         settings.paths = 65;
-        CHECK(contains(open_failure(settings).text, "paths is 65: choose 1 to 64"));
+        CHECK(contains(refusal(settings).text, "paths is 65: choose 1 to 64"));
     }
     SUBCASE("datagram size, flags, interface") {
         settings.max_datagram_bytes = 100;
-        CHECK(contains(open_failure(settings).text, "max_datagram_bytes is 100"));
+        CHECK(contains(refusal(settings).text, "max_datagram_bytes is 100"));
         settings.max_datagram_bytes = 0;
         settings.flags = 8;
-        CHECK(contains(open_failure(settings).text, "flags 0x8"));
+        CHECK(contains(refusal(settings).text, "flags 0x8"));
         settings.flags = 0;
         settings.interface_name = "eth0";
-        CHECK(contains(open_failure(settings).text, "interface is eth0, and port=net_memif0"));
+        CHECK(contains(refusal(settings).text, "interface is eth0, and port=net_memif0"));
     }
     SUBCASE("words") {
         settings.words = "port=net_memif0 prot=1";
-        const OpenFailure failure = open_failure(settings);
+        const OpenFailure failure = refusal(settings);
         CHECK(failure.result == -EDOM);
         CHECK(contains(failure.text, "prot"));
     }
     SUBCASE("a port that is not there, one that is in use, and again when it is not") {
         settings.words = "port=net_memif77";
-        CHECK(contains(open_failure(settings).text, "net_memif0"));  // of those there are
+        CHECK(contains(refusal(settings).text, "net_memif0"));  // of those there are
         {
             const Io first(at(0));
-            CHECK(open_failure(at(0)).result == -EBUSY);
+            CHECK(refusal(at(0)).result == -EBUSY);
         }
         const Io again(at(0));
     }
@@ -917,31 +718,14 @@ TEST_CASE("dpdk: capabilities follow port and configuration") {
 
 TEST_CASE("dpdk: a closed driver answers, and does nothing") {
     NEEDS_DPDK;
-    dlcp_packet packet = {};
-    dlcp_address address;
-    dlcp_io_capabilities capabilities;
-    dlcp_io_counters counters;
+    check_closed(dpdk);
     dlcp_io_event event;
-    char text[128];
-    CHECK(dpdk.tx_get(nullptr, &packet, 1) == 0);
-    CHECK(dpdk.tx_put(nullptr, &packet, 1) == 0);
-    CHECK(dpdk.rx(nullptr, &packet, 1) == 0);
-    dpdk.rx_done(nullptr, &packet, 1);
-    dpdk.wait(nullptr, -1);
-    dpdk.wake(nullptr);
-    dpdk.local_address(nullptr, &address);
-    CHECK(address.length == 0);
-    dpdk.capabilities(nullptr, &capabilities);
-    CHECK(capabilities.max_burst_packets == 0);
-    dpdk.counters(nullptr, &counters);
-    CHECK(counters.tx_packets == 0);
-    CHECK(std::string(dpdk.warnings(nullptr)) == "");
-    CHECK(dpdk.resolve(nullptr, "127.0.0.1:1", &address, text, sizeof text) == -EBADF);
     CHECK(dpdk.watch(nullptr, 0, nullptr) == -EBADF);
     dpdk.unwatch(nullptr, 0);
     CHECK(dpdk.events(nullptr, &event, 1) == 0);
     CHECK(dpdk.statistics(nullptr, nullptr, 0) == 0);
-    dpdk.format(nullptr, &address, text, sizeof text);
+    const dlcp_address none = {};
+    char text[128];
+    dpdk.format(nullptr, &none, text, sizeof text);
     CHECK(std::string(text) == "(no address)");
-    dpdk.close(nullptr);
 }
