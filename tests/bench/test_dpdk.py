@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,12 @@ from bench.dpdk import ends, engine, rates
 from bench.report import Report
 
 SHORT = rates.Sampling(1, 0.02)
+
+
+@pytest.fixture(autouse=True)
+def _programs_of_the_tests(native_build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs that `make test` has built: with assertions, so for counts and not for rates."""
+    monkeypatch.setattr(programs, "BUILD", native_build)
 
 
 def said(kpps: float, cycles: float = 100.0) -> dict:
@@ -26,7 +33,7 @@ def need_program(name: str) -> None:
     try:
         programs.path(name)
     except programs.ProgramError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}; make test builds it where libdpdk is found")
 
 
 def test_driver_is_judged_against_dpdk_alone_in_the_same_repetition() -> None:
