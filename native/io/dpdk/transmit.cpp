@@ -141,7 +141,6 @@ int Transmitter::put(Time now, const dlcp_packet* packets, int count) {
             if (frame != nullptr) give_back(frame);
             continue;
         }
-        route.marking.tos = packet.tos;  // may differ within a run of one path
         route.marking.tos = packet.tos;  // packets of one route may differ in it
         if (!route.destination->resolved) {
             wait_for_neighbour(now, route, frame, sum);
