@@ -50,28 +50,8 @@ bool is_eventfd(int descriptor) {
     return !failed && target.string().find("[eventfd]") != std::string::npos;
 }
 
-}  // namespace
-
-int Port::open(const PortConfig& config, std::unique_ptr<Port>& out, ErrorText error) {
-    std::uint16_t id = 0;
-    if (const int rc = find_port(config.device, id, error); rc < 0) return rc;
-    const PortIdentity identity = identify(id);
-    if (!claim_port(id)) {
-        return error.fail(EBUSY, "port %s is in use by another transport of this process: close that one first",
-                          identity.name.c_str());
-    }
-    std::unique_ptr<Port> port(new Port);
-    port->id_ = id;
-    port->claimed_ = true;
-    port->name_ = identity.name;
-    port->driver_ = identity.driver;
-    if (const int rc = port->setup(config, error); rc < 0) return rc;
-    out = std::move(port);
-    return 0;
-}
-
 // Configures queues and starts; with receive interrupts if `setup` asks for them and the device goes along.
-static int start_port(std::uint16_t id, PortSetup& setup, rte_mempool* receive_pool, std::string& failed) {
+int start_port(std::uint16_t id, PortSetup& setup, rte_mempool* receive_pool, std::string& failed) {
     PortAbilities& can = setup.abilities;
     int rc = rte_eth_dev_configure(id, can.queues, can.queues, &setup.conf);
     failed = "configure";
@@ -108,6 +88,26 @@ static int start_port(std::uint16_t id, PortSetup& setup, rte_mempool* receive_p
     return rte_eth_dev_start(id);
 }
 
+}  // namespace
+
+int Port::open(const PortConfig& config, std::unique_ptr<Port>& out, ErrorText error) {
+    std::uint16_t id = 0;
+    if (const int rc = find_port(config.device, id, error); rc < 0) return rc;
+    const PortIdentity identity = identify(id);
+    if (!claim_port(id)) {
+        return error.fail(EBUSY, "port %s is in use by another transport of this process: close that one first",
+                          identity.name.c_str());
+    }
+    std::unique_ptr<Port> port(new Port);
+    port->id_ = id;
+    port->claimed_ = true;
+    port->name_ = identity.name;
+    port->driver_ = identity.driver;
+    if (const int rc = port->setup(config, error); rc < 0) return rc;
+    out = std::move(port);
+    return 0;
+}
+
 int Port::setup(const PortConfig& config, ErrorText error) {
     const PortIdentity identity = identify(id_);
     const std::uint64_t mark = log_mark();
@@ -123,30 +123,52 @@ int Port::setup(const PortConfig& config, ErrorText error) {
         if (rc < 0) return rc;
         isolates_flows_ = true;
     }
-    // The device may hold more descriptors than asked for, never more than these.
-    std::uint16_t rx_descriptors = descriptors, tx_descriptors = descriptors;
-    rx_descriptors = std::max(rx_descriptors, info.rx_desc_lim.nb_min);
-    tx_descriptors = std::max(tx_descriptors, info.tx_desc_lim.nb_min);
-    PoolSize size{.buffers = setup.abilities.queues * std::uint32_t{rx_descriptors} + spare_buffers,
+    rc = take_pools(setup, info.rx_desc_lim.nb_min, info.tx_desc_lim.nb_min, error);
+    if (rc < 0) return rc;
+    rc = start(setup, identity, mark, error);
+    if (rc < 0) return rc;
+    if (config.flow_isolation) {
+        rc = steer_datagrams(identity, config, abilities_.queues, error);
+        if (rc < 0) return rc;
+        warn("port " + name_ +
+             ": with flow_isolation ARP and neighbour discovery stay with the kernel, so the "
+             "kernel's interface must have the same address, and peers be given as neighbour=ADDRESS@MAC");
+    }
+    interrupt_descriptors_.assign(abilities_.queues, -1);
+    interrupts_need_reading_.assign(abilities_.queues, false);
+    if (setup.conf.intr_conf.rxq != 0) find_interrupts();
+    extended_names_ = extended_statistic_names(id_);
+    rx_dropped_before_ = device_drops(id_);
+    await_link(identity, info.speed_capa != 0);
+    return 0;
+}
+
+int Port::take_pools(const PortSetup& setup, std::uint16_t rx_descriptors_min, std::uint16_t tx_descriptors_min,
+                     ErrorText error) {
+    const auto buffers = [&](std::uint16_t least) {
+        // The device may hold more descriptors than asked for, never more than these.
+        return setup.abilities.queues * std::uint32_t{std::max(descriptors, least)} + spare_buffers;
+    };
+    PoolSize size{.buffers = buffers(rx_descriptors_min),
                   .data_room_bytes = setup.data_room_bytes,
                   .numa_node = rte_eth_dev_socket_id(id_)};
-    rc = take_pool(id_, PoolUse::receive, size, receive_pool_, error);
-    if (rc < 0) return rc;
-    size.buffers = setup.abilities.queues * std::uint32_t{tx_descriptors} + spare_buffers;
-    rc = take_pool(id_, PoolUse::transmit, size, transmit_pool_, error);
-    if (rc < 0) return rc;
+    if (const int rc = take_pool(id_, PoolUse::receive, size, receive_pool_, error); rc < 0) return rc;
+    size.buffers = buffers(tx_descriptors_min);
+    return take_pool(id_, PoolUse::transmit, size, transmit_pool_, error);
+}
+
+// `mark`: of the log, before what is told if this fails.
+int Port::start(PortSetup& setup, const PortIdentity& identity, std::uint64_t mark, ErrorText error) {
     std::string failed;
-    rc = start_port(id_, setup, receive_pool_, failed);
+    int rc = start_port(id_, setup, receive_pool_, failed);
     if (rc < 0 && setup.conf.intr_conf.rxq != 0) {
         // Not every driver has interrupts of receive queues, and there is no asking.
         setup.conf.intr_conf.rxq = 0;
         rc = start_port(id_, setup, receive_pool_, failed);
     }
-    const bool is_memif_client = driver_ == "net_memif" &&
-                                 identity.arguments.find("role=server") == std::string::npos &&
-                                 identity.arguments.find("role=master") == std::string::npos;
-    must_reconnect_ = is_memif_client;
-    const bool has_no_peer = is_memif_client && !find_in_log(mark, "Failed to connect socket").empty();
+    must_reconnect_ = driver_ == "net_memif" && identity.arguments.find("role=server") == std::string::npos &&
+                      identity.arguments.find("role=master") == std::string::npos;
+    const bool has_no_peer = must_reconnect_ && !find_in_log(mark, "Failed to connect socket").empty();
     if (rc < 0 && !has_no_peer) {
         return error.fail(-rc, "cannot %s port %s (%s): %s", failed.c_str(), name_.c_str(), driver_.c_str(),
                           reason(rc, mark).c_str());
@@ -161,23 +183,14 @@ int Port::setup(const PortConfig& config, ErrorText error) {
     rte_ether_addr mac{};
     rte_eth_macaddr_get(id_, &mac);
     std::copy(std::begin(mac.addr_bytes), std::end(mac.addr_bytes), mac_.begin());
-    if (config.flow_isolation) {
-        rc = steer_datagrams(identity, config, abilities_.queues, error);
-        if (rc < 0) return rc;
-        warn("port " + name_ +
-             ": with flow_isolation only datagrams come here; ARP and neighbour discovery stay with the kernel, "
-             "so the "
-             "kernel's interface must have the same address, and peers be given as neighbour=ADDRESS@MAC");
-    }
-    interrupt_descriptors_.assign(abilities_.queues, -1);
-    interrupts_need_reading_.assign(abilities_.queues, false);
-    if (setup.conf.intr_conf.rxq != 0) find_interrupts();
-    extended_names_ = extended_statistic_names(id_);
-    rx_dropped_before_ = device_drops(id_);
+    return 0;
+}
+
+void Port::await_link(const PortIdentity& identity, bool has_speed) {
     const bool asks_kernel = driver_ == "net_af_packet" || driver_ == "net_af_xdp";
     link_ = std::make_unique<LinkWatch>(id_, asks_kernel ? identity.interface_name : std::string());
     // A card needs a moment for its link after the start. A virtual device's follows its peer: no use waiting.
-    const std::int64_t tries = info.speed_capa != 0 && !identity.is_virtual ? link_wait_ms / 10 : 0;
+    const std::int64_t tries = has_speed && !identity.is_virtual ? link_wait_ms / 10 : 0;
     up_ = link_->is_up();
     for (std::int64_t i = 0; i < tries && !up_; ++i) {
         rte_delay_us_sleep(10'000);
@@ -185,7 +198,6 @@ int Port::setup(const PortConfig& config, ErrorText error) {
     }
     // A virtual device's link begins when its peer comes, as a rule after us: an event tells.
     if (!up_ && (asks_kernel || !identity.is_virtual)) warn("port " + name_ + " has no link");
-    return 0;
 }
 
 void Port::find_interrupts() {

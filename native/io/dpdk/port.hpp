@@ -18,6 +18,8 @@ struct rte_mempool;
 namespace dlcp::dpdk {
 
 class LinkWatch;
+struct PortIdentity;
+struct PortSetup;
 
 struct PortConfig {
     std::string device;  // empty: the only one
@@ -93,6 +95,10 @@ public:
 private:
     Port() = default;
     int setup(const PortConfig& config, ErrorText error);
+    int take_pools(const PortSetup& setup, std::uint16_t rx_descriptors_min, std::uint16_t tx_descriptors_min,
+                   ErrorText error);
+    int start(PortSetup& setup, const PortIdentity& identity, std::uint64_t mark, ErrorText error);
+    void await_link(const PortIdentity& identity, bool has_speed);
     void stop();
     void reconnect(std::int64_t now_ns);
     void find_interrupts();
