@@ -7,13 +7,13 @@
 // interrupt, the last step is to arm them, look once more, and sleep until one comes.
 //
 // Yielding comes at once since it costs a third of a microsecond where a core is free, and where none is the peer may be
-// the one who waits for it. Round trip of 64 bytes between two processes on two busy cores, memif (af_packet on veth), and
-// processor time of an endpoint with nothing to do (bench/native/driver_messages):
-//   spin    4 us (8), 99 % within 2600 us (4200)   a whole core
-//   yield   4 us (11), 322 us (1600)               a whole core
-//   sleep   80 us (84), 1290 us (2600)             5 %
-//   10 us of spinning, yielding to 50 us, sleeping   26 us (31), 820 us (460)   4 %
-//   yielding to 50 us, sleeping: automatic           5 us (8), 450 us (320)         3 %
+// the one who waits for it. Round trip of 64 bytes between two processes over memif, and processor time of an endpoint
+// with nothing to do (python -m bench dpdk, a core each):
+//   spin    4.2 us   a whole core
+//   yield   4.0 us   a whole core
+//   sleep   74 us    5 %
+//   automatic: yielding to 50 us, then sleeping   4.1 us   5 %
+// Spinning for 10 us first took 26 us where both cores were busy, the same way without it 5.
 #pragma once
 
 #include <atomic>
