@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -190,10 +191,22 @@ def _answer(process: subprocess.Popen[str]) -> dict:
 
 
 @contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for sockets; afterwards it is gone, and with it what DPDK leaves of its processes (eal_filesystem.h)."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="dlcp-bench-") as folder:
+            yield Path(folder)
+    finally:
+        for base in ("/var/run", os.environ.get("XDG_RUNTIME_DIR", "/tmp"), "/tmp"):
+            for left in Path(base, "dpdk").glob(f"dlcp-bench-{os.getpid()}-*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def here() -> Iterator[Ends]:
     """Both ends in this network namespace."""
-    with tempfile.TemporaryDirectory(prefix="dlcp-bench-") as folder:
-        yield Ends(Path(folder))
+    with _folder() as folder:
+        yield Ends(folder)
 
 
 @contextlib.contextmanager
@@ -201,7 +214,7 @@ def cable() -> Iterator[Ends]:
     """Each end in a namespace of its own, eth0 to eth0. Needs what the network lab needs."""
     names = [f"dlcp-{os.getpid()}-dpdk{end}" for end in (0, 1)]
     with contextlib.ExitStack() as exits:
-        folder = exits.enter_context(tempfile.TemporaryDirectory(prefix="dlcp-bench-"))
+        folder = exits.enter_context(_folder())
         for name in names:
             programs.run(["ip", "netns", "add", name])
             exits.callback(subprocess.run, ["ip", "netns", "del", name], capture_output=True)
@@ -214,7 +227,7 @@ def cable() -> Iterator[Ends]:
             programs.run(f"ip -n {name} link set eth0 address {MACS[end]}".split())
             programs.run(f"ip -n {name} addr add {KERNEL_ADDRESSES[end]}/{PREFIX_BITS} dev eth0".split())
             programs.run(f"ip -n {name} link set eth0 up".split())
-        yield Ends(Path(folder), prefixes)
+        yield Ends(folder, prefixes)
 
 
 def no_cable() -> str | None:
