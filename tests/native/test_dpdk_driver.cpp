@@ -625,6 +625,71 @@ TEST_CASE("dpdk: no buffer is lost") {
     CHECK(total == 0);
 }
 
+TEST_CASE("dpdk: that no buffer is free is told once, and sending goes on when some are") {
+    NEEDS_DPDK;
+    const Io a(at(0)), b(at(1, "", "10.9.0.2/24"));
+    const dlcp_address to = join(a, b);
+    REQUIRE(b.send(b.resolve(a.text()), {{.head = "kept"}}) == 1);
+    dlcp_packet kept = {};
+    REQUIRE(dpdk.rx(a, &kept, 1) == 1);
+
+    // All free buffers of pools for sending are taken by this thread, as copies of that packet. The plugin brings DPDK;
+    // this program is not linked with it.
+    void* const plugin = dlopen(plugin_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+    REQUIRE(bool(plugin));
+    using Walk = void (*)(void (*)(void*, void*), void*);
+    using Copy = void* (*)(const void*, void*, std::uint32_t, std::uint32_t);
+    using FreeBulk = void (*)(void**, unsigned);
+    const auto walk = reinterpret_cast<Walk>(dlsym(plugin, "rte_mempool_walk"));
+    const auto copy = reinterpret_cast<Copy>(dlsym(plugin, "rte_pktmbuf_copy"));
+    const auto free_bulk = reinterpret_cast<FreeBulk>(dlsym(plugin, "rte_pktmbuf_free_bulk"));
+    REQUIRE((walk != nullptr && copy != nullptr && free_bulk != nullptr));
+    std::vector<void*> pools, taken;
+    walk(
+        [](void* pool, void* found) {
+            // The name is what a pool begins with (rte_mempool.h).
+            if (std::string(static_cast<const char*>(pool)).find("_tx_") != std::string::npos)
+                static_cast<std::vector<void*>*>(found)->push_back(pool);
+        },
+        &pools);
+    const auto take_all = [&] {
+        for (void* const pool : pools)
+            while (void* const buffer = copy(reinterpret_cast<void*>(kept.cookie), pool, 0, 1))
+                taken.push_back(buffer);
+    };
+    take_all();
+    std::vector<dlcp_packet> packets(64);
+    // What the driver had in hand is sent, and taken too.
+    int lent = 0;
+    for (int burst = 0; burst < 4 && (lent = dpdk.tx_get(a, packets.data(), 64)) > 0; ++burst) {
+        for (int i = 0; i < lent; ++i) {
+            packets[static_cast<std::size_t>(i)].head[0] = 'x';
+            packets[static_cast<std::size_t>(i)].head_bytes = 1;
+            packets[static_cast<std::size_t>(i)].address = &to;
+        }
+        dpdk.tx_put(a, packets.data(), lent);
+        take_all();
+    }
+    REQUIRE(lent == 0);
+    CHECK(dpdk.tx_get(a, packets.data(), 64) == 0);
+    const auto told = [&] {
+        const auto events = a.events();
+        return std::count_if(events.begin(), events.end(),
+                             [](const dlcp_io_event& event) { return event.kind == DLCP_IO_NO_BUFFERS; });
+    };
+    CHECK(told() == 1);
+    CHECK(a.statistic("tx_no_buffer_calls") >= 2);
+
+    free_bulk(taken.data(), static_cast<unsigned>(taken.size()));
+    dpdk.rx_done(a, &kept, 1);
+    b.receive();
+    CHECK(a.send(to, {{.head = "after"}}) == 1);
+    const auto after = b.receive();
+    REQUIRE(after.size() == 1);
+    CHECK(after[0].datagram == "after");
+    CHECK(told() == 0);
+}
+
 TEST_CASE("dpdk: open names what is wrong and what to do") {
     NEEDS_DPDK;
     Settings settings = at(0);
