@@ -94,27 +94,39 @@ std::string explain_pci(const std::string& address) {
            " (the kernel's interface goes away)";
 }
 
-// Virtual devices that were asked for and are not there: DPDK starts without them.
+// The value of `option` at arguments[i] ("--vdev X", "--vdev=X", "-a X", "-aX"), moving i past it; none: another option.
+std::optional<std::string> value_of(std::string_view option, const Arguments& arguments, std::size_t& i) {
+    const std::string_view argument = arguments[i];
+    if (argument == option) return i + 1 < arguments.size() ? std::optional(arguments[++i]) : std::nullopt;
+    if (!argument.starts_with(option)) return std::nullopt;
+    const std::string_view rest = argument.substr(option.size());
+    const bool is_long = option.starts_with("--");
+    if (is_long && !rest.starts_with('=')) return std::nullopt;
+    return std::string(is_long ? rest.substr(1) : rest);
+}
+
+// Devices that were asked for and are not there: DPDK starts without them.
 std::string describe_failed(const std::vector<PortIdentity>& ports) {
     Arguments arguments;
     split_arguments(eal_arguments(), arguments, {nullptr, 0});
-    std::string text;
+    const auto has_port = [&](const std::string& name) {
+        return std::any_of(ports.begin(), ports.end(),
+                           [&](const PortIdentity& port) { return port.name.starts_with(name); });
+    };
+    std::string virtual_devices, cards;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
-        std::string device = arguments[i];
-        if (device == "--vdev" && i + 1 < arguments.size()) {
-            device = arguments[++i];
-        } else if (device.starts_with("--vdev=")) {
-            device.erase(0, std::string_view("--vdev=").size());
-        } else {
+        if (const auto device = value_of("--vdev", arguments, i)) {
+            if (!has_port(device->substr(0, device->find(','))))
+                virtual_devices += "; there is no port of --vdev=" + *device;
             continue;
         }
-        const std::string name = device.substr(0, device.find(','));
-        const auto has_name = [&](const PortIdentity& port) { return port.name == name; };
-        if (std::any_of(ports.begin(), ports.end(), has_name)) continue;
-        text += "; there is no port of --vdev=" + device;
+        auto card = value_of("-a", arguments, i);
+        if (!card) card = value_of("--allow", arguments, i);
+        const auto address = card ? pci_address(card->substr(0, card->find(','))) : std::nullopt;
+        if (address && !has_port(*address)) cards += "; -a " + *card + ": " + explain_pci(*address);
     }
-    const std::string log = text.empty() ? "" : last_complaints(0, 3);
-    return log.empty() ? text : text + ", and DPDK's log says: " + log;
+    const std::string log = virtual_devices.empty() ? "" : last_complaints(0, 3);
+    return cards + virtual_devices + (log.empty() ? "" : ", and DPDK's log says: " + log);
 }
 
 }  // namespace

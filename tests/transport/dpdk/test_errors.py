@@ -85,6 +85,13 @@ def test_device_that_the_kernel_has_names_its_driver_and_the_command(started: St
     assert f"dpdk-devbind.py --bind=vfio-pci {device.name}" in words
 
 
+@pytest.mark.parametrize("allow", ["-a ff:1f.7", "-aff:1f.7", "--allow=0000:ff:1f.7,args=1"])
+def test_card_of_eal_arguments_that_is_not_there_is_named(fresh: Station, allow: str) -> None:
+    # A list of what is allowed keeps DPDK off all other cards.
+    words = refused(fresh, errors.InterfaceError, eal_arguments=f"--no-huge -m 64 {allow}")
+    assert "this host has no PCI device 0000:ff:1f.7" in words
+
+
 def test_no_port_at_all_says_how_to_have_one(fresh: Station) -> None:
     words = refused(fresh, errors.InterfaceError, eal_arguments=dpdk.NO_HUGE)
     assert "--vdev" in words
