@@ -126,7 +126,7 @@ def look_at_huge_pages(asked: bool, arguments: set[str], root: Path = Path("/"))
     else:
         reserve = f"echo 512 > {sizes[0].reserve}"
         text = f"{words}; DPDK needs some, 1 GiB is plenty"
-        findings = [fail("dpdk", text, reserve) if asked else ok("dpdk", text, reserve)]
+        findings = [fail("dpdk", text, reserve) if asked else ok("dpdk", text)]
     files = sorted(arguments & _WANT_FILES)
     if asked and files and "--in-memory" not in arguments and not _hugetlbfs_is_mounted(root):
         text = f"eal_arguments have {files[0]}, so huge pages are files, and no hugetlbfs is mounted"
@@ -178,16 +178,19 @@ def look_at_iommu(named: Sequence[NetworkDevice], root: Path = Path("/")) -> lis
     loaded = (root / "sys/bus/pci/drivers/vfio-pci").exists()
     unsafe = root / "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
     is_unsafe = unsafe.exists() and unsafe.read_text().strip() in ("Y", "1")
-    say = fail if needed else ok
+
+    def say(text: str, remedy: str) -> Finding:
+        return fail("dpdk", text, remedy) if needed else ok("dpdk", text)
+
     findings = []
     if not loaded:
         text = "vfio-pci, which hands cards to DPDK (not mlx5), is not loaded"
-        findings.append(say("dpdk", text, "modprobe vfio-pci"))
+        findings.append(say(text, "modprobe vfio-pci"))
     if not groups and not is_unsafe:
         text = "there is no IOMMU, so vfio-pci hands over no card"
         remedy = "boot with intel_iommu=on iommu=pt, or in a virtual machine: modprobe vfio"
         findings.append(
-            say("dpdk", text, f"{remedy} && echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode")
+            say(text, f"{remedy} && echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode")
         )
     if not findings:
         how = "behind an IOMMU" if groups else "without an IOMMU (unsafe mode: DPDK may write to all memory)"
@@ -241,15 +244,16 @@ def _bound_to_kernel(driver: str, device: NetworkDevice) -> Finding:
 
 
 def _not_yet_bound(driver: str, devices: Sequence[NetworkDevice]) -> Finding:
+    """Of devices that nobody has named: no command that takes them from the kernel, which may be reached by them."""
     text = f"{_list(devices)}: {f'driver {driver}' if driver else 'no driver'}; "
-    bind = f"dpdk-devbind.py --bind=vfio-pci {devices[0].address}"
     if not driver:
+        bind = f"dpdk-devbind.py --bind=vfio-pci {devices[0].address}"
         return ok("dpdk", f"{text}DPDK takes it when it is bound to vfio-pci", bind)
     if driver not in _IN_PLACE_OF_THE_KERNEL:
         return ok("dpdk", f"{text}DPDK is not known to have one for it; its device af_packet works over any")
-    lost = next((name for one in devices for name in one.interfaces), None)
-    but = f" (the kernel then has no {lost})" if lost is not None else ""
-    return ok("dpdk", f"{text}DPDK takes it when it is bound to vfio-pci", f"{bind}{but}")
+    lost = [name for one in devices for name in one.interfaces]
+    but = f", and the kernel then has no {', '.join(lost)}" if lost else ""
+    return ok("dpdk", f"{text}DPDK takes it when it is bound to vfio-pci{but}")
 
 
 def _list(devices: Iterable[NetworkDevice]) -> str:

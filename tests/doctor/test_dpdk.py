@@ -139,6 +139,8 @@ def test_unless_asked_for_dpdk_is_not_started_and_nothing_fails(
     findings = look_at_dpdk(Settings(), machine(ICE, huge_pages={2048: (0, 0)}))
     assert started == []
     assert {one.verdict for one in findings} == {Verdict.OK}
+    # Nobody who does without DPDK is told to give it memory, cards or rights.
+    assert not any(one.remedy for one in findings)
     assert findings[0].text == "dlcp has its driver for DPDK 22.11.11; DLCP_DATAPATH=dpdk would use it"
 
 
@@ -283,13 +285,15 @@ def test_cards_of_a_driver_are_told_together(tmp_path: Path) -> None:
         ),
         (
             "ok",
-            "0000:00:05.0 (ens5): driver ena; DPDK takes it when it is bound to vfio-pci",
-            f"{bind} 0000:00:05.0 (the kernel then has no ens5)",
+            "0000:00:05.0 (ens5): driver ena; DPDK takes it when it is bound to vfio-pci, and the kernel then has no"
+            " ens5",
+            None,
         ),
         (
             "ok",
-            "0000:18:00.0 (eth0), 0000:18:00.1 (eth1): driver ice; DPDK takes it when it is bound to vfio-pci",
-            f"{bind} 0000:18:00.0 (the kernel then has no eth0)",
+            "0000:18:00.0 (eth0), 0000:18:00.1 (eth1): driver ice; DPDK takes it when it is bound to vfio-pci, and the"
+            " kernel then has no eth0, eth1",
+            None,
         ),
     ]
 
