@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace dlcp::ipstack {
 
@@ -17,5 +18,20 @@ std::uint64_t add_piece(std::uint64_t sum, const void* data, std::size_t bytes, 
 std::uint64_t copy_piece(std::uint64_t sum, void* to, const void* data, std::size_t bytes, std::size_t offset);
 // Folded to 16 bits, not complemented, in memory order.
 std::uint16_t fold(std::uint64_t sum);
+
+// Whether an IPv4 header without options has the checksum that it should (RFC 791, 3.1). In line, for it is asked of
+// each packet received.
+inline bool ipv4_checksum_holds(const std::uint8_t* header) {
+    std::uint64_t sum = 0;
+    for (int i = 0; i < 5; ++i) {
+        std::uint32_t word;
+        std::memcpy(&word, header + 4 * i, sizeof word);
+        sum += word;
+    }
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return static_cast<std::uint16_t>(sum) == 0xffff;
+}
 
 }  // namespace dlcp::ipstack

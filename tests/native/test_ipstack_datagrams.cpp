@@ -299,6 +299,62 @@ TEST_CASE("ipstack datagrams: options of IPv4 are passed over") {
     CHECK(ends.out.payload[0] == 11);
 }
 
+TEST_CASE("ipstack datagrams: what came before changes nothing of what is read") {
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+        CAPTURE(seed);
+        Dice dice(seed);
+        const bool is_v6 = dice.chance(0.5);
+        const auto vlan = static_cast<std::uint16_t>(dice.chance(0.5) ? dice.between(1, 4094) : 0);
+        Ends ends(is_v6, vlan);
+        const InterfaceConfig config = Ends::with(2, 1, is_v6, vlan, 9000);
+        Frame last;
+        int datagrams = 0;
+        for (int i = 0; i < 40; ++i) {
+            Frame payload(dice.chance(0.5) ? 100 : dice.below(2000));
+            for (auto& byte : payload) byte = static_cast<std::uint8_t>(dice.word());
+            Frame frame =
+                datagram_to(*ends.destination,
+                            {.source_port = static_cast<std::uint16_t>(50'000 + (dice.chance(0.2) ? 1 : 0)),
+                             .tos = static_cast<std::uint8_t>(dice.word()),
+                             .flow_label = static_cast<std::uint32_t>(dice.below(1 << 20))},
+                            payload, dice.pick({Checksums::software, Checksums::card, Checksums::none}));
+            if (dice.chance(0.1) && !last.empty()) frame = last;
+            last = frame;
+            const std::size_t headers_bytes = ends.destination->headers_bytes;
+            for (int flips = dice.chance(0.4) ? 1 + static_cast<int>(dice.below(2)) : 0; flips > 0; --flips)
+                frame[dice.below(headers_bytes)] ^= static_cast<std::uint8_t>(1 << dice.below(8));
+            // As far as its lengths say where the checksums are.
+            if (dice.chance(0.2) && (is_v6 || frame[ends.ip_offset] == 0x45) &&
+                ends.udp_offset + wire::load16(&frame[ends.udp_offset + 4]) <= frame.size())
+                ends.mend(frame);
+            if (dice.chance(0.1)) frame.resize(dice.below(frame.size() + 1));
+            if (dice.chance(0.2)) frame.resize(frame.size() + dice.below(9));
+            const CardChecksum ip = dice.pick({CardChecksum::unknown, CardChecksum::bad, CardChecksum::good});
+            const CardChecksum udp = dice.pick({CardChecksum::unknown, CardChecksum::bad, CardChecksum::good});
+
+            Interface fresh(config);
+            Datagram alone;
+            const InterfaceCounters before = ends.to.counters();
+            const FrameKind kind = ends.read(frame, ip, udp);
+            REQUIRE(kind == fresh.read(ends.held, ip, udp, alone));
+            const auto then = named(before), now = named(ends.to.counters()), once = named(fresh.counters());
+            for (std::size_t at = 0; at < now.size(); ++at) {
+                CAPTURE(now[at].name);
+                REQUIRE(now[at].value - then[at].value == once[at].value);
+            }
+            if (kind != FrameKind::datagram) continue;
+            ++datagrams;
+            REQUIRE(ends.out.payload == alone.payload);
+            REQUIRE(ends.out.payload_bytes == alone.payload_bytes);
+            REQUIRE(ends.out.tos == alone.tos);
+            REQUIRE(ends.out.source == alone.source);
+            REQUIRE(ends.out.destination_port == alone.destination_port);
+            REQUIRE(ends.out.source_mac == alone.source_mac);
+        }
+        REQUIRE(datagrams > 5);
+    }
+}
+
 TEST_CASE("ipstack datagrams: checksums that a card vouches for are believed, bad ones looked at") {
     for (const bool is_v6 : {false, true}) {
         Ends ends(is_v6);
