@@ -9,19 +9,18 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "engine/wire.hpp"
-#include "io/driver_registry.hpp"
 #include "io/driving_role.hpp"
 #include "io/engine_pump.hpp"
 #include "io/fork_guard.hpp"
-#include "io/lossy_driver.hpp"
+#include "io/open_driver.hpp"
 #include "io/patience.hpp"
 #include "io/real_time.hpp"
 
@@ -44,19 +43,6 @@ std::uint64_t entropy() {
     return seed;
 }
 
-const char* name_of_event(std::uint32_t kind) {
-    switch (kind) {
-        case DLCP_IO_LINK_DOWN: return "link_down";
-        case DLCP_IO_LINK_UP: return "link_up";
-        case DLCP_IO_NO_BUFFERS: return "no_buffers";
-        case DLCP_IO_NEIGHBOUR_LOST: return "neighbour_lost";
-        case DLCP_IO_NEIGHBOUR_FOUND: return "neighbour_found";
-        case DLCP_IO_ADDRESS_TAKEN: return "address_taken";
-        case DLCP_IO_DEVICE_GONE: return "device_gone";
-        default: return "driver_event";
-    }
-}
-
 // A MessageId as one number, to look it up.
 std::uint64_t key_of(MessageId message) { return std::uint64_t{message.generation} << 32 | message.slot; }
 
@@ -69,7 +55,6 @@ public:
     // ---- opening and closing ----
 
     void open() {
-        table_ = options_.table != nullptr ? options_.table : &find_driver(options_.driver);
         // Spraying is for networks with several ways; loopback has one, and long runs cost less there.
         const bool choose_paths = options_.engine.paths == 0;
         if (choose_paths) options_.engine.paths = EndpointConfig().paths;
@@ -77,38 +62,31 @@ public:
         // Before the driver: a mistake in the settings should not need a free port to be found.
         if (options_.max_datagram_bytes != 0) check_max_datagram(config);
         refuse_if(config.validate());
-        open_driver();
-        try {
-            table_->capabilities(io_, &capabilities_);
-            refuse_unauthenticated();
-            if (choose_paths && capabilities_.is_loopback) config.paths = 1;
-            constexpr std::uint32_t engine_max_datagram_bytes = 9152;
-            config.max_datagram_bytes = static_cast<std::uint16_t>(
-                std::min({capabilities_.max_datagram_bytes, engine_max_datagram_bytes,
-                          options_.max_datagram_bytes != 0 ? options_.max_datagram_bytes : UINT32_MAX}));
-            if (options_.receive_buffer_bytes != 0) {
-                config.receive_buffer = Bytes{options_.receive_buffer_bytes};
-            } else if (capabilities_.receive_buffer_bytes != 0) {
-                config.receive_buffer = Bytes{capabilities_.receive_buffer_bytes};
-            }
-            if (capabilities_.channel_buffer_bytes != 0)
-                config.channel_buffer = Bytes{capabilities_.channel_buffer_bytes};
-            refuse_if(config.validate());
-            options_.engine = config;
-            dlcp_address local{};
-            table_->local_address(io_, &local);
-            local_address_ = format(local);
-            warnings_ = table_->warnings(io_);
-            pump_.open(*table_, io_, capabilities_.max_burst_packets);
-            engine_ =
-                std::make_unique<Endpoint>(config, options_.seed != 0 ? options_.seed : entropy(), pump_.now());
-            collectives_ = std::make_unique<Collectives>(*engine_);
-            pump_.set_engine(*engine_, collectives_->executor());
-            if (options_.io_thread) start_thread();
-        } catch (...) {
-            table_->close(io_);
-            throw;
+        driver_.emplace(options_);
+        const dlcp_io_capabilities& capabilities = driver_->capabilities();
+        refuse_unauthenticated();
+        if (choose_paths && capabilities.is_loopback) config.paths = 1;
+        constexpr std::uint32_t engine_max_datagram_bytes = 9152;
+        config.max_datagram_bytes = static_cast<std::uint16_t>(
+            std::min({capabilities.max_datagram_bytes, engine_max_datagram_bytes,
+                      options_.max_datagram_bytes != 0 ? options_.max_datagram_bytes : UINT32_MAX}));
+        if (options_.receive_buffer_bytes != 0) {
+            config.receive_buffer = Bytes{options_.receive_buffer_bytes};
+        } else if (capabilities.receive_buffer_bytes != 0) {
+            config.receive_buffer = Bytes{capabilities.receive_buffer_bytes};
         }
+        if (capabilities.channel_buffer_bytes != 0)
+            config.channel_buffer = Bytes{capabilities.channel_buffer_bytes};
+        refuse_if(config.validate());
+        options_.engine = config;
+        capabilities_ = capabilities;
+        local_address_ = driver_->local_address();
+        warnings_ = driver_->warnings();
+        pump_.open(driver_->table(), driver_->io(), capabilities_.max_burst_packets);
+        engine_ = std::make_unique<Endpoint>(config, options_.seed != 0 ? options_.seed : entropy(), pump_.now());
+        collectives_ = std::make_unique<Collectives>(*engine_);
+        pump_.set_engine(*engine_, collectives_->executor());
+        if (options_.io_thread) start_thread();
     }
 
     bool forked() const { return fork_guard_.forked(); }
@@ -139,8 +117,9 @@ public:
         changed_.wait(lock, [&] { return inside_ == 0; });
         lock.unlock();
         if (thread_.joinable()) thread_.join();
-        table_->counters(io_, &final_io_);
-        table_->close(io_);
+        final_io_ = driver_->counters();
+        final_injected_lost_packets_ = driver_->injected_lost_packets();
+        driver_.reset();
         lock.lock();
         closed_ = true;
         changed_.notify_all();
@@ -151,15 +130,7 @@ public:
     bool connect(std::uint32_t rank, const std::string& text) {
         Lock lock = enter();
         const Inside inside(*this);
-        char error[512] = "";
-        dlcp_address address{};
-        role_.take(lock);
-        lock.unlock();
-        const int result = table_->resolve(io_, text.c_str(), &address, error, sizeof error);
-        lock.lock();
-        role_.leave();
-        check_usable();
-        if (result < 0) throw address_refusal(-result, error, text, rank);
+        const dlcp_address address = resolve(lock, text, rank);
         const auto known = peers_.find(rank);
         const bool is_new = known == peers_.end() || !known->second.here;
         const bool came_by_itself = !is_new && !known->second.named;
@@ -356,16 +327,17 @@ public:
         if (closing_) {
             changed_.wait(lock, [&] { return closed_; });
             out.io = final_io_;
+            out.injected_lost_packets = final_injected_lost_packets_;
         } else {
             const Inside inside(*this);
             role_.take(lock);
-            table_->counters(io_, &out.io);
+            out.io = driver_->counters();
             role_.leave();
+            out.injected_lost_packets = driver_->injected_lost_packets();
         }
         out.engine = engine_->counters();
-        if (lossy_) out.injected_lost_packets = lossy_->dropped_packets();
         out.outstanding_operations = operations_.size();
-        out.log_entries_dropped = log_dropped_;
+        out.log_entries_dropped = log_.dropped();
         out.driver_waits = pump_.sleeps();
         out.role_changes = role_.changes();
         return out;
@@ -373,18 +345,11 @@ public:
 
     std::vector<std::pair<std::string, std::uint64_t>> driver_statistics() {
         Lock lock = enter();
-        if (closing_ || table_->statistics == nullptr) return {};
+        if (closing_) return {};
         const Inside inside(*this);
         role_.take(lock);
-        std::vector<dlcp_io_statistic> filled(64);
-        int count = table_->statistics(io_, filled.data(), static_cast<int>(filled.size()));
-        if (count > static_cast<int>(filled.size())) {
-            filled.resize(static_cast<std::size_t>(count));
-            count = std::min(count, table_->statistics(io_, filled.data(), count));
-        }
+        auto out = driver_->statistics();
         role_.leave();
-        std::vector<std::pair<std::string, std::uint64_t>> out;
-        for (int i = 0; i < count; ++i) out.emplace_back(filled[i].name, filled[i].value);
         return out;
     }
 
@@ -400,16 +365,14 @@ public:
         const Inside inside(*this);
         const dlcp_address address = *engine_->address_of(peer_of(rank));
         role_.take(lock);
-        const std::string text = format(address);
+        const std::string text = driver_->format(address);
         role_.leave();
         return text;
     }
 
     std::vector<HostLogEntry> drain_log() {
         Lock lock = enter();
-        std::vector<HostLogEntry> out(log_.begin(), log_.end());
-        log_.clear();
-        return out;
+        return log_.drain();
     }
 
     void advance_key_epoch() {
@@ -529,7 +492,7 @@ private:
     // True if there is nothing more to do now.
     bool round(Lock& lock) {
         const bool idle = pump_.round(lock);
-        if (table_->events != nullptr) take_driver_events(lock);
+        if (driver_->table().events != nullptr) take_driver_events(lock);
         take_events(lock);
         return idle;
     }
@@ -546,15 +509,9 @@ private:
     void take_driver_events(Lock& lock) {
         dlcp_io_event events[8];
         lock.unlock();
-        const int count = table_->events(io_, events, 8);
+        const int count = driver_->table().events(driver_->io(), events, 8);
         lock.lock();
-        for (int i = 0; i < count; ++i) {
-            HostLogEntry entry;
-            entry.time = Time{events[i].time_ns};
-            entry.driver_event = name_of_event(events[i].kind);
-            entry.text = events[i].text;
-            append_to_log(std::move(entry));
-        }
+        for (int i = 0; i < count; ++i) note(log_entry(events[i]));
     }
 
     void take_events(Lock& lock) {
@@ -573,7 +530,10 @@ private:
                 case EventKind::peer_down:
                 case EventKind::path_down:
                 case EventKind::path_up:
-                case EventKind::bound_reached: note(event); break;
+                case EventKind::bound_reached:
+                    note(log_entry(event, pump_.last_now(),
+                                   event.peer == any_peer ? UINT32_MAX : engine_->rank_of(event.peer)));
+                    break;
                 case EventKind::message_unexpected: break;
             }
         }
@@ -653,24 +613,9 @@ private:
         call(lock, called);
     }
 
-    void append_to_log(HostLogEntry entry) {
-        if (log_.size() == log_capacity) {
-            log_.pop_front();
-            ++log_dropped_;
-        }
-        log_.push_back(std::move(entry));
+    void note(HostLogEntry entry) {
+        log_.append(std::move(entry));
         role_.notify(nullptr);
-    }
-
-    void note(const Event& event) {
-        HostLogEntry entry;
-        entry.time = pump_.last_now();
-        entry.kind = event.kind;
-        entry.error = event.error;
-        entry.rank = event.peer == any_peer ? UINT32_MAX : engine_->rank_of(event.peer);
-        entry.value = event.value;
-        entry.waited = event.waited;
-        append_to_log(std::move(entry));
     }
 
     void note_peer(std::uint32_t rank, PeerId id) {
@@ -694,42 +639,25 @@ private:
         pthread_setname_np(thread_.native_handle(), "dlcp-io");
     }
 
-    std::string format(const dlcp_address& address) {
-        char text[1024] = "";
-        table_->format(io_, &address, text, sizeof text);
-        return text;
+    // A name is looked up without the mutex.
+    dlcp_address resolve(Lock& lock, const std::string& text, std::uint32_t rank) {
+        role_.take(lock);
+        lock.unlock();
+        dlcp_address address{};
+        std::optional<HostError> refused;
+        try {
+            address = driver_->resolve(text, rank);
+        } catch (const HostError& error) {
+            refused = error;
+        }
+        lock.lock();
+        role_.leave();
+        check_usable();
+        if (refused) throw *refused;
+        return address;
     }
 
     // ---- refusals: each names the value, the accepted range and what to do ----
-
-    void open_driver() {
-        if (!(options_.inject_loss_ratio >= 0.0 && options_.inject_loss_ratio <= 1.0))
-            throw HostError(
-                HostErrorKind::settings,
-                "inject_loss_ratio is " + std::to_string(options_.inject_loss_ratio) + "; accepted: 0 to 1");
-        dlcp_io_config config{};
-        config.bind_host = options_.bind_host.empty() ? nullptr : options_.bind_host.c_str();
-        config.interface_name = options_.interface_name.empty() ? nullptr : options_.interface_name.c_str();
-        config.port = options_.port;
-        config.paths = options_.engine.paths;
-        config.max_datagram_bytes = options_.max_datagram_bytes;
-        config.socket_buffer_bytes = options_.socket_buffer_bytes;
-        config.flags = options_.io_flags;
-        const std::string extra = extra_words(options_.driver, options_.driver_extra);
-        config.extra = extra.empty() ? nullptr : extra.c_str();
-        char error[1024] = "";
-        const int result = table_->open(&config, &io_, error, sizeof error);
-        if (result < 0)
-            throw open_refusal(-result, error, options_.table != nullptr ? table_->name : options_.driver,
-                               options_.bind_host, options_.port);
-        if (options_.inject_loss_ratio > 0.0) {
-            // By rank: every rank draws differently, and the same in the next run.
-            lossy_ = std::make_unique<LossyDriver>(*table_, io_, options_.inject_loss_ratio,
-                                                   options_.engine.rank + std::uint64_t{1});
-            table_ = &lossy_->table();
-            io_ = lossy_->io();
-        }
-    }
 
     void check_max_datagram(EndpointConfig& config) const {
         if (options_.max_datagram_bytes > UINT16_MAX)
@@ -744,7 +672,8 @@ private:
     }
 
     void refuse_unauthenticated() const {
-        if (capabilities_.is_loopback != 0 || options_.engine.job_key || options_.allow_unauthenticated) return;
+        if (driver_->capabilities().is_loopback != 0 || options_.engine.job_key || options_.allow_unauthenticated)
+            return;
         throw unauthenticated_refusal(options_.bind_host);
     }
 
@@ -765,16 +694,13 @@ private:
         if (closing_) throw closed_refusal(options_.engine.rank);
     }
 
-    const dlcp_io_table* table_ = nullptr;
-    dlcp_io* io_ = nullptr;
-    std::unique_ptr<LossyDriver> lossy_;  // between the host and its driver while loss is injected
+    std::optional<OpenDriver> driver_;  // from open() to close()
     ForkGuard fork_guard_;
 
     mutable std::mutex mutex_;
     std::unique_ptr<Endpoint> engine_;
     std::unordered_map<std::uint64_t, OperationPtr> operations_;  // under way, by key_of(message)
-    std::deque<HostLogEntry> log_;
-    std::uint64_t log_dropped_ = 0;
+    HostLog log_;
     std::vector<std::uint64_t> finished_;  // watched operations that are over, not yet asked for
     std::uint64_t finished_count_ = 0;
     std::condition_variable finished_condition_;
@@ -791,7 +717,9 @@ private:
     bool closing_ = false;
     bool closed_ = false;
     std::condition_variable changed_;  // closing_, and: operations are over, inside_ became 0, or closed_ true
+    // Of the driver when it was closed.
     dlcp_io_counters final_io_{};
+    std::uint64_t final_injected_lost_packets_ = 0;
 };
 
 Host::Host(const HostOptions& options) : impl_(std::make_unique<Impl>(options)) { impl_->open(); }

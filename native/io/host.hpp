@@ -28,38 +28,11 @@
 #include "engine/endpoint.hpp"
 #include "io/collectives.hpp"
 #include "io/host_error.hpp"
+#include "io/host_log.hpp"
+#include "io/host_options.hpp"
 #include "io/io_table.h"
 
 namespace dlcp {
-
-struct HostOptions {
-    // max_datagram_bytes and receive_buffer are set from the two fields below. announce_unexpected is for hosts with
-    // groups, and makes all tags of the endpoint theirs (collective/tag.hpp); without it calls that do not match are
-    // found by time-outs only.
-    EndpointConfig engine;
-    std::uint32_t max_datagram_bytes = 0;    // 0: what the driver says its interface carries
-    std::uint64_t receive_buffer_bytes = 0;  // 0: what the driver says its sockets hold
-    // Driver: a name (driver_registry.hpp), or a table, which comes first.
-    std::string driver = "udp";
-    const dlcp_io_table* table = nullptr;
-    std::string bind_host;                  // empty: loopback
-    std::uint16_t port = 0;                 // 0: any free one
-    std::string interface_name;             // empty: any
-    std::uint32_t socket_buffer_bytes = 0;  // 0: the driver's default
-    std::uint32_t io_flags = 0;             // DLCP_IO_*
-    std::string driver_extra;
-    // Packets that arrive and are dropped on purpose (lossy_driver.hpp); 0: none. At most 1.
-    double inject_loss_ratio = 0.0;
-    // Without a job key only loopback is accepted, unless this is set.
-    bool allow_unauthenticated = false;
-    // false: nothing moves but inside wait, progress and close. For tests and for callers with a loop of their own.
-    bool io_thread = true;
-    Duration linger = microseconds(100);
-    // close() waits this long for peers to acknowledge what collectives have left in copies.
-    Duration close_timeout = seconds(2);
-    // 0: from the system's entropy. Anything else only for tests: session ids must not repeat.
-    std::uint64_t seed = 0;
-};
 
 // One send or receive. Everything but `over` is constant once `over` is true, and not to be read before.
 struct Operation {
@@ -107,21 +80,6 @@ struct HostReceive {
     std::function<void(Operation&)> on_over;
     bool wait_follows = false;
 };
-
-// Something that happened to the endpoint as a whole. Kept until drained, the oldest dropped beyond `log_capacity`.
-struct HostLogEntry {
-    Time time;  // the driver's clock
-    EventKind kind = EventKind::peer_established;
-    CommandError error = CommandError::none;
-    std::uint32_t rank = UINT32_MAX;
-    std::uint32_t value = 0;  // path id or Bound
-    Duration waited{0};
-    // Of the driver rather than of the engine: "link_down", "link_up", "no_buffers", "neighbour_lost", "neighbour_found",
-    // "address_taken", "device_gone"; "": an event of the engine.
-    std::string driver_event;
-    std::string text;  // the driver's sentence
-};
-inline constexpr std::size_t log_capacity = 1024;
 
 struct HostStatistics {
     Counters engine;
