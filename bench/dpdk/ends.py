@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import programs
+from bench import huge_pages, programs
 from dlcp import lab
 
 # Of the first end, which asks and sends, and of the second. The kernel has other addresses, so that it answers none of
@@ -235,22 +235,6 @@ def no_cable() -> str | None:
     return lab.missing()
 
 
-@contextlib.contextmanager
-def pages() -> Iterator[str | None]:
+def pages() -> contextlib.AbstractContextManager[str | None]:
     """Two processes' worth of 2 MB pages, as long as it lasts; why there are none, or None."""
-    setting = Path("/proc/sys/vm/nr_hugepages")
-    free = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
-    wanted = 2 * PAGES_EACH
-    try:
-        before, missing_pages = int(setting.read_text()), max(0, wanted - int(free.read_text()))
-        if missing_pages:
-            setting.write_text(str(before + missing_pages))
-    except OSError as error:
-        yield f"no 2 MB pages: {error}"
-        return
-    try:
-        found = int(free.read_text())
-        yield None if found >= wanted else f"no 2 MB pages: {found} of {wanted} are free"
-    finally:
-        if missing_pages:
-            setting.write_text(str(before))
+    return huge_pages.reserve(2 * PAGES_EACH)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import functools
 import json
 import shutil
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import huge_pages as pages
 from dlcp import _native
 from tests.support import namespaces, station_ranks
 from tests.support.namespaces import Namespace
@@ -31,8 +31,6 @@ PLUGIN = Path(_native.__file__).resolve().parent / "libdlcp_io_dpdk.so"
 # Memory of the process in place of huge pages, for a few pools of packet buffers.
 NO_HUGE = "--no-huge -m 128 --no-pci"
 HUGE_PAGES = 32
-_HUGE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
-_HUGE_LOCK = Path("/tmp/dlcp-test-hugepages.lock")
 _TABLE = "dlcp_test"
 
 
@@ -299,33 +297,11 @@ def _set_features(namespace: Namespace, interface: str, features: Sequence[str],
 # --- huge pages ---------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def huge_pages(count: int = HUGE_PAGES) -> Iterator[str | None]:
-    """At least `count` free pages of 2 MB, those that were made for it given back at the end; or why there are none.
-
-    One at a time on a machine: the number is the machine's.
-    """
-    with _HUGE_LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        made = max(0, count - free_huge_pages())
-        try:
-            _add_huge_pages(made)
-        except OSError as error:
-            yield f"no huge pages here: {_HUGE}: {error}"
-            return
-        try:
-            free = free_huge_pages()
-            yield None if free >= count else f"{_HUGE}: {made} pages more were asked for; now {free} are free"
-        finally:
-            _add_huge_pages(-made)
+def huge_pages(count: int = HUGE_PAGES) -> contextlib.AbstractContextManager[str | None]:
+    """At least `count` free pages of 2 MB, those that were made for it given back at the end; or why there are none."""
+    return pages.reserve(count)
 
 
 def free_huge_pages() -> int:
     """Pages of 2 MB that nobody uses."""
-    free = _HUGE.with_name("free_hugepages")
-    return int(free.read_text()) if free.exists() else 0
-
-
-def _add_huge_pages(count: int) -> None:
-    if count != 0:
-        _HUGE.write_text(str(max(0, int(_HUGE.read_text()) + count)))
+    return pages.free()

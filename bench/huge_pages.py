@@ -1,0 +1,67 @@
+"""Huge pages of 2 MB for as long as they are needed, for benchmarks and tests alike.
+
+The number is the machine's, so who wants some waits for those who have some, makes only what is missing, and takes away
+as many at the end: what others made meanwhile stays. The number is that of this size, for /proc/sys/vm/nr_hugepages is
+of the default size, 1 GB on some machines (kernel.org, admin-guide/mm/hugetlbpage).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+PLACE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
+LOCK = Path("/tmp/dlcp-huge-pages.lock")
+PATIENCE_S = 600.0
+"""For others to give back theirs."""
+_LOOK_S = 0.05
+
+
+@contextlib.contextmanager
+def reserve(count: int, *, place: Path = PLACE, lock: Path = LOCK) -> Iterator[str | None]:
+    """At least `count` free pages until the end of `with`; what it yields is why there are none, or None.
+
+    0 keeps others from making any meanwhile. Blocks while another process has some, at most PATIENCE_S.
+    """
+    with contextlib.ExitStack() as exits:
+        try:
+            _wait_for_turn(exits.enter_context(lock.open("w")), lock)
+            made = _add(max(0, count - free(place)), place)
+        except OSError as error:
+            yield f"no pages of 2 MB: {error}"
+            return
+        exits.callback(_add, -made, place)
+        there = free(place)
+        yield None if there >= count else f"no pages of 2 MB: {there} of {count} are free"
+
+
+def free(place: Path = PLACE) -> int:
+    """Pages that nobody uses; 0 where the kernel has none of this size."""
+    file = place / "free_hugepages"
+    return int(file.read_text()) if file.exists() else 0
+
+
+def _wait_for_turn(file: IO[str], lock: Path) -> None:
+    """Raises OSError after PATIENCE_S."""
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"another process has had {lock} for {PATIENCE_S:.0f} s") from None
+            time.sleep(_LOOK_S)
+
+
+def _add(count: int, place: Path) -> int:
+    """So many pages more, or less if negative; how many it became, for the kernel makes what it has room for."""
+    if count == 0:
+        return 0
+    file = place / "nr_hugepages"
+    before = int(file.read_text())
+    file.write_text(f"{max(0, before + count)}\n")
+    return int(file.read_text()) - before
