@@ -15,18 +15,17 @@
 #include <vector>
 
 #include "io/driver_registry.hpp"
+#include "io/error_text.hpp"
 #include "io/host_error.hpp"
 #include "io/shm_channel.hpp"
 #include "io/shm_rendezvous.hpp"
 #include "io/udp_driver.hpp"
-#include "io/udp_error.hpp"
 
 namespace dlcp::local {
 
 namespace {
 
 using shm::Channel;
-using udp::ErrorText;
 
 // Two of them per pair of ranks that talk. Processor time of a side for 64 MiB each way at once (shm_bench, cores with
 // 2 MiB of second-level cache): 256 KiB 22.6 ms, 512 KiB 18.6, 1 MiB 17.0, 2 MiB 16.7, 4 MiB 15.2, 8 MiB 15.1. Beyond

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/packet.h"
-#include "io/udp_error.hpp"
+#include "io/error_text.hpp"
 
 namespace dlcp::udp {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "io/clock.hpp"
+#include "io/error_text.hpp"
+#include "io/poller.hpp"
 #include "io/udp_address.hpp"
-#include "io/udp_clock.hpp"
-#include "io/udp_error.hpp"
-#include "io/udp_poller.hpp"
 #include "io/udp_receive.hpp"
 #include "io/udp_socket.hpp"
 #include "io/udp_transmit.hpp"

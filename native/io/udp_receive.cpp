@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "io/udp_clock.hpp"
+#include "io/clock.hpp"
 
 #ifndef UDP_GRO
 #define UDP_GRO 104

@@ -15,10 +15,10 @@
 #include <span>
 
 #include "engine/packet.h"
+#include "io/clock.hpp"
 #include "io/io_table.h"
-#include "io/udp_clock.hpp"
+#include "io/poller.hpp"
 #include "io/udp_memory.hpp"
-#include "io/udp_poller.hpp"
 #include "io/udp_socket.hpp"
 
 namespace dlcp::udp {

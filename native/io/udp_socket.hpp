@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/packet.h"
+#include "io/error_text.hpp"
 #include "io/udp_address.hpp"
-#include "io/udp_error.hpp"
 
 namespace dlcp::udp {
 

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "io/udp_clock.hpp"
+#include "io/clock.hpp"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103

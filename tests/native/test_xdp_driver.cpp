@@ -24,15 +24,15 @@
 #include <thread>
 #include <vector>
 
+#include "io/clock.hpp"
 #include "io/driver_registry.hpp"
-#include "io/udp_clock.hpp"
 #include "io/udp_driver.hpp"
 #include "support/native/open_driver.hpp"
 
 namespace {
 
 using namespace dlcp::test;
-using dlcp::udp::monotonic_ns;
+using dlcp::monotonic_ns;
 
 constexpr std::int64_t patience_ns = 5'000'000'000;
 

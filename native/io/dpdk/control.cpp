@@ -17,7 +17,7 @@
 
 namespace {
 
-using dlcp::udp::ErrorText;
+using dlcp::ErrorText;
 
 std::size_t copy_text(std::string (*from)(), char* text, std::size_t text_bytes) noexcept {
     if (text != nullptr && text_bytes > 0) text[0] = '\0';

@@ -10,8 +10,8 @@
 #include <exception>
 #include <thread>
 
+#include "io/clock.hpp"
 #include "io/dpdk/eal.hpp"
-#include "io/udp_clock.hpp"
 
 namespace dlcp::dpdk {
 
@@ -114,7 +114,7 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
                              [](const Uplink& uplink) { return uplink.port->driver() == "net_memif"; });
     if (has_memif_) memif_due_ns_ = 0;
     const auto guard = alone();
-    const Time now{udp::monotonic_ns()};
+    const Time now{monotonic_ns()};
     for (Uplink& uplink : uplinks_) uplink.interface->announce(now);
     look_after(now.value);
     return 0;
@@ -170,7 +170,7 @@ Driver::~Driver() {
     }
     // A card that is stopped drops what is in its queue, and so does a memif peer. Nobody is kept from bursts meanwhile:
     // the peer may be of this process.
-    const std::int64_t left_ns = sent_ns_ + (has_memif_ ? memif_linger_ns : linger_ns) - udp::monotonic_ns();
+    const std::int64_t left_ns = sent_ns_ + (has_memif_ ? memif_linger_ns : linger_ns) - monotonic_ns();
     if (left_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left_ns));
 }
 
@@ -195,9 +195,9 @@ void Driver::capabilities(dlcp_io_capabilities& out) const {
 
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
     // Looking up a name may take seconds; others' bursts go on meanwhile.
-    const int result = ways_->resolve(Time{udp::monotonic_ns()}, text, out, error);
+    const int result = ways_->resolve(Time{monotonic_ns()}, text, out, error);
     const auto guard = alone();
-    look_after(udp::monotonic_ns());  // the question leaves now
+    look_after(monotonic_ns());  // the question leaves now
     return result;
 }
 
@@ -209,7 +209,7 @@ std::string Driver::text_of(const dlcp_address& address) const {
 
 int Driver::put(const dlcp_packet* packets, int count) {
     const auto guard = alone();
-    const std::int64_t now_ns = udp::monotonic_ns();
+    const std::int64_t now_ns = monotonic_ns();
     const int sent = transmitter_->put(Time{now_ns}, packets, count);
     if (!transmitter_->pending().empty()) {
         look_after(now_ns);             // the question for the next hop leaves now
@@ -225,7 +225,7 @@ int Driver::put(const dlcp_packet* packets, int count) {
 
 int Driver::receive(dlcp_packet* packets, int count) {
     const auto guard = alone();
-    const std::int64_t now_ns = udp::monotonic_ns();
+    const std::int64_t now_ns = monotonic_ns();
     const int received = receiver_->receive(Time{now_ns}, packets, count);
     if (received > 0) waiter_.note_activity(now_ns);
     if (received > 0 && has_memif_) hold_memif(now_ns);

@@ -143,7 +143,7 @@ std::string cpu_ranges(const std::vector<unsigned>& cpus) {
 
 }  // namespace
 
-int split_arguments(const std::string& text, Arguments& out, udp::ErrorText error) {
+int split_arguments(const std::string& text, Arguments& out, ErrorText error) {
     out.clear();
     std::string word;
     bool in_word = false;
@@ -199,7 +199,7 @@ bool has_option(const Arguments& arguments, const std::string& long_name, char l
     return found;
 }
 
-int check_arguments(const Arguments& arguments, udp::ErrorText error) {
+int check_arguments(const Arguments& arguments, ErrorText error) {
     return for_each_argument(arguments, [&](const Option* option, std::string_view word, std::string_view value) {
         const std::string text(word);
         if (option == nullptr) {

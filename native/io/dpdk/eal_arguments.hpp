@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "io/udp_error.hpp"
+#include "io/error_text.hpp"
 
 namespace dlcp::dpdk {
 
@@ -14,7 +14,7 @@ using Arguments = std::vector<std::string>;
 // What is refused below is refused with -EDOM, as words are (options.hpp).
 
 // Splits by blanks. '…' keeps all, "…" keeps all but \" and \\, \x is x. An open quote is an error.
-int split_arguments(const std::string& text, Arguments& out, udp::ErrorText error);
+int split_arguments(const std::string& text, Arguments& out, ErrorText error);
 // The reverse, for people: quoted where that is needed.
 std::string join_arguments(const Arguments& arguments);
 
@@ -23,7 +23,7 @@ std::string join_arguments(const Arguments& arguments);
 bool has_option(const Arguments& arguments, const std::string& long_name, char letter = 0);
 
 // Refuses what DPDK would answer with exit() (help) and words that belong to no option.
-int check_arguments(const Arguments& arguments, udp::ErrorText error);
+int check_arguments(const Arguments& arguments, ErrorText error);
 
 // What is added where the arguments leave it open. `cpus`: those that the caller may run on.
 //   --lcores=0@(CPUS)  one lcore that floats over them: DPDK's own default is a thread pinned to each CPU

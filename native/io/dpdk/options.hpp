@@ -15,12 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "io/udp_error.hpp"
+#include "io/error_text.hpp"
 #include "ipstack/interface.hpp"
 
 namespace dlcp::dpdk {
-
-using udp::ErrorText;
 
 enum class PayloadMode : std::uint8_t { automatic, copy, gather };
 enum class ChecksumMode : std::uint8_t { automatic, card, software, none };

@@ -152,7 +152,7 @@ PortIdentity identify(std::uint16_t id) {
     return port;
 }
 
-int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText error) {
+int find_port(const std::string& device, std::uint16_t& out, ErrorText error) {
     const std::vector<PortIdentity> ports = all_ports();
     const std::string ports_text = describe(ports);
     const std::string failed = describe_failed(ports);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "io/udp_error.hpp"
+#include "io/error_text.hpp"
 
 namespace dlcp::dpdk {
 
@@ -24,7 +24,7 @@ PortIdentity identify(std::uint16_t id);
 
 // Finds a port by PCI address (with or without domain), name or number; empty: the only one. 0 or -ENODEV with a
 // sentence that names those there are, and what the kernel knows of a PCI address.
-int find_port(const std::string& device, std::uint16_t& out, udp::ErrorText error);
+int find_port(const std::string& device, std::uint16_t& out, ErrorText error);
 
 // A port has one driver at a time. false: it is taken.
 bool claim_port(std::uint16_t id);

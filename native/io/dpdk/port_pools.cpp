@@ -49,7 +49,7 @@ rte_mempool* make(Pools& p, std::uint16_t port, PoolUse use, const PoolSize& siz
 
 }  // namespace
 
-int take_pool(std::uint16_t port, PoolUse use, const PoolSize& size, rte_mempool*& out, udp::ErrorText error) {
+int take_pool(std::uint16_t port, PoolUse use, const PoolSize& size, rte_mempool*& out, ErrorText error) {
     Pools& p = pools();
     const std::lock_guard lock(p.mutex);
     for (Pool& pool : p.all) {

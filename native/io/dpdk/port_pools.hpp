@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "io/udp_error.hpp"
+#include "io/error_text.hpp"
 
 struct rte_mempool;
 
@@ -19,7 +19,7 @@ struct PoolSize {
 enum class PoolUse : std::uint8_t { receive, transmit };
 
 // A pool of at least this size; 0 or -ENOMEM with a sentence that says how much memory is missing.
-int take_pool(std::uint16_t port, PoolUse use, const PoolSize& size, rte_mempool*& out, udp::ErrorText error);
+int take_pool(std::uint16_t port, PoolUse use, const PoolSize& size, rte_mempool*& out, ErrorText error);
 // Frees those that a port has left behind for larger ones, if nothing of them is lent. After its queues were set up.
 void free_left_pools(std::uint16_t port);
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <new>
 
+#include "io/clock.hpp"
 #include "io/dpdk/dpdk_driver.hpp"
 #include "io/dpdk/eal.hpp"
-#include "io/udp_clock.hpp"
 
 namespace dlcp::dpdk {
 
@@ -119,7 +119,7 @@ void wake(dlcp_io* io) {
     if (io != nullptr) driver_of(io)->waiter().wake();
 }
 
-int64_t now_ns(dlcp_io*) { return udp::monotonic_ns(); }
+int64_t now_ns(dlcp_io*) { return monotonic_ns(); }
 
 void counters(dlcp_io* io, dlcp_io_counters* out) {
     if (out == nullptr) return;

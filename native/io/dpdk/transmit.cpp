@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <new>
 
-#include "io/udp_clock.hpp"
+#include "io/clock.hpp"
 #include "ipstack/checksum.hpp"
 
 namespace dlcp::dpdk {
@@ -95,7 +95,7 @@ bool Transmitter::refill(std::uint32_t wanted) {
     }
     ++statistics_.no_buffer_calls;
     if (!told_of_no_buffers_) {
-        events_.tell(udp::monotonic_ns(), DLCP_IO_NO_BUFFERS,
+        events_.tell(monotonic_ns(), DLCP_IO_NO_BUFFERS,
                      "port %s: no packet buffer for sending is free: its queue does not empty",
                      uplinks_.front().port->name().c_str());
         told_of_no_buffers_ = true;
@@ -295,7 +295,7 @@ std::uint16_t Transmitter::burst(const Uplink& uplink, std::uint16_t queue, rte_
         sent = static_cast<std::uint16_t>(
             sent + rte_eth_tx_burst(port, queue, frames + sent, static_cast<std::uint16_t>(ready - sent)));
         if (sent == ready || !uplink.port->up() || wait_left_ns_ <= 0) break;
-        const std::int64_t now_ns = udp::monotonic_ns();
+        const std::int64_t now_ns = monotonic_ns();
         if (start_ns == 0) {
             start_ns = now_ns;
             ++statistics_.full_queue_waits;
@@ -308,7 +308,7 @@ std::uint16_t Transmitter::burst(const Uplink& uplink, std::uint16_t queue, rte_
         else
             sched_yield();
     }
-    if (start_ns != 0) wait_left_ns_ -= udp::monotonic_ns() - start_ns;
+    if (start_ns != 0) wait_left_ns_ -= monotonic_ns() - start_ns;
     return sent;
 }
 

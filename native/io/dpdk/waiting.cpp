@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "io/udp_clock.hpp"
+#include "io/clock.hpp"
 
 namespace dlcp::dpdk {
 
@@ -30,7 +30,7 @@ int Waiter::open(PollMode mode, std::span<Uplink> uplinks, ErrorText error) {
 }
 
 void Waiter::wait(std::int64_t timeout_ns, Work& work) {
-    const std::int64_t start_ns = udp::monotonic_ns();
+    const std::int64_t start_ns = monotonic_ns();
     const std::int64_t end_ns =
         timeout_ns < 0 || timeout_ns > INT64_MAX - start_ns ? INT64_MAX : start_ns + timeout_ns;
     std::int64_t now_ns = start_ns;
@@ -65,7 +65,7 @@ void Waiter::wait(std::int64_t timeout_ns, Work& work) {
             }
         }
         if (any_readable()) return;
-        now_ns = udp::monotonic_ns();
+        now_ns = monotonic_ns();
     }
 }
 

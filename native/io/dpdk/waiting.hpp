@@ -23,7 +23,7 @@
 
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/ways.hpp"
-#include "io/udp_poller.hpp"
+#include "io/poller.hpp"
 
 namespace dlcp::dpdk {
 
@@ -76,7 +76,7 @@ private:
     bool has_interrupts_ = false;  // of all queues of all ports
     std::vector<Watched> watched_;
     int looks_ = 0;  // since the last epoll
-    udp::Poller poller_;
+    Poller poller_;
     std::int64_t active_ns_ = 0;  // when packets last came or went
     std::atomic<bool> woken_{false};
 };

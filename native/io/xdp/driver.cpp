@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "io/clock.hpp"
 #include "io/udp_address.hpp"
-#include "io/udp_clock.hpp"
 
 namespace dlcp::xdp {
 
@@ -34,8 +34,7 @@ constexpr std::int64_t starvation_ns = 1'000'000'000;
 
 std::uint16_t some_port(unsigned paths) {
     std::uint16_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != sizeof random)
-        random = static_cast<std::uint16_t>(udp::monotonic_ns());
+    if (getrandom(&random, sizeof random, 0) != sizeof random) random = static_cast<std::uint16_t>(monotonic_ns());
     // Of the range for short-lived ports (RFC 6335, 6), so that the last path's port is in it as well.
     const unsigned ports = 65'536 - 49'152 - paths;
     return static_cast<std::uint16_t>(49'152 + random % ports);
@@ -71,7 +70,7 @@ int Driver::open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, Err
     if (result == 0) result = driver->attach(error);
     if (result == 0) result = driver->watch(error);
     if (result < 0) return result;
-    const Time now = {udp::monotonic_ns()};
+    const Time now = {monotonic_ns()};
     driver->interface_->announce(now);
     driver->transmitter_->serve(now);
     out = std::move(driver);
@@ -275,19 +274,17 @@ int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) const 
 }
 
 int Driver::tx_get(dlcp_packet* packets, int count) {
-    const std::int64_t now_ns = udp::monotonic_ns();
+    const std::int64_t now_ns = monotonic_ns();
     const int lent = transmitter_->get({now_ns}, packets, count);
     note_starvation(now_ns);
     return lent;
 }
 
-int Driver::tx_put(dlcp_packet* packets, int count) {
-    return transmitter_->put({udp::monotonic_ns()}, packets, count);
-}
+int Driver::tx_put(dlcp_packet* packets, int count) { return transmitter_->put({monotonic_ns()}, packets, count); }
 
 int Driver::rx(dlcp_packet* packets, int count) {
     if (count <= 0) return 0;
-    const std::int64_t now_ns = udp::monotonic_ns();
+    const std::int64_t now_ns = monotonic_ns();
     const int received = receiver_->receive({now_ns}, packets, count);
     if (now_ns - link_checked_ns_ >= link_check_ns) check_link(now_ns);
     transmitter_->serve({now_ns});
@@ -296,7 +293,7 @@ int Driver::rx(dlcp_packet* packets, int count) {
 
 void Driver::wait(std::int64_t timeout_ns) {
     if (receiver_->has_work()) return;
-    const std::int64_t now_ns = udp::monotonic_ns();
+    const std::int64_t now_ns = monotonic_ns();
     transmitter_->serve({now_ns});
     const auto shorten = [&](std::int64_t ns) {
         if (timeout_ns < 0 || ns < timeout_ns) timeout_ns = std::max<std::int64_t>(ns, 0);
@@ -305,7 +302,7 @@ void Driver::wait(std::int64_t timeout_ns) {
         shorten(deadline.value - now_ns);
     if (transmitter_->waits_for_kernel() && link_state_ == LinkWatch::State::up) shorten(kernel_wait_ns);
     const std::uint64_t readable = poller_.wait(timeout_ns);
-    if ((readable >> link_index & 1) != 0) check_link(udp::monotonic_ns());
+    if ((readable >> link_index & 1) != 0) check_link(monotonic_ns());
 }
 
 void Driver::counters(dlcp_io_counters& out) const {
@@ -317,7 +314,7 @@ void Driver::counters(dlcp_io_counters& out) const {
 }
 
 int Driver::events(dlcp_io_event* out, int count) {
-    while (const auto event = interface_->next_event()) tell_of(*event, udp::monotonic_ns());
+    while (const auto event = interface_->next_event()) tell_of(*event, monotonic_ns());
     return events_.take(out, count);
 }
 

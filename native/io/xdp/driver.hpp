@@ -17,7 +17,7 @@
 
 #include "io/driver_events.hpp"
 #include "io/io_table.h"
-#include "io/udp_poller.hpp"
+#include "io/poller.hpp"
 #include "io/xdp/device.hpp"
 #include "io/xdp/filter.hpp"
 #include "io/xdp/options.hpp"
@@ -41,7 +41,7 @@ public:
     int rx(dlcp_packet* packets, int count);
     void rx_done(dlcp_packet* packets, int count) { receiver_->done(packets, count); }
     void wait(std::int64_t timeout_ns);
-    udp::Poller& poller() { return poller_; }
+    Poller& poller() { return poller_; }
     void counters(dlcp_io_counters& out) const;
     const char* warnings() const { return warnings_.c_str(); }
     int events(dlcp_io_event* out, int count);
@@ -75,7 +75,7 @@ private:
     std::optional<Receiver> receiver_;
     GroupMembership groups_;
     LinkWatch link_;
-    udp::Poller poller_;
+    Poller poller_;
     Filter filter_;
 
     LinkWatch::State link_state_ = LinkWatch::State::up;

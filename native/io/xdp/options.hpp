@@ -18,19 +18,17 @@
 #include <string>
 #include <vector>
 
+#include "io/error_text.hpp"
 #include "io/io_table.h"
-#include "io/udp_error.hpp"
 #include "ipstack/interface.hpp"
 
 namespace dlcp::xdp {
-
-using udp::ErrorText;
 
 enum class AttachMode : std::uint8_t { automatic, native, generic };
 enum class ZeroCopy : std::uint8_t { automatic, on, off };
 
 struct Options {
-    static constexpr std::uint32_t queues_max = 60;  // bits of what udp::Poller answers
+    static constexpr std::uint32_t queues_max = 60;  // bits of what Poller answers
 
     std::string interface;
     ipstack::IpAddress address;  // our own

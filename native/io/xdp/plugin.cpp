@@ -7,8 +7,8 @@
 #include <new>
 #include <string>
 
+#include "io/clock.hpp"
 #include "io/udp_address.hpp"
-#include "io/udp_clock.hpp"
 #include "io/xdp/driver.hpp"
 
 namespace dlcp::xdp {
@@ -89,7 +89,7 @@ void wake(dlcp_io* io) {
     if (io != nullptr) driver_of(io)->poller().wake();
 }
 
-int64_t now_ns(dlcp_io*) { return udp::monotonic_ns(); }
+int64_t now_ns(dlcp_io*) { return monotonic_ns(); }
 
 void counters(dlcp_io* io, dlcp_io_counters* out) {
     if (out == nullptr) return;

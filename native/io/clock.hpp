@@ -1,12 +1,12 @@
-// The driver's clock: CLOCK_MONOTONIC in nanoseconds. And the way to it from the wall clock, with which the kernel
-// stamps arriving packets.
+// The clock of drivers in real time: CLOCK_MONOTONIC in nanoseconds. And the way to it from the wall clock, with which
+// the kernel stamps arriving packets.
 #pragma once
 
 #include <time.h>
 
 #include <cstdint>
 
-namespace dlcp::udp {
+namespace dlcp {
 
 inline std::int64_t to_ns(const timespec& time) {
     return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec;
@@ -35,4 +35,4 @@ inline ClockPair read_clock_pair() {
     }
 }
 
-}  // namespace dlcp::udp
+}  // namespace dlcp

@@ -1,12 +1,12 @@
-// Errors of the UDP driver: a negative errno value and a sentence for a person, which says what failed and what
-// to do about it. The sentence goes to a buffer of the caller's, which may be absent or too short.
+// Errors of drivers: a negative errno value and a sentence for a person, which says what failed and what to do about
+// it. The sentence goes to a buffer of the caller's, which may be absent or too short.
 #pragma once
 
 #include <cstdarg>
 #include <cstddef>
 #include <cstdio>
 
-namespace dlcp::udp {
+namespace dlcp {
 
 struct ErrorText {
     char* text;
@@ -24,4 +24,4 @@ struct ErrorText {
     }
 };
 
-}  // namespace dlcp::udp
+}  // namespace dlcp

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cstdint>
 
-#include "io/udp_error.hpp"
+#include "io/error_text.hpp"
 
-namespace dlcp::udp {
+namespace dlcp {
 
 class Poller {
 public:
@@ -40,4 +40,4 @@ private:
     std::atomic<bool> asleep_{false};   // the owner is, or is about to be, in a system call that only event_ ends
 };
 
-}  // namespace dlcp::udp
+}  // namespace dlcp

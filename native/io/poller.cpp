@@ -1,4 +1,4 @@
-#include "io/udp_poller.hpp"
+#include "io/poller.hpp"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #define SYS_epoll_pwait2 441  // the same on all architectures, as every call since 424
 #endif
 
-namespace dlcp::udp {
+namespace dlcp {
 
 namespace {
 
@@ -117,4 +117,4 @@ void Poller::wake() {
     [[maybe_unused]] const ssize_t written_bytes = write(event_, &one, sizeof one);
 }
 
-}  // namespace dlcp::udp
+}  // namespace dlcp
