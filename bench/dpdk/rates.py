@@ -3,9 +3,10 @@
 Each side is measured against the same other one: a sender with DPDK alone as its receiver, a receiver with DPDK alone
 as its sender. What DPDK alone does per packet is written in dpdk_limit.cpp: that of testpmd's txonly and rxonly.
 
-Two measures stand side by side: packets per second of processor time, and cycles per packet of those calls that moved
-some. The former counts the polls of a receiver that finds nothing, many when its sender shares a core
-with others, so bars are about the latter: packets per processor second while there are packets.
+Two measures stand side by side. Packets per second of processor time are what is asked for and what bars are about:
+all that the process spends counts, so also the polls of a receiver that find nothing. Cycles per packet are of those
+calls alone that moved some. Where the two ratios differ, as they do for a receiver whose sender is slower or shares its
+core with others, the former is about waiting and the latter about the work.
 """
 
 from __future__ import annotations
@@ -147,8 +148,9 @@ def sockets(where: Ends, sampling: Sampling, offload: bool, cable: bool) -> Case
 def judge_devices(found: dict[str, dict[str, list[Sample]]], report: Report) -> None:
     """Table and bars of the driver beside DPDK alone; by device, then by case."""
     table = Table(
-        "the dpdk driver's table beside DPDK alone, 1472 B: thousand packets per CPU second, cycles of a packet in\n"
-        "bursts that moved some, and the driver's part of DPDK's rate by either: median (lowest–highest)",
+        "the dpdk driver's table beside DPDK alone, 1472 B: thousand packets per CPU second, empty polls included;\n"
+        "cycles of a packet in bursts that moved some; the driver's part of DPDK's rate by either, a bar being about\n"
+        "the former: median (lowest–highest)",
         ["", "alone kpps/CPU-s", "driver", "part", "alone cycles", "driver", "part"],
     )
     for device, cases in found.items():
@@ -174,7 +176,7 @@ def judge_devices(found: dict[str, dict[str, list[Sample]]], report: Report) -> 
                 figure(two, "busy_cycles").show(0),
                 by_cycles.show(2),
             )
-            report.bars.append(Bar(f"{name}: part of DPDK's rate", KEPT, None, by_cycles))
+            report.bars.append(Bar(f"{name}: part of DPDK's packets per CPU second", KEPT, None, by_cpu))
     report.tables.append(table)
 
 
@@ -199,7 +201,8 @@ def show_bursts(found: dict[str, list[Sample]], report: Report) -> None:
 def judge_sockets(found: dict[str, list[Sample]], own: str, against: Sequence[str], report: Report) -> None:
     """Table of the driver at both ends beside sockets, and bars against those named. `own` may not be there."""
     table = Table(
-        "both ends through a driver's table, 1472 B: median (lowest–highest)",
+        "both ends through a driver's table, 1472 B: thousand packets per CPU second, empty polls included; cycles of\n"
+        "a packet in bursts that moved some; times by either, a bar being about the former: median (lowest–highest)",
         [
             "",
             "sender kpps/CPU-s",
@@ -229,8 +232,9 @@ def judge_sockets(found: dict[str, list[Sample]], own: str, against: Sequence[st
             *(times.show(1) for times in by_cpu + by_cycles),
         )
         if own in found and name in against:
-            for side, times in zip(("sender", "receiver"), by_cycles, strict=True):
-                report.bars.append(Bar(f"{side}, {own}: times the rate of {name}", TIMES, None, times))
+            for side, times in zip(("sender", "receiver"), by_cpu, strict=True):
+                what = f"{side}, {own}: times the packets per CPU second of {name}"
+                report.bars.append(Bar(what, TIMES, None, times))
     report.tables.append(table)
 
 
