@@ -1,4 +1,4 @@
-"""python -m bench [NAME…] [--quick] [--json FILE]: builds, runs and judges the benchmarks."""
+"""python -m bench [NAME…] [--quick] [--strict] [--json FILE]: builds, runs and judges the benchmarks."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ def main() -> int:
         "--quick", action="store_true", help="fewer and shorter repetitions: a look, not a figure"
     )
     parser.add_argument("--count", type=int, metavar="N", help="faults: how many of each kind (default 50)")
+    parser.add_argument("--strict", action="store_true", help="a bar that is not met is exit status 1")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found here")
     parser.add_argument("--build-only", action="store_true")
     arguments = parser.parse_args()
@@ -108,6 +109,11 @@ def _run_all(modules: dict[str, ModuleType], arguments: argparse.Namespace) -> i
                 indent=1,
             )
         )
+    # Without --strict it is a figure like others: on a busy machine, or with --quick, it says little.
+    missed = sum(not bar.met for report in reports for bar in report.bars)
+    if arguments.strict and missed:
+        print(f"\n{missed} of {sum(len(report.bars) for report in reports)} bars are not met", flush=True)
+        failed = True
     return int(failed)
 
 
