@@ -56,7 +56,7 @@ class ClosedError(DlcpError):
 
 
 class ForkError(DlcpError):
-    """The endpoint was opened by the parent process; a forked child opens its own."""
+    """The endpoint was opened, or DPDK started, by the parent process; a forked child opens its own, where it can."""
 
 
 class LimitError(DlcpError):

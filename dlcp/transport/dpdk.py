@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp import _native
-from dlcp.errors import ArgumentError, DlcpError, DriverError, ResourceError, SettingsError
+from dlcp.errors import ArgumentError, DlcpError, DriverError, ForkError, ResourceError, SettingsError
 
 _PLUGIN = "libdlcp_io_dpdk.so"
 INSTALL = "apt-get install libdpdk-dev dpdk pkgconf, then pip install --force-reinstall --no-binary dlcp dlcp"
@@ -96,13 +96,19 @@ def start(arguments: str = "") -> None:
     What suits several ranks on one host is added; arguments() tells. Started already: the same arguments, or none,
     change nothing.
 
-    Raises DriverError: DPDK is not there, or runs with other arguments, or does not start; ResourceError: no
-    permission, no huge pages; SettingsError: an argument that it does not know. After a failure this process cannot try
-    again.
+    Raises ArgumentError: no text, or one that UTF-8 does not hold; DriverError: DPDK is not there, or runs with other
+    arguments, or does not start; ResourceError: no permission, no huge pages; SettingsError: an argument that it does
+    not know; ForkError: it was started before a fork.
+
+    What is refused before DPDK sees it (no free huge page; a quote that is not closed, a word that is no argument,
+    --help) leaves this process free to call again. What DPDK itself refuses (an unknown option, a wrong value, too
+    little memory, a device that is not there) is final, since DPDK initializes once per process: each later call
+    raises DriverError with the first reason.
     """
-    if not isinstance(arguments, str) or "\0" in arguments:
+    if not isinstance(arguments, str) or "\0" in arguments or not _is_utf8(arguments):
         raise ArgumentError(f"arguments is {arguments!r}; accepted: a text like --no-huge -m 256")
     library = _library()
+    _check_not_forked(library)
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     _check(library.dlcp_dpdk_start(arguments.encode(), error, _ERROR_BYTES), error)
 
@@ -114,7 +120,8 @@ def started() -> bool:
 
 def arguments() -> str:
     """With what it was started, and what was added to that; "": it was not. Raises DriverError: it is not there."""
-    return _read_text(_library().dlcp_dpdk_arguments)
+    library = _library()
+    return _read_text(library.dlcp_dpdk_arguments) if library.dlcp_dpdk_started() else ""
 
 
 def log() -> str:
@@ -126,7 +133,7 @@ def log() -> str:
 
 
 def ports() -> list[Port]:
-    """All ports, by number. Raises DriverError: DPDK is not there, or not started."""
+    """All ports, by number. Raises DriverError: DPDK is not there, or not started; ForkError: before a fork."""
     library = _started_library()
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     found = _read_all(
@@ -138,8 +145,11 @@ def ports() -> list[Port]:
 def statistics(port: int) -> dict[str, int]:
     """A port's counters by name, unit last: those that every port has, then its driver's own.
 
-    `port`: its number, Port.id. Asking the card may take some ms. Raises ArgumentError: not a number of a port;
-    DriverError: there is none of that number, or DPDK is not there or not started.
+    "rx_missed_packets" here is what Endpoint.driver_statistics(), which tells of all ports, has as
+    "port0_rx_missed_packets". `port`: its number, Port.id. Asking the card may take some ms.
+
+    Raises ArgumentError: not a number of a port; DriverError: there is none of that number (any more), or DPDK is not
+    there or not started; ForkError: it was started before a fork.
     """
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 0xFFFF:
         raise ArgumentError(f"port is {port!r}; accepted: the number of a port, 0 to 65535 (Port.id)")
@@ -149,7 +159,7 @@ def statistics(port: int) -> dict[str, int]:
         _Statistic,
         lambda out, room: _check(library.dlcp_dpdk_statistics(port, out, room, error, _ERROR_BYTES), error),
     )
-    return {_text(one.name): int(one.value) for one in found}
+    return {_text(one.name).removeprefix(f"port{port}_"): int(one.value) for one in found}
 
 
 # ---- the plugin ----
@@ -228,12 +238,22 @@ def _why_no_library(reason: str, is_there: bool) -> str:
 
 def _started_library() -> ctypes.CDLL:
     library = _library()
+    _check_not_forked(library)
     if not library.dlcp_dpdk_started():
         raise DriverError(
             "DPDK is not started in this process: call dlcp.transport.dpdk.start(), or open an endpoint with datapath"
             " dpdk"
         )
     return library
+
+
+def _check_not_forked(library: ctypes.CDLL) -> None:
+    """Raises ForkError: DPDK has arguments here, and does not run, so it was started by the process that forked."""
+    if not library.dlcp_dpdk_started() and library.dlcp_dpdk_arguments(None, 0) > 0:
+        raise ForkError(
+            "DPDK was started before this process was forked, and does not survive that: start the process with spawn"
+            " instead of fork"
+        )
 
 
 def _check(result: int, error: ctypes.Array[ctypes.c_char]) -> int:
@@ -291,6 +311,15 @@ def _port(one: _Port) -> Port:
         tx_queues_max=one.tx_queues_max,
         claimed=bool(one.claimed),
     )
+
+
+def _is_utf8(text: str) -> bool:
+    """False: it has halves of characters, as the environment's bytes become where they are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _text(content: bytes) -> str:
