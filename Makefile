@@ -35,7 +35,7 @@ PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: p4 bench fuzz soak demo clean distclean
+.PHONY: p4 bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
@@ -49,7 +49,9 @@ help:
 
 # --- setup ----------------------------------------------------------------------------------------------------
 
-# Checked once per change of the list. Only Debian and its kin are known here; elsewhere CMake says what it lacks.
+# Checked once per change of the list, and again each time while something is missing that root could install. What no
+# package list names, once that list is fresh, is not asked for again. Only Debian and its kin are known here; elsewhere
+# CMake says what it lacks.
 build/.system: Makefile
 	@mkdir -p build
 	@if ! command -v dpkg-query >/dev/null; then \
@@ -57,17 +59,28 @@ build/.system: Makefile
 	missing() { for p in "$$@"; do \
 	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || printf '%s ' $$p; done; }; \
 	needed=$$(missing $(SYSTEM_NEEDED)); useful=$$(missing $(SYSTEM_USEFUL)); \
-	if [ -n "$$needed$$useful" ] && [ "$$(id -u)" = 0 ]; then \
-	    echo "installing: $$needed$$useful"; export DEBIAN_FRONTEND=noninteractive; \
-	    apt-get update -qq || echo "apt-get update failed; trying with the lists that are here"; \
+	if [ -z "$$needed$$useful" ]; then touch $@; \
+	elif [ "$$(id -u)" = 0 ]; then \
+	    echo "installing: $$needed$$useful"; export DEBIAN_FRONTEND=noninteractive; fresh=yes; \
+	    apt-get update -qq || { fresh=; echo "apt-get update failed; trying with the lists that are here"; }; \
 	    [ -z "$$needed" ] || apt-get install -y -qq --no-install-recommends $$needed >/dev/null || exit 1; \
 	    for p in $$useful; do apt-get install -y -qq --no-install-recommends $$p >/dev/null \
 	        || echo "could not install $$p; what needs it is skipped"; done; \
-	elif [ -n "$$needed$$useful" ]; then \
+	    if [ -n "$$fresh" ] || [ -z "$$(missing $$useful)" ]; then touch $@; fi; \
+	else \
 	    [ -z "$$useful" ] || echo "useful, but missing: apt-get install $$useful"; \
 	    [ -z "$$needed" ] || { echo "missing: apt-get install $$needed"; exit 1; }; \
 	fi
-	@touch $@
+
+# Which libraries the drivers below the kernel find here (CMakeLists.txt, dlcp_plugin), rewritten only when that changes:
+# the module is built anew then, with a driver more or less. CMake's cache and its folder would still have one that has gone.
+build/.libraries: always | build/.system
+	@mkdir -p build
+	@found=$$(for p in libdpdk libxdp; do \
+	    echo "$$p $$(pkg-config --modversion $$p 2>/dev/null || echo none)"; done); \
+	if [ "$$found" != "$$(cat $@ 2>/dev/null)" ]; then \
+	    rm -f build/{python,native*}/{CMakeCache.txt,libdlcp_io_*.so}; echo "$$found" >$@; fi
+always:
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -81,7 +94,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt | build/.system $(PY)
 	    $$($(PY) .ci/requirements.py dependencies test lint demo sim ray p4)
 	@touch $@
 
-$(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt $(CPP_SOURCES)
+$(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt build/.libraries $(CPP_SOURCES)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
 	    --config-settings=build-dir=build/python -e .
 	@touch $@
@@ -90,7 +103,7 @@ setup: $(VENV)/.dlcp
 
 # --- test -----------------------------------------------------------------------------------------------------
 
-native: | build/.system
+native: | build/.libraries
 	@cmake -S . -B $(NATIVE_BUILD) -G Ninja -DDLCP_BUILD_TESTS=ON -DDLCP_SANITIZE=$(SANITIZE) \
 	    > $(NATIVE_BUILD).log 2>&1 || { cat $(NATIVE_BUILD).log; exit 1; }
 	@cmake --build $(NATIVE_BUILD)
