@@ -13,16 +13,11 @@ import pytest
 from dlcp.doctor import dpdk as doctor
 from dlcp.doctor import eal
 from dlcp.doctor import xdp as doctor_xdp
-from dlcp.doctor.dpdk import (
-    look_at_devices,
-    look_at_dpdk,
-    look_at_huge_pages,
-    look_at_iommu,
-    look_at_own_address,
-    look_at_ports,
-)
+from dlcp.doctor.cards import look_at_devices, look_at_iommu
+from dlcp.doctor.dpdk import look_at_dpdk, look_at_own_address, look_at_ports
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.host import look_at_host
+from dlcp.doctor.huge_pages import look_at_huge_pages
 from dlcp.doctor.pci import NetworkDevice, full_address, list_network_devices
 from dlcp.doctor.probe import probe
 from dlcp.doctor.xdp import look_at_named_interfaces, look_at_privileges, look_at_xdp
