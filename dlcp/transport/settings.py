@@ -65,7 +65,20 @@ def _number(kind: type[int] | type[float], low: float, high: float, *, above: bo
     return _Rule(kind, accepts, words)
 
 
+def _is_text(value: Any) -> bool:
+    """Whether the engine and the drivers can be given it: they take UTF-8 that a NUL ends."""
+    try:
+        return isinstance(value, str) and b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False
+
+
 def _text(words: str = "a text") -> _Rule:
+    return _Rule(str, _is_text, words)
+
+
+def _path(words: str) -> _Rule:
+    """Of files, whose names may be other bytes than UTF-8's."""
     return _Rule(str, lambda value: isinstance(value, str) and "\0" not in value, words)
 
 
@@ -111,7 +124,7 @@ _KEY = _Rule(
 
 def _is_pattern(value: Any) -> bool:
     try:
-        return isinstance(value, str) and Pattern.parse(value) is not None
+        return _is_text(value) and Pattern.parse(value) is not None
     except InterfaceError:
         return False
 
@@ -121,13 +134,44 @@ _PATTERN = _Rule(
 )
 
 
-def _is_own_address(text: str) -> bool:
-    """Whether it is an address that one station has, perhaps with a prefix's length."""
+def _why_not_own_address(text: str) -> str | None:
+    """Why no station can have this as its own address, perhaps with a prefix's length; None: one can.
+
+    The words of a driver are read by native/ipstack/words.cpp, which has the same rules.
+    """
+    host, slash, prefix = text.partition("/")
     try:
-        address = ipaddress.ip_interface(text).ip
+        own = ipaddress.ip_interface(text)
     except ValueError:
-        return False
-    return not (address.is_unspecified or address.is_multicast)
+        return "no IP address"
+    if "%" in host or (slash and not prefix.isdecimal()):
+        return "not an address and the length of its prefix"
+    if own.ip.is_loopback:
+        return "this host's loopback"
+    # RFC 1122, 3.2.1.3: "this network" is 0/8.
+    if own.ip.is_multicast or own.ip.is_unspecified or (own.version == 4 and own.ip.packed[0] == 0):
+        return "the address of no one station"
+    if own.version == 6:
+        return None
+    if own.ip == ipaddress.IPv4Address("255.255.255.255"):
+        return "the address of all stations"
+    # From /31 on all addresses of a network are stations' (RFC 3021).
+    if 0 < own.network.prefixlen <= 30:
+        if own.ip == own.network.network_address:
+            return f"the address of the whole network {own.network}"
+        if own.ip == own.network.broadcast_address:
+            return f"the broadcast address of the network {own.network}"
+    return None
+
+
+def _same_address(bind_host: str, word: str) -> bool:
+    """Whether a port's address given twice is one: `word` may add a prefix's length, and must not leave one out."""
+    prefix, other_prefix = bind_host.partition("/")[2], word.partition("/")[2]
+    try:
+        same = ipaddress.ip_interface(bind_host).ip == ipaddress.ip_interface(word).ip
+    except ValueError:
+        return True  # no address: the driver says so
+    return same and prefix in ("", other_prefix)
 
 
 def _read_ports(text: str) -> range:
@@ -218,7 +262,7 @@ class Settings:
     # ---- packet protection ----
     key: bytes | None = _setting(None, _KEY, auto=True, secret=True)
     """The job key. Not read from the environment or TOML, where it would be seen: use key_file."""
-    key_file: str | None = _setting(None, _text("the path of a file"), auto=True)
+    key_file: str | None = _setting(None, _path("the path of a file"), auto=True)
     """A file with the job key: 32 bytes, or 64 hexadecimal digits."""
     encrypt: bool = _setting(False, _BOOL)
     crypto_library: str = _setting("fastest", _choice("fastest", "openssl", "ipsec_mb"))
@@ -292,7 +336,7 @@ class Settings:
     """Address of the Prometheus endpoint. Whoever reaches it can read it."""
     flight_recorder_entries: int = _setting(2048, _number(int, 0, 2**20))
     """Operations that the flight recorder remembers per process; 0: it is off."""
-    flight_recorder_dir: str | None = _setting(None, _text("the path of a folder"), auto=True)
+    flight_recorder_dir: str | None = _setting(None, _path("the path of a folder"), auto=True)
     """Where the flight recorder writes when an operation fails; None: in the folder for temporary files."""
 
     def __post_init__(self) -> None:
@@ -330,10 +374,10 @@ class Settings:
             self._check_dpdk_words()
         if not self.below_kernel:
             return
-        if self.bind_host is not None and not _is_own_address(self.bind_host):
+        if self.bind_host is not None and (why_not := _why_not_own_address(self.bind_host)) is not None:
             raise SettingsError(
-                f"bind_host is {self.bind_host!r}; accepted with datapath {self.datapath}: an address of the port's"
-                " own, with or without its prefix, such as 10.0.0.1/24"
+                f"bind_host is {self.bind_host!r}, {why_not}; accepted with datapath {self.datapath}: an address of the"
+                " port's own, with or without its prefix, such as 10.0.0.1/24"
             )
         if self.interface is not None and (self.interface.startswith("^") or "," in self.interface):
             raise SettingsError(
@@ -358,6 +402,12 @@ class Settings:
         if self.interface is not None and named:
             raise SettingsError(
                 f"interface is {self.interface!r}, and datapath_options has port={named[0]}; name ports in one place"
+            )
+        device, at, address = next(iter(self._ports_named), ("", "", ""))
+        if self.bind_host is not None and at and not _same_address(self.bind_host, address):
+            raise SettingsError(
+                f"bind_host is {self.bind_host!r}, and datapath_options has port={device}@{address}, another address of"
+                " the same port; give it in one place"
             )
 
     @classmethod

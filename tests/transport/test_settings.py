@@ -193,6 +193,31 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
         ({"datapath": "local+dpdk", "bind_host": "0.0.0.0"}, "with datapath local+dpdk: an address"),
         ({"datapath": "xdp", "interface": "^docker"}, "accepted with datapath xdp: the name of one device"),
         ({"datapath": "dpdk", "interface": "eth0,eth1"}, "the name of one device"),
+        ({"datapath": "dpdk", "bind_host": "10.0.0.0/24"}, "the address of the whole network 10.0.0.0/24"),
+        (
+            {"datapath": "xdp", "bind_host": "10.0.0.255/24"},
+            "the broadcast address of the network 10.0.0.0/24",
+        ),
+        ({"datapath": "xdp", "bind_host": "10.0.0.3/30"}, "the broadcast address of the network 10.0.0.0/30"),
+        ({"datapath": "dpdk", "bind_host": "10.0.0.1/255.255.255.0"}, "the length of its prefix"),
+        ({"datapath": "dpdk", "bind_host": "fe80::1%eth0"}, "the length of its prefix"),
+        ({"datapath": "dpdk", "bind_host": "127.0.0.1"}, "this host's loopback"),
+        ({"datapath": "dpdk", "bind_host": "0.0.0.1"}, "the address of no one station"),
+        ({"datapath": "dpdk", "bind_host": "255.255.255.255"}, "the address of all stations"),
+        (
+            {"datapath": "dpdk", "bind_host": "10.0.0.1", "datapath_options": "port=net_x@10.0.0.2/24"},
+            "bind_host is '10.0.0.1', and datapath_options has port=net_x@10.0.0.2/24, another address",
+        ),
+        (
+            {"datapath": "dpdk", "bind_host": "10.0.0.1/24", "datapath_options": "port=net_x@10.0.0.1"},
+            "give it in one place",
+        ),
+        (
+            {"datapath_options": "\udcff"},
+            "setting datapath_options is '\\udcff'; accepted: words for the driver",
+        ),
+        ({"interface": "\udcff"}, "setting interface is '\\udcff'; accepted: names of interfaces"),
+        ({"datapath": "\0"}, "setting datapath is '\\x00'; accepted: udp, local"),
         (
             {"datapath": "dpdk", "interface": "net_x", "datapath_options": "port=net_y"},
             "interface is 'net_x', and datapath_options has port=net_y",
@@ -256,6 +281,27 @@ def test_own_address_below_the_kernel_is_what_the_settings_name(
     if address is None:
         with pytest.raises(SettingsError, match="the kernel gives no address to .*: set bind_host"):
             settings.need_own_address()
+
+
+@pytest.mark.parametrize(
+    "bind_host", ["10.0.0.0/31", "10.0.0.1/31", "10.0.0.0/32", "10.0.0.0", "10.0.0.4/29"]
+)
+def test_address_that_a_station_can_have_is_accepted(bind_host: str) -> None:
+    assert Settings(datapath="dpdk", bind_host=bind_host).own_address == bind_host.partition("/")[0]
+
+
+@pytest.mark.parametrize(
+    ("bind_host", "words"),
+    [
+        ("10.0.0.1", "port=net_x@10.0.0.1/24"),
+        ("10.0.0.1/24", "port=net_x@10.0.0.1/24"),
+        ("fd00::1/64", "port=net_x@fd00:0::1/64"),
+        ("10.0.0.1/24", "port=net_x port=net_y@10.1.0.1/24"),
+    ],
+)
+def test_own_address_given_twice_is_accepted_if_it_is_one(bind_host: str, words: str) -> None:
+    settings = Settings(datapath="dpdk", bind_host=bind_host, datapath_options=words)
+    assert settings.own_address == bind_host.partition("/")[0]
 
 
 def test_devices_and_arguments_of_dpdk_are_those_named_anywhere() -> None:

@@ -121,6 +121,9 @@ def test_absent_huge_pages_are_named_with_the_command(fresh: Station) -> None:
     assert "hugepages" in words
     assert "nr_hugepages" in words
     assert "--no-huge" in words
+    # DPDK was not asked, so it can be still.
+    fresh.call(rank.open_endpoint, 1, **PLACE, datapath_options="port=net_null0", eal_arguments=NULL)
+    fresh.call(rank.close_endpoint, 1)
 
 
 def test_memory_that_does_not_suffice_is_named(fresh: Station) -> None:
