@@ -98,7 +98,9 @@ bool DatagramReader::read_next_of_run(std::span<const std::uint8_t> frame, CardC
         bytes + header_bytes > total_bytes)
         return false;
     if (!is_v6 && ip != CardChecksum::good && !ipv4_checksum_holds(header)) return false;
-    if (wire::load16(datagram + 6) == 0 ? is_v6 : udp != CardChecksum::good) {
+    if (wire::load16(datagram + 6) == 0) {
+        if (is_v6) return false;  // even where the sum would hold
+    } else if (udp != CardChecksum::good) {
         // Those that do not hold, and those that a kernel left out, are told apart there.
         const std::uint8_t* const addresses = header + (is_v6 ? 8 : 12);
         const std::uint64_t pseudo =
