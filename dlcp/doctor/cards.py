@@ -1,15 +1,30 @@
-"""Network cards for DPDK: which driver of the kernel each is bound to, and what hands them over."""
+"""Network cards for DPDK: which driver of the kernel each is bound to, and what hands them over.
+
+No command here takes a card from the kernel that has an address of this host or its way out: who follows it over the
+network would be cut off.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.doctor.pci import FOR_PROGRAMS, NetworkDevice
+from dlcp.transport.interfaces import Interface
 
-# Drivers of the kernel beside which DPDK uses a card (DPDK, "Network Interface Controller Drivers": mlx4, mlx5, mana).
-_BESIDE_THE_KERNEL = {"mlx4_core", "mlx5_core", "mana"}
+# Drivers of the kernel beside which DPDK uses a card (DPDK, "Network Interface Controller Drivers": mlx4, mlx5, mana),
+# and what DPDK's reach it by: the module that gives verbs, and rdma-core's library for it.
+_BESIDE_THE_KERNEL = {
+    "mlx4_core": ("mlx4_ib", "libmlx4.so.1"),
+    "mlx5_core": ("mlx5_ib", "libmlx5.so.1"),
+    "mana": ("mana_ib", "libmana.so.1"),
+}
+# Drivers for programs that ask neither vfio-pci nor the IOMMU.
+_WITHOUT_VFIO = FOR_PROGRAMS - {"vfio-pci"}
+# Modules that hand a card to DPDK as vfio-pci does, with no IOMMU (DPDK, "Linux Drivers").
+_WITHOUT_VFIO = FOR_PROGRAMS - {"vfio-pci"}
 # Drivers of the kernel for cards that DPDK drives itself, in place of the kernel (same guide, 22.11).
 _IN_PLACE_OF_THE_KERNEL = {
     *("amd-xgbe", "atlantic", "bnx2x", "bnxt_en", "cxgb4", "cxgb4vf", "e1000", "e1000e", "ena", "enic"),
@@ -34,7 +49,7 @@ _IN_PLACE_OF_THE_KERNEL = {
 
 def look_at_iommu(named: Sequence[NetworkDevice], root: Path = Path("/")) -> list[Finding]:
     """Findings about vfio-pci and the IOMMU. `named`: the devices that the settings name, which may need them."""
-    needed = [one for one in named if one.driver not in _BESIDE_THE_KERNEL]
+    needed = [one for one in named if one.driver not in _BESIDE_THE_KERNEL | _WITHOUT_VFIO]
     groups = any((root / "sys/kernel/iommu_groups").glob("*"))
     loaded = (root / "sys/bus/pci/drivers/vfio-pci").exists()
     unsafe = root / "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
@@ -49,7 +64,7 @@ def look_at_iommu(named: Sequence[NetworkDevice], root: Path = Path("/")) -> lis
         findings.append(say(text, "modprobe vfio-pci"))
     if not groups and not is_unsafe:
         text = "there is no IOMMU, so vfio-pci hands over no card"
-        remedy = "boot with intel_iommu=on iommu=pt, or in a virtual machine: modprobe vfio"
+        remedy = "boot with intel_iommu=on iommu=pt, or, where cards may write to all memory: modprobe vfio"
         findings.append(
             say(text, f"{remedy} && echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode")
         )
@@ -60,9 +75,15 @@ def look_at_iommu(named: Sequence[NetworkDevice], root: Path = Path("/")) -> lis
 
 
 def look_at_devices(
-    devices: Sequence[NetworkDevice], named: set[str], root: Path = Path("/")
+    devices: Sequence[NetworkDevice],
+    named: set[str],
+    root: Path = Path("/"),
+    interfaces: Sequence[Interface] = (),
 ) -> list[Finding]:
-    """Findings about network cards, those of one driver together. `named`: PCI addresses that the settings name."""
+    """Findings about network cards, those of one driver together.
+
+    `named`: PCI addresses that the settings name. `interfaces`: the kernel's.
+    """
     if not devices:
         return [ok("dpdk", "no network card is on the PCI bus; DPDK has virtual devices (--vdev)")]
     findings = []
@@ -71,37 +92,98 @@ def look_at_devices(
         wanted = [one for one in of_driver if one.address in named]
         others = [one for one in of_driver if one.address not in named]
         if driver in _BESIDE_THE_KERNEL:
-            findings.append(_beside_the_kernel(driver, of_driver, root))
+            findings.append(_beside_the_kernel(driver, of_driver, bool(wanted), root))
         elif driver in FOR_PROGRAMS:
             findings.append(ok("dpdk", f"{_list(of_driver)}: bound to {driver}, ready for DPDK"))
         else:
-            findings += [_bound_to_kernel(driver, one) for one in wanted]
+            findings += [_bound_to_kernel(driver, one, _uses(one, interfaces, root)) for one in wanted]
             if others:
                 findings.append(_not_yet_bound(driver, others))
     return findings
 
 
-def _beside_the_kernel(driver: str, devices: Sequence[NetworkDevice], root: Path) -> Finding:
+def _beside_the_kernel(
+    driver: str, devices: Sequence[NetworkDevice], wanted: bool, root: Path
+) -> Finding:
     text = f"{_list(devices)}: {driver}, beside which DPDK uses the card as it is; do not bind it to vfio-pci"
-    if any((root / "sys/class/infiniband_verbs").glob("uverbs*")):
-        return ok("dpdk", text)
-    return warn(
-        "dpdk",
-        f"{text}; but the kernel gives no verbs (/sys/class/infiniband_verbs is empty), which it needs",
-        f"apt-get install rdma-core && modprobe -a ib_uverbs {driver.replace('_core', '_ib')}",
-    )
+    module, library = _BESIDE_THE_KERNEL[driver]
+    if not any((root / "sys/class/infiniband_verbs").glob("uverbs*")):
+        say = warn if wanted else ok
+        return say(
+            "dpdk",
+            f"{text}; but the kernel gives no verbs (/sys/class/infiniband_verbs is empty), which it needs",
+            f"apt-get install rdma-core && modprobe -a ib_uverbs {module}" if wanted else None,
+        )
+    missing = [name for name in ("libibverbs.so.1", library) if not _loads(name)] if wanted else []
+    if missing:
+        return warn(
+            "dpdk",
+            f"{text}; but it needs rdma-core's {' and '.join(missing)}, which cannot be loaded",
+            "apt-get install rdma-core ibverbs-providers",
+        )
+    return ok("dpdk", text)
 
 
-def _bound_to_kernel(driver: str, device: NetworkDevice) -> Finding:
-    """Of a device that the settings name."""
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _bound_to_kernel(driver: str, device: NetworkDevice, uses: Sequence[str]) -> Finding:
+    """Of a device that the settings name. `uses`: what this host would lose with it."""
     bound = f"bound to {driver}" if driver else "bound to no driver"
     lost = f"; the kernel then has no {', '.join(device.interfaces)}" if device.interfaces else ""
-    down = "".join(f"ip link set {name} down && " for name in device.interfaces)
-    return fail(
-        "dpdk",
-        f"{device.describe()}, which the settings name, is {bound}: DPDK takes it when it is bound to vfio-pci{lost}",
-        f"{down}dpdk-devbind.py --bind=vfio-pci {device.address}",
+    text = (
+        f"{device.describe()}, which the settings name, is {bound}: DPDK takes it when it is bound to vfio-pci{lost}"
     )
+    if uses:
+        return fail(
+            "dpdk",
+            f"{text}, and this host uses that: {'; '.join(uses)}",
+            "name another card, or first move what this host uses it for to another interface (else it may no longer be"
+            " reached)",
+        )
+    down = "".join(f"ip link set {name} down && " for name in device.interfaces)
+    return fail("dpdk", text, f"{down}dpdk-devbind.py --bind=vfio-pci {device.address}")
+
+
+def _uses(device: NetworkDevice, interfaces: Sequence[Interface], root: Path) -> list[str]:
+    """What this host uses a card's interfaces for, each in words."""
+    routes = _default_routes(root)
+    found = []
+    for name in device.interfaces:
+        addresses = [
+            str(address.ip)
+            for one in interfaces
+            if one.name == name
+            for address in one.addresses
+            if not address.is_link_local
+        ]
+        if name in routes:
+            found.append(f"the default route goes by {name}")
+        if addresses:
+            found.append(f"{name} has {', '.join(addresses)}")
+        above = sorted(one.name.removeprefix("upper_") for one in (root / "sys/class/net" / name).glob("upper_*"))
+        if above:
+            found.append(f"{name} carries {', '.join(above)}")
+    return found
+
+
+def _default_routes(root: Path) -> set[str]:
+    """The interfaces by which this network namespace's default routes go (proc_net_route(5), Linux, ipv6_route)."""
+    found = set()
+    for file, place, name in (("route", slice(1, 2), 0), ("ipv6_route", slice(0, 2), -1)):
+        try:
+            lines = (root / "proc/self/net" / file).read_text().splitlines()
+        except OSError:
+            continue
+        for words in map(str.split, lines):
+            if words and set("".join(words[place])) == {"0"}:
+                found.add(words[name])
+    return found - {"lo"}
 
 
 def _not_yet_bound(driver: str, devices: Sequence[NetworkDevice]) -> Finding:
