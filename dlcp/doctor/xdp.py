@@ -1,25 +1,21 @@
 """XDP on this host: whether dlcp has its driver, the interface, and the privileges that it takes.
 
-Where the datapath is xdp, what is missing fails; otherwise these are only facts. Changes nothing and loads nothing.
+Where the datapath is xdp, what is missing fails; otherwise these are only facts. Changes nothing, and opens no socket.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlcp import _native
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.errors import SettingsError
-from dlcp.transport import Settings
+from dlcp.transport import Settings, plugins
 from dlcp.transport.interfaces import Interface, describe, list_interfaces
 
-INSTALL = "apt-get install libxdp-dev pkgconf, then pip install --force-reinstall --no-binary dlcp dlcp"
-_PLUGIN = "libdlcp_io_xdp.so"
 # linux/capability.h: sockets of whole frames, programs on an interface, loading programs.
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_BPF": 39}
 _CAP_SYS_ADMIN = 21  # stands in for CAP_BPF, which Linux 5.8 split from it
@@ -28,11 +24,11 @@ _CAP_SYS_ADMIN = 21  # stands in for CAP_BPF, which Linux 5.8 split from it
 def look_at_xdp(settings: Settings, root: Path = Path("/")) -> list[Finding]:
     """Findings about XDP. `root`: where /proc is."""
     asked = settings.network_datapath == "xdp"
-    why_not = _why_not(Path(_native.__file__).parent / _PLUGIN)
-    if why_not is not None:
+    lack = plugins.why_not("xdp")
+    if lack is not None:
         if asked:
-            return [fail("xdp", f"datapath is {settings.datapath}, and {why_not}", INSTALL)]
-        return [ok("xdp", f"{why_not}; only datapath xdp needs it", INSTALL)]
+            return [fail("xdp", f"datapath is {settings.datapath}, and {lack.text}", lack.remedy)]
+        return [ok("xdp", f"{lack.text}; only datapath xdp needs it", lack.remedy)]
     if not asked:
         return [ok("xdp", "dlcp has its driver for XDP; DLCP_DATAPATH=xdp would use it")]
     findings = [ok("xdp", f"dlcp has its driver for XDP; datapath is {settings.datapath}")]
@@ -89,14 +85,3 @@ def _capabilities(root: Path) -> int:
     except OSError:
         return 0
     return 0 if found is None else int(found[1], 16)
-
-
-def _why_not(plugin: Path) -> str | None:
-    """Why the driver cannot be used; None: it can."""
-    if not plugin.exists():
-        return "dlcp was built without libxdp"
-    try:
-        ctypes.CDLL(str(plugin))
-    except OSError as error:
-        return f"the XDP driver does not load ({error})"
-    return None

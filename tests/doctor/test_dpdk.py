@@ -1,8 +1,7 @@
-"""What the doctor says of DPDK and XDP: of made-up machines, and of this one where dlcp has the driver."""
+"""What the doctor says of DPDK: of made-up machines, and of this one where dlcp has the driver."""
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from dlcp.doctor import dpdk as doctor
 from dlcp.doctor import eal
-from dlcp.doctor import xdp as doctor_xdp
 from dlcp.doctor.cards import look_at_devices, look_at_iommu
 from dlcp.doctor.dpdk import look_at_dpdk, look_at_own_address, look_at_ports
 from dlcp.doctor.finding import Finding, Verdict
@@ -20,10 +18,9 @@ from dlcp.doctor.host import look_at_host
 from dlcp.doctor.huge_pages import look_at_huge_pages
 from dlcp.doctor.pci import NetworkDevice, full_address, list_network_devices
 from dlcp.doctor.probe import probe
-from dlcp.doctor.xdp import look_at_named_interfaces, look_at_privileges, look_at_xdp
 from dlcp.errors import PeerTimeoutError
 from dlcp.transport import LogEntry, Settings, dpdk
-from dlcp.transport.interfaces import Interface, list_interfaces
+from dlcp.transport.interfaces import list_interfaces
 
 MLX5 = NetworkDevice("0000:3b:00.0", "mlx5_core", ("eth2",))
 ICE = NetworkDevice("0000:18:00.0", "ice", ("eth0",))
@@ -425,54 +422,7 @@ def test_process_that_dpdk_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     }
 
 
-# --- XDP, and what the rest of the doctor leaves out ----------------------------------------------------------
-
-
-def test_without_its_driver_only_the_datapath_xdp_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_xdp, "_PLUGIN", "libdlcp_io_nowhere.so")
-    assert told(look_at_xdp(Settings())) == [
-        ("ok", "dlcp was built without libxdp; only datapath xdp needs it", doctor_xdp.INSTALL)
-    ]
-    assert told(look_at_xdp(Settings(datapath="xdp"))) == [
-        ("fail", "datapath is xdp, and dlcp was built without libxdp", doctor_xdp.INSTALL)
-    ]
-
-
-def test_interface_that_xdp_is_to_use_must_be_there_and_up() -> None:
-    def one(name: str, *, up: bool = True, carrier: bool = True) -> Interface:
-        return Interface(name, 2, up, carrier, False, 1500, (ipaddress.ip_interface("10.0.0.1/24"),))
-
-    there = [one("eth0"), one("eth1", up=False), one("eth2", carrier=False)]
-    findings = look_at_named_interfaces(["eth0", "eth1", "eth2", "eth9"], there)
-    assert told(findings) == [
-        ("ok", "eth0 is up, MTU 1500", None),
-        ("fail", "eth1 is down", "ip link set eth1 up"),
-        ("warn", "eth2 has no carrier", "see the cable and the other end"),
-        (
-            "fail",
-            "the settings name the interface eth9, which is not here: there are eth0 (10.0.0.1), eth1 (down), eth2 (no"
-            " carrier)",
-            "ip link show",
-        ),
-    ]
-    (none,) = look_at_named_interfaces([], there)
-    assert (none.verdict, none.remedy) == (Verdict.FAIL, "export DLCP_INTERFACE=eth0")
-
-
-@pytest.mark.parametrize(
-    ("bits", "lacks"),
-    [
-        ([12, 13, 39], None),
-        ([12, 13, 21], None),
-        ([12, 13], "it lacks CAP_BPF"),
-        ([], "it lacks CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF"),
-    ],
-)
-def test_privileges_that_xdp_takes_are_named(bits: list[int], lacks: str | None, machine: Machine) -> None:
-    held = sum(1 << bit for bit in bits)
-    found = look_at_privileges(machine(files={"proc/self/status": f"Name:\tpython\nCapEff:\t{held:016x}\n"}))
-    assert (found.verdict == Verdict.FAIL) == (lacks is not None)
-    assert lacks is None or found.text.endswith(lacks)
+# --- what the rest of the doctor leaves out -------------------------------------------------------------------
 
 
 class SilentEndpoint:

@@ -10,7 +10,6 @@ What is here says how to start a rank, as settings of an endpoint; ranks run in 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import json
 import shutil
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import huge_pages as pages
-from dlcp import _native
+from dlcp.transport import plugins
 from tests.support import namespaces, station_ranks
 from tests.support.namespaces import Namespace
 from tests.support.stations import Station
 
-PLUGIN = Path(_native.__file__).resolve().parent / "libdlcp_io_dpdk.so"
+PLUGIN = plugins.path("dpdk")
 """Where a wheel puts it."""
 # Memory of the process in place of huge pages, for a few pools of packet buffers.
 NO_HUGE = "--no-huge -m 128 --no-pci"
@@ -37,15 +36,8 @@ _TABLE = "dlcp_test"
 @functools.cache
 def missing() -> str | None:
     """Why the driver cannot be tested here, or None."""
-    if not PLUGIN.exists():
-        return (
-            f"no {PLUGIN.name} beside the module: apt-get install libdpdk-dev dpdk pkgconf, then make setup"
-        )
-    try:
-        ctypes.CDLL(str(PLUGIN))
-    except OSError as error:
-        return f"the dpdk driver does not load ({error}): apt-get install libdpdk-dev dpdk"
-    return None
+    lack = plugins.why_not("dpdk")
+    return None if lack is None else str(lack)
 
 
 @functools.cache

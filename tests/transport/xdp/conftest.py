@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlcp import _native
+from dlcp.transport import plugins
 from tests.support import namespaces
 from tests.support import station_ranks as rank
 from tests.support.endpoints import to_environment
 from tests.support.namespaces import Namespace
 from tests.support.stations import PATIENCE_S, ROOT, Station, StationError
 
-PLUGIN = Path(_native.__file__).resolve().parent / "libdlcp_io_xdp.so"
-
 
 def _missing() -> str | None:
     """Why the driver cannot be tested here, or None."""
-    if not PLUGIN.exists():
-        return f"no {PLUGIN.name} beside the module: apt-get install libxdp-dev pkgconf, then make setup"
-    try:
-        ctypes.CDLL(str(PLUGIN))
-    except OSError as error:
-        return f"the xdp driver does not load ({error}): apt-get install libxdp1"
-    return namespaces.missing()
+    lack = plugins.why_not("xdp")
+    return str(lack) if lack is not None else namespaces.missing()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,67 @@
+"""What the doctor says of XDP: of its driver, the interface and the privileges, all made up."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+
+from dlcp.doctor.finding import Finding, Verdict
+from dlcp.doctor.xdp import look_at_named_interfaces, look_at_privileges, look_at_xdp
+from dlcp.transport import Settings, plugins
+from dlcp.transport.interfaces import Interface
+
+
+def told(findings: list[Finding]) -> list[tuple[str, str, str | None]]:
+    return [(str(one.verdict), one.text, one.remedy) for one in findings]
+
+
+def test_without_its_driver_only_the_datapath_xdp_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    lack = plugins.Lack("the XDP driver needs the library libxdp.so.1", "apt-get install libxdp1")
+    monkeypatch.setattr(plugins, "why_not", {"xdp": lack}.get)
+    assert told(look_at_xdp(Settings())) == [
+        ("ok", f"{lack.text}; only datapath xdp needs it", "apt-get install libxdp1")
+    ]
+    assert told(look_at_xdp(Settings(datapath="xdp"))) == [
+        ("fail", f"datapath is xdp, and {lack.text}", "apt-get install libxdp1")
+    ]
+
+
+def test_interface_that_xdp_is_to_use_must_be_there_and_up() -> None:
+    def one(name: str, *, up: bool = True, carrier: bool = True) -> Interface:
+        return Interface(name, 2, up, carrier, False, 1500, (ipaddress.ip_interface("10.0.0.1/24"),))
+
+    there = [one("eth0"), one("eth1", up=False), one("eth2", carrier=False)]
+    findings = look_at_named_interfaces(["eth0", "eth1", "eth2", "eth9"], there)
+    assert told(findings) == [
+        ("ok", "eth0 is up, MTU 1500", None),
+        ("fail", "eth1 is down", "ip link set eth1 up"),
+        ("warn", "eth2 has no carrier", "see the cable and the other end"),
+        (
+            "fail",
+            "the settings name the interface eth9, which is not here: there are eth0 (10.0.0.1), eth1 (down), eth2 (no"
+            " carrier)",
+            "ip link show",
+        ),
+    ]
+    (none,) = look_at_named_interfaces([], there)
+    assert (none.verdict, none.remedy) == (Verdict.FAIL, "export DLCP_INTERFACE=eth0")
+
+
+@pytest.mark.parametrize(
+    ("bits", "lacks"),
+    [
+        ([12, 13, 39], None),
+        ([12, 13, 21], None),
+        ([12, 13], "it lacks CAP_BPF"),
+        ([], "it lacks CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF"),
+    ],
+)
+def test_privileges_that_xdp_takes_are_named(bits: list[int], lacks: str | None, tmp_path: Path) -> None:
+    held = sum(1 << bit for bit in bits)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text(f"Name:\tpython\nCapEff:\t{held:016x}\n")
+    found = look_at_privileges(tmp_path)
+    assert (found.verdict == Verdict.FAIL) == (lacks is not None)
+    assert lacks is None or found.text.endswith(lacks)
