@@ -7,61 +7,87 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
-#include <cstring>
+#include <cerrno>
+#include <optional>
 
 namespace dlcp::dpdk {
 namespace {
 
 // By port; static, since DPDK calls back on a thread of its own that nothing here waits for.
-std::array<std::atomic<bool>, RTE_MAX_ETHPORTS> gone{};
+std::array<std::atomic<DeviceState>, RTE_MAX_ETHPORTS> states{};
 
-int note_removal(std::uint16_t port, rte_eth_event_type, void*, void*) {
-    if (port < gone.size()) gone[port] = true;
+// The arrows of link.hpp.
+void change(std::atomic<DeviceState>& state, DeviceState to) {
+    DeviceState from = state.load();
+    while (from == DeviceState::usable || from == DeviceState::recovering)
+        if (state.compare_exchange_weak(from, to)) return;
+}
+
+struct Told {
+    rte_eth_event_type event;
+    DeviceState state;
+};
+
+// What DPDK's guide says of each is at enum rte_eth_event_type (rte_ethdev.h).
+constexpr std::array told_events{
+    Told{RTE_ETH_EVENT_INTR_RMV, DeviceState::removed},
+    Told{RTE_ETH_EVENT_DESTROY, DeviceState::removed},
+    Told{RTE_ETH_EVENT_INTR_RESET, DeviceState::needs_reset},
+    Told{RTE_ETH_EVENT_ERR_RECOVERING, DeviceState::recovering},
+    Told{RTE_ETH_EVENT_RECOVERY_SUCCESS, DeviceState::usable},
+    Told{RTE_ETH_EVENT_RECOVERY_FAILED, DeviceState::failed},
+};
+
+int note(std::uint16_t port, rte_eth_event_type event, void*, void*) {
+    for (const Told& told : told_events)
+        if (told.event == event && port < states.size()) change(states[port], told.state);
     return 0;
 }
 
-int open_socket() { return ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); }
-
-ifreq request_for(const std::string& name) {
+// The interface as the kernel names it now; none: it is not there, or in another namespace.
+std::optional<ifreq> request_for(int socket, unsigned index) {
     ifreq request{};
-    std::strncpy(request.ifr_name, name.c_str(), sizeof request.ifr_name - 1);
+    request.ifr_ifindex = static_cast<int>(index);
+    if (::ioctl(socket, SIOCGIFNAME, &request) != 0) return std::nullopt;
     return request;
 }
 
 }  // namespace
 
-LinkWatch::LinkWatch(std::uint16_t port, const std::string& interface_name)
-    : port_(port), interface_name_(interface_name) {
-    if (!interface_name_.empty()) socket_ = open_socket();
-    gone[port_] = false;
-    rte_eth_dev_callback_register(port_, RTE_ETH_EVENT_INTR_RMV, note_removal, nullptr);
+LinkWatch::LinkWatch(std::uint16_t port, const InterfaceBelow& interface)
+    : port_(port), interface_(interface), state_(states[port]) {
+    if (interface_.index != 0) socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    state_ = DeviceState::usable;
+    for (const Told& told : told_events) rte_eth_dev_callback_register(port_, told.event, note, nullptr);
 }
 
 LinkWatch::~LinkWatch() {
-    rte_eth_dev_callback_unregister(port_, RTE_ETH_EVENT_INTR_RMV, note_removal, nullptr);
+    for (const Told& told : told_events) rte_eth_dev_callback_unregister(port_, told.event, note, nullptr);
     if (socket_ >= 0) ::close(socket_);
 }
 
 bool LinkWatch::is_up() const {
-    rte_eth_link link{};
-    if (rte_eth_link_get_nowait(port_, &link) != 0 || link.link_status != RTE_ETH_LINK_UP) return false;
-    if (socket_ < 0) return true;
-    ifreq request = request_for(interface_name_);
-    // An interface that cannot be asked, moved to another namespace perhaps, has no link here.
-    return ::ioctl(socket_, SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) != 0 &&
-           (request.ifr_flags & IFF_RUNNING) != 0;
+    if (!has_link(port_)) return false;
+    if (socket_ < 0 || !interface_.knows_link) return true;
+    std::optional<ifreq> request = request_for(socket_, interface_.index);
+    return request && ::ioctl(socket_, SIOCGIFFLAGS, &*request) == 0 && (request->ifr_flags & IFF_UP) != 0 &&
+           (request->ifr_flags & IFF_RUNNING) != 0;
 }
 
-bool LinkWatch::is_gone() const { return gone[port_] || rte_eth_dev_is_removed(port_) == 1; }
+DeviceState LinkWatch::look() {
+    if (state() != DeviceState::usable) return state();
+    if (rte_eth_dev_is_removed(port_) == 1) {
+        change(state_, DeviceState::removed);
+    } else if (socket_ >= 0 && !request_for(socket_, interface_.index) && errno == ENODEV) {
+        // Moved to another namespace is as good as deleted: the kernel has let go of the device's socket.
+        change(state_, DeviceState::interface_removed);
+    }
+    return state();
+}
 
-std::uint32_t interface_mtu_bytes(const std::string& name) {
-    const int socket = open_socket();
-    if (socket < 0) return 0;
-    ifreq request = request_for(name);
-    const bool known = ::ioctl(socket, SIOCGIFMTU, &request) == 0;
-    ::close(socket);
-    return known && request.ifr_mtu > 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+bool has_link(std::uint16_t port) {
+    rte_eth_link link{};
+    return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
 }  // namespace dlcp::dpdk

@@ -1,31 +1,55 @@
 // Whether a port has a link: as its driver says, or, for a device over an interface of the kernel whose driver always
-// says yes (net_af_packet, net_af_xdp), as the kernel says.
+// says yes (net_af_packet, net_af_xdp), as the kernel says. And whether there still is a device to have one.
+//
+//   usable <──> recovering ──> failed
+//      └────────────┴────────> removed, interface_removed, needs_reset
+//
+// The four on the right are for good: who wants the port again opens it anew.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <string>
 
 namespace dlcp::dpdk {
 
+enum class DeviceState : std::uint8_t {
+    usable,
+    recovering,         // its driver mends an error of the device; not to be touched meanwhile
+    failed,             // and could not
+    removed,            // unplugged, or given up by its driver
+    interface_removed,  // the kernel's interface below a virtual device
+    needs_reset,        // a virtual function, whose physical function was reset
+};
+
+// The kernel's interface below a device.
+struct InterfaceBelow {
+    unsigned index = 0;       // 0: none, or one that the device can do without
+    bool knows_link = false;  // ask it, not the driver, about the link
+};
+
 class LinkWatch {
 public:
-    // `interface_name`: of the kernel's interface below the device; empty: the driver knows.
-    LinkWatch(std::uint16_t port, const std::string& interface_name);
+    // One at a time per port.
+    LinkWatch(std::uint16_t port, const InterfaceBelow& interface);
     ~LinkWatch();
     LinkWatch(const LinkWatch&) = delete;
     LinkWatch& operator=(const LinkWatch&) = delete;
 
+    // Not to be asked of a device that is not usable.
     bool is_up() const;
-    // The device was taken away since this watch began. DPDK tells it on its interrupt thread.
-    bool is_gone() const;
+    // As last heard or seen. DPDK tells changes on its interrupt thread; cheap enough for every burst.
+    DeviceState state() const { return state_.load(std::memory_order_relaxed); }
+    // Looks for what nobody tells.
+    DeviceState look();
 
 private:
     const std::uint16_t port_;
-    const std::string interface_name_;
+    const InterfaceBelow interface_;
+    std::atomic<DeviceState>& state_;
     int socket_ = -1;  // for asking the kernel, in the network namespace of who opened the port
 };
 
-// The kernel's MTU of an interface; 0: not known.
-std::uint32_t interface_mtu_bytes(const std::string& name);
+// As the driver says.
+bool has_link(std::uint16_t port);
 
 }  // namespace dlcp::dpdk

@@ -13,7 +13,6 @@
 #include <filesystem>
 
 #include "io/dpdk/eal_log.hpp"
-#include "io/dpdk/interrupt_thread.hpp"
 #include "io/dpdk/link.hpp"
 #include "io/dpdk/port_find.hpp"
 #include "io/dpdk/port_flow.hpp"
@@ -29,8 +28,6 @@ constexpr std::uint16_t descriptors = 1024;
 // and what lies in the caches of threads.
 constexpr std::uint32_t spare_buffers = 1024 + 512;
 constexpr std::int64_t link_wait_ms = 2000;
-constexpr std::int64_t reconnect_interval_ns = 1'000'000'000;
-constexpr std::int64_t memif_connects_ms = 20;
 
 // `since`: a mark of the log before what failed.
 std::string reason(int rc, std::uint64_t since) {
@@ -43,6 +40,9 @@ std::uint64_t device_drops(std::uint16_t id) {
     if (rte_eth_stats_get(id, &stats) != 0) return 0;
     return stats.imissed + stats.rx_nombuf;
 }
+
+// Whose driver always says that there is a link.
+bool asks_kernel_of_link(const std::string& driver) { return driver == "net_af_packet" || driver == "net_af_xdp"; }
 
 bool is_eventfd(int descriptor) {
     std::error_code failed;
@@ -159,6 +159,10 @@ int Port::take_pools(const PortSetup& setup, std::uint16_t rx_descriptors_min, s
 
 // `mark`: of the log, before what is told if this fails.
 int Port::start(PortSetup& setup, const PortIdentity& identity, std::uint64_t mark, ErrorText error) {
+    // Others, mlx5 say, go on when their interface moves to another namespace.
+    const bool lies_over_it = asks_kernel_of_link(driver_) || driver_ == "net_tap";
+    link_ = std::make_unique<LinkWatch>(id_, InterfaceBelow{.index = lies_over_it ? identity.interface_index : 0,
+                                                            .knows_link = asks_kernel_of_link(driver_)});
     std::string failed;
     int rc = start_port(id_, setup, receive_pool_, failed);
     if (rc < 0 && setup.conf.intr_conf.rxq != 0) {
@@ -187,8 +191,6 @@ int Port::start(PortSetup& setup, const PortIdentity& identity, std::uint64_t ma
 }
 
 void Port::await_link(const PortIdentity& identity, bool has_speed) {
-    const bool asks_kernel = driver_ == "net_af_packet" || driver_ == "net_af_xdp";
-    link_ = std::make_unique<LinkWatch>(id_, asks_kernel ? identity.interface_name : std::string());
     // A card needs a moment for its link after the start. A virtual device's follows its peer: no use waiting.
     const std::int64_t tries = has_speed && !identity.is_virtual ? link_wait_ms / 10 : 0;
     up_ = link_->is_up();
@@ -197,7 +199,7 @@ void Port::await_link(const PortIdentity& identity, bool has_speed) {
         up_ = link_->is_up();
     }
     // A virtual device's link begins when its peer comes, as a rule after us: an event tells.
-    if (!up_ && (asks_kernel || !identity.is_virtual)) warn("port " + name_ + " has no link");
+    if (!up_ && (asks_kernel_of_link(driver_) || !identity.is_virtual)) warn("port " + name_ + " has no link");
 }
 
 void Port::find_interrupts() {
@@ -211,89 +213,16 @@ void Port::find_interrupts() {
     abilities_.has_rx_interrupt = true;
 }
 
-Port::~Port() {
-    link_.reset();
-    if (started_) {
-        if (hears_everything_) rte_eth_promiscuous_disable(id_);
-        if (hears_all_multicast_) rte_eth_allmulticast_disable(id_);
-        stop();
-    }
-    if (isolates_flows_) share_flows(id_);
-    if (claimed_) release_port(id_);
-}
-
-int Port::listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error) {
-    if (groups.empty()) return 0;
-    const std::uint64_t mark = log_mark();
-    std::vector<rte_ether_addr> list(groups.size());
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-        std::copy(groups[i].begin(), groups[i].end(), std::begin(list[i].addr_bytes));
-    }
-    if (rte_eth_dev_set_mc_addr_list(id_, list.data(), static_cast<std::uint32_t>(list.size())) == 0) return 0;
-    if (rte_eth_allmulticast_enable(id_) == 0) {
-        hears_all_multicast_ = true;
-        return 0;
-    }
-    const int rc = rte_eth_promiscuous_enable(id_);
-    if (rc == 0) {
-        hears_everything_ = true;
-        return 0;
-    }
-    // A virtual device that has no such switch filters nothing.
-    if (identify(id_).is_virtual && rc == -ENOTSUP) return 0;
-    return error.fail(-rc, "port %s hears no multicast, which IPv6's neighbour discovery needs: %s", name_.c_str(),
-                      reason(rc, mark).c_str());
-}
-
-void Port::watch_link(std::int64_t now_ns, DriverEvents& events) {
-    if (gone_ || now_ns - link_checked_ns_ < link_check_ns) return;
-    link_checked_ns_ = now_ns;
-    const auto tell = [&](std::uint32_t kind, const char* what) {
-        events.tell(now_ns, kind, "port %s %s", name_.c_str(), what);
-    };
-    if (link_->is_gone()) {
-        gone_ = true;
-        up_ = false;
-        tell(DLCP_IO_DEVICE_GONE, "was taken away, or its driver gave it up");
-        return;
-    }
-    const bool now_up = link_->is_up();
-    if (!now_up && must_reconnect_) reconnect(now_ns);
-    if (now_up == up_) return;
-    up_ = now_up;
-    tell(now_up ? DLCP_IO_LINK_UP : DLCP_IO_LINK_DOWN, now_up ? "has a link" : "has lost its link");
-}
-
-void Port::stop() {
-    if (driver_ != "net_memif") {
-        rte_eth_dev_stop(id_);
-        return;
-    }
-    // A server that accepts a connection whose client has gone already closes it and watches it on, which ends its
-    // process (22.11, memif_listener_handler): one that was begun just now is let become one.
-    const LinkWatch link(id_, {});
-    for (std::int64_t waited_ms = 0; waited_ms < memif_connects_ms && !link.is_up(); ++waited_ms) {
-        const auto alone = lock_memif();
-        let_interrupts_pass();
-        rte_delay_us_sleep(1000);
-    }
-    on_interrupt_thread(rte_eth_dev_stop, id_);
-}
-
-void Port::reconnect(std::int64_t now_ns) {
-    if (reconnected_ns_ == 0) reconnected_ns_ = now_ns;
-    if (now_ns - reconnected_ns_ < reconnect_interval_ns) return;
-    reconnected_ns_ = now_ns;
-    if (started_) stop();
-    started_ = on_interrupt_thread(rte_eth_dev_start, id_) == 0;
-}
-
 std::uint64_t Port::rx_dropped() const {
-    const std::uint64_t dropped = device_drops(id_);
-    return dropped > rx_dropped_before_ ? dropped - rx_dropped_before_ : 0;
+    if (link_->state() == DeviceState::usable) {
+        const std::uint64_t dropped = device_drops(id_);
+        rx_dropped_last_ = dropped > rx_dropped_before_ ? dropped - rx_dropped_before_ : 0;
+    }
+    return rx_dropped_last_;
 }
 
 void Port::append_statistics(std::vector<dlcp_io_statistic>& out) const {
+    if (link_->state() != DeviceState::usable) return;
     append_port_statistics(id_, extended_names_, out);
 }
 
@@ -302,10 +231,13 @@ int Port::interrupt_descriptor(std::uint16_t queue) const {
                                                                                 : -1;
 }
 
-void Port::arm(std::uint16_t queue) const { rte_eth_dev_rx_intr_enable(id_, queue); }
+void Port::arm(std::uint16_t queue) const {
+    if (started()) rte_eth_dev_rx_intr_enable(id_, queue);
+}
 
 void Port::disarm(std::uint16_t queue) const {
-    rte_eth_dev_rx_intr_disable(id_, queue);
+    if (started()) rte_eth_dev_rx_intr_disable(id_, queue);
+    // Of a device that is gone as well: it is our descriptor until the port is closed, and would end every wait.
     std::uint64_t count;
     if (interrupts_need_reading_[queue]) (void)!::read(interrupt_descriptors_[queue], &count, sizeof count);
 }

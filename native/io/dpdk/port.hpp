@@ -3,12 +3,14 @@
 // A port belongs to one Port at a time; its link state and counters may be read by any thread, the rest is its owner's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/dpdk/link.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/driver_events.hpp"
 #include "io/io_table.h"
@@ -17,7 +19,6 @@ struct rte_mempool;
 
 namespace dlcp::dpdk {
 
-class LinkWatch;
 struct PortIdentity;
 struct PortSetup;
 
@@ -79,8 +80,9 @@ public:
     // Looks at the link, at most every link_check_ns; tells changes. `up()`: as last seen.
     void watch_link(std::int64_t now_ns, DriverEvents& events);
     bool up() const { return up_; }
-    // False of a memif client until its server is there: bursts would print a stack, once per process and direction.
-    bool started() const { return started_; }
+    // Bursts, and what else touches the device, are for a port that is. Not so: a memif client until its server is there
+    // (a burst would print a stack, once per process and direction), and a device that is gone or mends itself.
+    bool started() const { return started_ && link_->state() == DeviceState::usable; }
     static constexpr std::int64_t link_check_ns = 50'000'000;
 
     // Frames that the card dropped for want of room or buffers.
@@ -99,9 +101,12 @@ private:
                    ErrorText error);
     int start(PortSetup& setup, const PortIdentity& identity, std::uint64_t mark, ErrorText error);
     void await_link(const PortIdentity& identity, bool has_speed);
-    void stop();
-    void reconnect(std::int64_t now_ns);
     void find_interrupts();
+    int hear_groups();
+    bool watch_device(std::int64_t now_ns, DriverEvents& events);
+    void reconnect(std::int64_t now_ns);
+    void stop();
+    void let_go();
     void warn(const std::string& line) { warnings_ += line + "\n"; }
 
     std::uint16_t id_ = 0;
@@ -112,7 +117,9 @@ private:
     std::int64_t reconnected_ns_ = 0;
     bool hears_all_multicast_ = false;
     bool hears_everything_ = false;
-    std::uint64_t rx_dropped_before_ = 0;  // by the device before we opened it
+    std::vector<ipstack::MacAddress> groups_;  // that it listens to
+    std::uint64_t rx_dropped_before_ = 0;      // by the device before we opened it
+    mutable std::atomic<std::uint64_t> rx_dropped_last_{0};
     std::unique_ptr<LinkWatch> link_;
     std::vector<std::string> extended_names_;    // of xstats, by place; empty: told already by a basic one
     std::vector<int> interrupt_descriptors_;     // per queue; -1: none
@@ -124,7 +131,7 @@ private:
     rte_mempool* transmit_pool_ = nullptr;
     bool up_ = true;
     std::int64_t link_checked_ns_ = 0;
-    bool gone_ = false;
+    DeviceState device_ = DeviceState::usable;  // as last told
 };
 
 }  // namespace dlcp::dpdk

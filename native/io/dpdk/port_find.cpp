@@ -4,6 +4,9 @@
 #include <rte_bus.h>
 #include <rte_dev.h>
 #include <rte_devargs.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +25,16 @@ namespace dlcp::dpdk {
 namespace {
 
 std::array<std::atomic<bool>, RTE_MAX_ETHPORTS> claimed{};
+
+std::uint32_t interface_mtu_bytes(const std::string& name) {
+    const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket < 0) return 0;
+    ifreq request{};
+    name.copy(request.ifr_name, sizeof request.ifr_name - 1);
+    const bool known = ::ioctl(socket, SIOCGIFMTU, &request) == 0;
+    ::close(socket);
+    return known && request.ifr_mtu > 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+}
 
 std::vector<PortIdentity> all_ports() {
     std::vector<PortIdentity> ports;
@@ -145,10 +158,14 @@ PortIdentity identify(std::uint16_t id) {
         const rte_bus* bus = rte_dev_bus(info.device);
         port.is_virtual = bus != nullptr && std::string(rte_bus_name(bus)) == "vdev";
     }
+    port.interface_index = info.if_index;
     char interface_name[IF_NAMESIZE];
     if (info.if_index != 0 && if_indextoname(info.if_index, interface_name) != nullptr) {
         port.interface_name = interface_name;
+        port.interface_mtu_bytes = interface_mtu_bytes(port.interface_name);
     }
+    std::uint16_t mtu_bytes = 0;
+    if (rte_eth_dev_get_mtu(id, &mtu_bytes) == 0) port.mtu_bytes = mtu_bytes;
     return port;
 }
 

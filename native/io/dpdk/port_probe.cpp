@@ -37,7 +37,7 @@ bool Port::probe_finishes_in_burst(std::span<const std::uint8_t> frame) {
         abilities_.finishes_in_burst = false;
         return true;
     }
-    if (!up_) return false;
+    if (!up_ || !started()) return false;
     auto tail = std::make_unique<Tail>();
     const std::size_t head_bytes = std::min<std::size_t>(frame.size() / 2, 64);
     const std::size_t tail_bytes = std::min(frame.size() - head_bytes, tail->bytes.size());

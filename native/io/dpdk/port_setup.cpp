@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <charconv>
 
-#include "io/dpdk/link.hpp"
 #include "ipstack/headers.hpp"
 
 namespace dlcp::dpdk {
@@ -57,13 +56,9 @@ bool says_it_carries(const rte_eth_dev_info& info, std::uint32_t mtu) {
 }
 
 void plan_mtu(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out) {
-    const std::uint32_t interface_mtu = port.interface_name.empty() ? 0 : interface_mtu_bytes(port.interface_name);
+    const std::uint32_t interface_mtu = port.interface_mtu_bytes;
     std::uint32_t mtu = config.mtu_bytes;
-    if (mtu == 0) {
-        std::uint16_t now = 0;
-        rte_eth_dev_get_mtu(port.id, &now);
-        mtu = interface_mtu != 0 ? interface_mtu : now != 0 ? now : ethernet_mtu;
-    }
+    if (mtu == 0) mtu = interface_mtu != 0 ? interface_mtu : port.mtu_bytes != 0 ? port.mtu_bytes : ethernet_mtu;
     const auto warn = [&](const std::string& line) { out.warnings += "port " + port.name + ": " + line + "\n"; };
     if (port.driver == "net_af_packet") {
         // Says 1518 and carries what its slots hold.
