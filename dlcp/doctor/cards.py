@@ -23,8 +23,6 @@ _BESIDE_THE_KERNEL = {
 }
 # Drivers for programs that ask neither vfio-pci nor the IOMMU.
 _WITHOUT_VFIO = FOR_PROGRAMS - {"vfio-pci"}
-# Modules that hand a card to DPDK as vfio-pci does, with no IOMMU (DPDK, "Linux Drivers").
-_WITHOUT_VFIO = FOR_PROGRAMS - {"vfio-pci"}
 # Drivers of the kernel for cards that DPDK drives itself, in place of the kernel (same guide, 22.11).
 _IN_PLACE_OF_THE_KERNEL = {
     *("amd-xgbe", "atlantic", "bnx2x", "bnxt_en", "cxgb4", "cxgb4vf", "e1000", "e1000e", "ena", "enic"),
@@ -49,7 +47,7 @@ _IN_PLACE_OF_THE_KERNEL = {
 
 def look_at_iommu(named: Sequence[NetworkDevice], root: Path = Path("/")) -> list[Finding]:
     """Findings about vfio-pci and the IOMMU. `named`: the devices that the settings name, which may need them."""
-    needed = [one for one in named if one.driver not in _BESIDE_THE_KERNEL | _WITHOUT_VFIO]
+    needed = [one for one in named if one.driver not in {*_BESIDE_THE_KERNEL, *_WITHOUT_VFIO}]
     groups = any((root / "sys/kernel/iommu_groups").glob("*"))
     loaded = (root / "sys/bus/pci/drivers/vfio-pci").exists()
     unsafe = root / "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
