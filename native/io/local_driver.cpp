@@ -385,7 +385,9 @@ int parse_extra(const char* extra, Driver& driver, std::string& inner_extra, Err
     }
     if (!understood) {
         return error.fail(
-            EINVAL, "the local driver's extra words are '%s': write ring_bytes=N, a power of two from %u to %u",
+            EDOM,
+            "datapath_options is '%s'; the local datapath takes ring_bytes=N, a power of two from %u to %u, "
+            "and no more",
             extra, shm::ring_bytes_min, shm::ring_bytes_max);
     }
     inner_extra = rest;

@@ -412,7 +412,7 @@ TEST_CASE("driver registry: shared memory goes around any driver") {
     const Pair pair(a, b);
     CHECK(pair.left->statistics().io.channels == 1);
     a.driver_extra = "words=for the inner one";  // which takes none
-    CHECK(refused([&] { const Host host(a); }) == HostErrorKind::address);
+    CHECK(refused([&] { const Host host(a); }) == HostErrorKind::settings);
 }
 
 TEST_CASE("driver registry: built-in drivers by name") {

@@ -337,6 +337,19 @@ def test_driver_is_given_device_address_and_arguments() -> None:
     assert (plain.driver, plain.driver_extra, plain.interface_name) == ("udp", "a=b", "")
 
 
+@pytest.mark.parametrize(
+    ("datapath", "words"),
+    [
+        ("udp", "datapath_options is 'x=1'; the udp datapath takes none"),
+        ("local+udp", "datapath_options is 'x=1'; the udp datapath takes none"),
+        ("local", "datapath_options is 'x=1'; the local datapath takes ring_bytes=N"),
+    ],
+)
+def test_words_that_a_datapath_does_not_take_are_named_with_their_setting(datapath: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        Endpoint(0, settings=Settings(datapath=datapath, datapath_options="x=1"))
+
+
 def test_engine_has_the_last_word() -> None:
     with pytest.raises(SettingsError, match="initial_window"):
         Endpoint(0, settings=Settings(initial_window_bytes=20_000, max_window_bytes=10_000))

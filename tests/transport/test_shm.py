@@ -102,7 +102,7 @@ def test_ring_size_is_a_setting_and_a_small_ring_carries_everything() -> None:
     with _local(0, datapath_options=words) as a, _local(1, datapath_options=words) as b:
         a.connect(1, b.address, timeout_s=PATIENCE_S)
         _exchange(a, b, 200_000)
-    with pytest.raises(errors.DlcpError, match=r"ring_bytes=N, a power of two from 65536"):
+    with pytest.raises(errors.SettingsError, match=r"ring_bytes=N, a power of two from 65536"):
         _local(0, datapath_options="ring_bytes=3")
 
 
