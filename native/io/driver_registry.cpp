@@ -72,7 +72,8 @@ const dlcp_io_table& find_driver(const std::string& name) {
             "cannot load the plugin (" + std::string(reason != nullptr ? reason : "no reason given") +
             (packages != nullptr
                  ? "); it is built where its library is found: apt-get install " + std::string(packages) +
-                       ", then in a checkout of dlcp, pip install --no-deps --force-reinstall --no-cache-dir .; or "
+                       ", then in a checkout of dlcp, pip install --no-deps --force-reinstall --no-cache-dir .; "
+                       "or "
                        "use 'udp'"
                  : "); the drivers of dlcp are 'udp', 'local', 'dpdk' and 'xdp'; of any other one name the path"));
     }
