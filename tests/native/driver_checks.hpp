@@ -2,10 +2,15 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -14,6 +19,51 @@
 #include "support/native/open_driver.hpp"
 
 namespace dlcp::test {
+
+// Ends what would hang; far above what anything here takes on a busy machine.
+inline constexpr std::chrono::seconds patience{60};
+
+// The thread that made it, as another one sees it: whether it sleeps in the kernel or works.
+class WatchedThread {
+public:
+    WatchedThread() : id_(gettid()) { pthread_getcpuclockid(pthread_self(), &clock_); }
+
+    // Another thread's call: until it sleeps, whatever it slept in before. False: not within `patience`.
+    bool await_sleep() const {
+        return await([&] { return state() == 'S'; });
+    }
+    // Another thread's call: until it sleeps, or has worked for a millisecond from now on, as one that polls does.
+    bool await_sleep_or_work() const {
+        const std::int64_t start_ns = worked_ns();
+        return await([&] { return state() == 'S' || worked_ns() - start_ns > 1'000'000; });
+    }
+
+private:
+    static bool await(const std::function<bool()>& reached) {
+        const auto limit = std::chrono::steady_clock::now() + patience;
+        while (!reached()) {
+            if (std::chrono::steady_clock::now() > limit) return false;
+            std::this_thread::yield();
+        }
+        return true;
+    }
+    // proc(5): what follows the name, which is in brackets and may hold any.
+    char state() const {
+        std::ifstream file("/proc/self/task/" + std::to_string(id_) + "/stat");
+        std::string line;
+        std::getline(file, line);
+        const std::size_t name_end = line.rfind(") ");
+        return name_end == std::string::npos ? '?' : line[name_end + 2];
+    }
+    std::int64_t worked_ns() const {
+        timespec spent = {};
+        clock_gettime(clock_, &spent);
+        return spent.tv_sec * 1'000'000'000 + spent.tv_nsec;
+    }
+
+    pid_t id_;
+    clockid_t clock_ = {};
+};
 
 // Everything sent in `outgoing` arrived with its TOS. In order, if they share a socket or a queue.
 inline void check_arrived(const std::vector<Outgoing>& outgoing, const std::vector<Incoming>& incoming,
@@ -44,12 +94,31 @@ inline void check_echo(const OpenDriver& a, const OpenDriver& b, const dlcp_addr
     check_arrived(outgoing, a.receive());
 }
 
+// A wait with nothing to end it lasts as long as it may. One that news ended, such as of a link that came up just now,
+// is begun again.
+inline bool wait_lasts(const OpenDriver& io, std::int64_t timeout_ns) {
+    const dlcp_io_table& table = io.table();
+    for (;;) {
+        const std::int64_t start_ns = table.now_ns(io);
+        table.wait(io, timeout_ns);
+        if (table.now_ns(io) - start_ns >= timeout_ns) return true;
+        if (io.events().empty()) return false;
+    }
+}
+
+// What comes next; empty where the wait ended by what is neither packets nor news.
+inline std::vector<Incoming> wait_and_receive(const OpenDriver& io) {
+    for (;;) {
+        io.table().wait(io, -1);
+        std::vector<Incoming> incoming = io.receive();
+        if (!incoming.empty() || io.events().empty()) return incoming;
+    }
+}
+
 // wait() ends by timeout, by wake() and by a packet from `other`, which reaches `io` as `to`.
 inline void check_wait(const OpenDriver& io, const OpenDriver& other, const dlcp_address& to) {
     const dlcp_io_table& table = io.table();
-    const std::int64_t start_ns = table.now_ns(io);
-    table.wait(io, 2'000'000);
-    CHECK(table.now_ns(io) - start_ns >= 2'000'000);
+    CHECK(wait_lasts(io, 2'000'000));
     table.wait(io, 0);
 
     table.wake(io);
@@ -57,9 +126,7 @@ inline void check_wait(const OpenDriver& io, const OpenDriver& other, const dlcp
     table.wake(io);
     table.wake(io);
     table.wait(io, -1);
-    const std::int64_t once_ns = table.now_ns(io);
-    table.wait(io, 2'000'000);  // two wakes before one wait are one
-    CHECK(table.now_ns(io) - once_ns >= 2'000'000);
+    CHECK(wait_lasts(io, 2'000'000));  // two wakes before one wait are one
 
     other.send(to, {{.head = "a"}, {.head = "bb"}});
     table.wait(io, -1);

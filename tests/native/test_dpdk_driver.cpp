@@ -323,8 +323,7 @@ TEST_CASE("dpdk: wait ends by timeout, packet or wake, however it waits") {
             CHECK(waiting.await_sleep_or_work());
             other.send(to, {{.head = "later"}});
         });
-        dpdk.wait(io, -1);
-        CHECK(io.receive().size() == 1);
+        CHECK(wait_and_receive(io).size() == 1);
         sender.join();
     }
 }
