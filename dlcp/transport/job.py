@@ -29,12 +29,13 @@ from typing import TYPE_CHECKING, Any
 from dlcp import errors
 from dlcp.transport.closeable import Closeable
 from dlcp.transport.communicator import Communicator
+from dlcp.transport.datapath import BELOW_KERNEL
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.flight_recorder import FlightRecorder, dump_path
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.metrics import Metrics
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
-from dlcp.transport.settings import BELOW_KERNEL, Settings
+from dlcp.transport.settings import Settings
 from dlcp.transport.store import PrefixStore, Store, wait_for
 
 if TYPE_CHECKING:

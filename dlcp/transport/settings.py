@@ -11,7 +11,6 @@ What these fields do is the engine's and the driver's; here is only what a perso
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import re
 import tomllib
@@ -22,6 +21,19 @@ from typing import Any, Self
 
 from dlcp.errors import InterfaceError, SettingsError
 from dlcp.transport import logger
+from dlcp.transport.datapath import (
+    BELOW_KERNEL,
+    NAMES,
+    NamedPort,
+    arguments_below,
+    ends_words,
+    is_same_address,
+    may_be_datapath,
+    named_ports,
+    nearest_datapath,
+    network_datapath,
+    why_not_own_address,
+)
 from dlcp.transport.interfaces import Pattern
 
 # Variables of other parts of dlcp and of its tests; every other DLCP_* must be a setting.
@@ -31,10 +43,6 @@ OTHER_VARIABLES = re.compile(
 # Tables that the file may have besides [transport], for other parts of dlcp.
 OTHER_TABLES = {"torch", "switch", "sim"}
 KEY_BYTES = 32
-# In datapath_options: what follows is for a library below the driver.
-_END_OF_WORDS = re.compile(r"(?:^|\s)--(?:\s+|$)")
-# Datapaths that send and receive frames past the kernel's network stack.
-BELOW_KERNEL = ("dpdk", "xdp")
 # What settings were called in earlier versions, where that is not near enough to what they are called now.
 _FORMER_NAMES = {"driver": "datapath", "driver_extra": "datapath_options"}
 
@@ -132,46 +140,6 @@ def _is_pattern(value: Any) -> bool:
 _PATTERN = _Rule(
     str, _is_pattern, "names of interfaces or their beginnings, such as eth0, eth,ib, =eth0 or ^docker,lo"
 )
-
-
-def _why_not_own_address(text: str) -> str | None:
-    """Why no station can have this as its own address, perhaps with a prefix's length; None: one can.
-
-    The words of a driver are read by native/ipstack/words.cpp, which has the same rules.
-    """
-    host, slash, prefix = text.partition("/")
-    try:
-        own = ipaddress.ip_interface(text)
-    except ValueError:
-        return "no IP address"
-    if "%" in host or (slash and not prefix.isdecimal()):
-        return "not an address and the length of its prefix"
-    if own.ip.is_loopback:
-        return "this host's loopback"
-    # RFC 1122, 3.2.1.3: "this network" is 0/8.
-    if own.ip.is_multicast or own.ip.is_unspecified or (own.version == 4 and own.ip.packed[0] == 0):
-        return "the address of no one station"
-    if own.version == 6:
-        return None
-    if own.ip == ipaddress.IPv4Address("255.255.255.255"):
-        return "the address of all stations"
-    # From /31 on all addresses of a network are stations' (RFC 3021).
-    if 0 < own.network.prefixlen <= 30:
-        if own.ip == own.network.network_address:
-            return f"the address of the whole network {own.network}"
-        if own.ip == own.network.broadcast_address:
-            return f"the broadcast address of the network {own.network}"
-    return None
-
-
-def _same_address(bind_host: str, word: str) -> bool:
-    """Whether a port's address given twice is one: `word` may add a prefix's length, and must not leave one out."""
-    prefix, other_prefix = bind_host.partition("/")[2], word.partition("/")[2]
-    try:
-        same = ipaddress.ip_interface(bind_host).ip == ipaddress.ip_interface(word).ip
-    except ValueError:
-        return True  # no address: the driver says so
-    return same and prefix in ("", other_prefix)
 
 
 def _read_ports(text: str) -> range:
@@ -361,12 +329,18 @@ class Settings:
             )
 
     def _check_datapath(self) -> None:
-        """Raises SettingsError: what only some datapaths can have goes with another one."""
+        """Raises SettingsError: there is none of this name, or what only some can have goes with another one."""
+        if not may_be_datapath(self.datapath):
+            near = nearest_datapath(self.datapath)
+            raise SettingsError(
+                f"datapath is {self.datapath!r}{f'; did you mean {near}?' if near else ';'} accepted:"
+                f" {', '.join(NAMES)}, the name of a plugin that is there (lower-case letters, digits, _), or its path"
+            )
         if self.eal_arguments and not self._is_dpdk and "/" not in self.datapath:
             raise SettingsError(
                 f"eal_arguments is set, and datapath is {self.datapath!r}; set datapath to dpdk, or leave them out"
             )
-        if self.eal_arguments and _END_OF_WORDS.search(self.datapath_options):
+        if self.eal_arguments and ends_words(self.datapath_options):
             raise SettingsError(
                 "eal_arguments is set, and datapath_options has a word -- with others behind it; give them in one place"
             )
@@ -374,7 +348,7 @@ class Settings:
             self._check_dpdk_words()
         if not self.below_kernel:
             return
-        if self.bind_host is not None and (why_not := _why_not_own_address(self.bind_host)) is not None:
+        if self.bind_host is not None and (why_not := why_not_own_address(self.bind_host)) is not None:
             raise SettingsError(
                 f"bind_host is {self.bind_host!r}, {why_not}; accepted with datapath {self.datapath}: an address of the"
                 " port's own, with or without its prefix, such as 10.0.0.1/24"
@@ -398,16 +372,18 @@ class Settings:
                     f"eal_arguments begins with {word}, which is none of DPDK's; words for dlcp's driver are"
                     " datapath_options (DLCP_DATAPATH_OPTIONS)"
                 )
-        named = [device for device, _, _ in self._ports_named if device]
+        named = [port.device for port in self._named_ports if port.device]
         if self.interface is not None and named:
             raise SettingsError(
                 f"interface is {self.interface!r}, and datapath_options has port={named[0]}; name ports in one place"
             )
-        device, at, address = next(iter(self._ports_named), ("", "", ""))
-        if self.bind_host is not None and at and not _same_address(self.bind_host, address):
+        first = next(iter(self._named_ports), NamedPort("", None))
+        if self.bind_host is None or first.address is None:
+            return
+        if not is_same_address(self.bind_host, first.address):
             raise SettingsError(
-                f"bind_host is {self.bind_host!r}, and datapath_options has port={device}@{address}, another address of"
-                " the same port; give it in one place"
+                f"bind_host is {self.bind_host!r}, and datapath_options has port={first.device}@{first.address},"
+                " another address of the same port; give it in one place"
             )
 
     @classmethod
@@ -446,7 +422,7 @@ class Settings:
     @property
     def network_datapath(self) -> str:
         """What leads out of this host: `datapath` without the shared memory around it."""
-        return "udp" if self.datapath == "local" else self.datapath.removeprefix("local+")
+        return network_datapath(self.datapath)
 
     @property
     def below_kernel(self) -> bool:
@@ -465,13 +441,13 @@ class Settings:
         That is bind_host, or of the first word port=DEVICE@ADDRESS that has one.
         """
         named = [] if self.bind_host is None else [self.bind_host]
-        named += [address for _, at, address in self._ports_named if at]
+        named += [port.address for port in self._named_ports if port.address is not None]
         return named[0].partition("/")[0] if named else None
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Below the kernel: the devices that the settings name, first the one that has bind_host; (): none."""
-        named = tuple(device for device, _, _ in self._ports_named if device)
+        named = tuple(port.device for port in self._named_ports if port.device)
         return named or (() if self.device is None else (self.device,))
 
     @property
@@ -479,11 +455,8 @@ class Settings:
         return self.network_datapath == "dpdk"
 
     @property
-    def _ports_named(self) -> list[tuple[str, str, str]]:
-        """Per word that names a device: it, "@" if an address follows, the address."""
-        key = "port=" if self._is_dpdk else "interface="
-        words = _END_OF_WORDS.split(self.datapath_options, 1)[0].split()
-        return [word.removeprefix(key).partition("@") for word in words if word.startswith(key)]
+    def _named_ports(self) -> list[NamedPort]:
+        return named_ports(self.datapath_options, "port" if self._is_dpdk else "interface")
 
     @property
     def driver_words(self) -> str:
@@ -497,7 +470,7 @@ class Settings:
     @property
     def dpdk_arguments(self) -> str:
         """The arguments of DPDK's EAL, wherever they are given; "": none."""
-        return self.eal_arguments or "".join(_END_OF_WORDS.split(self.datapath_options, 1)[1:])
+        return self.eal_arguments or arguments_below(self.datapath_options)
 
     def need_own_address(self) -> str:
         """own_address. Raises SettingsError: there is none."""

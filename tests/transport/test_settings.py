@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dlcp.errors import AuthenticationError, PortInUseError, SettingsError
-from dlcp.transport import Endpoint, Settings
+from dlcp.transport import Endpoint, Settings, plugins
 from dlcp.transport.endpoint import _options
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.settings import read_key_file
@@ -230,6 +230,19 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
             {"datapath": "dpdk", "eal_arguments": "port=net_x"},
             "eal_arguments begins with port=net_x, which is none of DPDK's",
         ),
+        (
+            {"datapath": "dpkd"},
+            "datapath is 'dpkd'; did you mean dpdk? accepted: udp, local, dpdk, xdp, the name",
+        ),
+        ({"datapath": "DPDK"}, "datapath is 'DPDK'; did you mean dpdk?"),
+        ({"datapath": "local+xpd"}, "datapath is 'local+xpd'; did you mean local+xdp?"),
+        ({"datapath": "LOCAL+DPDK"}, "datapath is 'LOCAL+DPDK'; did you mean local+dpdk?"),
+        ({"datapath": "libmine.so"}, "datapath is 'libmine.so'; accepted: udp, local, dpdk, xdp"),
+        ({"datapath": ""}, "datapath is ''; accepted: udp, local, dpdk, xdp"),
+        (
+            {"datapath": "dpkd", "interface": "0000:3b:00.0", "eal_arguments": "-a 0000:3b:00.0"},
+            "did you mean dpdk?",
+        ),
         ({"algorithm": 1}, "setting algorithm is 1; accepted: the name of a schedule, or auto"),
     ],
 )
@@ -254,6 +267,22 @@ def test_argument_mistakes_are_named(arguments: dict[str, Any], words: str) -> N
 def test_datapath_says_what_leads_out_of_the_host(datapath: str, network: str, below_kernel: bool) -> None:
     settings = Settings(datapath=datapath)
     assert (settings.network_datapath, settings.below_kernel) == (network, below_kernel)
+
+
+@pytest.mark.parametrize("datapath", ["mine", "local+mine", "virtual", "./DPKD.so", "a/dpkd"])
+def test_name_that_is_like_none_of_ours_is_for_the_loader_to_find(datapath: str) -> None:
+    assert Settings(datapath=datapath).datapath == datapath
+
+
+def test_plugin_that_is_there_may_have_a_name_like_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(plugins, "path", lambda name: tmp_path / f"libdlcp_io_{name}.so")
+    (tmp_path / "libdlcp_io_dpdk2.so").touch()
+    assert Settings(datapath="dpdk2").datapath == "dpdk2"
+    assert Settings(datapath="local+dpdk2").datapath == "local+dpdk2"
+    with pytest.raises(SettingsError, match="did you mean dpdk?"):
+        Settings(datapath="dpdk3")
 
 
 def test_path_of_a_driver_takes_arguments_of_dpdk() -> None:
