@@ -62,12 +62,6 @@ std::uint16_t draw_port() {
     return static_cast<std::uint16_t>(first + random % (65536 - first));
 }
 
-ipstack::Checksums checksums_of(const PortAbilities& abilities, ChecksumMode mode) {
-    if (mode == ChecksumMode::none) return ipstack::Checksums::none;
-    const bool card = abilities.writes_ip_checksum && abilities.writes_udp_checksum;
-    return card && mode != ChecksumMode::software ? ipstack::Checksums::card : ipstack::Checksums::software;
-}
-
 }  // namespace
 
 int Driver::open(const dlcp_io_config& config, ErrorText error) {
@@ -121,22 +115,21 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
 }
 
 int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error) {
-    // Any port's buffers leave through any port, which one that is told they are all of its own pool could not bear: a
-    // port that is to send segments is not told so.
     const bool sleeps = options.poll == PollMode::automatic || options.poll == PollMode::sleep;
-    const PayloadMode payload = options.ports.size() > 1 ? PayloadMode::gather : options.payload;
     for (const PortWords& words : options.ports) {
         Uplink uplink;
         const PortConfig port_config = {.device = words.device,
                                         .queues = options.queues,
                                         .mtu_bytes = options.mtu_bytes,
                                         .checksum = options.checksum,
-                                        .payload = payload,
+                                        .payload = options.payload,
                                         .wants_interrupts = sleeps,
                                         .flow_isolation = options.flow_isolation,
                                         .udp_port = udp_port_,
                                         .paths = config.paths,
                                         .vlan = options.vlan,
+                                        // Any port's buffers leave through any port.
+                                        .one_pool = options.ports.size() == 1,
                                         .address = words.address};
         if (const int result = Port::open(port_config, uplink.port, error); result < 0) return result;
         const PortAbilities& abilities = uplink.port->abilities();
@@ -153,7 +146,7 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
                                                                           .neighbours = options.neighbours});
         if (const int result = uplink.port->listen_to(uplink.interface->groups(), error); result < 0)
             return result;
-        uplink.checksums = checksums_of(abilities, options.checksum);
+        uplink.checksums = abilities.checksums;
         uplink.was_up = uplink.port->up();
         warnings_ += uplink.port->warnings();
         uplinks_.push_back(std::move(uplink));

@@ -178,11 +178,23 @@ int Port::start(PortSetup& setup, const PortIdentity& identity, std::uint64_t ma
                           reason(rc, mark).c_str());
     }
     started_ = rc == 0;
+    if (started_ && setup.vlan != 0) {
+        rc = rte_eth_dev_vlan_filter(id_, setup.vlan, 1);
+        if (rc < 0 && rc != -ENOTSUP) {
+            return error.fail(-rc, "vlan=%u: port %s (%s) does not let the tag through: %s", unsigned{setup.vlan},
+                              name_.c_str(), driver_.c_str(), reason(rc, mark).c_str());
+        }
+        if (rc == 0) vlan_ = setup.vlan;
+    }
     free_left_pools(id_);
     abilities_ = setup.abilities;
     abilities_.rx_descriptors =
         static_cast<std::uint16_t>(std::min<std::uint32_t>(abilities_.rx_descriptors, ring_packets(identity)));
     warnings_ = setup.warnings;
+    if (setup.vlan != vlan_) {
+        warn("port " + name_ + ": it cannot be told to let tag " + std::to_string(setup.vlan) +
+             " through: if it filters by tag, nothing arrives");
+    }
     if (!started_) warn("port " + name_ + ": memif's server is not there yet; it is looked for every second");
     rte_ether_addr mac{};
     rte_eth_macaddr_get(id_, &mac);

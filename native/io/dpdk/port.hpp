@@ -32,18 +32,16 @@ struct PortConfig {
     bool flow_isolation = false;
     std::uint16_t udp_port = 0;  // with flow_isolation: the only datagrams wanted, and
     std::uint16_t paths = 1;     // those to the source ports of so many paths, which a peer may answer to
-    std::uint16_t vlan = 0;      // with flow_isolation: the tag they carry
+    std::uint16_t vlan = 0;      // the tag of all frames; 0: none
+    bool one_pool = true;        // what is sent lies in buffers of its own transmit pool alone
     ipstack::IpAddress address;
 };
 
 // What the device can do, as configured.
 struct PortAbilities {
-    bool writes_ip_checksum = false;
-    bool writes_udp_checksum = false;
-    bool checks_checksums = false;
-    bool gathers = false;            // sends packets of several segments
+    ipstack::Checksums checksums = ipstack::Checksums::software;  // who writes those of what is sent
+    bool gathers = false;                                         // sends packets of several segments
     bool finishes_in_burst = false;  // a virtual device: has read a packet when tx_burst returns; see the probe
-    bool frees_fast = false;         // every packet sent must be one whole buffer of the transmit pool, held once
     bool has_rx_interrupt = false;
     std::uint32_t mtu_bytes = 1500;
     std::uint16_t queues = 1;
@@ -111,6 +109,7 @@ private:
 
     std::uint16_t id_ = 0;
     bool claimed_ = false;
+    std::uint16_t vlan_ = 0;  // that the card was told to let through
     bool started_ = false;
     bool isolates_flows_ = false;
     bool must_reconnect_ = false;  // a memif client, whose driver connects at the start and never again

@@ -15,8 +15,9 @@ namespace dlcp::dpdk {
 namespace {
 
 int fail(const PortIdentity& port, int rc, const rte_flow_error& why, ErrorText error) {
+    const bool cannot = rc >= 0 || rc == -ENOTSUP || rc == -ENOSYS || rc == -EINVAL;
     return error.fail(
-        rc < 0 ? -rc : ENOTSUP,
+        cannot ? EDOM : -rc,
         "flow_isolation=on: port %s (%s) cannot take single flows off the kernel: %s; cards of the mlx5 "
         "family can",
         port.name.c_str(), port.driver.c_str(), why.message != nullptr ? why.message : "not supported");

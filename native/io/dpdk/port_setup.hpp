@@ -16,6 +16,7 @@ struct PortSetup {
     PortAbilities abilities;
     std::uint32_t data_room_bytes = 0;  // of a buffer, headroom included
     bool sets_mtu = false;              // the device is to be told, beyond conf.rxmode.mtu
+    std::uint16_t vlan = 0;             // that it is to be told to let through; 0: it lets all through
     std::string warnings;               // lines
 };
 

@@ -41,8 +41,16 @@ int Port::listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error
     const std::uint64_t mark = log_mark();
     const int rc = hear_groups();
     if (rc == 0) return 0;
-    // A virtual device that has no such switch filters nothing.
-    if (identify(id_).is_virtual && rc == -ENOTSUP) return 0;
+    if (rc == -ENOTSUP) {
+        // A virtual device that has no such switch filters nothing. Of cards, gve and ena have none.
+        if (!identify(id_).is_virtual) {
+            warn("port " + name_ + " (" + driver_ +
+                 ") cannot be told to hear multicast: unless it does unasked, neighbour discovery goes "
+                 "unanswered, and "
+                 "each end has to name the other with neighbour=ADDRESS@MAC");
+        }
+        return 0;
+    }
     const std::string log = last_complaints(mark, 2);
     return error.fail(-rc, "port %s hears no multicast, which IPv6's neighbour discovery needs: %s%s%s",
                       name_.c_str(), std::strerror(-rc), log.empty() ? "" : "; DPDK's log: ", log.c_str());
@@ -127,6 +135,7 @@ void Port::let_go() {
     const DeviceState state = link_->state();
     if (!rte_eth_dev_is_valid_port(id_)) return;  // somebody has closed it
     if (state == DeviceState::usable) {
+        if (vlan_ != 0) rte_eth_dev_vlan_filter(id_, vlan_, 0);
         if (hears_everything_) rte_eth_promiscuous_disable(id_);
         if (hears_all_multicast_) rte_eth_allmulticast_disable(id_);
     }

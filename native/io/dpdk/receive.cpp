@@ -22,7 +22,9 @@ constexpr std::uint32_t lent_mark = 0x646c6370;
 
 CardChecksum ip_checksum(const rte_mbuf& frame) {
     switch (frame.ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) {
-        case RTE_MBUF_F_RX_IP_CKSUM_GOOD: return CardChecksum::good;
+        case RTE_MBUF_F_RX_IP_CKSUM_GOOD:
+        case RTE_MBUF_F_RX_IP_CKSUM_NONE:
+            return CardChecksum::good;  // not written, yet known to be whole: rte_mbuf_core.h
         case RTE_MBUF_F_RX_IP_CKSUM_BAD: return CardChecksum::bad;
         default: return CardChecksum::unknown;
     }
