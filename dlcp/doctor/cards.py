@@ -100,9 +100,7 @@ def look_at_devices(
     return findings
 
 
-def _beside_the_kernel(
-    driver: str, devices: Sequence[NetworkDevice], wanted: bool, root: Path
-) -> Finding:
+def _beside_the_kernel(driver: str, devices: Sequence[NetworkDevice], wanted: bool, root: Path) -> Finding:
     text = f"{_list(devices)}: {driver}, beside which DPDK uses the card as it is; do not bind it to vfio-pci"
     module, library = _BESIDE_THE_KERNEL[driver]
     if not any((root / "sys/class/infiniband_verbs").glob("uverbs*")):
@@ -134,9 +132,7 @@ def _bound_to_kernel(driver: str, device: NetworkDevice, uses: Sequence[str]) ->
     """Of a device that the settings name. `uses`: what this host would lose with it."""
     bound = f"bound to {driver}" if driver else "bound to no driver"
     lost = f"; the kernel then has no {', '.join(device.interfaces)}" if device.interfaces else ""
-    text = (
-        f"{device.describe()}, which the settings name, is {bound}: DPDK takes it when it is bound to vfio-pci{lost}"
-    )
+    text = f"{device.describe()}, which the settings name, is {bound}: DPDK takes it when it is bound to vfio-pci{lost}"
     if uses:
         return fail(
             "dpdk",
@@ -164,7 +160,9 @@ def _uses(device: NetworkDevice, interfaces: Sequence[Interface], root: Path) ->
             found.append(f"the default route goes by {name}")
         if addresses:
             found.append(f"{name} has {', '.join(addresses)}")
-        above = sorted(one.name.removeprefix("upper_") for one in (root / "sys/class/net" / name).glob("upper_*"))
+        above = sorted(
+            one.name.removeprefix("upper_") for one in (root / "sys/class/net" / name).glob("upper_*")
+        )
         if above:
             found.append(f"{name} carries {', '.join(above)}")
     return found

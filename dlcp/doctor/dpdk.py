@@ -6,23 +6,32 @@ its own, to see which ports it has. Otherwise these are only facts. Changes noth
 
 from __future__ import annotations
 
+import ipaddress
+import itertools
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from dlcp.doctor.card_needs import look_at_needs
 from dlcp.doctor.cards import look_at_devices, look_at_iommu
 from dlcp.doctor.eal import ask_eal
+from dlcp.doctor.eal_arguments import EalArguments
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.doctor.huge_pages import look_at_huge_pages
-from dlcp.doctor.pci import full_address, list_network_devices
+from dlcp.doctor.pci import (
+    FOR_PROGRAMS,
+    NetworkDevice,
+    full_address,
+    holder_of,
+    is_address,
+    list_network_devices,
+)
 from dlcp.errors import SettingsError
-from dlcp.transport import Settings, dpdk
+from dlcp.transport import Settings, dpdk, plugins
 from dlcp.transport.interfaces import Interface, list_interfaces
 
 # DPDK's drivers that ask the kernel's for the link, so that they know it of a port that is not started.
 _LINK_BEFORE_START = {"mlx5_pci", "net_mlx4"}
-_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
 # Lines of DPDK's log that say why a device is not there; its levels are not in the text.
 _COMPLAINT = re.compile(r"fail|error|could not|cannot|unable|no such|denied", re.IGNORECASE)
 
@@ -30,40 +39,69 @@ _COMPLAINT = re.compile(r"fail|error|could not|cannot|unable|no such|denied", re
 def look_at_dpdk(settings: Settings, root: Path = Path("/")) -> list[Finding]:
     """Findings about DPDK. `root`: where /sys and /proc are. With datapath dpdk it takes DPDK's start."""
     asked = settings.network_datapath == "dpdk"
-    why_not = dpdk.why_not()
-    if why_not is not None:
-        text, _, remedy = why_not.rpartition(": ")
+    lack = _lack()
+    if lack is not None:
         if asked:
-            return [fail("dpdk", f"datapath is {settings.datapath}, and {text}", remedy)]
-        return [ok("dpdk", f"{text}; only datapath dpdk needs it", remedy)]
+            return [fail("dpdk", f"datapath is {settings.datapath}, and {lack.text}", lack.remedy)]
+        return [ok("dpdk", f"{lack.text}; only datapath dpdk needs it", lack.remedy)]
     how = f"datapath is {settings.datapath}" if asked else "DLCP_DATAPATH=dpdk would use it"
     findings = [ok("dpdk", f"dlcp has its driver for {dpdk.version()}; {how}")]
-    arguments = _option_names(settings.dpdk_arguments)
+    arguments = EalArguments.read(settings.dpdk_arguments)
     devices = list_network_devices(root)
-    named = {full_address(name) for name in [*settings.devices, *_allowed(settings)]} if asked else set()
-    absent = sorted(name for name in named - {one.address for one in devices} if _PCI_ADDRESS.fullmatch(name))
+    named = _named(settings, arguments) if asked else set()
+    wanted = [one for one in devices if one.address in named]
+    absent = sorted(named - {one.address for one in devices})
     findings += [
         *(fail("dpdk", f"there is no network card {name}", "dpdk-devbind.py --status") for name in absent),
-        *look_at_huge_pages(asked, arguments, root),
-        *(look_at_iommu([one for one in devices if one.address in named], root) if devices else []),
-        *look_at_devices(devices, named, root),
+        *look_at_huge_pages(asked, set(arguments.options), root),
+        *(look_at_iommu(wanted, root) if devices else []),
+        *look_at_devices(devices, named, root, list_interfaces()),
+        *look_at_needs(wanted, arguments, root),
     ]
-    return [*findings, *_look_at_ports(settings, findings)] if asked else findings
+    if not asked:
+        return findings
+    findings += _look_at_address(settings)
+    held = [] if dpdk.started() else look_at_holders(devices, arguments, root)
+    return [*findings, *(held or _look_at_ports(settings, findings))]
 
 
-def _allowed(settings: Settings) -> list[str]:
-    """The devices that EAL arguments name with -a."""
-    found = re.findall(r"(?:^|\s)(?:-a\s*|--allow[=\s])([^\s,]+)", settings.dpdk_arguments)
-    return [str(name) for name in found]
+def _lack() -> plugins.Lack | None:
+    """Why the driver cannot be used; None: it can."""
+    lack = plugins.why_not("dpdk")
+    if lack is not None:
+        return lack
+    # It loads, and may be of another version of dlcp.
+    text, _, remedy = (dpdk.why_not() or "").partition(": ")
+    return plugins.Lack(text, remedy) if text else None
 
 
-def _option_names(arguments: str) -> set[str]:
-    """The words of EAL arguments that are options, without values."""
-    try:
-        words = shlex.split(arguments)
-    except ValueError:
-        return set()  # DPDK's start says what is wrong
-    return {word.partition("=")[0] for word in words if word.startswith("--")}
+def _named(settings: Settings, arguments: EalArguments) -> set[str]:
+    """The PCI addresses of the cards that the settings name."""
+    names = {*map(full_address, settings.devices), *(device for device, _ in arguments.allowed)}
+    return {name for name in names if is_address(name)}
+
+
+def look_at_holders(
+    devices: Sequence[NetworkDevice], arguments: EalArguments, root: Path = Path("/")
+) -> list[Finding]:
+    """Findings about cards that a process has already, of those that DPDK's start would take.
+
+    A driver that starts a card resets it, which with igb_uio and uio_pci_generic nothing prevents.
+    """
+    findings = []
+    for device in devices:
+        if device.driver not in FOR_PROGRAMS or not arguments.probes(device.address):
+            continue
+        holder = holder_of(device, root)
+        if holder is None:
+            continue
+        text = f"{device.address} is in use by {holder}: DPDK is not started, so as not to disturb it"
+        if not arguments.allowed:
+            text += (
+                ", and its ports are not known; -a ADDRESS in DLCP_EAL_ARGUMENTS would keep it to one card"
+            )
+        findings.append(warn("dpdk", text, "dlcp doctor, when that process has ended"))
+    return findings
 
 
 # --- ports ----------------------------------------------------------------------------------------------------
@@ -71,30 +109,35 @@ def _option_names(arguments: str) -> set[str]:
 
 def _look_at_ports(settings: Settings, before: Sequence[Finding]) -> list[Finding]:
     """What DPDK finds when it is started as an endpoint starts it."""
-    findings = []
-    try:
-        settings.need_own_address()
-    except SettingsError as error:
-        findings.append(fail("dpdk", str(error), "export DLCP_BIND_HOST=10.0.0.1/24"))
     found = ask_eal(settings.dpdk_arguments)
     if "error" in found:
-        failed = next((one.remedy for one in before if one.verdict == "fail"), None)
-        remedy = failed or "export DLCP_EAL_ARGUMENTS=… (see DPDK's guide, EAL parameters)"
-        return [*findings, fail("dpdk", " ".join(found["error"].split()), remedy)]
-    ports = [dpdk.Port(**one) for one in found["ports"]]
-    if "flow_isolation=on" not in settings.datapath_options:
-        findings += look_at_own_address(settings.own_address, list_interfaces())
-    return [*findings, *look_at_ports(settings.devices, ports, found.get("log", ""))]
+        text = " ".join(found["error"].split())
+        failed = next((one.remedy for one in before if one.verdict == "fail" and "huge" in one.text), None)
+        remedy = failed if "huge" in text else None
+        return [fail("dpdk", text, remedy or 'see DLCP_EAL_ARGUMENTS, and "EAL parameters" in DPDK\'s guide')]
+    return look_at_ports(settings.devices, [dpdk.Port(**one) for one in found["ports"]], found.get("log", ""))
 
 
-def look_at_own_address(address: str | None, interfaces: Sequence[Interface]) -> list[Finding]:
+def _look_at_address(settings: Settings) -> list[Finding]:
+    try:
+        address = settings.need_own_address()
+    except SettingsError as error:
+        return [fail("dpdk", str(error), "export DLCP_BIND_HOST=10.0.0.1/24")]
+    # Then the card gives the kernel what is not for dlcp, and both have one address.
+    words = itertools.takewhile(lambda word: word != "--", settings.datapath_options.split())
+    return [] if "flow_isolation=on" in words else look_at_own_address(address, list_interfaces())
+
+
+def look_at_own_address(address: str, interfaces: Sequence[Interface]) -> list[Finding]:
     """A finding if the kernel has the port's address as well. `interfaces`: the kernel's."""
+    try:
+        own = ipaddress.ip_address(address)
+    except ValueError:
+        return []  # the driver says so
     for one in interfaces:
-        if address in [str(network.ip) for network in one.addresses]:
+        if own in [network.ip for network in one.addresses] and not one.loopback:
             text = f"the kernel has {address} on {one.name} as well: it answers for it, and refuses what is for dlcp"
-            return [
-                warn("dpdk", text, f"ip address del {address} dev {one.name}, or take another DLCP_BIND_HOST")
-            ]
+            return [warn("dpdk", text, "export DLCP_BIND_HOST=ADDRESS/PREFIX, one that no host's kernel has")]
     return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,66 +12,31 @@ import pytest
 
 from dlcp.doctor import dpdk as doctor
 from dlcp.doctor import eal
-from dlcp.doctor.cards import look_at_devices, look_at_iommu
 from dlcp.doctor.dpdk import look_at_dpdk, look_at_own_address, look_at_ports
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.huge_pages import look_at_huge_pages
-from dlcp.doctor.pci import NetworkDevice, full_address, list_network_devices
+from dlcp.doctor.pci import NetworkDevice
 from dlcp.doctor.probe import probe
 from dlcp.errors import PeerTimeoutError
-from dlcp.transport import LogEntry, Settings, dpdk
-from dlcp.transport.interfaces import list_interfaces
+from dlcp.transport import LogEntry, Settings, dpdk, plugins
+from dlcp.transport.interfaces import Interface
+from tests.doctor.conftest import Machine
 
 MLX5 = NetworkDevice("0000:3b:00.0", "mlx5_core", ("eth2",))
 ICE = NetworkDevice("0000:18:00.0", "ice", ("eth0",))
 ENA = NetworkDevice("0000:00:05.0", "ena", ("ens5",))
 VFIO = NetworkDevice("0000:18:00.1", "vfio-pci", ())
-Machine = Callable[..., Path]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    """Makes a tree of /sys and /proc: devices, huge pages by kB (free, total), and files with their content."""
-
-    def make(
-        *devices: NetworkDevice,
-        huge_pages: dict[int, tuple[int, int]] | None = None,
-        files: dict[str, str] | None = None,
-        folders: tuple[str, ...] = (),
-    ) -> Path:
-        bus = tmp_path / "sys/bus/pci"
-        for device in devices:
-            folder = bus / "devices" / device.address
-            folder.mkdir(parents=True)
-            (folder / "class").write_text("0x020000\n")
-            if device.driver is not None:
-                (bus / "drivers" / device.driver).mkdir(parents=True, exist_ok=True)
-                (folder / "driver").symlink_to(bus / "drivers" / device.driver)
-            for name in device.interfaces:
-                below = "virtio3/net" if device.driver == "virtio-pci" else "net"
-                (folder / below / name).mkdir(parents=True)
-        for kibibytes, (free, total) in (huge_pages or {}).items():
-            folder = tmp_path / f"sys/kernel/mm/hugepages/hugepages-{kibibytes}kB"
-            folder.mkdir(parents=True)
-            (folder / "free_hugepages").write_text(f"{free}\n")
-            (folder / "nr_hugepages").write_text(f"{total}\n")
-        for name, content in (files or {}).items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(content)
-        for name in folders:
-            (tmp_path / name).mkdir(parents=True)
-        return tmp_path
-
-    return make
 
 
 @pytest.fixture
 def with_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], list[str]]:
     """As if dlcp had the driver; DPDK's start finds this. Returns the arguments that it is started with, in turn."""
     started: list[str] = []
+    monkeypatch.setattr(plugins, "why_not", {}.get)
     monkeypatch.setattr(dpdk, "why_not", lambda: None)
     monkeypatch.setattr(dpdk, "version", lambda: "DPDK 22.11.11")
+    monkeypatch.setattr(doctor, "list_interfaces", list)
 
     def answer(found: dict[str, Any]) -> list[str]:
         def ask(arguments: str) -> dict[str, Any]:
@@ -114,13 +80,21 @@ def only(findings: list[Finding], words: str) -> Finding:
 
 
 def test_without_the_driver_only_its_datapath_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(dpdk, "why_not", lambda: f"dlcp was built without DPDK: {dpdk.INSTALL}")
-    words = "dlcp was built without DPDK"
+    lack = plugins.Lack("dlcp was built without DPDK", "apt-get install libdpdk-dev")
+    monkeypatch.setattr(plugins, "why_not", {"dpdk": lack}.get)
     assert told(look_at_dpdk(Settings(), tmp_path)) == [
-        ("ok", f"{words}; only datapath dpdk needs it", dpdk.INSTALL)
+        ("ok", f"{lack.text}; only datapath dpdk needs it", lack.remedy)
     ]
     assert told(look_at_dpdk(Settings(datapath="local+dpdk"), tmp_path)) == [
-        ("fail", f"datapath is local+dpdk, and {words}", dpdk.INSTALL)
+        ("fail", f"datapath is local+dpdk, and {lack.text}", lack.remedy)
+    ]
+
+
+def test_driver_of_another_version_is_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(plugins, "why_not", {}.get)
+    monkeypatch.setattr(dpdk, "why_not", lambda: "it was built for another version of dlcp: pip install dlcp")
+    assert told(look_at_dpdk(Settings(), tmp_path)) == [
+        ("ok", "it was built for another version of dlcp; only datapath dpdk needs it", "pip install dlcp")
     ]
 
 
@@ -179,7 +153,7 @@ def test_everything_that_is_missing_is_said_at_once(
         ("vfio-pci, which hands cards to DPDK (not mlx5), is not loaded", "modprobe vfio-pci"),
         (
             "there is no IOMMU, so vfio-pci hands over no card",
-            "boot with intel_iommu=on iommu=pt, or in a virtual machine: modprobe vfio && echo 1 >"
+            "boot with intel_iommu=on iommu=pt, or, where cards may write to all memory: modprobe vfio && echo 1 >"
             " /sys/module/vfio/parameters/enable_unsafe_noiommu_mode",
         ),
         (
@@ -243,96 +217,6 @@ def test_files_of_huge_pages_need_a_mount(
     assert [("no hugetlbfs is mounted" in text) for text in failed] == [True] * fails
 
 
-# --- devices --------------------------------------------------------------------------------------------------
-
-
-def test_devices_are_read_with_drivers_and_interfaces(machine: Machine) -> None:
-    virtio = NetworkDevice("0000:00:03.0", "virtio-pci", ("eth9",))
-    nobody = NetworkDevice("0000:af:00.0", None, ())
-    root = machine(MLX5, ICE, ENA, VFIO, virtio, nobody)
-    disk = root / "sys/bus/pci/devices/0000:00:01.0"
-    disk.mkdir()
-    (disk / "class").write_text("0x010000\n")
-    assert list_network_devices(root) == [virtio, ENA, ICE, VFIO, MLX5, nobody]
-    assert list_network_devices(root / "nowhere") == []
-
-
-def test_short_addresses_mean_the_first_domain() -> None:
-    assert full_address("3b:00.0") == "0000:3b:00.0"
-    assert full_address("0001:3b:00.0") == "0001:3b:00.0"
-    assert full_address("net_memif0") == "net_memif0"
-
-
-def test_cards_of_a_driver_are_told_together(tmp_path: Path) -> None:
-    second = NetworkDevice("0000:18:00.1", "ice", ("eth1",))
-    unknown = NetworkDevice("0000:99:00.0", "acme", ())
-    unbound = NetworkDevice("0000:98:00.0", None, ())
-    bind = "dpdk-devbind.py --bind=vfio-pci"
-    assert told(look_at_devices([ICE, second, ENA, unknown, unbound], set(), tmp_path)) == [
-        ("ok", "0000:98:00.0: no driver; DPDK takes it when it is bound to vfio-pci", f"{bind} 0000:98:00.0"),
-        (
-            "ok",
-            "0000:99:00.0: driver acme; DPDK is not known to have one for it; its device af_packet works over any",
-            None,
-        ),
-        (
-            "ok",
-            "0000:00:05.0 (ens5): driver ena; DPDK takes it when it is bound to vfio-pci, and the kernel then has no"
-            " ens5",
-            None,
-        ),
-        (
-            "ok",
-            "0000:18:00.0 (eth0), 0000:18:00.1 (eth1): driver ice; DPDK takes it when it is bound to vfio-pci, and the"
-            " kernel then has no eth0, eth1",
-            None,
-        ),
-    ]
-
-
-def test_card_that_the_settings_name_must_be_bound(tmp_path: Path) -> None:
-    named = {ENA.address, VFIO.address}
-    ena, vfio = look_at_devices([ENA, VFIO], named, tmp_path)
-    assert (ena.verdict, ena.remedy) == (
-        Verdict.FAIL,
-        "ip link set ens5 down && dpdk-devbind.py --bind=vfio-pci 0000:00:05.0",
-    )
-    assert (str(vfio.verdict), vfio.text) == ("ok", "0000:18:00.1: bound to vfio-pci, ready for DPDK")
-
-
-def test_card_beside_the_kernel_needs_verbs(machine: Machine) -> None:
-    (found,) = look_at_devices([MLX5], {MLX5.address}, machine(MLX5))
-    assert (found.verdict, found.remedy) == (
-        Verdict.WARN,
-        "apt-get install rdma-core && modprobe -a ib_uverbs mlx5_ib",
-    )
-
-
-def test_machine_without_cards_has_virtual_devices(tmp_path: Path) -> None:
-    (found,) = look_at_devices([], set(), tmp_path)
-    assert found.verdict == Verdict.OK
-    assert "--vdev" in found.text
-
-
-@pytest.mark.parametrize(
-    ("named", "verdict"), [([ICE], Verdict.FAIL), ([MLX5], Verdict.OK), ([], Verdict.OK)]
-)
-def test_iommu_is_needed_by_cards_in_place_of_the_kernel(
-    named: list[NetworkDevice], verdict: Verdict, tmp_path: Path
-) -> None:
-    assert {one.verdict for one in look_at_iommu(named, tmp_path)} == {verdict}
-
-
-def test_unsafe_mode_does_without_an_iommu(machine: Machine) -> None:
-    root = machine(
-        files={"sys/module/vfio/parameters/enable_unsafe_noiommu_mode": "Y\n"},
-        folders=("sys/bus/pci/drivers/vfio-pci",),
-    )
-    (found,) = look_at_iommu([ICE], root)
-    assert found.verdict == Verdict.OK
-    assert "unsafe mode" in found.text
-
-
 # --- ports ----------------------------------------------------------------------------------------------------
 
 
@@ -372,12 +256,23 @@ def test_card_that_eal_arguments_name_must_be_there(
     assert failed[:2] == ["there is no network card 0000:3b:00.7", "there is no network card 0000:ee:00.1"]
 
 
-def test_address_that_the_kernel_has_as_well_is_a_warning() -> None:
-    (lo,) = [one for one in list_interfaces() if one.loopback]
-    (found,) = look_at_own_address("127.0.0.1", [lo])
-    assert found.verdict == Verdict.WARN
-    assert found.text.startswith("the kernel has 127.0.0.1 on lo as well")
-    assert look_at_own_address("192.0.2.1", [lo]) == []
+def interface(name: str, *addresses: str) -> Interface:
+    return Interface(name, 2, True, True, name == "lo", 1500, tuple(map(ipaddress.ip_interface, addresses)))
+
+
+def test_address_that_the_kernel_has_as_well_is_a_warning_and_not_to_be_deleted() -> None:
+    there = [interface("lo", "127.0.0.1/8"), interface("eth0", "192.0.2.1/24", "fd00::1/64")]
+    (found,) = look_at_own_address("192.0.2.1", there)
+    assert (found.verdict, found.text) == (
+        Verdict.WARN,
+        "the kernel has 192.0.2.1 on eth0 as well: it answers for it, and refuses what is for dlcp",
+    )
+    assert found.remedy is not None
+    assert "del" not in found.remedy
+    assert len(look_at_own_address("fd00:0::1", there)) == 1
+    # Loopback is no port's address: the driver refuses it.
+    assert look_at_own_address("127.0.0.1", there) + look_at_own_address("192.0.2.2", there) == []
+    assert look_at_own_address("no address", there) == []
 
 
 def test_link_that_is_down_or_slow_is_a_warning() -> None:
@@ -454,3 +349,55 @@ def test_kernel_sockets_and_filters_are_left_out_below_the_kernel(
     for one in findings:
         assert "\n" not in one.text
         assert one.verdict == Verdict.OK or one.remedy, one
+
+
+@pytest.mark.parametrize(
+    ("words", "warns"),
+    [
+        ("flow_isolation=on", False),
+        ("queues=2  flow_isolation=on -- -a 3b:00.0", False),
+        ("-- --vdev=net_null0,flow_isolation=on", True),
+        ("", True),
+    ],
+)
+def test_address_may_be_the_kernels_too_where_the_card_keeps_flows_apart(
+    words: str,
+    warns: bool,
+    machine: Machine,
+    with_driver: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_driver({"ports": [asdict(port())]})
+    monkeypatch.setattr(doctor, "list_interfaces", lambda: [interface("eth2", "10.0.0.1/24")])
+    findings = look_at_dpdk(
+        Settings(datapath="dpdk", bind_host="10.0.0.1/24", datapath_options=words), machine()
+    )
+    assert ["as well" in one.text for one in findings if one.verdict == Verdict.WARN] == [True] * warns
+
+
+def test_card_that_a_job_has_is_left_to_it(machine: Machine, with_driver: Callable[..., list[str]]) -> None:
+    started = with_driver({"ports": []})
+    root = machine(
+        VFIO,
+        huge_pages={2048: (9, 9)},
+        files={"proc/7/comm": "python\n"},
+        folders=("sys/kernel/iommu_groups/17",),
+        links={
+            f"sys/bus/pci/devices/{VFIO.address}/iommu_group": "../../../../kernel/iommu_groups/17",
+            "proc/7/fd/9": "/dev/vfio/17",
+        },
+    )
+    settings = Settings(datapath="dpdk", bind_host="10.0.0.1/24", eal_arguments="-a 18:00.1")
+    findings = look_at_dpdk(settings, root)
+    assert started == []
+    assert "is in use by process 7 (python)" in findings[-1].text
+    assert [one for one in findings if one.verdict == Verdict.FAIL] == []
+
+
+def test_remedy_of_a_start_that_fails_is_for_what_failed(
+    machine: Machine, with_driver: Callable[..., list[str]]
+) -> None:
+    with_driver({"error": "DPDK does not start: --no-hug3: unrecognized option"})
+    settings = Settings(datapath="dpdk", bind_host="10.0.0.1/24", eal_arguments="--no-hug3 -a 99:00.0")
+    *_, found = look_at_dpdk(settings, machine(huge_pages={2048: (0, 0)}))
+    assert found.remedy == 'see DLCP_EAL_ARGUMENTS, and "EAL parameters" in DPDK\'s guide'
