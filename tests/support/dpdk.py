@@ -23,7 +23,7 @@ from bench import huge_pages as pages
 from dlcp.transport import plugins
 from tests.support import namespaces, station_ranks
 from tests.support.namespaces import Namespace
-from tests.support.stations import Station
+from tests.support.stations import PATIENCE_S, Station
 
 PLUGIN = plugins.path("dpdk")
 """Where a wheel puts it."""
@@ -125,9 +125,9 @@ class Host:
         shown = self.namespace.command("cat", "/sys/class/net/eth0/address")
         return subprocess.run(shown, capture_output=True, text=True, check=True).stdout.strip()
 
-    def ping(self, address: str, *more: str, count: int = 3) -> subprocess.CompletedProcess[str]:
-        """The kernel's ping from here."""
-        words = ("ping", "-n", "-c", count, "-i", "0.05", "-W", "5", *more, address)
+    def ping(self, address: str, *more: str) -> subprocess.CompletedProcess[str]:
+        """One ping of the kernel's from here, awaited for long: an answer may be late, and is not lost then."""
+        words = ("ping", "-n", "-c", 1, "-W", f"{PATIENCE_S:g}", *more, address)
         return subprocess.run(self.namespace.command(*words), capture_output=True, text=True)
 
     def neighbours(self) -> dict[str, dict[str, Any]]:
@@ -140,17 +140,19 @@ class Host:
 class Bridge:
     """The bridge in the middle: it may lose and mark datagrams."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, hosts: int) -> None:
         self.namespace = namespace
+        self.hosts = hosts
 
-    def treat(self, *, loss_ratio: float = 0.0, mark_ratio: float = 0.0) -> None:
+    def treat(self, *, loss_ratio: float = 0.0, mark_ratio: float = 0.0, full_max: int | None = None) -> None:
         """From now on: each UDP datagram lost so often, and of those that may be marked, so many marked.
 
-        Counts both from zero. Nothing else is lost, so neighbours are found.
+        `full_max`: of each host and family, the full datagrams after so many are lost, and what is short passes: then
+        ranks hear each other, and no message gets on. Counts start from zero. Nothing else is lost, so neighbours are
+        found.
         """
-        self._nft(
-            f"add table bridge {_TABLE}\ndelete table bridge {_TABLE}\n{_rules(loss_ratio, mark_ratio)}"
-        )
+        rules = _rules(loss_ratio, mark_ratio, full_max, self.hosts)
+        self._nft(f"add table bridge {_TABLE}\ndelete table bridge {_TABLE}\n{rules}")
 
     def counted(self, what: str) -> int:
         """Datagrams `lost` or `marked` since treat()."""
@@ -184,15 +186,21 @@ class Bridge:
         assert done.returncode == 0, f"nft -f - <<EOF\n{rules}\nEOF\n{done.stderr}"
 
 
-def _rules(loss_ratio: float, mark_ratio: float) -> str:
+def _rules(loss_ratio: float, mark_ratio: float, full_max: int | None, hosts: int) -> str:
     lose = f"numgen random mod 10000 < {round(loss_ratio * 10000)} counter name lost drop"
+    stop = f"udp length > 1000 numgen inc mod {2**31} >= {full_max} counter name lost drop"
     mark = f"numgen random mod 10000 < {round(mark_ratio * 10000)} counter name marked"
-    chain = [
-        f"ip protocol udp {lose}",
-        f"ip6 nexthdr udp {lose}",
-        f"ip protocol udp ip ecn ect0 {mark} ip ecn set ce",
-        f"ip6 nexthdr udp ip6 ecn ect0 {mark} ip6 ecn set ce",
-    ]
+    chain = []
+    if loss_ratio:
+        chain += [f"ip protocol udp {lose}", f"ip6 nexthdr udp {lose}"]
+    if full_max is not None:
+        for number in range(hosts):
+            chain += [f"iifname eth{number} {family} udp {stop}" for family in ("ip protocol", "ip6 nexthdr")]
+    if mark_ratio:
+        chain += [
+            f"ip protocol udp ip ecn ect0 {mark} ip ecn set ce",
+            f"ip6 nexthdr udp ip6 ecn ect0 {mark} ip6 ecn set ce",
+        ]
     return "\n".join(
         [
             f"table bridge {_TABLE} {{",
@@ -200,7 +208,7 @@ def _rules(loss_ratio: float, mark_ratio: float) -> str:
             "counter marked {}",
             "chain forward {",
             "type filter hook forward priority 0;",
-            *(rule for rule, ratio in zip(chain, [loss_ratio] * 2 + [mark_ratio] * 2, strict=True) if ratio),
+            *chain,
             "}",
             "}",
         ]
@@ -272,7 +280,7 @@ def bed(hosts: int, mtu_bytes: int = 1500) -> Iterator[Bed]:
             )
             for host in found
         ]
-        yield Bed(Bridge(middle), found, stations)
+        yield Bed(Bridge(middle, hosts), found, stations)
 
 
 def _as_on_a_wire(namespace: Namespace, interface: str) -> None:

@@ -6,6 +6,7 @@ its host's interface by net_af_packet.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,12 +16,13 @@ import pytest
 from tests.support import dpdk
 from tests.support import station_ranks as rank
 from tests.support.dpdk import Bed
-from tests.support.stations import Station, both, on_all
+from tests.support.stations import PATIENCE_S, Station, both, on_all
 
 pytestmark = pytest.mark.needs_root
 SIZES = [0, 1, 1000, 1472, 100_000, 1_000_000]
-# Where a tenth is lost, this is enough for every kind of loss, the last packet's among them.
-LOSSY_SIZES = [1, 5000, 200_000]
+# Where a tenth is lost, this is enough for every kind of loss, the last packet's among them. Where a hundredth is, so
+# many packets that all of a station's arrive once in 10^9 runs: the bridge draws without a seed.
+LOSSY_SIZES = {0.1: [1, 5000, 200_000], 0.01: [*SIZES, 2_000_000]}
 
 
 @contextmanager
@@ -57,7 +59,7 @@ def test_everything_arrives_where_datagrams_are_lost_and_marked(
 ) -> None:
     with pair(bed, ipv6=ipv6) as (sockets, frames):
         bed.bridge.treat(loss_ratio=loss_ratio, mark_ratio=0.2)
-        sizes = LOSSY_SIZES if loss_ratio >= 0.1 else SIZES
+        sizes = LOSSY_SIZES[loss_ratio]
         for came in both(sockets, frames, rank.exchange, (0, 1), (1, 0), sizes=sizes):
             assert came == {"bytes": sum(sizes), "abandoned_bytes": 0}
         assert bed.bridge.counted("lost") > 0
@@ -78,14 +80,27 @@ def test_checksums_that_the_kernel_leaves_to_a_card_are_no_damage(bed: Bed, ipv6
         assert counted["port0_rx_bad_checksum_frames"] == 0
 
 
-@pytest.mark.parametrize("how", [{"delivery": "bounded"}, {"delivery": "deadline", "deadline_s": 0.02}])
-def test_bounded_messages_lose_no_more_than_they_may(bed: Bed, how: dict[str, object]) -> None:
+def test_bounded_messages_lose_no_more_than_they_may(bed: Bed) -> None:
     with pair(bed) as (sockets, frames):
         bed.bridge.treat(loss_ratio=0.03)
         sizes = [300_000, 70_000]
-        for came in both(sockets, frames, rank.exchange, (0, 1), (1, 0), sizes=sizes, loss_ratio=0.2, **how):
-            # A deadline may cut off more; what came is right in both.
-            assert came["abandoned_bytes"] <= (0.2 if how["delivery"] == "bounded" else 1.0) * sum(sizes)
+        for came in both(
+            sockets, frames, rank.exchange, (0, 1), (1, 0), sizes=sizes, delivery="bounded", loss_ratio=0.2
+        ):
+            assert came["abandoned_bytes"] <= 0.2 * sum(sizes)
+
+
+def test_deadline_ends_messages_with_what_has_come(bed: Bed) -> None:
+    """Nothing else can have ended them: half of each gets through, and no loss is granted."""
+    with pair(bed) as (sockets, frames):
+        size = 3_000_000
+        bed.bridge.treat(full_max=size // 2 // 1472)
+        start = time.monotonic()
+        how = {"sizes": [size], "delivery": "deadline", "deadline_s": 0.1}
+        for came in both(sockets, frames, rank.exchange, (0, 1), (1, 0), **how):
+            # What is not told as abandoned is right: exchange() has looked.
+            assert size / 2 < came["abandoned_bytes"] < size
+        assert time.monotonic() - start < PATIENCE_S / 2
 
 
 def test_kernel_is_answered_and_learns_the_neighbour(bed: Bed) -> None:
@@ -93,14 +108,14 @@ def test_kernel_is_answered_and_learns_the_neighbour(bed: Bed) -> None:
     for ipv6 in (False, True):
         with pair(bed, ipv6=ipv6):
             address = other.ipv6 if ipv6 else other.ipv4
-            answer = bed.hosts[0].ping(address)
-            assert answer.returncode == 0, answer.stdout + answer.stderr
-            assert " 0% packet loss" in answer.stdout
+            for _ in range(3):
+                answer = bed.hosts[0].ping(address)
+                assert answer.returncode == 0, answer.stdout + answer.stderr
             entry = bed.hosts[0].neighbours()[address]
             assert entry["lladdr"] == other.mac()
             # Larger than one frame: not for it to put together; it stays silent and goes on.
-            bed.hosts[0].ping(address, "-s", "4000", "-W", "1", count=1)
-            assert bed.hosts[0].ping(address, count=1).returncode == 0
+            bed.hosts[0].ping(address, "-s", "4000", "-W", "1")
+            assert bed.hosts[0].ping(address).returncode == 0
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
