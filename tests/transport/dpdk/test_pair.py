@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,34 +28,48 @@ from tests.support.stations import ROOT, Station, both
 SIZES = [0, 1, 1472, 100_000, 2_000_000]
 # Of test_endpoint.py over another driver: fewer were left out by mistake.
 OWN_TESTS_MIN = 100
+# Many times what all of them take together; one that hangs is ended sooner, by its own limit.
+OWN_TESTS_S = 540
 
 
 def run_own_tests(places: list[dict[str, Any]], namespace: Namespace | None = None) -> None:
-    """The transport's own tests with endpoints there; fails with what failed of them."""
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not loopback"]
+    """The transport's own tests with endpoints there; fails with what failed of them, or hung."""
+    words = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", "not loopback"]
     words.append("tests/transport/test_endpoint.py")
     added = to_environment(places)
-    done = subprocess.run(
-        words if namespace is None else namespace.command(*words),
-        cwd=ROOT,
-        env={**os.environ, **added},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
     replay = (
         " ".join(f"{name}={shlex.quote(value)}" for name, value in added.items()) + " " + shlex.join(words)
     )
-    assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-2000:]}\nreplay: {replay}"
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None, f"{done.stdout[-2000:]}\nreplay: {replay}"
-    assert int(passed[1]) >= OWN_TESTS_MIN, f"{done.stdout[-2000:]}\nreplay: {replay}"
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            words if namespace is None else namespace.command(*words),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **added},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            process.wait(OWN_TESTS_S)
+            over = ""
+        except subprocess.TimeoutExpired:
+            over = f"not over after {OWN_TESTS_S} s\n"
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        output = f"{log.read()[-8000:]}\n{over}replay: {replay}"
+    assert process.returncode == 0, output
+    passed = re.search(r"(\d+) passed", output)
+    assert passed is not None, output
+    assert int(passed[1]) >= OWN_TESTS_MIN, output
 
 
+@pytest.mark.timeout(OWN_TESTS_S + 60)
 def test_transports_own_tests_over_memif(tmp_path: Path) -> None:
     run_own_tests(dpdk.memif_of_one_process(tmp_path))
 
 
+@pytest.mark.timeout(OWN_TESTS_S + 60)
 @pytest.mark.needs_root
 @pytest.mark.skipif((reason := namespaces.missing()) is not None, reason=reason or "")
 def test_transports_own_tests_over_packet_sockets_with_ipv6() -> None:
