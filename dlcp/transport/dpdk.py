@@ -17,18 +17,14 @@ import ctypes
 import errno
 import functools
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dlcp import _native
 from dlcp.errors import ArgumentError, DlcpError, DriverError, ForkError, ResourceError, SettingsError
+from dlcp.transport import plugins
 
-_PLUGIN = "libdlcp_io_dpdk.so"
-INSTALL = "apt-get install libdpdk-dev dpdk pkgconf, then pip install --force-reinstall --no-binary dlcp dlcp"
-"""What gives dlcp its DPDK driver."""
+_PLUGIN = "dpdk"
 # native/io/dpdk/control.h, of which this module is the other side.
 _CONTROL_VERSION = 1
 _ERROR_BYTES = 1024
@@ -192,20 +188,15 @@ class _Statistic(ctypes.Structure):
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """The plugin, as native/io/driver_registry.cpp finds it. Raises DriverError."""
-    beside = Path(_native.__file__).parent / _PLUGIN
-    try:
-        library = ctypes.CDLL(str(beside) if beside.exists() else _PLUGIN)
-    except OSError as error:
-        raise DriverError(_why_no_library(str(error), beside.exists())) from error
+    """The plugin, with what its functions take. Raises DriverError."""
+    library = plugins.load(_PLUGIN)
     try:
         found = library.dlcp_dpdk_control_version()
     except AttributeError:
         found = 0
     if found != _CONTROL_VERSION:
         raise DriverError(
-            f"the DPDK driver {library._name} was built for another version of dlcp: pip install --force-reinstall"
-            " --no-binary dlcp dlcp"
+            f"the DPDK driver {library._name} was built for another version of dlcp: {plugins.REBUILD}"
         )
     library.dlcp_dpdk_version.restype = ctypes.c_char_p
     error_arguments = (ctypes.c_char_p, ctypes.c_size_t)
@@ -223,19 +214,6 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _why_no_library(reason: str, is_there: bool) -> str:
-    """What the loader's words mean, and what to install."""
-    if not is_there:
-        return f"dlcp was built without DPDK: {INSTALL}"
-    missing = re.match(r"(\S+): cannot open shared object file", reason)
-    if missing is not None and not missing[1].endswith(_PLUGIN):
-        return (
-            f"the DPDK driver needs the library {missing[1]}, which is not installed: apt-get install dpdk, and if that"
-            f" is another version of DPDK, {INSTALL}"
-        )
-    return f"the DPDK driver does not load ({reason}): {INSTALL}"
-
-
 def _started_library() -> ctypes.CDLL:
     library = _library()
     _check_not_forked(library)
@@ -249,7 +227,8 @@ def _started_library() -> ctypes.CDLL:
 
 def _check_not_forked(library: ctypes.CDLL) -> None:
     """Raises ForkError: DPDK has arguments here, and does not run, so it was started by the process that forked."""
-    if not library.dlcp_dpdk_started() and library.dlcp_dpdk_arguments(None, 0) > 0:
+    # In this order: another thread may be starting it.
+    if library.dlcp_dpdk_arguments(None, 0) > 0 and not library.dlcp_dpdk_started():
         raise ForkError(
             "DPDK was started before this process was forked, and does not survive that: start the process with spawn"
             " instead of fork"
