@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "io/dpdk/eal_arguments.hpp"
+#include "io/dpdk/eal_failure.hpp"
 #include "io/dpdk/eal_log.hpp"
 
 namespace dlcp::dpdk {
@@ -63,47 +64,10 @@ bool has_free_hugepages() {
     return false;
 }
 
-constexpr const char* hugepage_advice =
-    "reserve some as root (echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages), or do without: EAL "
-    "arguments --no-huge -m 256 (slower; virtual devices only)";
-
 // What rte_eal_init's failure means for a person: a cause that the log shows and what to do, else what it says.
 std::string explain(int eal_errno) {
-    struct Cause {
-        const char* line;  // what DPDK logs
-        const char* advice;
-    };
-    static constexpr const char* guide = "see \"EAL parameters\" in DPDK's guide";
-    static constexpr Cause causes[] = {
-        {"unrecognized option", guide},
-        {"invalid option", guide},
-        {"requires an argument", guide},
-        {"ambiguous", guide},
-        {"Is another primary process running",
-         "another process uses the same --file-prefix: give this one its own, or leave it out (--in-memory is "
-         "added then)"},
-        {"hugepage_data", "--proc-type=secondary needs a primary process that runs"},
-        {"Not enough memory available", hugepage_advice},
-        {"no mounted hugetlbfs found",
-         "mount it (mount -t hugetlbfs nodev /dev/hugepages), or leave --file-prefix and --huge-dir out: "
-         "--in-memory, "
-         "which is added then, needs no mount"},
-        {"No free", hugepage_advice},
-        {"ermission denied", "this user may not: run as root, or with --in-memory or --no-huge"},
-        {"core ",
-         "--lcores, -l and -c name CPUs that this process may run on (taskset -p shows them); without them DPDK's "
-         "one thread floats over all of these"},
-        {"--lcores", "as in --lcores=0@(2,3)"},
-        {"Unable to parse device",
-         "no such kind of virtual device, or not a PCI address; see \"Network Interface Controller Drivers\" in "
-         "DPDK's "
-         "guide"},
-        {"--legacy-mem is not compatible", "--no-huge implies --legacy-mem and does not go with --in-memory"},
-    };
-    for (const Cause& cause : causes) {
-        const std::string line = find_in_log(0, cause.line);
-        if (!line.empty()) return line + ": " + cause.advice;
-    }
+    const std::string known = explain_failure(logged_errors());
+    if (!known.empty()) return known;
     const std::string log = last_complaints(0, 3);
     return log.empty() ? rte_strerror(eal_errno) : log;
 }

@@ -107,6 +107,15 @@ std::string last_complaints(std::uint64_t since, std::size_t lines) {
     return text;
 }
 
+std::vector<std::string> logged_errors() {
+    Kept& log = kept();
+    const std::lock_guard lock(log.mutex);
+    std::vector<std::string> errors;
+    for (const Line& line : log.lines)
+        if (line.level <= RTE_LOG_ERR) errors.push_back(line.text);
+    return errors;
+}
+
 std::string find_in_log(std::uint64_t since, const std::string& part) {
     Kept& log = kept();
     const std::lock_guard lock(log.mutex);
