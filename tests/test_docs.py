@@ -55,20 +55,5 @@ def test_the_guide_to_gradients_lists_every_option_with_its_default() -> None:
         assert listed[field.name].strip() == _shown(getattr(options, field.name)), field.name
 
 
-def test_the_guide_to_dpdk_lists_every_word_of_its_drivers() -> None:
-    text = (ROOT / "docs" / "dpdk.md").read_text()
-    dpdk = re.findall(r"^\| `(\w+)=[^`]*` \|", text, re.MULTILINE)
-    assert dpdk == _words("dpdk")
-    for word in _words("xdp"):
-        assert re.search(rf"`{word}=?`", text.partition("## AF_XDP")[2]), word
-
-
-def _words(driver: str) -> list[str]:
-    """As the head of its options.hpp lists them: one at the beginning of a line, and more of them two blanks on."""
-    head = (ROOT / "native" / "io" / driver / "options.hpp").read_text().partition("#pragma once")[0]
-    lines = re.findall(r"^//   (\w.*)", head, re.MULTILINE)
-    return [word for line in lines for word in re.findall(r"(?:^|  )(\w+)=", line) or [line.split()[0]]]
-
-
 def _shown(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
