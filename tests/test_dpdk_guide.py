@@ -180,32 +180,54 @@ LISTENERS = {
 """Commands that listen for `dlcp ping` in the namespaces of the guide's first try, by device."""
 
 
-@pytest.mark.needs_root
-@pytest.mark.parametrize("device", LISTENERS)
-def test_try_without_a_card(device: str) -> None:
-    """As it stands, in namespaces of mounts and processes of its own, so that names of networks are free."""
+def run_script(lines: Iterable[str]) -> str:
+    """What it says, as root in mounts and processes of its own, so that names of networks are free; they go with it."""
     if reason := support.missing_bed():
         pytest.skip(reason)
-    if "xdp" in device and not support.PLUGIN.with_name("libdlcp_io_xdp.so").exists():
-        pytest.skip("no libdlcp_io_xdp.so beside the module: apt-get install libxdp-dev, then make setup")
-    (script,) = (script for script in SCRIPTS if script[0].startswith("ip netns add"))
-    listen = script.index(LISTENERS["net_af_packet"])
-    lines = [
-        "mkdir -p /run/netns; mount -t tmpfs none /run/netns; set -e",
-        *script[:listen],
-        LISTENERS[device].removesuffix("&") + " &",
-        # On a busy machine DPDK's start takes longer than the guide's ping is patient.
-        "for i in $(seq 60); do ip netns exec right ping -c 1 -W 1 10.0.0.1 && break; done",
-        *script[listen + 1 :],
-        "wait",
-    ]
     paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    begin = "mkdir -p /run/netns; mount -t tmpfs none /run/netns; set -e"
     done = subprocess.run(
-        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", "\n".join(lines)],
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", "\n".join([begin, *lines])],
         capture_output=True,
         text=True,
         timeout=200,
         env={**os.environ, "PATH": paths},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^messages +200 in ", done.stdout, re.MULTILINE), done.stdout + done.stderr
+    return done.stdout
+
+
+def script_with(command: str) -> list[str]:
+    """The guide's script that has a command beginning so."""
+    (script,) = (script for script in SCRIPTS if any(line.startswith(command) for line in script))
+    return script
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("device", LISTENERS)
+def test_try_without_a_card(device: str) -> None:
+    if "xdp" in device and not support.PLUGIN.with_name("libdlcp_io_xdp.so").exists():
+        pytest.skip("no libdlcp_io_xdp.so beside the module: apt-get install libxdp-dev, then make setup")
+    script = script_with("ip netns add")
+    listen = script.index(LISTENERS["net_af_packet"])
+    said = run_script(
+        [
+            *script[:listen],
+            LISTENERS[device].removesuffix("&") + " &",
+            # On a busy machine DPDK's start takes longer than the guide's ping is patient.
+            "for i in $(seq 60); do ip netns exec right ping -c 1 -W 1 10.0.0.1 && break; done",
+            *script[listen + 1 :],
+            "wait",
+        ]
+    )
+    assert re.search(r"^messages +200 in ", said, re.MULTILINE), said
+
+
+@pytest.mark.needs_root
+def test_job_without_a_card() -> None:
+    script = script_with("ip netns add")
+    setup = script[: script.index(LISTENERS["net_af_packet"])]
+    said = run_script([*setup, *script_with("export WORLD_SIZE"), "wait"])
+    for line in ("all 2 ways between 2 are open", "every way carries datagrams of 1472 bytes"):
+        assert line in said, said
+        assert line in GUIDE
