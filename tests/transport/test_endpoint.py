@@ -403,7 +403,7 @@ def test_absent_interface_is_named() -> None:
 def test_absent_driver_is_named() -> None:
     with pytest.raises(errors.DriverError, match="'absent'.*libdlcp_io_absent.so"):
         Endpoint(0, datapath="absent")
-    with pytest.raises(errors.DriverError, match="lower-case letters"):
+    with pytest.raises(errors.SettingsError, match="lower-case letters"):
         Endpoint(0, datapath="No Such")
 
 
