@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A shell that starts a job in the background has it ignore Ctrl-C, and what a test starts would do so too (POSIX.1-2017, Shell
+# Command Language, 2.11).
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Same examples on every machine, so that a red run is red everywhere; DLCP_HYPOTHESIS=random explores.
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
