@@ -7,10 +7,11 @@ import secrets
 from collections.abc import Mapping
 
 from dlcp.doctor.dpdk import look_at_dpdk
-from dlcp.doctor.finding import Finding, fail, ok
+from dlcp.doctor.finding import Finding, Verdict, fail, ok, worst
 from dlcp.doctor.firewall import look_at_firewall
 from dlcp.doctor.machine import look_at_machine
 from dlcp.doctor.network import look_at_network
+from dlcp.doctor.opening import look_at_opening
 from dlcp.doctor.probe import Responder, probe
 from dlcp.doctor.sockets import look_at_sockets
 from dlcp.doctor.software import look_at_settings, look_at_software
@@ -19,18 +20,23 @@ from dlcp.errors import DlcpError
 from dlcp.transport import Endpoint, Settings
 
 
-def look_at_host(toward: str | None = None, environ: Mapping[str, str] = os.environ) -> list[Finding]:
+def look_at_host(
+    toward: str | None = None, environ: Mapping[str, str] = os.environ, *, opens: bool = True
+) -> list[Finding]:
     """Findings about this host. `toward`: a host of the job, if it is known.
 
-    Takes about half a second; with datapath dpdk DPDK's start as well.
+    `opens`: tries to open an endpoint; False where one with these settings is opened anyway, and has the port. Takes
+    about half a second; with datapath dpdk DPDK's start as well.
     """
     toward = toward or environ.get("MASTER_ADDR") or None
     why_toward = "MASTER_ADDR" if toward == environ.get("MASTER_ADDR") else "a host of the job"
     settings, findings = look_at_settings(environ)
+    network = look_at_network(settings, toward, why_toward)
     return [
         *look_at_software(),
         *findings,
-        *look_at_network(settings, toward, why_toward),
+        *network,
+        *look_at_opening(settings, toward, opens=opens and worst(network) != Verdict.FAIL),
         # Below the kernel its sockets and filters are not on the way.
         *([] if settings.below_kernel else [*look_at_sockets(settings), *look_at_firewall(settings)]),
         *look_at_dpdk(settings),

@@ -92,7 +92,7 @@ class Listener:
             toward = None if settings.below_kernel else settings.bind_host
             return {
                 "member": _member("", self._endpoint, self._interface).to_json(),
-                "findings": [one.to_json() for one in look_at_host(toward)],
+                "findings": [one.to_json() for one in look_at_host(toward, opens=False)],
             }
         if request.get("order") == "probe":
             address = str(request["address"])
@@ -115,9 +115,8 @@ def examine_hosts(
     settings = settings.replace(shm=False)
     if not settings.below_kernel:
         settings = settings.replace(interface=None)
-    hosts = [
-        {"name": socket.gethostname(), "findings": [one.to_json() for one in look_at_host(toward, environ)]}
-    ]
+    findings = look_at_host(toward, environ, opens=False)
+    hosts = [{"name": socket.gethostname(), "findings": [one.to_json() for one in findings]}]
     with Endpoint(secrets.randbits(32), settings=settings) as endpoint, Responder(endpoint):
         members = [_member("here", endpoint, interface)]
         ways = [

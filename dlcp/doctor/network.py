@@ -56,7 +56,7 @@ def _look_at_choice(
     try:
         if settings.bind_host is not None and settings.interface is None:
             chosen = choose_bind_host(None, settings.bind_host)
-            return chosen, [ok("interface", f"dlcp binds {settings.bind_host}, as bind_host says")]
+            return chosen, [ok("interface", f"dlcp is to bind {settings.bind_host}, as bind_host says")]
         goal = settings.bind_host or toward
         # Without a goal: what other hosts would take this one for.
         chosen = choose_bind_host(settings.interface, goal or ("0.0.0.0" if usable else None))

@@ -67,7 +67,8 @@ def examine_ranks(
     """
     part = PrefixStore("dlcp-doctor", store)
     # One rank of a host looks at it: several at once would measure each other.
-    findings = look_at_host(toward, environ) if environ.get("LOCAL_RANK", "0") == "0" else []
+    is_first = environ.get("LOCAL_RANK", "0") == "0"
+    findings = look_at_host(toward, environ, opens=False) if is_first else []
     card: dict[str, Any] = {"where": this_place(), "findings": [one.to_json() for one in findings]}
     job: Job | None = None
     try:

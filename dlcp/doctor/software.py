@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dlcp import __version__, _native
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.errors import SettingsError
 from dlcp.transport import Settings
+from dlcp.transport.datapath import BELOW_KERNEL
 
 # What dlcp is built and tested against (pyproject.toml).
 _TORCH_MIN = (2, 4)
@@ -69,8 +71,8 @@ def look_at_settings(environ: Mapping[str, str]) -> tuple[Settings, list[Finding
     try:
         settings = Settings.load(environ=environ)
     except SettingsError as error:
-        bad = next((name for name in given if name in str(error)), None)
-        findings.append(fail("settings", str(error), f"unset {bad}" if bad else None))
+        text = f"{error} (what follows is of the defaults)"
+        findings.append(fail("settings", text, _remedy(str(error), given, environ)))
     else:
         words = (
             ", ".join(f"{name}={environ[name]}" for name in given)
@@ -89,6 +91,30 @@ def look_at_settings(environ: Mapping[str, str]) -> tuple[Settings, list[Finding
                 )
                 break
     return settings, [*findings, *_look_at_key(settings)]
+
+
+def _remedy(error: str, given: Sequence[str], environ: Mapping[str, str]) -> str:
+    """What mends settings. `given`: the variables that are set."""
+    places = {}
+    for variable in given:
+        # A sentence names the variable, or the setting.
+        found = re.search(rf"\b({variable}|{variable.removeprefix('DLCP_').lower()})\b", error)
+        if found is not None:
+            places[variable] = found.start()
+    if not places:
+        return (
+            f"see {environ['DLCP_CONFIG']}" if environ.get("DLCP_CONFIG") else "see the setting that it names"
+        )
+    bad = min(places, key=lambda name: places[name])
+    if "set key_file" in error:
+        # Nobody is told to do without encryption.
+        return "export DLCP_KEY_FILE=FILE, with 32 random bytes in it, the same on all hosts"
+    near = re.search(r"did you mean ([a-z+]+)\?", error)
+    if near is not None:
+        return f"export {bad}={near[1]}"
+    if bad == "DLCP_BIND_HOST" and environ.get("DLCP_DATAPATH", "udp").removeprefix("local+") in BELOW_KERNEL:
+        return "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own"
+    return f"unset {bad}"
 
 
 def _look_at_key(settings: Settings) -> list[Finding]:

@@ -85,6 +85,38 @@ def test_misspelt_variable_fails_with_the_near_name() -> None:
     assert "did you mean DLCP_INTERFACE?" in found.text
 
 
+@pytest.mark.parametrize(
+    ("environ", "remedy"),
+    [
+        ({"DLCP_DATAPATH": "dpkd"}, "export DLCP_DATAPATH=dpdk"),
+        ({"DLCP_DATAPATH": "local+DPDK"}, "export DLCP_DATAPATH=local+dpdk"),
+        (
+            {"DLCP_DATAPATH": "dpdk", "DLCP_BIND_HOST": "127.0.0.1"},
+            "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own",
+        ),
+        ({"DLCP_EAL_ARGUMENTS": "-a 3b:00.0"}, "unset DLCP_EAL_ARGUMENTS"),
+        ({"DLCP_PORT": "7000", "DLCP_PORT_RANGE": "7000-7007"}, "unset DLCP_PORT"),
+        (
+            {"DLCP_ENCRYPT": "1"},
+            "export DLCP_KEY_FILE=FILE, with 32 random bytes in it, the same on all hosts",
+        ),
+    ],
+)
+def test_wrong_setting_fails_with_what_mends_it(environ: dict[str, str], remedy: str) -> None:
+    settings, findings = look_at_settings(environ)
+    found = only(findings, "settings")
+    assert settings == Settings()
+    assert (found.verdict, found.remedy) == (Verdict.FAIL, remedy)
+    assert found.text.endswith("(what follows is of the defaults)")
+
+
+def test_wrong_setting_of_a_file_fails_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "dlcp.toml"
+    path.write_text("[transport]\npaths = 99\n")
+    found = only(look_at_settings({"DLCP_CONFIG": str(path)})[1], "settings")
+    assert (found.verdict, found.remedy) == (Verdict.FAIL, f"see {path}")
+
+
 @pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
 def test_interface_of_another_backend_is_translated(name: str) -> None:
     findings = look_at_settings({name: "^docker,lo"})[1]
@@ -300,7 +332,7 @@ def test_offload_switched_off_is_seen(host: Namespace) -> None:
             "dlcp binds 172.17.0.1 on docker0, the way to 172.17.0.9 (MASTER_ADDR)",
         ),
         ({"interface": "^lo,dock"}, None, Verdict.OK, "10.9.0.1 on eth0, as DLCP_INTERFACE=^lo,dock says"),
-        ({"bind_host": "172.17.0.1"}, None, Verdict.OK, "dlcp binds 172.17.0.1, as bind_host says"),
+        ({"bind_host": "172.17.0.1"}, None, Verdict.OK, "dlcp is to bind 172.17.0.1, as bind_host says"),
         ({"interface": "eth1"}, None, Verdict.FAIL, "none that matches can be used: eth1 (down)"),
     ],
 )

@@ -1,0 +1,115 @@
+"""Whether an endpoint would open with these settings, tried as far as nobody else notices.
+
+The kernel's sockets are opened, and closed. A driver below the kernel would take its card and tell the network that its
+address is here, which sends a running job's packets astray; so of dpdk and xdp only the words and the address are
+tried, with a device that cannot be: they are read first, and opening ends there. A plugin of the user's own is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import secrets
+
+from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.errors import AddressError, DlcpError, DriverError, InterfaceError, PortInUseError
+from dlcp.transport import Endpoint, Settings, plugins
+from dlcp.transport.datapath import BELOW_KERNEL, NAMES, nearest_datapath
+from dlcp.transport.interfaces import choose_bind_host
+
+_OVER_SOCKETS = set(NAMES) - set(BELOW_KERNEL)
+# Longer than the name of any interface (IFNAMSIZ), so there is none.
+_NOWHERE = "-doctor-s-nowhere"
+
+
+def look_at_opening(settings: Settings, toward: str | None, *, opens: bool = True) -> list[Finding]:
+    """Findings about opening. `toward`: a host of the job, if known. `opens`: False leaves sockets alone."""
+    name = settings.network_datapath
+    # Of a job the ranks draw one: what is missing is looked at elsewhere.
+    settings = settings.replace(key=secrets.token_bytes(32), key_file=None)
+    if settings.below_kernel:
+        return _look_at_words(settings)
+    if name not in _OVER_SOCKETS:
+        return [_look_at_plugin(settings)]
+    return _open(settings, toward) if opens else []
+
+
+# --- over the kernel's sockets --------------------------------------------------------------------------------
+
+
+def _open(settings: Settings, toward: str | None) -> list[Finding]:
+    try:
+        if settings.bind_host is None and (settings.interface or toward):
+            settings = settings.replace(bind_host=choose_bind_host(settings.interface, toward).host)
+    except (InterfaceError, AddressError):
+        return []  # what is said of the interface
+    try:
+        with Endpoint(0, settings=settings) as endpoint:
+            return [ok("start", f"an endpoint opens with these settings, here at {endpoint.address}")]
+    except PortInUseError as error:
+        return [warn("start", f"{error}; it may be a running job's", "ss -ulpn")]
+    except AddressError as error:
+        return [fail("start", str(error), "unset DLCP_BIND_HOST, and dlcp takes the way to the other ranks")]
+    except DlcpError as error:
+        words = settings.datapath_options
+        remedy = "unset DLCP_DATAPATH_OPTIONS" if words and words in str(error) else "see what it names"
+        return [fail("start", str(error), remedy)]
+
+
+# --- below the kernel -----------------------------------------------------------------------------------------
+
+
+def _look_at_words(settings: Settings) -> list[Finding]:
+    """A finding if the driver does not take its words, or the address."""
+    if plugins.why_not(settings.network_datapath) is not None or settings.own_address is None:
+        return []  # what is said of the driver
+    try:
+        Endpoint(0, settings=_to_nowhere(settings)).close()
+    except InterfaceError:
+        return []  # xdp looks for the interface when all else is right
+    except DlcpError as error:
+        text = str(error).replace(_NOWHERE, "")
+        if _NOWHERE in str(error) and settings.network_datapath == "dpdk":
+            return []  # and dpdk for an end of EAL's arguments
+        if isinstance(error, DriverError):
+            return [fail("start", text, plugins.install(settings.network_datapath))]
+        if isinstance(error, AddressError):
+            return [fail("start", text, "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own")]
+        return [fail("start", text, "see the words in DLCP_DATAPATH_OPTIONS")]
+    return []
+
+
+def _to_nowhere(settings: Settings) -> Settings:
+    """The settings with EAL arguments that cannot be, a quote being open, or with an interface that cannot be."""
+    words = settings.datapath_options.split()
+    if settings.network_datapath == "dpdk":
+        own = itertools.takewhile(lambda word: word != "--", words)
+        return settings.replace(datapath_options=" ".join(own), eal_arguments=f"'{_NOWHERE}")
+    return settings.replace(
+        datapath_options=" ".join(f"{word}{_NOWHERE * word.startswith('interface=')}" for word in words),
+        interface=f"{settings.device or next(iter(settings.devices), '')}{_NOWHERE}",
+    )
+
+
+# --- plugins of the user's own --------------------------------------------------------------------------------
+
+
+def _look_at_plugin(settings: Settings) -> Finding:
+    if _is_driver(settings.network_datapath):
+        return ok("start", f"datapath {settings.datapath} is a plugin that loads; only a job opens it")
+    try:
+        Endpoint(0, settings=settings).close()  # ends at the loading, and says what a job would
+    except DlcpError as error:
+        near = nearest_datapath(settings.datapath) or "udp"
+        return fail("start", str(error), f"export DLCP_DATAPATH={near}")
+    return ok("start", f"an endpoint opens with datapath {settings.datapath}")
+
+
+def _is_driver(name: str) -> bool:
+    """Whether the driver's library loads and is one (native/io/driver_registry.cpp)."""
+    beside = plugins.path(name)
+    try:
+        library = ctypes.CDLL(name if "/" in name else str(beside) if beside.exists() else beside.name)
+    except OSError:
+        return False
+    return hasattr(library, "dlcp_io_driver")
