@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "io/udp_address.hpp"
+#include "io/xdp/features.hpp"
 
 namespace dlcp::xdp {
 
@@ -35,14 +36,6 @@ std::uint32_t queues_of(int socket, const std::string& name) {
     request.ifr_data = reinterpret_cast<char*>(&channels);
     if (ioctl(socket, SIOCETHTOOL, &request) != 0) return 1;
     return std::max<std::uint32_t>(channels.combined_count + channels.rx_count, 1);
-}
-
-bool takes_vlan_tags(int socket, const std::string& name) {
-    ethtool_value flags = {};
-    flags.cmd = ETHTOOL_GFLAGS;
-    ifreq request = request_for(name);
-    request.ifr_data = reinterpret_cast<char*>(&flags);
-    return ioctl(socket, SIOCETHTOOL, &request) == 0 && (flags.data & ETH_FLAG_RXVLAN) != 0;
 }
 
 }  // namespace
@@ -71,7 +64,9 @@ int find_device(const std::string& name, Device& out, ErrorText error) {
         if (ioctl(socket, SIOCGIFMTU, &request) == 0) out.mtu_bytes = static_cast<std::uint32_t>(request.ifr_mtu);
         if (ioctl(socket, SIOCGIFFLAGS, &request) == 0) out.up = (request.ifr_flags & IFF_UP) != 0;
         out.queues = queues_of(socket, name);
-        out.takes_vlan_tags = takes_vlan_tags(socket, name);
+        const std::set<std::string> features = active_features(socket, name);
+        out.takes_vlan_tags = features.contains("rx-vlan-hw-parse");
+        out.filters_vlans = features.contains("rx-vlan-filter");
     }
     close(socket);
     return result;

@@ -18,6 +18,7 @@ struct Device {
     bool up = false;           // switched on; a cable is another matter
     bool ethernet = false;
     bool takes_vlan_tags = false;  // off the frames that arrive, so that a program does not see them
+    bool filters_vlans = false;    // lets frames with a tag through only if the kernel has a VLAN device with it
 };
 
 // -ENODEV: there is none of that name, or none was named; the sentence lists those there are.

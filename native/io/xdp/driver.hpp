@@ -31,6 +31,10 @@ namespace dlcp::xdp {
 class Driver {
 public:
     static int open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, ErrorText error);
+    // Sends what was put, for which it may wait 2 ms.
+    ~Driver();
+    Driver(const Driver&) = delete;
+    Driver& operator=(const Driver&) = delete;
 
     // As io_table.h says them.
     void capabilities(dlcp_io_capabilities& out) const;
@@ -53,7 +57,9 @@ private:
     int choose_size(const dlcp_io_config& config, ErrorText error);
     int open_queues(const dlcp_io_config& config, ErrorText error);
     int attach(ErrorText error);
+    void warn_of_vlan();
     int watch(ErrorText error);
+    void linger();
     void check_link(std::int64_t now_ns);
     void note_starvation(std::int64_t now_ns);
     void tell_of(const ipstack::InterfaceEvent& event, std::int64_t now_ns);

@@ -10,7 +10,8 @@
 //   busy_poll                   the kernel works off the card's queues in our calls (SO_PREFER_BUSY_POLL)
 //   gateway=ADDRESS             for who is not on the link; needs bind_host=ADDRESS/PREFIX
 //   neighbour=ADDRESS@MAC       needs no asking; repeated
-//   vlan=N                      1..4094. The card must leave the tag in the frame: ethtool -K NAME rxvlan off
+//   vlan=N                      1..4094. The card must leave the tag in the frame, and let the frame through: ethtool -K
+//                               NAME rxvlan off rx-vlan-filter off
 //   checksum=software|none      none: UDP over IPv4 leaves without one
 #pragma once
 

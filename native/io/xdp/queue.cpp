@@ -160,6 +160,7 @@ void Queue::append(std::uint64_t address, std::uint32_t bytes) {
     }
     *xsk_ring_prod__tx_desc(&send_, index) = {.addr = address, .len = bytes, .options = 0};
     ++appended_;
+    ++under_way_;
 }
 
 void Queue::submit() {
@@ -173,6 +174,7 @@ void Queue::reap() {
     for (std::uint32_t i = 0; i < sent; ++i)
         free_.push_back(chunk_of(*xsk_ring_cons__comp_addr(&completion_, index + i)));
     if (sent > 0) xsk_ring_cons__release(&completion_, sent);
+    under_way_ -= sent;
 }
 
 void Queue::kick(std::uint64_t& calls) {

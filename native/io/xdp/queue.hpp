@@ -81,6 +81,8 @@ public:
     // Frames that the kernel has not taken yet: kick again.
     bool unsent() const { return *send_.producer != __atomic_load_n(send_.consumer, __ATOMIC_ACQUIRE); }
     void reap();
+    // Frames that were appended and are not sent: their chunks have not come back.
+    std::uint32_t under_way() const { return under_way_; }
 
     // Dropped for want of room, and all else the kernel counts.
     xdp_statistics statistics() const;
@@ -102,6 +104,7 @@ private:
     xsk_ring_cons receive_ = {};
     xsk_ring_prod send_ = {};
     std::uint32_t appended_ = 0;  // and not submitted
+    std::uint32_t under_way_ = 0;
     std::vector<std::uint64_t> free_;
     std::vector<std::uint64_t> recycled_;
 };

@@ -37,6 +37,8 @@ public:
         return queue_.unsent() || starved_since_ns_ != 0 ||
                (!waiting_.empty() && interface_.resolutions() != resolutions_seen_);
     }
+    // The kernel or the card has frames of ours that are not sent yet.
+    bool sending() const { return queue_.under_way() > 0; }
     // Without a link nothing is sent: what would wait in the ring is of no use later.
     void set_link(bool up) { link_up_ = up; }
     // Buffers have been lacking since then; 0: they are not.
