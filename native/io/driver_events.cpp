@@ -9,6 +9,7 @@ void DriverEvents::tell(std::int64_t now_ns, std::uint32_t kind, const char* for
     if (used_ == ring_.size()) {
         first_ = (first_ + 1) % ring_.size();
         --used_;
+        ++dropped_;
     }
     dlcp_io_event& event = ring_[(first_ + used_++) % ring_.size()];
     event = {};
@@ -28,7 +29,7 @@ int DriverEvents::take(dlcp_io_event* out, int count) {
         first_ = (first_ + 1) % ring_.size();
         --used_;
     }
-    news_ = false;
+    news_ = used_ > 0;
     return taken;
 }
 

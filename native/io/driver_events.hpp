@@ -15,8 +15,9 @@ public:
     static constexpr std::size_t events_max = 64;  // beyond them the oldest goes
 
     [[gnu::format(printf, 4, 5)]] void tell(std::int64_t now_ns, std::uint32_t kind, const char* format, ...);
-    // The oldest first; how many.
+    // The oldest first; how many. What does not fit is news again.
     int take(dlcp_io_event* out, int count);
+    std::uint64_t dropped() const { return dropped_; }  // for want of room, nobody having taken them
     // Some were told since this was last asked.
     bool take_news() {
         const bool news = news_;
@@ -27,6 +28,7 @@ public:
 private:
     std::array<dlcp_io_event, events_max> ring_;
     std::size_t first_ = 0, used_ = 0;
+    std::uint64_t dropped_ = 0;
     bool news_ = false;
 };
 

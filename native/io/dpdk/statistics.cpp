@@ -28,6 +28,7 @@ std::vector<dlcp_io_statistic> Driver::statistics() const {
     append(out, "tx_pending_dropped_packets", transmit.pending_dropped_packets);
     append(out, "tx_no_buffer_calls", transmit.no_buffer_calls);
     append(out, "tx_full_queue_waits", transmit.full_queue_waits);
+    append(out, "dropped_events", events_.dropped());
     for (const Uplink& uplink : uplinks_) {
         const std::string port = "port" + std::to_string(uplink.port->id()) + "_";
         for (const ipstack::NamedCounter& counter : ipstack::named(uplink.interface->counters()))
