@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "io/udp_address.hpp"
@@ -26,17 +27,25 @@ bool Ways::Equal::operator()(const dlcp_address& a, const dlcp_address& b) const
 }
 
 // All pairs of port and address that are on one link; for an address that is on none, the ports with a gateway. A port
-// without a prefix says nothing about who is on its link: the n-th one is then for the peer's n-th address.
+// without a prefix says nothing about who is on its link: the n-th one of a family is then for the peer's n-th address of
+// that family.
 std::vector<Way> Ways::ways_to(Time now, std::span<const UdpAddress> addresses) {
     std::vector<Way> ways;
     for (std::size_t k = 0; k < addresses.size(); ++k) {
+        const unsigned bits = addresses[k].ip.bits;
+        const auto nth = static_cast<std::size_t>(
+            std::count_if(addresses.begin(), addresses.begin() + static_cast<std::ptrdiff_t>(k),
+                          [bits](const UdpAddress& before) { return before.ip.bits == bits; }));
+        const std::size_t ports = ports_of_family(bits);
         bool on_link = false;
         for (const bool by_gateway : {false, true}) {
             if (by_gateway && on_link) break;
+            std::size_t port = 0;  // of this family
             for (std::size_t j = 0; j < uplinks_.size(); ++j) {
                 const ipstack::InterfaceConfig& config = uplinks_[j].interface->config();
+                if (config.address.bits != bits) continue;
                 const bool linked = config.prefix_bits == 0
-                                        ? j == k % uplinks_.size()
+                                        ? port++ == nth % ports
                                         : ipstack::in_prefix(addresses[k].ip, config.address, config.prefix_bits);
                 if (linked == by_gateway || (by_gateway && !config.gateway.present())) continue;
                 const ipstack::Destination* destination = uplinks_[j].interface->reach(now, addresses[k]);
@@ -47,6 +56,12 @@ std::vector<Way> Ways::ways_to(Time now, std::span<const UdpAddress> addresses) 
         }
     }
     return ways;
+}
+
+std::size_t Ways::ports_of_family(unsigned address_bits) const {
+    return static_cast<std::size_t>(std::count_if(uplinks_.begin(), uplinks_.end(), [&](const Uplink& uplink) {
+        return uplink.interface->config().address.bits == address_bits;
+    }));
 }
 
 int Ways::refuse(const std::string& text, const UdpAddress& address, ErrorText error) const {
@@ -72,8 +87,9 @@ int Ways::refuse(const std::string& text, const UdpAddress& address, ErrorText e
 
 int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error) {
     const std::string_view given = text;
-    const bool v6 = uplinks_.front().interface->config().address.is_v6();
-    const int family = v6 ? AF_INET6 : AF_INET;
+    // Of a name, the address that a port can reach.
+    const bool has_v4 = ports_of_family(32) > 0, has_v6 = ports_of_family(128) > 0;
+    const int family = has_v4 && has_v6 ? AF_UNSPEC : has_v6 ? AF_INET6 : AF_INET;
     const std::string own(given.substr(0, given.find('+')));
     dlcp_address address{};
     if (const int result = udp::resolve_endpoint(own.c_str(), family, address, error); result < 0) return result;
@@ -82,7 +98,8 @@ int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error
         at += word.size();
         const std::string further(given.substr(at, given.find('+', at) - at));
         dlcp_address more{};
-        if (const int result = udp::resolve_endpoint(further.c_str(), family, more, error); result < 0)
+        // Of a family that we have no port of, perhaps: it makes no way.
+        if (const int result = udp::resolve_endpoint(further.c_str(), AF_UNSPEC, more, error); result < 0)
             return result;
         addresses.push_back(ipstack::from_dlcp(more));
     }

@@ -57,6 +57,7 @@ private:
     };
 
     std::vector<Way> ways_to(Time now, std::span<const ipstack::UdpAddress> addresses);
+    std::size_t ports_of_family(unsigned address_bits) const;
     int refuse(const std::string& text, const ipstack::UdpAddress& address, ErrorText error) const;
 
     std::span<Uplink> uplinks_;

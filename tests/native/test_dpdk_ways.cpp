@@ -1,0 +1,46 @@
+// Which of the ports of the dpdk driver a peer is reached by, where ports have addresses of both families.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dpdk_ports.hpp"
+
+using namespace dlcp::test;
+
+TEST_CASE("dpdk: ports of either family share the paths, and a peer with one of them is reached by that") {
+    NEEDS_DPDK;
+    for (const bool prefixes : {true, false}) {
+        CAPTURE(prefixes);
+        const std::string bits4 = prefixes ? "/24" : "", bits6 = prefixes ? "/64" : "";
+        const Io sender(at(4, "port=net_memif6@fd08::1" + bits6, "10.9.0.1" + bits4, 8));
+        const Io receiver(at(5, "port=net_memif7@fd08::2" + bits6, "10.9.0.2" + bits4, 8));
+        CHECK(contains(receiver.text(), "+dpdk:[fd08::2]:"));
+        const dlcp_address to = join(sender, receiver, 8);
+        std::vector<Outgoing> outgoing;
+        for (std::uint16_t path = 0; path < 8; ++path) append(outgoing, make_run(path, 8, 900, path, 0));
+        CHECK(sender.send(to, outgoing) == 64);
+        const std::vector<Incoming> incoming = receiver.receive();
+        check_arrived(outgoing, incoming, false);
+        std::map<bool, int> by_v6;
+        for (const Incoming& packet : incoming) ++by_v6[contains(receiver.text_of(packet.source), "[fd08::1]:")];
+        CHECK(by_v6 == std::map<bool, int>{{false, 32}, {true, 32}});
+
+        // A peer that has one family alone.
+        for (const std::string& only : {std::string("10.9.0.2:7000"), std::string("[fd08::2]:7000")}) {
+            const dlcp_address peer = sender.resolve(only);
+            CHECK(sender.text_of(peer) == only);
+            CHECK(sender.send(peer, {{.head = "one", .path = 0}, {.head = "other", .path = 1}}) == 2);
+        }
+    }
+}
+
+TEST_CASE("dpdk: a peer's addresses of a family that we have not are left out") {
+    NEEDS_DPDK;
+    const Io sender(at(4, "", "10.9.0.1/24"));
+    const Io receiver(at(5, "port=net_memif7@fd08::2/64", "10.9.0.2/24"));
+    const dlcp_address to = join(sender, receiver);
+    CHECK(sender.send(to, {{.head = "found"}}) == 1);
+    CHECK(receiver.receive().size() == 1);
+}
