@@ -5,14 +5,18 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 
 namespace dlcp::dpdk {
 namespace {
 
 // A handler takes microseconds; longer than this the thread is not waited for, whatever it does.
 constexpr std::chrono::seconds patience{1};
+// For work on that thread: stopping or starting a port, and what it serves before.
+constexpr std::chrono::seconds order_patience{5};
 
 struct Gate {
     std::recursive_mutex bursts;
@@ -44,17 +48,24 @@ void hold(void*) {
     g.changed.notify_all();
 }
 
+enum class OrderState : std::uint8_t { waiting, taken, done, withdrawn };
+
 struct Order {
     int (*work)(std::uint16_t);
     std::uint16_t port;
     int answer = 0;
-    std::atomic<bool> done{false};
+    std::atomic<OrderState> state{OrderState::waiting};
+
+    bool change(OrderState from, OrderState to) { return state.compare_exchange_strong(from, to); }
 };
 
+// Holds on to the order itself: who gave it may have given up.
 void carry_out(void* given) {
-    Order& order = *static_cast<Order*>(given);
+    const std::unique_ptr<std::shared_ptr<Order>> kept(static_cast<std::shared_ptr<Order>*>(given));
+    Order& order = **kept;
+    if (!order.change(OrderState::waiting, OrderState::taken)) return;
     order.answer = order.work(order.port);
-    order.done.store(true, std::memory_order_release);  // the last access: it may be gone now
+    order.state = OrderState::done;
 }
 
 }  // namespace
@@ -70,13 +81,22 @@ int on_interrupt_thread(int (*work)(std::uint16_t), std::uint16_t port) {
     gate().stopping.fetch_add(1);
     const std::lock_guard alone(gate().bursts);
     gate().stopping.fetch_sub(1);
-    Order order{.work = work, .port = port};
-    if (rte_eal_alarm_set(1, carry_out, &order) != 0) return work(port);
-    while (!order.done.load(std::memory_order_acquire)) {
+    const auto order = std::make_shared<Order>();
+    order->work = work;
+    order->port = port;
+    auto kept = std::make_unique<std::shared_ptr<Order>>(order);
+    if (rte_eal_alarm_set(1, carry_out, kept.get()) != 0) return work(port);
+    (void)kept.release();
+    const auto limit = std::chrono::steady_clock::now() + order_patience;
+    while (order->state != OrderState::done) {
         let_interrupts_pass();
         usleep(pass_us);
+        if (std::chrono::steady_clock::now() < limit) continue;
+        // The thread is busy elsewhere: this one does it. Or it hangs in this very work: nobody waits for it.
+        if (order->change(OrderState::waiting, OrderState::withdrawn)) return work(port);
+        if (order->state == OrderState::taken) return -ETIMEDOUT;
     }
-    return order.answer;
+    return order->answer;
 }
 
 InterruptHold::InterruptHold() {

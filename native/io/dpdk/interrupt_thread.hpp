@@ -11,7 +11,8 @@
 
 namespace dlcp::dpdk {
 
-// `work(port)` on that thread, and what it answers here. Runs it on this thread if DPDK has no timer for it.
+// `work(port)` on that thread, and what it answers here. Runs it on this thread if DPDK has no timer for it, or that thread
+// does not come to it within seconds. -ETIMEDOUT: that thread does not come back from it.
 int on_interrupt_thread(int (*work)(std::uint16_t), std::uint16_t port);
 
 // Whoever uses memif ports holds this meanwhile, in bursts as well as when it lets the thread through. Gives way to who
