@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "io/dpdk/pci_address.hpp"
 #include "ipstack/words.hpp"
 
 namespace dlcp::dpdk {
@@ -17,7 +18,8 @@ constexpr std::uint32_t queues_max = 64;    // as many as there are paths (io_ta
 constexpr std::uint32_t vlan_max = 4094;    // IEEE 802.1Q: 4095 is reserved
 constexpr std::uint32_t mtu_min = 576;      // what every host takes (RFC 791, 3.1)
 constexpr std::uint32_t mtu_min_v6 = 1280;  // RFC 8200, 5
-constexpr std::uint32_t mtu_max = 16000;    // below the longest frame of any card DPDK drives
+// More than a datagram of the engine's needs (9152 bytes); what the card carries is asked of it.
+constexpr std::uint32_t mtu_max = 16000;
 
 constexpr std::array known_words{"port"sv, "gateway"sv,  "neighbour"sv, "queues"sv, "vlan"sv,
                                  "mtu"sv,  "checksum"sv, "payload"sv,   "poll"sv,   "flow_isolation"sv};
@@ -108,6 +110,7 @@ int parse_ports(const Words& words, const char* bind_host, Options& out, ErrorTe
         const std::string_view text = words.ports[i];
         const std::size_t at = text.find('@');
         out.ports[i].device = text.substr(0, at);
+        if (const auto pci = pci_address(out.ports[i].device)) out.ports[i].device = *pci;
         if (out.ports[i].device.empty() && words.ports.size() > 1) {
             return error.fail(EDOM, "port=%s: of several ports, each needs its device's name",
                               words.ports[i].c_str());

@@ -95,8 +95,11 @@ int Port::open(const PortConfig& config, std::unique_ptr<Port>& out, ErrorText e
     if (const int rc = find_port(config.device, id, error); rc < 0) return rc;
     const PortIdentity identity = identify(id);
     if (!claim_port(id)) {
-        return error.fail(EBUSY, "port %s is in use by another transport of this process: close that one first",
-                          identity.name.c_str());
+        return error.fail(
+            EBUSY,
+            "port %s is in use by another transport of this process, which has to close first; or it was named "
+            "twice here",
+            identity.name.c_str());
     }
     std::unique_ptr<Port> port(new Port);
     port->id_ = id;

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cctype>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "io/dpdk/eal.hpp"
 #include "io/dpdk/eal_arguments.hpp"
 #include "io/dpdk/eal_log.hpp"
+#include "io/dpdk/pci_address.hpp"
 
 namespace dlcp::dpdk {
 namespace {
@@ -53,21 +53,6 @@ std::string describe(const std::vector<PortIdentity>& ports) {
     for (const PortIdentity& port : ports) {
         text += (text.empty() ? "DPDK's ports are " : ", ") + port.name + " (" + std::to_string(port.id) + ", " +
                 port.driver + ")";
-    }
-    return text;
-}
-
-// "3b:00.0" and "0000:3B:00.0" as "0000:3b:00.0".
-std::optional<std::string> pci_address(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (std::count(text.begin(), text.end(), ':') == 1) text.insert(0, "0000:");
-    const std::size_t tail = sizeof ":3b:00.0" - 1;
-    if (text.size() < tail + 4) return std::nullopt;
-    const std::size_t colon = text.size() - tail;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        const char expected = i == colon || i == colon + 3 ? ':' : i == colon + 6 ? '.' : 'x';
-        if (expected == 'x' ? !std::isxdigit(static_cast<unsigned char>(text[i])) : text[i] != expected)
-            return std::nullopt;
     }
     return text;
 }
@@ -188,6 +173,15 @@ int find_port(const std::string& device, std::uint16_t& out, ErrorText error) {
             return 0;
         }
     }
+    // The kernel's interface of a device: of a card that the kernel drives too (mlx5), or below a virtual one. One that is
+    // taken, if there is no other, so that this is what is told.
+    bool found = false;
+    for (const PortIdentity& port : ports) {
+        if (port.interface_name != device || (found && is_claimed(port.id))) continue;
+        out = port.id;
+        found = true;
+    }
+    if (found) return 0;
     // A card with several ports has a name per port, beginning with its address.
     for (const PortIdentity& port : ports) {
         if (pci && port.name.starts_with(*pci) && !is_claimed(port.id)) {

@@ -25,7 +25,7 @@ struct PortIdentity {
 
 PortIdentity identify(std::uint16_t id);
 
-// Finds a port by PCI address (with or without domain), name or number; empty: the only one. 0 or -ENODEV with a
+// Finds a port by PCI address (with or without domain), name, number or the kernel's interface; empty: the only one. 0 or -ENODEV with a
 // sentence that names those there are, and what the kernel knows of a PCI address.
 int find_port(const std::string& device, std::uint16_t& out, ErrorText error);
 
