@@ -34,6 +34,15 @@ std::string refusal(std::string_view word, std::string_view value, std::string_v
 
 std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
 
+// All zeros or all ones where hosts differ (RFC 1122, 3.2.1.3). A network of 31 bits has hosts alone (RFC 3021).
+bool names_no_host(const IpAddress& address, unsigned prefix_bits) {
+    if (address.is_v6() || prefix_bits == 0 || prefix_bits > 30) return false;
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) value = value << 8 | address.bytes[i];
+    const std::uint32_t hosts = UINT32_MAX >> prefix_bits;
+    return (value & hosts) == 0 || (value & hosts) == hosts;
+}
+
 }  // namespace
 
 std::string_view next_word(std::string_view& rest) {
@@ -94,7 +103,11 @@ std::string parse_own_address(std::string_view text, std::string_view where, IpA
                " is not a prefix length; it is 0 to " + std::to_string(address.bits);
     }
     prefix_bits = *prefix;
-    return {};
+    return names_no_host(address, prefix_bits)
+               ? std::string(where) + ": " + quoted(text) +
+                     " is no host's address but its network's own, or the one that "
+                     "is broadcast to; give the interface's own, as in 10.0.0.1/24"
+               : std::string();
 }
 
 std::string parse_gateway(std::string_view value, IpAddress& out) {
@@ -113,6 +126,8 @@ std::string check_gateway(const IpAddress& gateway, const IpAddress& address, un
                            "/PREFIX, as in bind_host=" + own + (address.is_v6() ? "/64" : "/24"));
     }
     if (gateway == address) return refusal("gateway", text, "it is the interface's own address");
+    if (names_no_host(gateway, prefix_bits))
+        return refusal("gateway", text, "it is no host's address on this link");
     if (!is_link_local(gateway) && !in_prefix(gateway, address, prefix_bits))
         return refusal("gateway", text, "it is not on the link of " + own + "/" + std::to_string(prefix_bits));
     return {};

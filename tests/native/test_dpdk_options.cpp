@@ -142,6 +142,17 @@ TEST_CASE("dpdk options: addresses") {
     CHECK(to_text(accepted("port=a@[fd00::9]/64", "10.0.0.1").ports[0].address) == "fd00::9");
     CHECK(contains(refusal("port=a port=b"), "port=b@ADDRESS/PREFIX"));
     CHECK(contains(refusal("port=a port=a@10.1.0.1"), "twice"));
+    CHECK(contains(refusal("port=3b:00.0 port=0000:3B:00.0@10.1.0.1"), "0000:3b:00.0 was given twice"));
+    CHECK(accepted("port=3B:00.0").ports[0].device == "0000:3b:00.0");
+    CHECK(accepted("port=net_memif0").ports[0].device == "net_memif0");
+    for (const char* text : {"10.0.0.0/24", "10.0.0.255/24", "10.0.0.3/30", "10.255.255.255/8"}) {
+        CHECK(contains(refusal("", text, EINVAL), "no host's address"));
+        CHECK(contains(refusal(std::string("port=a@") + text), "no host's address"));
+    }
+    for (const char* text :
+         {"10.0.0.0/31", "10.0.0.1/31", "10.0.0.255/32", "10.0.1.0/16", "10.0.0.255", "fd00::/64"})
+        CHECK(accepted("", text).ports[0].address.present());
+    CHECK(contains(refusal("gateway=10.0.0.255"), "no host's address"));
     CHECK(contains(refusal("port=a port=b@10.0.0.1"), "same address"));
     CHECK(contains(refusal("port=a port=@10.1.0.1"), "name"));
     CHECK(accepted("port=@10.9.0.1/24").ports[0].device == "");
