@@ -14,6 +14,11 @@ from typing import Any, Protocol
 from dlcp.transport import Endpoint
 
 VARIABLE = "DLCP_TEST_ENDPOINTS"
+TESTS = "tests/transport/endpoint"
+"""The tests that run so."""
+KEY = bytes(range(32))
+PATIENCE_S = 60.0
+"""Ends what would hang; far above what anything there takes."""
 
 
 class Open(Protocol):

@@ -1,6 +1,6 @@
 """Two ends on DPDK: the transport's own tests over virtual devices, and what its driver does between processes.
 
-The transport's own tests (tests/transport/test_endpoint.py) run in a process of their own, since an EAL ends with its
+The transport's own tests (tests/transport/endpoint) run in a process of their own, since an EAL ends with its
 process: once over memif with IPv4, once over the kernel's packet sockets with IPv6.
 """
 
@@ -21,12 +21,12 @@ import pytest
 
 from tests.support import dpdk, namespaces
 from tests.support import station_ranks as rank
-from tests.support.endpoints import to_environment
+from tests.support.endpoints import TESTS, to_environment
 from tests.support.namespaces import Namespace
 from tests.support.stations import ROOT, Station, both
 
 SIZES = [0, 1, 1472, 100_000, 2_000_000]
-# Of test_endpoint.py over another driver: fewer were left out by mistake.
+# Of the transport's own tests over another driver: fewer were left out by mistake.
 OWN_TESTS_MIN = 100
 # Many times what all of them take together; one that hangs is ended sooner, by its own limit.
 OWN_TESTS_S = 540
@@ -35,7 +35,7 @@ OWN_TESTS_S = 540
 def run_own_tests(places: list[dict[str, Any]], namespace: Namespace | None = None) -> None:
     """The transport's own tests with endpoints there; fails with what failed of them, or hung."""
     words = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", "not loopback"]
-    words.append("tests/transport/test_endpoint.py")
+    words.append(TESTS)
     added = to_environment(places)
     replay = (
         " ".join(f"{name}={shlex.quote(value)}" for name, value in added.items()) + " " + shlex.join(words)

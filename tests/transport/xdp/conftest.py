@@ -16,7 +16,7 @@ import pytest
 from dlcp.transport import plugins
 from tests.support import namespaces
 from tests.support import station_ranks as rank
-from tests.support.endpoints import to_environment
+from tests.support.endpoints import TESTS, to_environment
 from tests.support.namespaces import Namespace
 from tests.support.stations import PATIENCE_S, ROOT, Station, StationError
 
@@ -92,11 +92,11 @@ OWN_TESTS = "test_transports_own_tests"
 
 
 class OwnTests:
-    """tests/transport/test_endpoint.py on two interfaces of a host of its own, from the moment that this is made."""
+    """tests/transport/endpoint on two interfaces of a host of its own, from the moment that this is made."""
 
     def __init__(self, host: Namespace, places: list[dict[str, Any]]) -> None:
         words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not loopback"]
-        words.append("tests/transport/test_endpoint.py")
+        words.append(TESTS)
         added = to_environment(places)
         self._replay = f"{' '.join(f'{n}={shlex.quote(v)}' for n, v in added.items())} {shlex.join(words)}"
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed in close()

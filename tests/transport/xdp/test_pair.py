@@ -17,7 +17,7 @@ from tests.support.stations import PATIENCE_S, Station, both
 
 pytestmark = pytest.mark.needs_root
 SIZES = [0, 1, 1000, 1472, 100_000, 2_000_000]
-# Of test_endpoint.py over another driver: fewer were left out by mistake.
+# Of the transport's own tests over this driver: fewer were left out by mistake.
 OWN_TESTS_MIN = 100
 
 Hosts = tuple[Namespace, Namespace]
