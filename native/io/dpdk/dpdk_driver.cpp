@@ -71,7 +71,8 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
         return result;
     if (const int result = take_interface_name(config.interface_name, options, error); result < 0) return result;
     if (const int result = start_eal(options.eal_arguments, error); result < 0) return result;
-    adopt_thread();
+    lcore_.take();
+    const Lcore::Use use(lcore_);
     udp_port_ = config.port != 0 ? config.port : draw_port();
     if (const int result = open_uplinks(options, config, error); result < 0) return result;
 
@@ -155,7 +156,17 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
 }
 
 Driver::~Driver() {
-    if (!receiver_) return;  // open() failed
+    const Lcore::Use use(lcore_);
+    if (receiver_) linger();  // else open() failed
+    // Here, since they give back buffers.
+    receiver_.reset();
+    transmitter_.reset();
+    ways_.reset();
+    hold_.reset();
+    uplinks_.clear();
+}
+
+void Driver::linger() {
     {
         const auto guard = alone();
         // What an interface still had to say, so that a neighbour that asked just now is answered.
@@ -187,6 +198,7 @@ void Driver::capabilities(dlcp_io_capabilities& out) const {
 }
 
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
+    const Lcore::Use use(lcore_);
     // Looking up a name may take seconds; others' bursts go on meanwhile.
     const int result = ways_->resolve(Time{monotonic_ns()}, text, out, error);
     const auto guard = alone();
@@ -201,6 +213,7 @@ std::string Driver::text_of(const dlcp_address& address) const {
 }
 
 int Driver::put(const dlcp_packet* packets, int count) {
+    const Lcore::Use use(lcore_);
     const auto guard = alone();
     const std::int64_t now_ns = monotonic_ns();
     const int sent = transmitter_->put(Time{now_ns}, packets, count);
@@ -217,6 +230,7 @@ int Driver::put(const dlcp_packet* packets, int count) {
 }
 
 int Driver::receive(dlcp_packet* packets, int count) {
+    const Lcore::Use use(lcore_);
     const auto guard = alone();
     const std::int64_t now_ns = monotonic_ns();
     const int received = receiver_->receive(Time{now_ns}, packets, count);

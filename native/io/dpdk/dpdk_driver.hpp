@@ -11,6 +11,7 @@
 
 #include "engine/units.hpp"
 #include "io/dpdk/interrupt_thread.hpp"
+#include "io/dpdk/lcore.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/receive.hpp"
 #include "io/dpdk/transmit.hpp"
@@ -34,11 +35,20 @@ public:
     const dlcp_address& local_address() const { return local_; }
     const std::string& warnings() const { return warnings_; }
 
-    int get(dlcp_packet* packets, int count) { return transmitter_->get(packets, count); }
+    int get(dlcp_packet* packets, int count) {
+        const Lcore::Use use(lcore_);
+        return transmitter_->get(packets, count);
+    }
     int put(const dlcp_packet* packets, int count);
     int receive(dlcp_packet* packets, int count);
-    void done(const dlcp_packet* packets, int count) { receiver_->done(packets, count); }
-    void wait(std::int64_t timeout_ns) { waiter_.wait(timeout_ns, *this); }
+    void done(const dlcp_packet* packets, int count) {
+        const Lcore::Use use(lcore_);
+        receiver_->done(packets, count);
+    }
+    void wait(std::int64_t timeout_ns) {
+        const Lcore::Use use(lcore_);
+        waiter_.wait(timeout_ns, *this);
+    }
     Waiter& waiter() { return waiter_; }
 
     dlcp_io_counters counters() const;
@@ -51,6 +61,8 @@ public:
 
 private:
     int open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error);
+    // What was sent last leaves before its ports are stopped.
+    void linger();
     // Timers, links, events, frames of our own: when something is due, or frames came that are no datagrams. Without the
     // memory for it, it is tried again when it is next due.
     void look_after(std::int64_t now_ns) noexcept;
@@ -70,6 +82,7 @@ private:
     }
     void tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns);
 
+    Lcore lcore_;
     std::uint16_t udp_port_ = 0;
     std::uint32_t max_datagram_bytes_ = 0;
     dlcp_address local_ = {};

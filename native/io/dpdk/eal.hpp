@@ -20,8 +20,4 @@ std::string eal_arguments();
 // The last lines of DPDK's log, oldest first.
 std::string eal_log();
 
-// Makes this thread known to DPDK while it lives, so that its buffer caches work. Cheap when done already; failing is
-// no harm but slower.
-void adopt_thread();
-
 }  // namespace dlcp::dpdk

@@ -9,7 +9,6 @@
 
 #include "io/clock.hpp"
 #include "io/dpdk/dpdk_driver.hpp"
-#include "io/dpdk/eal.hpp"
 
 namespace dlcp::dpdk {
 
@@ -62,7 +61,6 @@ int resolve(dlcp_io* io, const char* text, dlcp_address* out, char* error_text, 
     if (out == nullptr) return error.fail(EINVAL, "resolve needs a place for the result");
     if (text == nullptr) return error.fail(EINVAL, "resolve needs an address");
     try {
-        adopt_thread();
         return driver_of(io)->resolve(text, *out, error);
     } catch (const std::exception&) {
         return error.fail(ENOMEM, "not enough memory to look up '%s'", text);
@@ -90,7 +88,6 @@ void local_address(dlcp_io* io, dlcp_address* out) {
 
 int tx_get(dlcp_io* io, dlcp_packet* packets, int count) {
     if (io == nullptr) return 0;
-    adopt_thread();
     return guarded([&] { return driver_of(io)->get(packets, count); }, 0);
 }
 
@@ -101,7 +98,6 @@ int tx_put(dlcp_io* io, dlcp_packet* packets, int count) {
 
 int rx(dlcp_io* io, dlcp_packet* packets, int count) {
     if (io == nullptr) return 0;
-    adopt_thread();
     return guarded([&] { return driver_of(io)->receive(packets, count); }, 0);
 }
 
@@ -111,7 +107,6 @@ void rx_done(dlcp_io* io, dlcp_packet* packets, int count) {
 
 void wait(dlcp_io* io, int64_t timeout_ns) {
     if (io == nullptr) return;
-    adopt_thread();
     guarded([&] { driver_of(io)->wait(timeout_ns); });
 }
 
@@ -131,7 +126,6 @@ const char* warnings(dlcp_io* io) { return io != nullptr ? driver_of(io)->warnin
 
 void close(dlcp_io* io) {
     if (io == nullptr) return;
-    adopt_thread();
     delete driver_of(io);
 }
 
