@@ -6,7 +6,6 @@ its own, to see which ports it has. Otherwise these are only facts. Changes noth
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import re
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from dlcp.doctor.eal import ask_eal
 from dlcp.doctor.eal_arguments import EalArguments
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.doctor.huge_pages import look_at_huge_pages
+from dlcp.doctor.network import kernel_owner
 from dlcp.doctor.pci import (
     FOR_PROGRAMS,
     NetworkDevice,
@@ -112,8 +112,12 @@ def _look_at_ports(settings: Settings, before: Sequence[Finding]) -> list[Findin
     found = ask_eal(settings.dpdk_arguments)
     if "error" in found:
         text = " ".join(found["error"].split())
-        failed = next((one.remedy for one in before if one.verdict == "fail" and "huge" in one.text), None)
-        remedy = failed if "huge" in text else None
+        # Behind the reason stand the arguments.
+        is_memory = "hugepages" in text.partition("EAL arguments")[0]
+        failed = next(
+            (one.remedy for one in before if one.verdict == "fail" and "huge pages" in one.text), None
+        )
+        remedy = failed if is_memory else None
         return [fail("dpdk", text, remedy or 'see DLCP_EAL_ARGUMENTS, and "EAL parameters" in DPDK\'s guide')]
     return look_at_ports(settings.devices, [dpdk.Port(**one) for one in found["ports"]], found.get("log", ""))
 
@@ -130,15 +134,11 @@ def _look_at_address(settings: Settings) -> list[Finding]:
 
 def look_at_own_address(address: str, interfaces: Sequence[Interface]) -> list[Finding]:
     """A finding if the kernel has the port's address as well. `interfaces`: the kernel's."""
-    try:
-        own = ipaddress.ip_address(address)
-    except ValueError:
-        return []  # the driver says so
-    for one in interfaces:
-        if own in [network.ip for network in one.addresses] and not one.loopback:
-            text = f"the kernel has {address} on {one.name} as well: it answers for it, and refuses what is for dlcp"
-            return [warn("dpdk", text, "export DLCP_BIND_HOST=ADDRESS/PREFIX, one that no host's kernel has")]
-    return []
+    owner = kernel_owner(address, interfaces)
+    if owner is None:
+        return []
+    text = f"the kernel has {address} on {owner} as well: it answers for it, and refuses what is for dlcp"
+    return [warn("dpdk", text, "export DLCP_BIND_HOST=ADDRESS/PREFIX, one that no host's kernel has")]
 
 
 def look_at_ports(named: Sequence[str], ports: Sequence[dpdk.Port], log: str = "") -> list[Finding]:

@@ -25,11 +25,11 @@ class EalArguments:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Of a text; nothing of one with an open quote, with which DPDK does not start."""
+        """Of a text; DPDK does not start with one whose quotes are not closed."""
         try:
             words = shlex.split(text)
         except ValueError:
-            return cls()
+            words = text.replace("'", "").replace('"', "").split()
         options = frozenset(word.partition("=")[0] for word in words if word.startswith("--"))
         devices = []
         for word, following in itertools.pairwise([*words, ""]):

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 
 from dlcp.doctor.dpdk import look_at_dpdk
-from dlcp.doctor.finding import Finding, Verdict, fail, ok, worst
+from dlcp.doctor.finding import Finding, Verdict, fail, ok
 from dlcp.doctor.firewall import look_at_firewall
 from dlcp.doctor.machine import look_at_machine
 from dlcp.doctor.network import look_at_network
@@ -32,11 +32,13 @@ def look_at_host(
     why_toward = "MASTER_ADDR" if toward == environ.get("MASTER_ADDR") else "a host of the job"
     settings, findings = look_at_settings(environ)
     network = look_at_network(settings, toward, why_toward)
+    # What is wrong is said by then.
+    is_wrong = any(one.topic == "settings" and one.verdict == Verdict.FAIL for one in findings)
     return [
         *look_at_software(),
         *findings,
         *network,
-        *look_at_opening(settings, toward, opens=opens and worst(network) != Verdict.FAIL),
+        *([] if is_wrong else look_at_opening(settings, toward, opens=opens)),
         # Below the kernel its sockets and filters are not on the way.
         *([] if settings.below_kernel else [*look_at_sockets(settings), *look_at_firewall(settings)]),
         *look_at_dpdk(settings),

@@ -5,7 +5,9 @@ Looks at the network namespace of the thread that asks. Sends nothing.
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
+import shlex
 import socket
 from collections.abc import Sequence
 
@@ -45,26 +47,19 @@ def _look_at_choice(
 ) -> tuple[Chosen | None, list[Finding]]:
     """What dlcp would bind, and why."""
     if settings.below_kernel:
-        where = settings.own_address or "no address"
-        return None, [
-            ok(
-                "interface",
-                f"dlcp has {where} below the kernel, on a port of {settings.network_datapath} (see there)",
-            )
-        ]
+        where = f"dlcp has {settings.own_address or 'no address yet'} below the kernel"
+        return None, [ok("interface", f"{where}, on a port of {settings.network_datapath} (see there)")]
     usable = [one for one in interfaces if one.usable and not one.loopback]
     try:
-        if settings.bind_host is not None and settings.interface is None:
-            chosen = choose_bind_host(None, settings.bind_host)
-            return chosen, [ok("interface", f"dlcp is to bind {settings.bind_host}, as bind_host says")]
-        goal = settings.bind_host or toward
-        # Without a goal: what other hosts would take this one for.
-        chosen = choose_bind_host(settings.interface, goal or ("0.0.0.0" if usable else None))
+        chosen = choose_place(settings, toward, interfaces)
     except InterfaceError as error:
         remedy = f"export DLCP_INTERFACE={usable[0].name}" if usable else None
         return None, [fail("interface", str(error), remedy)]
     except AddressError as error:
-        return None, [fail("route", str(error), f"ip route get {toward}" if toward else None)]
+        return None, [fail("route", str(error), _see_route(settings.bind_host or toward))]
+    if settings.bind_host is not None and settings.interface is None:
+        return chosen, [ok("interface", f"dlcp is to bind {settings.bind_host}, as bind_host says")]
+    goal = settings.bind_host or toward
     where = f"dlcp binds {chosen.host} on {chosen.interface}"
     if not usable:
         down = next((one.name for one in interfaces if not one.up and not one.loopback), None)
@@ -76,6 +71,37 @@ def _look_at_choice(
         return chosen, [ok("interface", f"{where}, the way to {goal} ({why_toward})")]
     text = f"{where}, the way by the default route; a job takes the way to its MASTER_ADDR"
     return chosen, [ok("interface", text, "export DLCP_INTERFACE=NAME (to take another)")]
+
+
+def choose_place(settings: Settings, toward: str | None, interfaces: Sequence[Interface]) -> Chosen:
+    """What a job binds over the kernel's sockets, as far as it is known without one.
+
+    Raises InterfaceError: no interface is as the settings say; AddressError: a name has no address, or no route.
+    """
+    goal = settings.bind_host or toward
+    if goal is None and any(one.usable and not one.loopback for one in interfaces):
+        goal = "0.0.0.0"  # what other hosts would take this one for
+    return choose_bind_host(settings.interface, goal)
+
+
+def kernel_owner(address: str, interfaces: Sequence[Interface]) -> str | None:
+    """The kernel's interface that has an address; None: none, or it is no address."""
+    try:
+        own = ipaddress.ip_address(address)
+    except ValueError:
+        return None
+    return next((one.name for one in interfaces if own in [each.ip for each in one.addresses]), None)
+
+
+def _see_route(goal: str | None) -> str:
+    """What shows why a host is not reached."""
+    if goal is None:
+        return "ip route"
+    try:
+        ipaddress.ip_address(goal.strip("[]").partition("%")[0])
+    except ValueError:
+        return f"getent ahosts {shlex.quote(goal)} (a name has to be in DNS or /etc/hosts)"
+    return f"ip route get {goal}"
 
 
 def look_at_interface(used: Interface, card: Card) -> list[Finding]:

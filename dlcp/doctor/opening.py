@@ -10,41 +10,52 @@ from __future__ import annotations
 import ctypes
 import itertools
 import secrets
+from collections.abc import Sequence
 
 from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.doctor.network import choose_place, kernel_owner
 from dlcp.errors import AddressError, DlcpError, DriverError, InterfaceError, PortInUseError
 from dlcp.transport import Endpoint, Settings, plugins
 from dlcp.transport.datapath import BELOW_KERNEL, NAMES, nearest_datapath
-from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.interfaces import Interface, list_interfaces
 
 _OVER_SOCKETS = set(NAMES) - set(BELOW_KERNEL)
 # Longer than the name of any interface (IFNAMSIZ), so there is none.
 _NOWHERE = "-doctor-s-nowhere"
 
 
-def look_at_opening(settings: Settings, toward: str | None, *, opens: bool = True) -> list[Finding]:
-    """Findings about opening. `toward`: a host of the job, if known. `opens`: False leaves sockets alone."""
+def look_at_opening(
+    settings: Settings,
+    toward: str | None,
+    *,
+    opens: bool = True,
+    interfaces: Sequence[Interface] | None = None,
+) -> list[Finding]:
+    """Findings about opening. `toward`: a host of the job, if known. `opens`: False leaves sockets alone.
+
+    `interfaces`: the kernel's, in place of those of this host.
+    """
+    interfaces = list_interfaces() if interfaces is None else interfaces
     name = settings.network_datapath
     # Of a job the ranks draw one: what is missing is looked at elsewhere.
     settings = settings.replace(key=secrets.token_bytes(32), key_file=None)
     if settings.below_kernel:
-        return _look_at_words(settings)
+        return _look_at_words(settings, interfaces)
     if name not in _OVER_SOCKETS:
         return [_look_at_plugin(settings)]
-    return _open(settings, toward) if opens else []
+    return _open(settings, toward, interfaces) if opens else []
 
 
 # --- over the kernel's sockets --------------------------------------------------------------------------------
 
 
-def _open(settings: Settings, toward: str | None) -> list[Finding]:
+def _open(settings: Settings, toward: str | None, interfaces: Sequence[Interface]) -> list[Finding]:
     try:
-        if settings.bind_host is None and (settings.interface or toward):
-            settings = settings.replace(bind_host=choose_bind_host(settings.interface, toward).host)
+        chosen = choose_place(settings, toward, interfaces)
     except (InterfaceError, AddressError):
         return []  # what is said of the interface
     try:
-        with Endpoint(0, settings=settings) as endpoint:
+        with Endpoint(0, settings=settings, bind_host=settings.bind_host or chosen.host) as endpoint:
             return [ok("start", f"an endpoint opens with these settings, here at {endpoint.address}")]
     except PortInUseError as error:
         return [warn("start", f"{error}; it may be a running job's", "ss -ulpn")]
@@ -59,10 +70,17 @@ def _open(settings: Settings, toward: str | None) -> list[Finding]:
 # --- below the kernel -----------------------------------------------------------------------------------------
 
 
-def _look_at_words(settings: Settings) -> list[Finding]:
+def _look_at_words(settings: Settings, interfaces: Sequence[Interface]) -> list[Finding]:
     """A finding if the driver does not take its words, or the address."""
     if plugins.why_not(settings.network_datapath) is not None or settings.own_address is None:
         return []  # what is said of the driver
+    if settings.network_datapath == "xdp":
+        owner = kernel_owner(settings.own_address, interfaces)
+        if owner is not None:
+            text = f"the kernel has {settings.own_address} on {owner}, and xdp takes no address that it has"
+            return [
+                fail("start", text, "export DLCP_BIND_HOST=ADDRESS/PREFIX, one that no host's kernel has")
+            ]
     try:
         Endpoint(0, settings=_to_nowhere(settings)).close()
     except InterfaceError:

@@ -382,3 +382,30 @@ def test_counters_of_the_kernel_are_read() -> None:
         for _ in range(100):
             sender.sendto(bytes(1400), full.getsockname())
     assert _udp_counters()["RcvbufErrors"] > before
+
+
+@pytest.mark.parametrize(
+    ("settings", "toward", "remedy"),
+    [
+        (
+            {"bind_host": "nohost.invalid"},
+            None,
+            "getent ahosts nohost.invalid (a name has to be in DNS or /etc/hosts)",
+        ),
+        ({}, "nohost.invalid", "getent ahosts nohost.invalid (a name has to be in DNS or /etc/hosts)"),
+        ({}, "no host", "getent ahosts 'no host' (a name has to be in DNS or /etc/hosts)"),
+    ],
+)
+def test_name_that_has_no_address_fails_with_how_to_look_it_up(
+    settings: dict[str, str], toward: str | None, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    failed = [
+        one
+        for one in look_at_network(Settings(**settings), toward, "MASTER_ADDR")
+        if one.verdict == Verdict.FAIL
+    ]
+    assert [(one.topic, one.remedy) for one in failed] == [("route", remedy)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.host import look_at_host
+from dlcp.doctor.network import choose_place
 from dlcp.doctor.opening import look_at_opening
 from dlcp.transport import Settings, dpdk, plugins
+from dlcp.transport.interfaces import Interface, list_interfaces
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -35,9 +38,12 @@ def look(**settings: object) -> Finding:
 
 
 def test_endpoint_over_sockets_opens() -> None:
-    found = look()
+    found = look(bind_host="127.0.0.1")
     assert found.verdict == Verdict.OK
     assert found.text.startswith("an endpoint opens with these settings, here at 127.0.0.1:")
+    # Where a job would: not at loopback, unless there is nothing else.
+    host = choose_place(Settings(), None, list_interfaces()).host
+    assert f" {host}:" in look().text.replace("[", "").replace("]", "")
 
 
 @pytest.mark.parametrize("datapath", ["udp", "local"])
@@ -56,7 +62,7 @@ def test_address_of_somebody_else_fails() -> None:
 
 def test_port_that_a_process_has_is_a_warning(taken_port: int) -> None:
     for settings in ({"port": taken_port}, {"port_range": f"{taken_port}-{taken_port}"}):
-        found = look(**settings)
+        found = look(bind_host="127.0.0.1", **settings)
         assert found.verdict == Verdict.WARN
         assert str(taken_port) in found.text
         assert found.text.endswith("it may be a running job's")
@@ -65,6 +71,11 @@ def test_port_that_a_process_has_is_a_warning(taken_port: int) -> None:
 def test_sockets_are_left_alone_where_an_endpoint_has_them(taken_port: int) -> None:
     assert look_at_opening(Settings(port=taken_port), None, opens=False) == []
     findings = look_at_host(environ={"DLCP_PORT": str(taken_port)}, opens=False)
+    assert "start" not in {one.topic for one in findings}
+
+
+def test_defaults_are_not_tried_in_place_of_wrong_settings() -> None:
+    findings = look_at_host(environ={"DLCP_DATAPATH": "dpkd"})
     assert "start" not in {one.topic for one in findings}
 
 
@@ -130,6 +141,15 @@ def test_words_that_xdp_does_not_take_fail(words: str, complaint: str) -> None:
 )
 def test_words_that_xdp_takes_are_tried_without_an_interface(settings: dict[str, str]) -> None:
     assert look_at_opening(Settings(datapath="xdp", bind_host="10.0.0.1/24", **settings), None) == []  # type: ignore[arg-type]
+
+
+@needs("xdp")
+def test_address_that_the_kernel_has_is_none_for_xdp() -> None:
+    settings = Settings(datapath="xdp", datapath_options="interface=lo", bind_host="192.0.2.9")
+    there = Interface("eth0", 2, True, True, False, 1500, (ipaddress.ip_interface("192.0.2.9/24"),))
+    (found,) = look_at_opening(settings, None, interfaces=[there])
+    assert found.verdict == Verdict.FAIL
+    assert found.text == "the kernel has 192.0.2.9 on eth0, and xdp takes no address that it has"
 
 
 @pytest.mark.parametrize("datapath", ["dpdk", "xdp"])
