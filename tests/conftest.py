@@ -11,8 +11,8 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# A shell that starts a job in the background has it ignore Ctrl-C, and what a test starts would do so too (POSIX.1-2017,
-# Shell Command Language, 2.11).
+# A shell that starts a job in the background has it ignore Ctrl-C, and what a test starts would do so too
+# (POSIX.1-2017, Shell Command Language, 2.11).
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
