@@ -3,10 +3,13 @@
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dpdk_ports.hpp"
@@ -171,4 +174,28 @@ TEST_CASE("dpdk: a device that somebody unplugs in the middle of it is told, and
     HotDevice again("net_null8");
     const Io io(again.settings());
     check_sends(io, io.resolve("10.8.0.2:7000"), true);
+}
+
+TEST_CASE("dpdk: a port closes though DPDK's interrupt thread hangs") {
+    NEEDS_DPDK;
+    static std::atomic<bool> blocked{false}, released{false};
+    blocked = released = false;
+    auto io = std::make_unique<Io>(at(8));
+    // Ports of memif are stopped on that thread; alarms are served there (rte_alarm.h).
+    const auto set_alarm = function_of_dpdk<int(std::uint64_t, void (*)(void*), void*)>("rte_eal_alarm_set");
+    REQUIRE(set_alarm(
+                1,
+                [](void*) {
+                    blocked = true;
+                    while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                },
+                nullptr) == 0);
+    const auto limit = std::chrono::steady_clock::now() + patience;
+    while (!blocked) {
+        REQUIRE(std::chrono::steady_clock::now() < limit);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    io.reset();  // without a bound, not before the thread is let go, which is below
+    released = true;
+    const Io again(at(8));
 }
