@@ -95,7 +95,7 @@ class OwnTests:
     """tests/transport/endpoint on two interfaces of a host of its own, from the moment that this is made."""
 
     def __init__(self, host: Namespace, places: list[dict[str, Any]]) -> None:
-        words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not loopback"]
+        words = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", "not loopback"]
         words.append(TESTS)
         added = to_environment(places)
         self._replay = f"{' '.join(f'{n}={shlex.quote(v)}' for n, v in added.items())} {shlex.join(words)}"
@@ -103,7 +103,7 @@ class OwnTests:
         self._process = subprocess.Popen(
             host.command(*words),
             cwd=ROOT,
-            env={**os.environ, **added},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **added},
             stdout=self._said,
             stderr=self._said,
         )
@@ -111,11 +111,11 @@ class OwnTests:
     def result(self, timeout_s: float) -> tuple[int, str]:
         """How it ended, and what it has said last; the line that replays it."""
         try:
-            status = self._process.wait(timeout_s)
+            status, over = self._process.wait(timeout_s), ""
         except subprocess.TimeoutExpired:
-            status = -1
+            status, over = -1, f"not over after {timeout_s} s\n"
         self._said.seek(0)
-        return status, f"{self._said.read()[-8000:]}\nreplay: {self._replay}"
+        return status, f"{self._said.read()[-8000:]}\n{over}replay: {self._replay}"
 
     def close(self) -> None:
         self._process.kill()
