@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,6 +23,8 @@ class EalArguments:
     """The long ones, without values: "--no-huge"."""
     allowed: tuple[tuple[str, str], ...] = ()
     """Per device that -a or --allow names: its full address, or its name, and what follows behind a comma."""
+    blocked: frozenset[str] = frozenset()
+    """The devices that -b or --block names."""
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -31,21 +34,31 @@ class EalArguments:
         except ValueError:
             words = text.replace("'", "").replace('"', "").split()
         options = frozenset(word.partition("=")[0] for word in words if word.startswith("--"))
-        devices = []
-        for word, following in itertools.pairwise([*words, ""]):
-            if word in ("-a", "--allow"):
-                devices.append(following)
-            elif word.startswith("--allow="):
-                devices.append(word.removeprefix("--allow="))
-            elif word.startswith("-a"):
-                devices.append(word.removeprefix("-a"))
-        return cls(options, tuple(_device(one) for one in devices if one))
+        return cls(
+            options,
+            tuple(map(_device, _values(words, "-a", "--allow"))),
+            frozenset(_device(value)[0] for value in _values(words, "-b", "--block")),
+        )
 
     def probes(self, address: str) -> bool:
         """Whether DPDK's start takes a card that a driver for programs has."""
         if "--no-pci" in self.options:
             return False
-        return not self.allowed or address in [device for device, _ in self.allowed]
+        allowed = [device for device, _ in self.allowed]
+        return address not in self.blocked and (not allowed or address in allowed)
+
+
+def _values(words: Sequence[str], letter: str, name: str) -> list[str]:
+    """The values of an option, however it is written."""
+    found = []
+    for word, following in itertools.pairwise([*words, ""]):
+        if word in (letter, name):
+            found.append(following)
+        elif word.startswith(f"{name}="):
+            found.append(word.removeprefix(f"{name}="))
+        elif word.startswith(letter):
+            found.append(word.removeprefix(letter))
+    return [value for value in found if value]
 
 
 def _device(text: str) -> tuple[str, str]:

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.doctor.network import choose_place, kernel_owner
-from dlcp.errors import AddressError, DlcpError, DriverError, InterfaceError, PortInUseError
+from dlcp.errors import AddressError, DlcpError, DriverError, InterfaceError, PortInUseError, ResourceError
 from dlcp.transport import Endpoint, Settings, plugins
 from dlcp.transport.datapath import BELOW_KERNEL, NAMES, nearest_datapath
 from dlcp.transport.interfaces import Interface, list_interfaces
 
 _OVER_SOCKETS = set(NAMES) - set(BELOW_KERNEL)
+# From here on ports need no privilege (ip_unprivileged_port_start), and one that is as good as any.
+_PORT_MIN, _PORT = 1024, 7000
 # Longer than the name of any interface (IFNAMSIZ), so there is none.
 _NOWHERE = "-doctor-s-nowhere"
 
@@ -63,7 +65,11 @@ def _open(settings: Settings, toward: str | None, interfaces: Sequence[Interface
         return [fail("start", str(error), "unset DLCP_BIND_HOST, and dlcp takes the way to the other ranks")]
     except DlcpError as error:
         words = settings.datapath_options
-        remedy = "unset DLCP_DATAPATH_OPTIONS" if words and words in str(error) else "see what it names"
+        remedy = "see what it names"
+        if words and words in str(error):
+            remedy = "unset DLCP_DATAPATH_OPTIONS"
+        elif isinstance(error, ResourceError) and 0 < settings.ports[0] < _PORT_MIN:
+            remedy = f"export DLCP_PORT={_PORT}"
         return [fail("start", str(error), remedy)]
 
 

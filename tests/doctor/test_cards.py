@@ -227,7 +227,7 @@ def test_card_that_a_process_has_is_named_with_it(device: NetworkDevice, file: s
     )
     (found,) = look_at_holders([device], EalArguments(), root)
     assert found.text.endswith("-a ADDRESS in DLCP_EAL_ARGUMENTS would keep it to one card")
-    for text in ("--no-pci", "-a 0000:99:00.0"):
+    for text in ("--no-pci", "-a 0000:99:00.0", f"-b {device.address}", f"--block={device.address}"):
         assert look_at_holders([device], EalArguments.read(text), root) == []
     (root / "proc/7/fd/9").unlink()
     assert look_at_holders([device], named, root) == []

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dlcp.doctor import opening
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.network import choose_place
 from dlcp.doctor.opening import look_at_opening
+from dlcp.errors import ResourceError
 from dlcp.transport import Settings, dpdk, plugins
 from dlcp.transport.interfaces import Interface, list_interfaces
 
@@ -66,6 +68,15 @@ def test_port_that_a_process_has_is_a_warning(taken_port: int) -> None:
         assert found.verdict == Verdict.WARN
         assert str(taken_port) in found.text
         assert found.text.endswith("it may be a running job's")
+
+
+def test_port_that_needs_a_privilege_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ResourceError("not allowed to bind 127.0.0.1:80")
+
+    monkeypatch.setattr(opening, "Endpoint", refuse)
+    assert look(port=80).remedy == "export DLCP_PORT=7000"
+    assert look(port=8000).remedy == "see what it names"
 
 
 def test_sockets_are_left_alone_where_an_endpoint_has_them(taken_port: int) -> None:
