@@ -127,10 +127,13 @@ def into_null(where: Ends, sampling: Sampling) -> dict[str, Case]:
     return cases
 
 
-def whole(where: Ends, sampling: Sampling, options: str) -> Case:
-    """The driver at both ends of shared memory."""
+def whole(where: Ends, sampling: Sampling, options: str, polls: bool = False) -> Case:
+    """The driver at both ends of shared memory.
+
+    A receiver that finds nothing waits, as an engine's does and as that of sockets(), or polls on.
+    """
     sender = _driver(MEMIF, 0, ends.NO_PAGES, options, {"payload": "body"})
-    receiver = _driver(MEMIF, 1, ends.NO_PAGES, f"{options} poll=spin", {})
+    receiver = _driver(MEMIF, 1, ends.NO_PAGES, options, {"sleep": int(not polls)})
     return lambda: where.move(sender, receiver, **sampling.words(MEMIF))
 
 
@@ -270,7 +273,8 @@ def run(report: Report, sampling: Sampling, driver: bool) -> None:
                 )
         groups["both"] = {
             OWN: whole(host, sampling, "checksum=none"),
-            "driver on memif, checksum in software": whole(host, sampling, "checksum=software"),
+            f"{OWN}, receiver polls": whole(host, sampling, "checksum=none", polls=True),
+            f"{OWN}, checksum in software": whole(host, sampling, "checksum=software"),
         }
         against = []
         for place, where in (("loopback", host), ("veth", cable)):
