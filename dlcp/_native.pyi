@@ -137,8 +137,8 @@ class CryptoLibrary(enum.Enum):
 class HostOptions:
     rank: int
     job: int
-    driver: str
-    driver_extra: str
+    datapath: str
+    datapath_options: str
     bind_host: str
     port: int
     interface_name: str

@@ -481,8 +481,8 @@ def _options(rank: int, settings: Settings, has_groups: bool) -> _native.HostOpt
     options = _native.HostOptions()
     options.rank = rank
     options.announce_unexpected = has_groups
-    options.driver = settings.datapath
-    options.driver_extra = settings.driver_words
+    options.datapath = settings.datapath
+    options.datapath_options = settings.driver_words
     options.bind_host = settings.bind_host or ""
     if settings.below_kernel:
         settings.need_own_address()

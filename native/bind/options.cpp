@@ -56,8 +56,8 @@ void bind_options(nb::module_& m) {
 
     Options options(m, "HostOptions", "Settings of one host; attributes have the engine's units.");
     options.def(nb::init<>())
-        .def_rw("driver", &HostOptions::driver)
-        .def_rw("driver_extra", &HostOptions::driver_extra)
+        .def_rw("datapath", &HostOptions::driver)
+        .def_rw("datapath_options", &HostOptions::driver_extra)
         .def_rw("bind_host", &HostOptions::bind_host)
         .def_rw("port", &HostOptions::port)
         .def_rw("interface_name", &HostOptions::interface_name)

@@ -360,10 +360,10 @@ def test_driver_is_given_device_address_and_arguments() -> None:
         ),
         False,
     )
-    assert (options.driver, options.driver_extra) == ("dpdk", "queues=2 -- --no-huge -m 64")
+    assert (options.datapath, options.datapath_options) == ("dpdk", "queues=2 -- --no-huge -m 64")
     assert (options.interface_name, options.bind_host) == ("0000:3b:00.0", "10.0.0.1/24")
     plain = _options(0, Settings(datapath="udp", datapath_options="a=b"), False)
-    assert (plain.driver, plain.driver_extra, plain.interface_name) == ("udp", "a=b", "")
+    assert (plain.datapath, plain.datapath_options, plain.interface_name) == ("udp", "a=b", "")
 
 
 @pytest.mark.parametrize(
