@@ -175,6 +175,8 @@ def test_other_eal_arguments_are_refused_and_the_same_accepted(started: Station)
         ("port=net_null1 gateway=10.78.0.1", "10.78.0.1"),
         ("port=net_null1 vlan=5000", "vlan=5000"),
         ("port=net_null1 mtu=60000", "mtu=60000"),
+        ("port=net_null1 checksum=card", "checksum=card"),
+        ("port=net_null1 flow_isolation=on", "flow_isolation=on"),
     ],
 )
 def test_word_that_is_wrong_is_named(started: Station, options: str, wanted: str) -> None:
