@@ -47,7 +47,7 @@ def _look_at_ddp(device: NetworkDevice, options: str, root: Path) -> list[Findin
             "dpdk",
             f"{device.describe()} is of Intel's E810, whose DPDK driver does not start without a DDP package, and there"
             f" is none in {' or '.join(f'/{folder}' for folder in _DDP_FOLDERS)}",
-            "install your distribution's firmware of Intel's ice, in which ice.pkg is, or do without: -a"
+            "apt-get install firmware-misc-nonfree (Debian 13: firmware-intel-misc), or do without: -a"
             f" {device.address},safe-mode-support=1 in DLCP_EAL_ARGUMENTS (no checksums by the card, one queue)",
         )
     ]

@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from dlcp.doctor.eal_arguments import EalArguments
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.doctor.pci import FOR_PROGRAMS, NetworkDevice
 from dlcp.transport.interfaces import Interface
@@ -77,10 +78,13 @@ def look_at_devices(
     named: set[str],
     root: Path = Path("/"),
     interfaces: Sequence[Interface] = (),
+    *,
+    isolates: bool = False,
 ) -> list[Finding]:
     """Findings about network cards, those of one driver together.
 
-    `named`: PCI addresses that the settings name. `interfaces`: the kernel's.
+    `named`: PCI addresses that the settings name. `interfaces`: the kernel's. `isolates`: a card that the kernel has as
+    well gives dlcp its own flows alone.
     """
     if not devices:
         return [ok("dpdk", "no network card is on the PCI bus; DPDK has virtual devices (--vdev)")]
@@ -91,10 +95,14 @@ def look_at_devices(
         others = [one for one in of_driver if one.address not in named]
         if driver in _BESIDE_THE_KERNEL:
             findings.append(_beside_the_kernel(driver, of_driver, bool(wanted), root))
+            if driver == "mlx5_core" and not isolates:
+                findings += [one for each in wanted for one in _deaf_kernel(each, interfaces, root)]
         elif driver in FOR_PROGRAMS:
             findings.append(ok("dpdk", f"{_list(of_driver)}: bound to {driver}, ready for DPDK"))
         else:
-            findings += [_bound_to_kernel(driver, one, _uses(one, interfaces, root)) for one in wanted]
+            findings += [
+                _bound_to_kernel(driver, one, _uses(one.interfaces, interfaces, root)) for one in wanted
+            ]
             if others:
                 findings.append(_not_yet_bound(driver, others))
     return findings
@@ -144,11 +152,50 @@ def _bound_to_kernel(driver: str, device: NetworkDevice, uses: Sequence[str]) ->
     return fail("dpdk", text, f"{down}dpdk-devbind.py --bind=vfio-pci {device.address}")
 
 
-def _uses(device: NetworkDevice, interfaces: Sequence[Interface], root: Path) -> list[str]:
-    """What this host uses a card's interfaces for, each in words."""
+def _deaf_kernel(device: NetworkDevice, interfaces: Sequence[Interface], root: Path) -> list[Finding]:
+    """A finding if this host uses a card of whose frames the kernel gets none for its own address meanwhile.
+
+    (DPDK, NIC guide, mlx5, "Bifurcated Driver": what a flow of the program's takes does not reach the kernel.)
+    """
+    uses = _uses(device.interfaces, interfaces, root)
+    if not uses:
+        return []
+    return [
+        warn(
+            "dpdk",
+            f"while dlcp has {device.describe()}, the kernel gets no more unicast from it, and this host uses that:"
+            f" {'; '.join(uses)}",
+            "flow_isolation=on in DLCP_DATAPATH_OPTIONS, or name another card or a virtual function",
+        )
+    ]
+
+
+def look_at_virtual(
+    arguments: EalArguments, interfaces: Sequence[Interface], root: Path = Path("/")
+) -> list[Finding]:
+    """Findings about virtual devices that take frames from an interface of the kernel's. `interfaces`: these."""
+    findings = []
+    for device, options in arguments.virtual:
+        if not device.startswith("net_af_xdp"):
+            continue
+        names = [word.removeprefix("iface=") for word in options.split(",") if word.startswith("iface=")]
+        uses = _uses(names, interfaces, root)
+        if uses:
+            findings.append(
+                warn(
+                    "dpdk",
+                    f"{device} takes all frames of a queue from the kernel, and this host uses that: {'; '.join(uses)}",
+                    "name another interface, or take DLCP_DATAPATH=xdp, which leaves the kernel its own",
+                )
+            )
+    return findings
+
+
+def _uses(names: Sequence[str], interfaces: Sequence[Interface], root: Path) -> list[str]:
+    """What this host uses interfaces for, each in words."""
     routes = _default_routes(root)
     found = []
-    for name in device.interfaces:
+    for name in names:
         addresses = [
             str(address.ip)
             for one in interfaces
@@ -169,17 +216,24 @@ def _uses(device: NetworkDevice, interfaces: Sequence[Interface], root: Path) ->
 
 
 def _default_routes(root: Path) -> set[str]:
-    """The interfaces by which this network namespace's default routes go (proc_net_route(5), Linux, ipv6_route)."""
+    """The interfaces by which this network namespace's default routes go (proc(5), Linux's net/ipv6/route.c)."""
     found = set()
-    for file, place, name in (("route", slice(1, 2), 0), ("ipv6_route", slice(0, 2), -1)):
-        try:
-            lines = (root / "proc/self/net" / file).read_text().splitlines()
-        except OSError:
-            continue
-        for words in map(str.split, lines):
-            if words and set("".join(words[place])) == {"0"}:
-                found.add(words[name])
+    for words in _lines(root / "proc/self/net/route"):
+        if len(words) > 7 and words[1] == words[7] == "00000000":  # destination and mask
+            found.add(words[0])
+    for words in _lines(root / "proc/self/net/ipv6_route"):
+        if (
+            len(words) > 9 and words[0] == "0" * 32 and words[1] == "00"
+        ):  # destination and length of its prefix
+            found.add(words[-1])
     return found - {"lo"}
+
+
+def _lines(path: Path) -> list[list[str]]:
+    try:
+        return [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return []
 
 
 def _not_yet_bound(driver: str, devices: Sequence[NetworkDevice]) -> Finding:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlcp.doctor.card_needs import look_at_needs
-from dlcp.doctor.cards import look_at_devices, look_at_iommu
+from dlcp.doctor.cards import look_at_devices, look_at_iommu, look_at_virtual
 from dlcp.doctor.eal import ask_eal
 from dlcp.doctor.eal_arguments import EalArguments
 from dlcp.doctor.finding import Finding, fail, ok, warn
@@ -50,17 +50,22 @@ def look_at_dpdk(settings: Settings, root: Path = Path("/")) -> list[Finding]:
     devices = list_network_devices(root)
     named = _named(settings, arguments) if asked else set()
     wanted = [one for one in devices if one.address in named]
+    interfaces = list_interfaces()
+    isolates = _isolates_flows(settings)
     absent = sorted(named - {one.address for one in devices})
     findings += [
         *(fail("dpdk", f"there is no network card {name}", "dpdk-devbind.py --status") for name in absent),
         *look_at_huge_pages(asked, set(arguments.options), root),
         *(look_at_iommu(wanted, root) if devices else []),
-        *look_at_devices(devices, named, root, list_interfaces()),
+        *look_at_devices(devices, named, root, interfaces, isolates=isolates),
         *look_at_needs(wanted, arguments, root),
     ]
     if not asked:
         return findings
-    findings += _look_at_address(settings)
+    findings += [
+        *look_at_virtual(arguments, interfaces, root),
+        *_look_at_address(settings, interfaces, isolates),
+    ]
     held = [] if dpdk.started() else look_at_holders(devices, arguments, root)
     return [*findings, *(held or _look_at_ports(settings, findings))]
 
@@ -122,14 +127,18 @@ def _look_at_ports(settings: Settings, before: Sequence[Finding]) -> list[Findin
     return look_at_ports(settings.devices, [dpdk.Port(**one) for one in found["ports"]], found.get("log", ""))
 
 
-def _look_at_address(settings: Settings) -> list[Finding]:
+def _isolates_flows(settings: Settings) -> bool:
+    """Whether the card is to give the kernel what is not for dlcp, so that both may have one address."""
+    words = itertools.takewhile(lambda word: word != "--", settings.datapath_options.split())
+    return "flow_isolation=on" in words
+
+
+def _look_at_address(settings: Settings, interfaces: Sequence[Interface], isolates: bool) -> list[Finding]:
     try:
         address = settings.need_own_address()
     except SettingsError as error:
         return [fail("dpdk", str(error), "export DLCP_BIND_HOST=10.0.0.1/24")]
-    # Then the card gives the kernel what is not for dlcp, and both have one address.
-    words = itertools.takewhile(lambda word: word != "--", settings.datapath_options.split())
-    return [] if "flow_isolation=on" in words else look_at_own_address(address, list_interfaces())
+    return [] if isolates else look_at_own_address(address, interfaces)
 
 
 def look_at_own_address(address: str, interfaces: Sequence[Interface]) -> list[Finding]:

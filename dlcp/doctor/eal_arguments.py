@@ -25,6 +25,8 @@ class EalArguments:
     """Per device that -a or --allow names: its full address, or its name, and what follows behind a comma."""
     blocked: frozenset[str] = frozenset()
     """The devices that -b or --block names."""
+    virtual: tuple[tuple[str, str], ...] = ()
+    """Per device that --vdev makes: its name, and what follows behind a comma."""
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -38,6 +40,7 @@ class EalArguments:
             options,
             tuple(map(_device, _values(words, "-a", "--allow"))),
             frozenset(_device(value)[0] for value in _values(words, "-b", "--block")),
+            tuple(map(_device, _values(words, None, "--vdev"))),
         )
 
     def probes(self, address: str) -> bool:
@@ -48,7 +51,7 @@ class EalArguments:
         return address not in self.blocked and (not allowed or address in allowed)
 
 
-def _values(words: Sequence[str], letter: str, name: str) -> list[str]:
+def _values(words: Sequence[str], letter: str | None, name: str) -> list[str]:
     """The values of an option, however it is written."""
     found = []
     for word, following in itertools.pairwise([*words, ""]):
@@ -56,7 +59,7 @@ def _values(words: Sequence[str], letter: str, name: str) -> list[str]:
             found.append(following)
         elif word.startswith(f"{name}="):
             found.append(word.removeprefix(f"{name}="))
-        elif word.startswith(letter):
+        elif letter is not None and word.startswith(letter):
             found.append(word.removeprefix(letter))
     return [value for value in found if value]
 

@@ -9,7 +9,7 @@ import pytest
 
 from dlcp.doctor import cards
 from dlcp.doctor.card_needs import look_at_needs
-from dlcp.doctor.cards import look_at_devices, look_at_iommu
+from dlcp.doctor.cards import look_at_devices, look_at_iommu, look_at_virtual
 from dlcp.doctor.dpdk import look_at_holders
 from dlcp.doctor.eal_arguments import EalArguments
 from dlcp.doctor.finding import Finding, Verdict
@@ -97,6 +97,7 @@ ROUTES = """Iface	Destination	Gateway	Flags	RefCnt	Use	Metric	Mask
 eth1	000200C0	00000000	0001	0	0	0	00FFFFFF
 """
 NOWHERE = "0" * 32
+VERBS = "sys/class/infiniband_verbs/uverbs0"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,33 @@ def test_card_that_nobody_uses_may_be_taken(machine: Machine) -> None:
     there = [interface("eth0", "fe80::1/64"), interface("eth9", "192.0.2.2/24")]
     (found,) = look_at_devices([ICE], {ICE.address}, root, there)
     assert found.remedy == "ip link set eth0 down && dpdk-devbind.py --bind=vfio-pci 0000:18:00.0"
+
+
+def test_kernel_that_would_hear_no_more_is_a_warning(machine: Machine) -> None:
+    root = machine(MLX5, files={"proc/self/net/route": ROUTES.format("eth2")}, folders=(VERBS,))
+    there = [interface("eth2", "192.0.2.2/24")]
+    warned = [
+        one for one in look_at_devices([MLX5], {MLX5.address}, root, there) if "no more unicast" in one.text
+    ]
+    assert [(one.verdict, one.text) for one in warned] == [
+        (
+            Verdict.WARN,
+            "while dlcp has 0000:3b:00.0 (eth2), the kernel gets no more unicast from it, and this host uses that: the"
+            " default route goes by eth2; eth2 has 192.0.2.2",
+        )
+    ]
+    for named, isolates in ((set(), False), ({MLX5.address}, True)):
+        findings = look_at_devices([MLX5], named, root, there, isolates=isolates)
+        assert not any("no more unicast" in one.text for one in findings)
+
+
+def test_virtual_device_that_takes_an_interface_is_a_warning(tmp_path: Path) -> None:
+    there = [interface("eth2", "192.0.2.2/24"), interface("eth3")]
+    text = "--vdev=net_af_xdp0,iface={0},start_queue=0 --vdev net_af_packet0,iface=eth2"
+    (found,) = look_at_virtual(EalArguments.read(text.format("eth2")), there, tmp_path)
+    assert found.verdict == Verdict.WARN
+    assert found.text.endswith("this host uses that: eth2 has 192.0.2.2")
+    assert look_at_virtual(EalArguments.read(text.format("eth3")), there, tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -253,6 +281,7 @@ def test_eal_arguments_are_split_as_a_shell_does() -> None:
     )
     assert found.options == {"--no-huge", "--vdev", "--file-prefix"}
     assert found.allowed == (("0000:3b:00.0", "x=1,y=2"),)
+    assert found.virtual == (("net_null0", "a=-a 1:00.0"),)
     for empty in ("", "   ", "-a"):
         assert EalArguments.read(empty) == EalArguments()
     # What can be known of them is, so that nothing else is blamed.
