@@ -9,6 +9,11 @@
 // probe that the last known address does not answer goes on to ask all (a restarted host may have another card), while
 // packets still go to the old address (RFC 7048); a failed neighbour that packets wait for is asked once a second.
 //
+// And: any datagram from the MAC that is known confirms it. RFC 4861, 7.3.1 wants a hint that ours have arrived; here
+// most that comes from a peer answers what it got. It spares questions that congestion would lose, and neighbours missed
+// for that. The price: while only the way there is broken and the peer still sends by itself, nobody asks and no loss is
+// told here; the engine's own timeout for the peer tells it.
+//
 // Bounded: `neighbours_max` entries. Those that a destination goes through stay; of the others, made by who asked for
 // us, the oldest goes when there are too many.
 #pragma once
@@ -63,7 +68,7 @@ public:
     void ask(Time now, Index neighbour);
     // Something is sent there.
     void used(Time now, Index neighbour);
-    // A packet came from it that need not be an answer.
+    // A datagram came from it.
     void heard(Time now, Index neighbour, const MacAddress& mac);
     // It asked for us and said where it is. Makes an entry if there is none.
     void asked_by(Time now, const IpAddress& ip, const MacAddress& mac);
