@@ -20,7 +20,10 @@ struct InterfaceCounters {
     std::uint64_t rx_other_protocol_frames = 0;
     std::uint64_t rx_address_request_frames = 0;  // ARP requests and solicitations for our address
     std::uint64_t rx_echo_request_frames = 0;
+    std::uint64_t rx_listener_query_frames = 0;  // queries of multicast listener discovery
     std::uint64_t tx_address_request_frames = 0;
+    std::uint64_t tx_address_probe_frames = 0;  // whether our address is free
+    std::uint64_t tx_listener_report_frames = 0;
     std::uint64_t tx_own_frames = 0;          // all that next_frame() gave
     std::uint64_t tx_own_dropped_frames = 0;  // no room among those that wait
     std::uint64_t lost_neighbours = 0;
@@ -45,7 +48,10 @@ inline auto named(const InterfaceCounters& counters) {
         {"rx_other_protocol_frames", counters.rx_other_protocol_frames},
         {"rx_address_request_frames", counters.rx_address_request_frames},
         {"rx_echo_request_frames", counters.rx_echo_request_frames},
+        {"rx_listener_query_frames", counters.rx_listener_query_frames},
         {"tx_address_request_frames", counters.tx_address_request_frames},
+        {"tx_address_probe_frames", counters.tx_address_probe_frames},
+        {"tx_listener_report_frames", counters.tx_listener_report_frames},
         {"tx_own_frames", counters.tx_own_frames},
         {"tx_own_dropped_frames", counters.tx_own_dropped_frames},
         {"lost_neighbours", counters.lost_neighbours},

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "ipstack/mld.hpp"
 #include "ipstack/ndp.hpp"
 
 namespace dlcp::ipstack {
@@ -80,7 +81,9 @@ FrameKind DatagramReader::read(std::span<const std::uint8_t> frame, CardChecksum
     }
     if (audience == Audience::others || !is_to_us_or_group(frame.data()))
         return refuse(counters_.rx_other_address_frames);
-    if (packet.protocol != (packet.is_v6 ? protocol_icmpv6 : protocol_icmp))
+    // Behind a hop-by-hop header there may be a query for listeners; datagrams behind one are not looked for.
+    const bool may_be_query = packet.is_v6 && packet.protocol == protocol_hop_by_hop;
+    if (packet.protocol != (packet.is_v6 ? protocol_icmpv6 : protocol_icmp) && !may_be_query)
         return refuse(counters_.rx_other_protocol_frames);
     return FrameKind::other;
 }

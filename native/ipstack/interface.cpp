@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <deque>
 
+#include "ipstack/address_claim.hpp"
 #include "ipstack/arp.hpp"
 #include "ipstack/datagram_reader.hpp"
 #include "ipstack/destinations.hpp"
 #include "ipstack/icmp.hpp"
+#include "ipstack/mld.hpp"
 #include "ipstack/ndp.hpp"
 #include "ipstack/neighbours.hpp"
 #include "ipstack/own_frames.hpp"
@@ -15,10 +17,8 @@ namespace dlcp::ipstack {
 
 namespace {
 
-// RFC 5227, 1.1. Two announcements, so that one may be lost; a defence at most every ten seconds, so that two who want
-// the same address do not answer each other forever.
-constexpr unsigned announcements = 2;
-constexpr Duration announce_interval = seconds(2);
+// RFC 5227, 1.1. A defence at most every ten seconds, so that two who want the same address do not answer each other
+// forever.
 constexpr Duration defend_interval = seconds(10);
 
 }  // namespace
@@ -29,8 +29,10 @@ public:
         : config_(config),
           reader_(config_, counters_),
           frames_(config_, counters_),
-          neighbours_(neighbours_max, *this) {
-        if (config_.address.is_v6()) groups_.push_back(multicast_mac(solicited_node(config_.address)));
+          neighbours_(neighbours_max, *this),
+          listener_(config_.mac) {
+        if (config_.address.is_v6())
+            groups_ = {multicast_mac(all_nodes_group), multicast_mac(solicited_node(config_.address))};
         for (const StaticNeighbour& neighbour : config_.neighbours) {
             if (neighbour.ip.bits == config_.address.bits) neighbours_.add_permanent(neighbour.ip, neighbour.mac);
         }
@@ -60,15 +62,27 @@ public:
     // ---- own frames, time ----
 
     std::size_t next_frame(std::span<std::uint8_t> out) { return frames_.take(out); }
+    void claim(Time now);
+    AddressState address_state() const { return claim_.state(); }
+    const MacAddress& address_holder() const { return address_holder_; }
     void announce(Time now);
-    Time next_deadline() const { return std::min(neighbours_.next_deadline(), announce_at_); }
+    Time next_deadline() const {
+        return std::min({neighbours_.next_deadline(), claim_.next_deadline(), listener_.next_deadline()});
+    }
     void handle_timer(Time now);
     std::optional<InterfaceEvent> next_event();
     std::optional<MacAddress> mac_of(const IpAddress& ip) const;
 
     // ---- Neighbours::Listener ----
 
-    bool solicit(const IpAddress& ip, const MacAddress* mac) override { return frames_.send_request(ip, mac); }
+    bool solicit(const IpAddress& ip, const MacAddress* mac) override {
+        switch (claim_.state()) {
+            case AddressState::ours: return frames_.send_request(ip, mac);
+            case AddressState::probing: return false;  // soon
+            case AddressState::taken: break;           // never: as if nobody answered
+        }
+        return true;
+    }
     void mac_known(Neighbours::Index neighbour, const MacAddress& mac) override {
         destinations_.resolve_behind(neighbour, mac);
     }
@@ -85,6 +99,7 @@ private:
     static constexpr std::size_t events_max = 256;  // the oldest goes
 
     bool is_v6() const { return config_.address.is_v6(); }
+    bool address_is_ours() const { return claim_.state() == AddressState::ours; }
     bool on_link(const IpAddress& ip) const;
     bool can_send_to(const IpAddress& ip) const;
     // Who a packet to `ip` is handed to; no address: it cannot be reached.
@@ -93,6 +108,9 @@ private:
     void handle_arp(Time now, const NetworkPacket& packet);
     void handle_neighbour_message(Time now, const NetworkPacket& packet, const std::uint8_t* frame);
     void handle_echo(const NetworkPacket& packet, const std::uint8_t* frame);
+    void handle_hop_by_hop(Time now, NetworkPacket& packet);
+    // What is due to be said of our address and our group.
+    void speak(Time now);
     // Somebody else says that our address is its own.
     void handle_conflict(Time now, const MacAddress& mac);
 
@@ -110,9 +128,10 @@ private:
     Destinations destinations_;
     Neighbours neighbours_;  // calls back, so after what it calls for
 
-    unsigned announcements_left_ = 0;
-    Time announce_at_ = time_never;
+    AddressClaim claim_;
+    MacAddress address_holder_{};
     std::optional<Time> conflict_told_at_;
+    MulticastListener listener_;  // of the solicited-node group; never asked over IPv4
 };
 
 // ---- sending ----
@@ -176,7 +195,9 @@ void Interface::Impl::handle_frame(Time now, std::span<const std::uint8_t> frame
         if (!is_v6()) handle_arp(now, packet);
         return;
     }
-    if (packet.is_v6 != is_v6() || packet.protocol != (is_v6() ? protocol_icmpv6 : protocol_icmp)) return;
+    if (packet.is_v6 != is_v6()) return;
+    if (is_v6() && packet.protocol == protocol_hop_by_hop) return handle_hop_by_hop(now, packet);
+    if (packet.protocol != (is_v6() ? protocol_icmpv6 : protocol_icmp)) return;
     if (packet.payload_bytes < icmp_bytes) {
         ++counters_.rx_malformed_frames;
         return;
@@ -204,8 +225,13 @@ void Interface::Impl::handle_arp(Time now, const NetworkPacket& packet) {
     }
     if (arp->sender_mac == config_.mac) return;  // our own: some switches return what goes to all
     if (arp->sender_ip == config_.address) return handle_conflict(now, arp->sender_mac);
-    // A probe (RFC 5227, 1.1) says nothing of its sender, and is answered as any request.
+    // A probe (RFC 5227, 1.1) says nothing of its sender, and is answered as any request. Two that probe for the same
+    // address both leave it (2.1.1).
     const bool is_probe = is_unspecified(arp->sender_ip);
+    if (!address_is_ours() && arp->target_ip == config_.address) {
+        if (is_probe && arp->operation == ArpPacket::Operation::request) handle_conflict(now, arp->sender_mac);
+        return;
+    }
     if (!is_probe && !may_be_source(arp->sender_ip.bytes.data(), false)) {
         ++counters_.rx_malformed_frames;
         return;
@@ -248,6 +274,11 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     }
     if (source == config_.address) return handle_conflict(now, said_mac);
     if (message->target != config_.address) return;
+    if (!address_is_ours()) {
+        // Who asks in nobody's name probes for it too (RFC 4862, 5.4.3).
+        if (is_unspecified(source)) handle_conflict(now, said_mac);
+        return;
+    }
     ++counters_.rx_address_request_frames;
     // Who has no address yet says no MAC either: parse_neighbour_message() has seen to it.
     if (message->mac && on_link(source)) neighbours_.asked_by(now, source, *message->mac);
@@ -269,13 +300,44 @@ void Interface::Impl::handle_echo(const NetworkPacket& packet, const std::uint8_
         return;
     }
     ++counters_.rx_echo_request_frames;
-    if (!config_.answers_echo) return;
+    if (!config_.answers_echo || !address_is_ours()) return;
     // Back to where the frame came from: no neighbour need be known for it.
     frames_.send_echo_reply(packet, sender_mac);
 }
 
+void Interface::Impl::handle_hop_by_hop(Time now, NetworkPacket& packet) {
+    const std::optional<bool> alert = skip_hop_by_hop(packet);
+    if (!alert || (packet.protocol == protocol_icmpv6 && packet.payload_bytes < icmp_bytes)) {
+        ++counters_.rx_malformed_frames;
+        return;
+    }
+    if (packet.protocol != protocol_icmpv6 || packet.payload[0] != mld_query) {
+        ++counters_.rx_other_protocol_frames;
+        return;
+    }
+    if (!icmp_checksum_holds(packet)) {
+        ++counters_.rx_bad_checksum_frames;
+        return;
+    }
+    const std::optional<ListenerQuery> query =
+        parse_listener_query({packet.payload, packet.payload_bytes}, ip_at(packet.source, true), packet.hop_limit);
+    if (!*alert || !query) {
+        ++counters_.rx_malformed_frames;
+        return;
+    }
+    ++counters_.rx_listener_query_frames;
+    listener_.handle_query(now, *query, solicited_node(config_.address));
+}
+
 void Interface::Impl::handle_conflict(Time now, const MacAddress& mac) {
     ++counters_.address_conflict_frames;
+    if (claim_.state() == AddressState::taken) return;
+    if (claim_.state() == AddressState::probing) {
+        claim_.lose();
+        address_holder_ = mac;
+        tell({InterfaceEvent::Kind::address_taken, config_.address, mac});
+        return;
+    }
     if (conflict_told_at_ && now - *conflict_told_at_ < defend_interval) return;
     conflict_told_at_ = now;
     tell({InterfaceEvent::Kind::address_taken, config_.address, mac});
@@ -284,17 +346,31 @@ void Interface::Impl::handle_conflict(Time now, const MacAddress& mac) {
 
 // ---- time, events ----
 
+void Interface::Impl::claim(Time now) {
+    claim_.claim(now);
+    if (is_v6()) listener_.join(now);  // before the first probe, so that its answer comes here (RFC 4862, 5.4.2)
+    speak(now);
+}
+
 void Interface::Impl::announce(Time now) {
-    frames_.send_announcement();
-    announcements_left_ = announcements - 1;
-    announce_at_ = now + announce_interval;
+    claim_.announce(now);
+    if (is_v6()) listener_.join(now);
+    speak(now);
+}
+
+void Interface::Impl::speak(Time now) {
+    while (const std::optional<ListenerReport> report = listener_.poll_report(now))
+        frames_.send_listener_report(*report, address_is_ours());
+    switch (claim_.poll(now)) {
+        case AddressClaim::Say::probe: return frames_.send_probe();
+        case AddressClaim::Say::announcement: return frames_.send_announcement();
+        case AddressClaim::Say::nothing: return;
+    }
 }
 
 void Interface::Impl::handle_timer(Time now) {
+    speak(now);  // first, for neighbours wait for the address to be ours
     neighbours_.handle_timer(now);
-    if (announce_at_ > now) return;
-    frames_.send_announcement();
-    announce_at_ = --announcements_left_ == 0 ? time_never : now + announce_interval;
 }
 
 std::optional<InterfaceEvent> Interface::Impl::next_event() {
@@ -333,6 +409,9 @@ FrameKind Interface::read(std::span<const std::uint8_t> frame, CardChecksum ip, 
 void Interface::handle_frame(Time now, std::span<const std::uint8_t> frame) { impl_->handle_frame(now, frame); }
 void Interface::heard(Time now, const Datagram& datagram) { impl_->heard(now, datagram); }
 std::size_t Interface::next_frame(std::span<std::uint8_t> out) { return impl_->next_frame(out); }
+void Interface::claim(Time now) { impl_->claim(now); }
+AddressState Interface::address_state() const { return impl_->address_state(); }
+const MacAddress& Interface::address_holder() const { return impl_->address_holder(); }
 void Interface::announce(Time now) { impl_->announce(now); }
 Time Interface::next_deadline() const { return impl_->next_deadline(); }
 void Interface::handle_timer(Time now) { impl_->handle_timer(now); }

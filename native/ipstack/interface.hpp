@@ -1,11 +1,11 @@
 // One Ethernet interface with an IP address, for drivers below the kernel: who is where, who asks for us, and what of
 // the frames that come in is a datagram for the driver. Pure: is given frames and the time, and answers frames.
 //
-// It asks and answers ARP (RFC 826, probes and announcements of RFC 5227) and neighbour discovery (RFC 4861:
-// solicitation, advertisement; no routers are learnt), answers echo requests (RFC 792, RFC 4443), and keeps neighbours
-// as RFC 4861, 7.3 says: incomplete, reachable, stale, delay, probe. Bounds: neighbours_max, destinations_max,
-// own_frames_max; what is beyond is dropped and counted. It reassembles nothing: fragments are counted and dropped. It
-// sends no multicast listener reports (RFC 3810): where switches snoop them, its IPv6 group must be flooded.
+// It asks and answers ARP (RFC 826) and neighbour discovery (RFC 4861: solicitation, advertisement; no routers are
+// learnt), looks whether its address is free, announces and defends it (RFC 5227; RFC 4862, 5.4), reports its IPv6 group
+// to switches that snoop (RFC 3810), answers echo requests (RFC 792, RFC 4443), and keeps neighbours as RFC 4861, 7.3
+// says: incomplete, reachable, stale, delay, probe. Bounds: neighbours_max, destinations_max, own_frames_max; what is
+// beyond is dropped and counted. It reassembles nothing: fragments are counted and dropped.
 //
 // One thread at a time. Nothing is allocated per packet once a destination is known.
 #pragma once
@@ -54,6 +54,9 @@ struct InterfaceEvent {
     MacAddress mac;
 };
 
+// Whether our address is ours (address_claim.hpp). In the last two nobody is asked or answered in its name.
+enum class AddressState : std::uint8_t { ours, probing, taken };
+
 enum class FrameKind : std::uint8_t {
     datagram,  // UDP to our address and port
     other,     // for handle_frame()
@@ -79,7 +82,8 @@ public:
     const InterfaceConfig& config() const;
     // Payload bytes of the largest datagram.
     std::uint32_t max_datagram_bytes() const;
-    // Ethernet groups to listen to (the solicited-node group of an IPv6 address); broadcast goes without saying.
+    // Ethernet groups to listen to: of an IPv6 address, all nodes and its solicited-node group (RFC 4861, 7.2.1);
+    // broadcast goes without saying.
     std::span<const MacAddress> groups() const;
 
     // ---- sending ----
@@ -100,16 +104,24 @@ public:
     // A whole frame, without its check sequence, contiguous, with its tag if it has one. Fills `out` if it is a
     // datagram: to our Ethernet address (not to all), our IP address and one of our ports.
     FrameKind read(std::span<const std::uint8_t> frame, CardChecksum ip, CardChecksum udp, Datagram& out);
-    // What read() called `other`: ARP, neighbour discovery, echo. May queue answers and resolve destinations.
+    // What read() called `other`: ARP, neighbour discovery, echo, queries for listeners. May queue answers and resolve
+    // destinations.
     void handle_frame(Time now, std::span<const std::uint8_t> frame);
-    // Datagrams come from there, so its Ethernet address holds (RFC 4861, 7.3.1). Once per burst and source will do.
+    // Datagrams come from there, which is taken for a sign that ours arrive there (neighbours.hpp). Once per burst and
+    // source will do.
     void heard(Time now, const Datagram& datagram);
 
     // ---- what it wants to send itself ----
 
     // The next frame; 0: none. `out` has at least 18 bytes more than the MTU.
     std::size_t next_frame(std::span<std::uint8_t> out);
-    // Says who we are: at the start, and when a link is back. Once now and once two seconds later (RFC 5227, 2.3).
+    // Looks whether our address is free, then announces it: at the start, with a link. It takes 60 ms to know, in which
+    // nothing is sent from the address.
+    void claim(Time now);
+    AddressState address_state() const;
+    // Who has it, once it is taken.
+    const MacAddress& address_holder() const;
+    // Says who we are, when a link is back. Once now and once two seconds later (RFC 5227, 2.3).
     void announce(Time now);
 
     // ---- time ----

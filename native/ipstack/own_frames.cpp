@@ -9,6 +9,7 @@ namespace dlcp::ipstack {
 namespace {
 
 constexpr std::size_t frame_bytes_min = 60;  // IEEE 802.3: 64 with the check sequence
+constexpr IpAddress nobody_v4{.bits = 32}, nobody_v6{.bits = 128};
 
 }  // namespace
 
@@ -24,9 +25,43 @@ bool OwnFrames::send_request(const IpAddress& ip, const MacAddress* mac) {
         return true;
     }
     const IpAddress to = mac != nullptr ? ip : solicited_node(ip);
-    send_neighbour_message({.type = NeighbourMessage::Type::solicitation, .target = ip, .mac = config_.mac}, to,
-                           mac != nullptr ? *mac : multicast_mac(to));
+    send_neighbour_message({.type = NeighbourMessage::Type::solicitation, .target = ip, .mac = config_.mac},
+                           config_.address, to, mac != nullptr ? *mac : multicast_mac(to));
     return true;
+}
+
+void OwnFrames::send_probe() {
+    ++counters_.tx_address_probe_frames;
+    if (!is_v6()) {
+        send_arp({.operation = ArpPacket::Operation::request,
+                  .sender_mac = config_.mac,
+                  .sender_ip = nobody_v4,
+                  .target_ip = config_.address},
+                 broadcast_mac);
+        return;
+    }
+    const IpAddress to = solicited_node(config_.address);
+    send_neighbour_message({.type = NeighbourMessage::Type::solicitation, .target = config_.address}, nobody_v6,
+                           to, multicast_mac(to));
+}
+
+void OwnFrames::send_listener_report(ListenerReport report, bool address_is_ours) {
+    const IpAddress group = solicited_node(config_.address);
+    const IpAddress to = report == ListenerReport::v1 ? group : mld_routers_group;
+    const IpAddress from = address_is_ours && is_link_local(config_.address) ? config_.address : nobody_v6;
+    std::array<std::uint8_t, listener_report_bytes_max> message;
+    const std::uint32_t bytes = write_listener_report(report, group, message.data());
+    write_icmp_checksum({message.data(), bytes}, from, to);
+    const std::span<std::uint8_t> at = add_ip({.source = from,
+                                               .destination = to,
+                                               .protocol = protocol_hop_by_hop,
+                                               .hop_limit = mld_hop_limit,
+                                               .payload_bytes = router_alert_bytes + bytes},
+                                              multicast_mac(to));
+    if (at.empty()) return;
+    ++counters_.tx_listener_report_frames;
+    write_router_alert(at.data());
+    std::copy_n(message.begin(), bytes, at.begin() + router_alert_bytes);
 }
 
 void OwnFrames::send_announcement() {
@@ -42,7 +77,7 @@ void OwnFrames::send_announcement() {
                             .overrides = true,
                             .target = config_.address,
                             .mac = config_.mac},
-                           all_nodes_group, multicast_mac(all_nodes_group));
+                           config_.address, all_nodes_group, multicast_mac(all_nodes_group));
 }
 
 void OwnFrames::send_arp_reply(const ArpPacket& request) {
@@ -61,7 +96,7 @@ void OwnFrames::send_advertisement(const IpAddress& asker, const MacAddress& ask
                             .overrides = true,
                             .target = config_.address,
                             .mac = config_.mac},
-                           asker, asker_mac);
+                           config_.address, asker, asker_mac);
 }
 
 void OwnFrames::send_echo_reply(const NetworkPacket& request, const MacAddress& to) {
@@ -118,17 +153,18 @@ void OwnFrames::send_arp(const ArpPacket& packet, const MacAddress& to) {
     write_arp(packet, frame.data() + link_bytes());
 }
 
-void OwnFrames::send_neighbour_message(const NeighbourMessage& message, const IpAddress& to,
+void OwnFrames::send_neighbour_message(const NeighbourMessage& message, const IpAddress& from, const IpAddress& to,
                                        const MacAddress& mac) {
-    const std::span<std::uint8_t> at = add_ip({.source = config_.address,
+    std::array<std::uint8_t, neighbour_message_bytes> bytes;
+    const std::uint32_t count = write_neighbour_message(message, bytes.data());
+    write_icmp_checksum({bytes.data(), count}, from, to);
+    const std::span<std::uint8_t> at = add_ip({.source = from,
                                                .destination = to,
                                                .protocol = protocol_icmpv6,
                                                .hop_limit = neighbour_hop_limit,
-                                               .payload_bytes = neighbour_message_bytes},
+                                               .payload_bytes = count},
                                               mac);
-    if (at.empty()) return;
-    write_neighbour_message(message, at.data());
-    write_icmp_checksum(at, config_.address, to);
+    std::copy_n(bytes.begin(), at.empty() ? 0 : count, at.begin());
 }
 
 }  // namespace dlcp::ipstack

@@ -9,6 +9,7 @@
 
 #include "ipstack/arp.hpp"
 #include "ipstack/interface.hpp"
+#include "ipstack/mld.hpp"
 #include "ipstack/ndp.hpp"
 #include "ipstack/network.hpp"
 
@@ -21,6 +22,11 @@ public:
 
     // Who has `ip`? `mac` alone is asked, or all if it is nullptr. False: there is no room, and nothing was dropped.
     bool send_request(const IpAddress& ip, const MacAddress* mac);
+    // Whether anybody has our address: in nobody's name (RFC 5227, 2.1.1; RFC 4862, 5.4.2).
+    void send_probe();
+    // That we listen to the group that our IPv6 address is solicited at. In the name of our address if that is link-local
+    // and ours, else in nobody's: snooping switches heed that, routers need not know (RFC 3590, 4).
+    void send_listener_report(ListenerReport report, bool address_is_ours);
     // Who we are: a gratuitous ARP request (RFC 5227, 2.3), or an unsolicited advertisement to all nodes (RFC 4861,
     // 7.2.6).
     void send_announcement();
@@ -43,7 +49,9 @@ private:
     // The same with Ethernet and IP headers in it; answers what is behind them.
     std::span<std::uint8_t> add_ip(const IpHeader& header, const MacAddress& to);
     void send_arp(const ArpPacket& packet, const MacAddress& to);
-    void send_neighbour_message(const NeighbourMessage& message, const IpAddress& to, const MacAddress& mac);
+    // The message with its IPv6 header; from us, or from nobody.
+    void send_neighbour_message(const NeighbourMessage& message, const IpAddress& from, const IpAddress& to,
+                                const MacAddress& mac);
 
     const InterfaceConfig& config_;
     InterfaceCounters& counters_;

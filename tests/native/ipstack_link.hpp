@@ -35,12 +35,15 @@ struct Link {
         }
         return out;
     }
+    void pass(Interface& to, const Frame& frame) {
+        if (card_hears(to, frame)) receive(to, now, frame);
+    }
     // Frames of both go to and fro until there are none.
     void exchange() {
         for (bool more = true; more;) {
             more = false;
-            for (const Frame& frame : all_frames(own)) receive(*peer, now, frame), more = true;
-            for (const Frame& frame : all_frames(*peer)) receive(own, now, frame), more = true;
+            for (const Frame& frame : all_frames(own)) pass(*peer, frame), more = true;
+            for (const Frame& frame : all_frames(*peer)) pass(own, frame), more = true;
         }
     }
     // The peer has another card from now on, and says so.

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "ipstack/checksum.hpp"
 #include "ipstack/icmp.hpp"
 #include "ipstack/interface.hpp"
+#include "ipstack/mld.hpp"
 #include "ipstack/ndp.hpp"
 
 namespace dlcp::ipstack {
@@ -37,6 +39,20 @@ inline std::vector<Frame> all_frames(Interface& interface) {
     return out;
 }
 
+// What a card gives its driver that listens to the interface's groups and to nothing else.
+inline bool card_hears(const Interface& interface, const Frame& frame) {
+    MacAddress to;
+    std::copy_n(frame.begin(), to.size(), to.begin());
+    const auto groups = interface.groups();
+    return to == interface.config().mac || to == broadcast_mac ||
+           std::find(groups.begin(), groups.end(), to) != groups.end();
+}
+// Untagged.
+inline bool is_listener_report(const Frame& frame) {
+    return frame.size() >= 78 && frame[12] == 0x86 && frame[13] == 0xdd && frame[20] == protocol_hop_by_hop &&
+           (frame[62] == 131 || frame[62] == 143);
+}
+
 // As a driver does. Exact-size copies, so that a sanitizer sees a byte too far.
 inline FrameKind receive(Interface& interface, Time now, const Frame& frame) {
     const Frame copy = frame;
@@ -57,6 +73,21 @@ inline Frame datagram_to(const Destination& destination, const Marking& marking,
     return frame;
 }
 
+// A query for listeners in a frame of its own, from a router's link-local address.
+inline Frame query_frame(const InterfaceConfig& from, const IpAddress& to, Frame message) {
+    write_icmp_checksum(message, from.address, to);
+    Frame frame(ethernet_bytes + ipv6_bytes + router_alert_bytes);
+    std::uint32_t at = write_ethernet(multicast_mac(to), from.mac, 0, ethertype_ipv6, frame.data());
+    at += write_ip({.source = from.address,
+                    .destination = to,
+                    .protocol = protocol_hop_by_hop,
+                    .hop_limit = mld_hop_limit,
+                    .payload_bytes = router_alert_bytes + static_cast<std::uint32_t>(message.size())},
+                   frame.data() + at);
+    write_router_alert(frame.data() + at);
+    frame.insert(frame.end(), message.begin(), message.end());
+    return frame;
+}
 // An ICMP or ICMPv6 message of `from`'s in a frame of its own, the checksum written.
 inline Frame icmp_frame(const InterfaceConfig& from, const IpAddress& to, const MacAddress& to_mac, Frame message,
                         std::uint8_t hop_limit = 64) {

@@ -53,6 +53,23 @@ Frame request_to_one(const vectors::Record& record, bool is_v6) {
 Frame announcement(const vectors::Record& record, bool is_v6) {
     Interface interface(config_of(record, is_v6));
     interface.announce({0});
+    return all_frames(interface).back();  // over IPv6 behind the report of its group
+}
+Frame probe(const vectors::Record& record, bool is_v6) {
+    Interface interface(config_of(record, is_v6));
+    interface.claim({0});
+    return all_frames(interface).back();
+}
+Frame first_report(const vectors::Record& record, bool is_v6) {
+    Interface interface(config_of(record, is_v6));
+    interface.announce({0});
+    return next_frame(interface);
+}
+// The report that answers the query that is heard.
+Frame report(const vectors::Record& record, bool is_v6) {
+    Interface interface(config_of(record, is_v6));
+    hear(interface, record.bytes("heard"));
+    interface.handle_timer(interface.next_deadline());
     return next_frame(interface);
 }
 
@@ -81,12 +98,18 @@ const std::map<std::string, std::function<Frame(const vectors::Record&, bool)>> 
     {"arp_reply", answer},
     {"arp_reply_to_probe", answer},
     {"arp_announcement", announcement},
+    {"arp_probe", probe},
     {"arp_request_in_vlan", first_request},
     {"ndp_solicitation", first_request},
     {"ndp_solicitation_to_one", request_to_one},
     {"ndp_advertisement", answer},
     {"ndp_advertisement_to_probe", answer},
     {"ndp_announcement", announcement},
+    {"ndp_probe", probe},
+    {"mld_report", first_report},
+    {"mld_report_in_vlan", first_report},
+    {"mld_report_to_query", report},
+    {"mld_report_to_query_v1", report},
     {"echo_v4", answer},
     {"echo_v6", answer},
 };
@@ -99,7 +122,8 @@ TEST_CASE("ipstack: frames are those of the golden vectors") {
     for (const auto& record : vectors::load("ipstack.txt")) {
         const std::string name = record.text("name");
         CAPTURE(name);
-        const bool is_v6 = name.find("v6") != std::string::npos || name.substr(0, 4) == "ndp_";
+        const bool is_v6 =
+            name.find("v6") != std::string::npos || name.substr(0, 4) == "ndp_" || name.substr(0, 4) == "mld_";
         Frame frame;
         if (name.substr(0, 4) == "udp_") {
             frame = datagram(record, is_v6);

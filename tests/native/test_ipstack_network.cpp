@@ -1,5 +1,5 @@
 // Random networks of interfaces on a virtual clock: loss, duplicates, delay, hosts that fall silent, come back, or come
-// back with another card.
+// back with another card; cards that hear their groups alone, and switches that give a group to who has reported it.
 //
 // Invariants: who is there and has been for a while is resolved, at the MAC that it has; who is not is not for long;
 // nobody sends frames of its own beyond a rate that follows from what it is asked; all tables keep their bounds.
@@ -21,7 +21,9 @@ public:
         vlan_ = static_cast<std::uint16_t>(dice_.chance(0.3) ? 42 : 0);
         loss_ = dice_.pick({0.0, 0.0, 0.05, 0.3});
         duplicates_ = dice_.pick({0.0, 0.2});
-        announces_ = dice_.chance(0.5);
+        snoops_ = is_v6_ && dice_.chance(0.5);
+        // Who says nothing at the start is not heard of by a switch that snoops until that asks.
+        greeting_ = dice_.pick({Greeting::none, Greeting::announcement, Greeting::claim});
         reflects_ = dice_.chance(0.2);
         hosts_.resize(dice_.between(2, 5));
         for (std::size_t i = 0; i < hosts_.size(); ++i) start(i);
@@ -33,6 +35,7 @@ public:
         while (now_ < end) {
             if (changes && dice_.chance(0.002)) change(dice_.below(hosts_.size()));
             for (std::size_t i = 0; i < hosts_.size(); ++i) turn(i);
+            if (snoops_ && now_ >= query_at_) query();
             deliver();
             now_ = now_ + milliseconds(1) + dice_.up_to(milliseconds(20));
             for (Host& host : hosts_)
@@ -84,21 +87,29 @@ public:
             REQUIRE(counters.address_conflict_frames == 0);
         }
     }
+    // But for answers to the switch.
     std::uint64_t own_frames() const {
         std::uint64_t out = 0;
         for (const Host& host : hosts_)
-            if (host.interface) out += host.interface->counters().tx_own_frames;
+            if (host.interface) {
+                const InterfaceCounters& counters = host.interface->counters();
+                out += counters.tx_own_frames - counters.tx_listener_report_frames;
+            }
         return out;
     }
     std::uint64_t fingerprint() const { return fingerprint_; }
     std::size_t size() const { return hosts_.size(); }
 
 private:
+    enum class Greeting { none, announcement, claim };
+    static constexpr Duration query_interval = seconds(2);
+
     struct Host {
         std::unique_ptr<Interface> interface;
         std::uint8_t cards = 0;  // that it has had
         Time started_at{0};
         Time silent_until{0};
+        std::map<MacAddress, Time> groups;  // that the switch gives it, and until when
     };
     struct Flight {
         std::size_t to;
@@ -113,9 +124,13 @@ private:
     UdpAddress address_of(std::size_t i) const { return {config_of(i).address, 7000}; }
 
     void start(std::size_t i) {
-        hosts_[i].interface = std::make_unique<Interface>(config_of(i));
-        hosts_[i].started_at = now_;
-        if (announces_) hosts_[i].interface->announce(now_);
+        Host& host = hosts_[i];
+        host.interface = std::make_unique<Interface>(config_of(i));
+        host.started_at = now_;
+        // What its last card has said does not come back to this one.
+        std::erase_if(flying_, [&](const Flight& flight) { return flight.to == i; });
+        if (greeting_ == Greeting::announcement) host.interface->announce(now_);
+        if (greeting_ == Greeting::claim) host.interface->claim(now_);
     }
     void change(std::size_t i) {
         Host& host = hosts_[i];
@@ -146,13 +161,49 @@ private:
     }
     // A hub: everybody hears everything, and some switches give back what went to a group.
     void put(std::size_t from, const Frame& frame) {
+        if (snoops_ && snoop(from, frame)) return;
         for (std::size_t to = 0; to < hosts_.size(); ++to) {
             if (to == from && !(reflects_ && (frame[0] & 1) != 0)) continue;
+            if (snoops_ && !is_given(to, frame)) continue;
             if (hosts_[from].silent_until > now_ || hosts_[to].silent_until > now_ || dice_.chance(loss_))
                 continue;
             for (int copies = dice_.chance(duplicates_) ? 2 : 1; copies > 0; --copies)
                 flying_.push_back({to, frame});
         }
+    }
+    // Reports go no further (RFC 4541, 3); whether it is one. They may be lost as all else.
+    bool snoop(std::size_t from, const Frame& frame) {
+        const std::size_t ip = vlan_ != 0 ? 18 : 14;
+        if (frame.size() < ip + 72 || frame[ip - 1] != 0xdd || frame[ip + 6] != protocol_hop_by_hop) return false;
+        const std::uint8_t type = frame[ip + 48];
+        if (type != 131 && type != 143) return false;
+        if (hosts_[from].silent_until > now_ || dice_.chance(loss_)) return true;
+        const IpAddress group = ip_at(&frame[ip + 48 + (type == 131 ? 8 : 12)], true);
+        hosts_[from].groups[multicast_mac(group)] = now_ + query_interval * 2 + seconds(1);
+        return true;
+    }
+    bool is_given(std::size_t to, const Frame& frame) const {
+        MacAddress mac;
+        std::copy_n(frame.begin(), mac.size(), mac.begin());
+        if ((mac[0] & 1) == 0 || mac == multicast_mac(all_nodes_group)) return true;
+        const auto group = hosts_[to].groups.find(mac);
+        return group != hosts_[to].groups.end() && group->second > now_;
+    }
+    // To all, now in one version and now in the other.
+    void query() {
+        query_at_ = now_ + query_interval;
+        InterfaceConfig router = config_of_host(99, true);
+        router.address = *parse_ip("fe80::63");
+        Frame message(dice_.chance(0.1) ? 24 : 28);
+        message[0] = mld_query;
+        message[4] = 1;  // answers within 256 ms
+        Frame frame = query_frame(router, all_nodes_group, message);
+        if (vlan_ != 0) {
+            const std::uint8_t tag[] = {0x81, 0, 0, static_cast<std::uint8_t>(vlan_)};
+            frame.insert(frame.begin() + 12, tag, tag + 4);
+        }
+        for (std::size_t to = 0; to < hosts_.size(); ++to)
+            if (hosts_[to].silent_until <= now_ && !dice_.chance(loss_)) flying_.push_back({to, frame});
     }
     void deliver() {
         // Answers fly with the next turn, so that questions cross.
@@ -163,12 +214,16 @@ private:
             const Flight flight = flying[pick];
             flying.erase(flying.begin() + static_cast<std::ptrdiff_t>(pick));
             for (const std::uint8_t byte : flight.frame) fingerprint_ = (fingerprint_ ^ byte) * 0x100000001b3ULL;
-            if (hosts_[flight.to].interface) receive(*hosts_[flight.to].interface, now_, flight.frame);
+            Interface* const interface = hosts_[flight.to].interface.get();
+            if (interface != nullptr && card_hears(*interface, flight.frame))
+                receive(*interface, now_, flight.frame);
         }
     }
 
     Dice dice_;
-    bool is_v6_ = false, announces_ = false, reflects_ = false;
+    bool is_v6_ = false, snoops_ = false, reflects_ = false;
+    Greeting greeting_ = Greeting::none;
+    Time query_at_{0};
     std::uint16_t vlan_ = 0;
     double loss_ = 0, duplicates_ = 0;
     Time now_{1};

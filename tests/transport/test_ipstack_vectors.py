@@ -10,7 +10,14 @@ import pytest
 pytest.importorskip("scapy", reason="needs scapy: pip install 'dlcp[scapy]'")
 
 from scapy.layers.inet import ICMP, IP, UDP
-from scapy.layers.inet6 import ICMPv6EchoReply, ICMPv6ND_NA, ICMPv6ND_NS, IPv6
+from scapy.layers.inet6 import (
+    ICMPv6EchoReply,
+    ICMPv6MLReport,
+    ICMPv6MLReport2,
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    IPv6,
+)
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
@@ -24,6 +31,8 @@ CHECKSUM_FIELDS = {
     ICMPv6ND_NS: "cksum",
     ICMPv6ND_NA: "cksum",
     ICMPv6EchoReply: "cksum",
+    ICMPv6MLReport: "cksum",
+    ICMPv6MLReport2: "cksum",
 }
 
 
@@ -83,5 +92,5 @@ def test_ipstack_frame_is_read_as_meant(record: dict[str, str]) -> None:
 def test_ipstack_vectors_name_every_kind_of_frame() -> None:
     names = [r["name"] for r in RECORDS]
     assert len(set(names)) == len(names)
-    for part in ("arp_", "ndp_", "echo_", "udp_v4_", "udp_v6_", "_in_vlan"):
+    for part in ("arp_", "ndp_", "mld_", "echo_", "udp_v4_", "udp_v6_", "_in_vlan"):
         assert any(part in name for name in names), part
