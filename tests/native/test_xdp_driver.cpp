@@ -205,3 +205,14 @@ TEST_CASE("xdp driver: a card that would keep the VLAN's frames from it is warne
         CHECK(!contains(warnings, "rx-vlan-filter"));  // which no veth does
     }
 }
+
+TEST_CASE("xdp driver: the kernel is a member of its IPv6 group, and reports it") {
+    const dlcp_io_table* xdp = xdp_or_skip();
+    if (xdp == nullptr) return;
+    Cable cable;
+    {
+        Station one(*xdp, cable, 0, {.host = "fd07::12:3456/64"});
+        CHECK(cable.is_member(0, "ff02::1:ff12:3456"));
+    }
+    CHECK(!cable.is_member(0, "ff02::1:ff12:3456"));
+}

@@ -128,6 +128,30 @@ TEST_CASE("xdp driver: a link that is lost and found is told, and traffic goes o
     }
 }
 
+TEST_CASE("xdp driver: events that are left end one wait") {
+    const dlcp_io_table* xdp = xdp_or_skip();
+    if (xdp == nullptr) return;
+    Cable cable;
+    Station one(*xdp, cable, 0, {.host = "10.7.0.11/24"});
+    Station other(*xdp, cable, 1, {.host = "10.7.0.12/24"});
+    exchange(one, other);
+    const auto can_send = [&] {
+        xdp->wait(one, 10'000'000);
+        return one.send(other.address(), {{.head = "h"}}) == 1;
+    };
+    cable.ip(0, "link set eth0 down");
+    REQUIRE(wait_until([&] { return !can_send(); }));
+    cable.ip(0, "link set eth0 up");
+    REQUIRE(wait_until(can_send));
+    dlcp_io_event first;
+    REQUIRE(xdp->events(one, &first, 1) == 1);
+    CHECK(first.kind == DLCP_IO_LINK_DOWN);
+    constexpr std::int64_t second_ns = 1'000'000'000;  // the link is announced again after two
+    CHECK(waited_ns(one, second_ns) < second_ns);
+    CHECK(wait_until([&] { return waited_ns(one, second_ns / 10) >= second_ns / 10; }));
+    CHECK(one.take_events() == std::vector<std::uint32_t>{DLCP_IO_LINK_UP});
+}
+
 TEST_CASE("xdp driver: an interface that is taken away is told, and wait() still sleeps") {
     const dlcp_io_table* xdp = xdp_or_skip();
     if (xdp == nullptr) return;

@@ -94,6 +94,9 @@ public:
     bool has_program(unsigned end) {
         return shell("ip -n " + names_[end] + " -d link show dev eth0 | grep -q xdp");
     }
+    bool is_member(unsigned end, const std::string& group) {
+        return shell("ip -n " + names_[end] + " -6 maddr show dev eth0 | grep -q " + group);
+    }
     // In a thread that is in that namespace; what is thrown there is thrown here.
     void run(unsigned end, const std::function<void()>& function) {
         std::async(std::launch::async, [&] {

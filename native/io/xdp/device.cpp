@@ -8,6 +8,7 @@
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -128,9 +129,11 @@ LinkWatch::State LinkWatch::read() {
 
 GroupMembership::~GroupMembership() {
     if (descriptor_ >= 0) close(descriptor_);
+    if (reporter_ >= 0) close(reporter_);
 }
 
-int GroupMembership::join(const Device& device, std::span<const ipstack::MacAddress> groups, ErrorText error) {
+int GroupMembership::join(const Device& device, const ipstack::IpAddress& address,
+                          std::span<const ipstack::MacAddress> groups, ErrorText error) {
     if (groups.empty()) return 0;
     descriptor_ = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);  // protocol 0: hears nothing itself
     for (const ipstack::MacAddress& group : groups) {
@@ -145,6 +148,14 @@ int GroupMembership::join(const Device& device, std::span<const ipstack::MacAddr
                               ipstack::to_text(group).c_str(), strerror(errno));
         }
     }
+    if (!address.is_v6()) return 0;
+    reporter_ = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ipv6_mreq request = {};
+    request.ipv6mr_interface = device.index;
+    memcpy(&request.ipv6mr_multiaddr, ipstack::solicited_node(address).bytes.data(),
+           sizeof request.ipv6mr_multiaddr);
+    // Refused where the kernel has no IPv6: then nobody reports, which matters only where switches ask.
+    if (reporter_ >= 0) setsockopt(reporter_, IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof request);
     return 0;
 }
 

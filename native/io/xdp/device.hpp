@@ -49,7 +49,8 @@ private:
     State state_ = State::up;
 };
 
-// Has the card hear frames to Ethernet groups as long as it is there.
+// Has the card hear frames to Ethernet groups as long as it is there; and the kernel report our IPv6 group to switches
+// that ask who listens (RFC 3810), for their queries are the kernel's.
 class GroupMembership {
 public:
     GroupMembership() = default;
@@ -57,10 +58,12 @@ public:
     GroupMembership(const GroupMembership&) = delete;
     GroupMembership& operator=(const GroupMembership&) = delete;
 
-    int join(const Device& device, std::span<const ipstack::MacAddress> groups, ErrorText error);
+    int join(const Device& device, const ipstack::IpAddress& address, std::span<const ipstack::MacAddress> groups,
+             ErrorText error);
 
 private:
     int descriptor_ = -1;
+    int reporter_ = -1;
 };
 
 }  // namespace dlcp::xdp

@@ -205,7 +205,7 @@ int Driver::attach(ErrorText error) {
             "the cost of a copy more (mode=generic)\n";
     }
     warn_of_vlan();
-    return groups_.join(device_, interface_->groups(), error);
+    return groups_.join(device_, options_.address, interface_->groups(), error);
 }
 
 void Driver::warn_of_vlan() {
@@ -322,14 +322,16 @@ int Driver::rx(dlcp_packet* packets, int count) {
     const std::int64_t now_ns = monotonic_ns();
     const int received = receiver_->receive({now_ns}, packets, count);
     if (now_ns - link_checked_ns_ >= link_check_ns) check_link(now_ns);
-    transmitter_->serve({now_ns});
+    serve(now_ns);
     return received;
 }
 
 void Driver::wait(std::int64_t timeout_ns) {
     if (receiver_->has_work()) return;
     const std::int64_t now_ns = monotonic_ns();
-    transmitter_->serve({now_ns});
+    serve(now_ns);
+    // One wait, so that who takes no events sleeps all the same.
+    if (events_.take_news()) return;
     const auto shorten = [&](std::int64_t ns) {
         if (timeout_ns < 0 || ns < timeout_ns) timeout_ns = std::max<std::int64_t>(ns, 0);
     };
@@ -338,6 +340,12 @@ void Driver::wait(std::int64_t timeout_ns) {
     if (transmitter_->waits_for_kernel() && link_state_ == LinkWatch::State::up) shorten(kernel_wait_ns);
     const std::uint64_t readable = poller_.wait(timeout_ns);
     if ((readable >> link_index & 1) != 0) check_link(monotonic_ns());
+    events_.take_news();  // this wait has ended for it
+}
+
+void Driver::serve(std::int64_t now_ns) {
+    transmitter_->serve({now_ns});
+    while (const auto event = interface_->next_event()) tell_of(*event, now_ns);
 }
 
 void Driver::counters(dlcp_io_counters& out) const {
@@ -348,10 +356,7 @@ void Driver::counters(dlcp_io_counters& out) const {
     }
 }
 
-int Driver::events(dlcp_io_event* out, int count) {
-    while (const auto event = interface_->next_event()) tell_of(*event, monotonic_ns());
-    return events_.take(out, count);
-}
+int Driver::events(dlcp_io_event* out, int count) { return events_.take(out, count); }
 
 int Driver::statistics(dlcp_io_statistic* out, int count) const {
     xdp_statistics sockets = {};
@@ -376,6 +381,7 @@ int Driver::statistics(dlcp_io_statistic* out, int count) const {
         {"rx_invalid_descriptors", sockets.rx_invalid_descs},
         {"tx_invalid_descriptors", sockets.tx_invalid_descs},
         {"tx_ring_empty_looks", sockets.tx_ring_empty_descs},
+        {"dropped_events", events_.dropped()},
     };
     int known = 0;
     const auto tell = [&](const ipstack::NamedCounter& counter) {

@@ -59,6 +59,8 @@ private:
     int attach(ErrorText error);
     void warn_of_vlan();
     int watch(ErrorText error);
+    // What is due, besides the engine's packets.
+    void serve(std::int64_t now_ns);
     void linger();
     void check_link(std::int64_t now_ns);
     void note_starvation(std::int64_t now_ns);

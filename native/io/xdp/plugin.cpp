@@ -52,10 +52,14 @@ int resolve(dlcp_io* io, const char* text, dlcp_address* out, char* error_text, 
 
 void format(dlcp_io*, const dlcp_address* address, char* text, size_t text_bytes) {
     if (text == nullptr || text_bytes == 0) return;
-    const std::string formatted = address != nullptr ? udp::format_address(*address) : "(no address)";
-    const std::size_t copied_bytes = std::min(formatted.size(), text_bytes - 1);
-    memcpy(text, formatted.data(), copied_bytes);
-    text[copied_bytes] = '\0';
+    text[0] = '\0';
+    try {
+        const std::string formatted = address != nullptr ? udp::format_address(*address) : "(no address)";
+        const std::size_t copied_bytes = std::min(formatted.size(), text_bytes - 1);
+        memcpy(text, formatted.data(), copied_bytes);
+        text[copied_bytes] = '\0';
+    } catch (const std::bad_alloc&) {  // no text then
+    }
 }
 
 void local_address(dlcp_io* io, dlcp_address* out) {
