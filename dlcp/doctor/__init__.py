@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlcp.arguments import Parser
+from dlcp.doctor.launcher import LAUNCHER, look_at_launcher
 
 if TYPE_CHECKING:
     from dlcp.doctor.ranks import Examination
     from dlcp.transport.store import Store
-
-_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(options, _examine_peers(options))
     if (
         not options.alone
-        and all(os.environ.get(name) for name in _LAUNCHER)
+        and all(os.environ.get(name) for name in LAUNCHER)
         and os.environ["WORLD_SIZE"] != "1"
     ):
         found = _examine_ranks(options, os.environ)
@@ -59,7 +58,9 @@ def _alone(options: argparse.Namespace) -> int:
     from dlcp.doctor.ranks import Examination
     from dlcp.doctor.software import describe_host
 
-    findings = [one.to_json() for one in look_at_host(options.toward, _environ(options))]
+    found = [] if options.alone else look_at_launcher(os.environ)
+    found += look_at_host(options.toward, _environ(options))
+    findings = [one.to_json() for one in found]
     return _report(options, Examination([], [{"name": describe_host(), "findings": findings}], [], []))
 
 

@@ -17,6 +17,7 @@ from dlcp.doctor.ethtool import Card, read_card
 from dlcp.doctor.finding import Finding, Verdict
 from dlcp.doctor.firewall import look_at_firewall, ports_of
 from dlcp.doctor.host import look_at_engine, look_at_host
+from dlcp.doctor.launcher import look_at_launcher
 from dlcp.doctor.machine import look_at_machine, look_at_shared_memory
 from dlcp.doctor.network import look_at_interface, look_at_network, look_at_overlaps
 from dlcp.doctor.sockets import look_at_counters, look_at_sockets
@@ -115,6 +116,24 @@ def test_wrong_setting_of_a_file_fails_with_the_file(tmp_path: Path) -> None:
     path.write_text("[transport]\npaths = 99\n")
     found = only(look_at_settings({"DLCP_CONFIG": str(path)})[1], "settings")
     assert (found.verdict, found.remedy) == (Verdict.FAIL, f"see {path}")
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        ("RANK WORLD_SIZE MASTER_ADDR", "MASTER_PORT"),
+        ("WORLD_SIZE", "RANK, MASTER_ADDR, MASTER_PORT"),
+        ("RANK WORLD_SIZE MASTER_ADDR MASTER_PORT", None),
+        ("MASTER_ADDR MASTER_PORT", None),
+        ("", None),
+    ],
+)
+def test_launchers_variables_that_are_half_set_are_a_warning(names: str, missing: str | None) -> None:
+    findings = look_at_launcher({**dict.fromkeys(names.split(), "2"), "MASTER_PORT_OF_ANOTHER": "1"})
+    assert [one.text.partition(" not: ")[0].partition(" set, ")[2] for one in findings] == (
+        [] if missing is None else [missing]
+    )
+    assert look_at_launcher({"WORLD_SIZE": "1", "RANK": "0"}) == []
 
 
 @pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
