@@ -21,7 +21,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dlcp.errors import ArgumentError, DlcpError, DriverError, ForkError, ResourceError, SettingsError
+from dlcp.errors import (
+    ArgumentError,
+    DlcpError,
+    DriverError,
+    ForkError,
+    InterfaceError,
+    ResourceError,
+    SettingsError,
+)
 from dlcp.transport import plugins
 
 _PLUGIN = "dpdk"
@@ -94,7 +102,7 @@ def start(arguments: str = "") -> None:
 
     Raises ArgumentError: no text, or one that UTF-8 does not hold; DriverError: DPDK is not there, or runs with other
     arguments, or does not start; ResourceError: no permission, no huge pages; SettingsError: an argument that it does
-    not know; ForkError: it was started before a fork.
+    not know; InterfaceError: a device that is not there; ForkError: it was started before a fork.
 
     What is refused before DPDK sees it (no free huge page; a quote that is not closed, a word that is no argument,
     --help) leaves this process free to call again. What DPDK itself refuses (an unknown option, a wrong value, too
@@ -144,8 +152,8 @@ def statistics(port: int) -> dict[str, int]:
     "rx_missed_packets" here is what Endpoint.driver_statistics(), which tells of all ports, has as
     "port0_rx_missed_packets". `port`: its number, Port.id. Asking the card may take some ms.
 
-    Raises ArgumentError: not a number of a port; DriverError: there is none of that number (any more), or DPDK is not
-    there or not started; ForkError: it was started before a fork.
+    Raises ArgumentError: not a number of a port; InterfaceError: there is none of that number (any more); DriverError:
+    DPDK is not there, or not started; ForkError: it was started before a fork.
     """
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 0xFFFF:
         raise ArgumentError(f"port is {port!r}; accepted: the number of a port, 0 to 65535 (Port.id)")
@@ -236,7 +244,10 @@ def _check_not_forked(library: ctypes.CDLL) -> None:
 
 
 def _check(result: int, error: ctypes.Array[ctypes.c_char]) -> int:
-    """The result, if it is no error. Raises the kind that the errno stands for, with the driver's sentence."""
+    """The result, if it is no error. Raises the kind that the errno stands for, with the driver's sentence.
+
+    The kinds are an endpoint's (native/io/host_error.cpp).
+    """
     if result >= 0:
         return result
     kinds: dict[int, type[DlcpError]] = {
@@ -245,6 +256,7 @@ def _check(result: int, error: ctypes.Array[ctypes.c_char]) -> int:
         errno.ENOMEM: ResourceError,
         errno.EINVAL: SettingsError,
         errno.EDOM: SettingsError,
+        errno.ENODEV: InterfaceError,
     }
     sentence = _text(error.value) or os.strerror(-result)
     raise kinds.get(-result, DriverError)(sentence)

@@ -63,7 +63,7 @@ def test_started_dpdk_tells_of_its_ports() -> None:
         (port,) = dpdk.ports()
         try:
             dpdk.statistics(7)
-        except dpdk.DriverError as error:
+        except dpdk.InterfaceError as error:
             refusal = str(error)
         from dataclasses import asdict
         print(json.dumps({{
@@ -112,7 +112,7 @@ def test_port_that_has_gone_is_no_port() -> None:
         removed = ctypes.CDLL(eal).rte_eal_hotplug_remove(b"vdev", b"net_null1")
         try:
             dpdk.statistics(1)
-        except dpdk.DriverError as error:
+        except dpdk.InterfaceError as error:
             print(json.dumps([before > 0, removed, [port.id for port in dpdk.ports()], str(error)]))
     """)
     assert found == [True, 0, [0], "DPDK has no port 1"]
@@ -189,6 +189,17 @@ def test_what_dpdk_refuses_is_final() -> None:
     assert [kind for kind, _ in found] == ["SettingsError", "DriverError"]
     assert "failed to start before in this process" in found[1][1]
     assert "no-such-argument" in found[1][1]
+
+
+@needs_dpdk
+def test_device_that_is_not_there_is_an_absent_interface() -> None:
+    found = child("""
+        try:
+            dpdk.start("--no-huge -m 64 --no-pci --vdev=net_nothing_like_it0")
+        except dpdk.InterfaceError as error:
+            print(json.dumps(str(error)))
+    """)
+    assert "net_nothing_like_it0" in found
 
 
 @needs_dpdk
