@@ -26,6 +26,8 @@ static_assert(datagram_bytes_max <= DLCP_HEAD_CAPACITY);
 // a full queue. Out of a memif ring the peer has to take it, and it may not have a core just now.
 constexpr std::int64_t linger_ns = 2'000'000;
 constexpr std::int64_t memif_linger_ns = 20'000'000;
+// How long open() looks whether its addresses are free. It takes 60 ms, unless others have the processor.
+constexpr std::int64_t claim_patience_ns = 500'000'000;
 
 int check_config(const dlcp_io_config& config, ErrorText error) {
     if (config.paths < 1 || config.paths > paths_max) {
@@ -108,10 +110,33 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
     has_memif_ = std::any_of(uplinks_.begin(), uplinks_.end(),
                              [](const Uplink& uplink) { return uplink.port->driver() == "net_memif"; });
     if (has_memif_) memif_due_ns_ = 0;
-    const auto guard = alone();
-    const Time now{monotonic_ns()};
-    for (Uplink& uplink : uplinks_) uplink.interface->announce(now);
-    look_after(now.value);
+    return claim_addresses(error);
+}
+
+int Driver::claim_addresses(ErrorText error) {
+    {
+        const auto guard = alone();
+        const Time now{monotonic_ns()};
+        // Without a link there is nobody to ask: who has the address is heard of later, as an event.
+        for (Uplink& uplink : uplinks_)
+            uplink.was_up ? uplink.interface->claim(now) : uplink.interface->announce(now);
+        look_after(now.value);
+    }
+    const std::int64_t end_ns = monotonic_ns() + claim_patience_ns;
+    const auto is_probing = [](const Uplink& uplink) {
+        return uplink.interface->address_state() == ipstack::AddressState::probing;
+    };
+    while (std::any_of(uplinks_.begin(), uplinks_.end(), is_probing) && monotonic_ns() < end_ns) {
+        poll(monotonic_ns());
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (const Uplink& uplink : uplinks_) {
+        if (uplink.interface->address_state() != ipstack::AddressState::taken) continue;
+        return error.fail(EADDRINUSE, "port %s: the station %s has the address %s: give each rank its own",
+                          uplink.port->name().c_str(),
+                          ipstack::to_text(uplink.interface->address_holder()).c_str(),
+                          to_text(uplink.interface->config().address).c_str());
+    }
     return 0;
 }
 
