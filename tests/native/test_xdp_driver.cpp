@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,27 @@ TEST_CASE("xdp driver: what cannot be opened says why") {
     CHECK(!cable.has_program(0));
     cable.ip(0, "link set eth0 down");
     CHECK(contains(refusal(*xdp, cable, {.host = "10.7.0.11"}).text, "ip link set dev eth0 up"));
+}
+
+TEST_CASE("xdp driver: an address that a station on the link has is refused") {
+    const dlcp_io_table* xdp = xdp_or_skip();
+    if (xdp == nullptr) return;
+    Cable cable;
+    cable.ip(1, "link set eth0 address 02:00:00:00:00:02");
+    for (const std::string host : {"10.7.0.2/24", "fd07::2/64"}) {
+        CAPTURE(host);
+        OpenFailure failure = {};
+        CHECK(wait_until([&] {  // on a busy machine its answer may come too late for one attempt
+            try {
+                failure = refusal(*xdp, cable, {.host = host});
+                return true;
+            } catch (const std::runtime_error&) {
+                return false;
+            }
+        }));
+        CHECK(failure.result == -EADDRINUSE);
+        CHECK(contains(failure.text, "station 02:00:00:00:00:02 on interface eth0 has"));
+    }
 }
 
 TEST_CASE("xdp driver: large frames up to a page, and no MTU beyond") {

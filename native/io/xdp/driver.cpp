@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "io/clock.hpp"
 #include "io/udp_address.hpp"
@@ -74,12 +75,9 @@ int Driver::open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, Err
     libxdp_set_print(printed_before);
     if (result == 0) result = driver->attach(error);
     if (result == 0) result = driver->watch(error);
-    if (result < 0) return result;
-    const Time now = {monotonic_ns()};
-    driver->interface_->announce(now);
-    driver->transmitter_->serve(now);
-    out = std::move(driver);
-    return 0;
+    if (result == 0) result = driver->claim_address(error);
+    if (result == 0) out = std::move(driver);
+    return result;
 }
 
 Driver::~Driver() {
@@ -241,6 +239,24 @@ int Driver::watch(ErrorText error) {
     return 0;
 }
 
+int Driver::claim_address(ErrorText error) {
+    if (link_state_ != LinkWatch::State::up) return 0;  // nobody would hear it; announced when there is a link
+    interface_->claim({monotonic_ns()});
+    while (interface_->address_state() == ipstack::AddressState::probing) {
+        dlcp_packet early[32];  // of peers that are told our address before it is ours: they send again
+        const int count = rx(early, static_cast<int>(std::size(early)));
+        rx_done(early, count);
+        if (count == 0) wait(link_check_ns);  // no longer than the interface has to wait for an answer
+    }
+    if (interface_->address_state() == ipstack::AddressState::ours) return 0;
+    return error.fail(
+        EADDRINUSE,
+        "station %s on interface %s has %s: give the xdp driver an address of its own, which no host "
+        "has",
+        ipstack::to_text(interface_->address_holder()).c_str(), device_.name.c_str(),
+        ipstack::to_text(options_.address).c_str());
+}
+
 void Driver::check_link(std::int64_t now_ns) {
     link_checked_ns_ = now_ns;
     const LinkWatch::State state = link_.read();
@@ -357,43 +373,5 @@ void Driver::counters(dlcp_io_counters& out) const {
 }
 
 int Driver::events(dlcp_io_event* out, int count) { return events_.take(out, count); }
-
-int Driver::statistics(dlcp_io_statistic* out, int count) const {
-    xdp_statistics sockets = {};
-    std::uint64_t zero_copy_queues = 0;
-    for (const auto& queue : queues_) {
-        const xdp_statistics one = queue->statistics();
-        sockets.rx_dropped += one.rx_dropped;
-        sockets.rx_invalid_descs += one.rx_invalid_descs;
-        sockets.tx_invalid_descs += one.tx_invalid_descs;
-        sockets.rx_ring_full += one.rx_ring_full;
-        sockets.rx_fill_ring_empty_descs += one.rx_fill_ring_empty_descs;
-        sockets.tx_ring_empty_descs += one.tx_ring_empty_descs;
-        if (queue->zero_copy()) ++zero_copy_queues;
-    }
-    const ipstack::NamedCounter of_sockets[] = {
-        {"queues", queues_.size()},
-        {"zero_copy_queues", zero_copy_queues},
-        {"native_programs", filter_.native() ? 1u : 0u},
-        {"rx_dropped_frames", sockets.rx_dropped},
-        {"rx_ring_full_frames", sockets.rx_ring_full},
-        {"rx_fill_ring_empty_frames", sockets.rx_fill_ring_empty_descs},
-        {"rx_invalid_descriptors", sockets.rx_invalid_descs},
-        {"tx_invalid_descriptors", sockets.tx_invalid_descs},
-        {"tx_ring_empty_looks", sockets.tx_ring_empty_descs},
-        {"dropped_events", events_.dropped()},
-    };
-    int known = 0;
-    const auto tell = [&](const ipstack::NamedCounter& counter) {
-        if (known < count) {
-            std::snprintf(out[known].name, sizeof out[known].name, "%s", counter.name);
-            out[known].value = counter.value;
-        }
-        ++known;
-    };
-    for (const auto& counter : of_sockets) tell(counter);
-    for (const auto& counter : ipstack::named(interface_->counters())) tell(counter);
-    return known;
-}
 
 }  // namespace dlcp::xdp
