@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import itertools
 import json
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from dlcp import errors
 from dlcp.transport import Endpoint, ping
 from dlcp.transport.ping_report import Sample, report
+from tests.support.relay import Header, Relay
 
 # Ends what would hang.
 PATIENCE_S = 60.0
@@ -90,14 +92,24 @@ def test_demo_takes_no_port_from_the_environment(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_lost_listener_leaves_a_report_and_an_error(end: signal.Signals) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    data_packets = itertools.count(1)
+    measured = threading.Event()
+
+    def look(header: Header, towards_server: bool) -> bool:
+        # Of messages of one packet, a few of them under way at once. The client itself says nothing until it ends.
+        if towards_server and header["type"] == 1 and next(data_packets) == 100:
+            measured.set()
+        return False
+
     with subprocess.Popen([*COMMAND, "--listen"], **pipes) as listener:  # type: ignore[call-overload]
         address = listener.stdout.readline().removeprefix("listening on ").strip()
-        client = subprocess.Popen([*COMMAND, address, "--size", "1K", "--duration", "60"], **pipes)  # type: ignore[call-overload]
-        with client:
-            # The client says nothing until it ends: long enough for it to have measured, also on a busy host.
-            time.sleep(4)
-            listener.send_signal(end)
-            out, err = client.communicate(timeout=PATIENCE_S)
+        with Relay(address, look) as relay:
+            client = subprocess.Popen([*COMMAND, relay.address, "--size", "1K", "--duration", "600"], **pipes)  # type: ignore[call-overload]
+            with client:
+                begun = measured.wait(PATIENCE_S)
+                listener.send_signal(end)
+                out, err = client.communicate(timeout=PATIENCE_S)
+        assert begun, err
         assert listener.wait(PATIENCE_S) == 0
         assert listener.stderr.read() == ""
     assert client.returncode == 2
