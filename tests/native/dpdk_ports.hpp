@@ -50,7 +50,7 @@ inline const dlcp_io_table* find_dpdk() {
 inline const std::string& eal_arguments() {
     static const std::string arguments = [] {
         const std::string socket = "/tmp/dlcp_test_" + std::to_string(getpid()) + ".memif";
-        std::string text = "--no-huge -m 384 --no-pci";
+        std::string text = "--no-huge -m 512 --no-pci";
         for (int number = 0; number < 10; ++number) {
             text += " --vdev=net_memif" + std::to_string(number) +
                     ",role=" + (number % 2 == 0 ? "server" : "client") + ",id=" + std::to_string(number / 2) +

@@ -1,0 +1,67 @@
+// The dpdk driver with several queues, several ports and several threads, over DPDK's virtual devices.
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <latch>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dpdk_ports.hpp"
+#include "driver_checks.hpp"
+
+using namespace dlcp::test;
+
+namespace {
+
+Settings two_ports(int number, const std::string& words, std::uint16_t paths) {
+    const std::string host = std::to_string(number % 2 + 1) + "/24";
+    return at(number, "port=net_memif" + std::to_string(number + 2) + "@10.8.0." + host + " " + words,
+              "10.9.0." + host, paths);
+}
+
+// Runs of all paths in one burst, so that more than one queue has some.
+std::vector<Outgoing> one_burst(std::uint16_t paths, unsigned seed) {
+    std::vector<Outgoing> outgoing;
+    for (std::uint16_t path = 0; path < paths; ++path)
+        append(outgoing, make_run(seed + path, 64u / paths, 1372, path, 0));
+    return outgoing;
+}
+
+}  // namespace
+
+// Each thread's number would come with a cache of its own in every pool.
+TEST_CASE("dpdk: threads that drove and live on keep no buffers") {
+    NEEDS_DPDK;
+    const Io a(at(8)), b(at(9));
+    const dlcp_address to = join(a, b), back = b.resolve(a.text());
+    const std::vector<Outgoing> outgoing = make_run(1, 64, 1372, 0, 0);
+    const auto turn = [&] {
+        CHECK(a.send(to, outgoing) == 64);
+        CHECK(b.receive().size() == 64);
+        CHECK(b.send(back, outgoing) == 64);
+        CHECK(a.receive().size() == 64);
+        dpdk.wait(a, 0);
+        dpdk.wait(b, 0);
+    };
+    constexpr int rounds = 16;
+    std::latch done(1);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < rounds; ++i) {
+        std::latch driven(1);
+        threads.emplace_back([&] {
+            turn();
+            driven.count_down();
+            done.wait();
+        });
+        driven.wait();
+    }
+    turn();
+    CHECK(a.statistic("tx_no_buffer_calls") == 0);
+    CHECK(b.statistic("tx_no_buffer_calls") == 0);
+    CHECK(a.statistic("_rx_no_buffer_packets") == 0);
+    CHECK(b.statistic("_rx_no_buffer_packets") == 0);
+    done.count_down();
+    for (std::thread& thread : threads) thread.join();
+}
