@@ -31,6 +31,37 @@ std::vector<Outgoing> one_burst(std::uint16_t paths, unsigned seed) {
 
 }  // namespace
 
+TEST_CASE("dpdk: payload stays linked with two queues, and with two ports, in one burst") {
+    NEEDS_DPDK;
+    constexpr std::uint16_t paths = 4;
+    for (const bool ports : {false, true}) {
+        CAPTURE(ports);
+        const std::string words = "payload=gather queues=2";
+        const Io sender(ports ? two_ports(4, "payload=gather", paths) : at(8, words, "", paths));
+        const Io receiver(ports ? two_ports(5, "payload=gather", paths) : at(9, words, "", paths));
+        const dlcp_address to = join(sender, receiver, paths);
+        wait_until_gathering(sender, to, receiver);
+        // Each port finds out for itself.
+        const auto limit = std::chrono::steady_clock::now() + patience;
+        for (std::uint64_t before = 0; sender.statistic("tx_gathered_packets") < before + 64;) {
+            REQUIRE(std::chrono::steady_clock::now() < limit);
+            before = sender.statistic("tx_gathered_packets");
+            dpdk.wait(sender, 1'000'000);
+            sender.send(to, one_burst(paths, 1));
+            receiver.receive();
+        }
+        const std::uint64_t gathered = sender.statistic("tx_gathered_packets");
+        const std::uint64_t copied = sender.statistic("tx_copied_packets");
+        for (unsigned seed = 1; seed <= 3; ++seed) {
+            const std::vector<Outgoing> outgoing = one_burst(paths, seed);
+            CHECK(sender.send(to, outgoing) == 64);
+            check_arrived(outgoing, receiver.receive(), false);
+        }
+        CHECK(sender.statistic("tx_gathered_packets") == gathered + 3 * 64);
+        CHECK(sender.statistic("tx_copied_packets") == copied);
+    }
+}
+
 // Each thread's number would come with a cache of its own in every pool.
 TEST_CASE("dpdk: threads that drove and live on keep no buffers") {
     NEEDS_DPDK;

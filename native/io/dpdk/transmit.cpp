@@ -149,7 +149,7 @@ int Transmitter::put(Time now, const dlcp_packet* packets, int count) {
         finish(*route.destination, route.marking, *route.uplink, sum, frame);
         add(*route.batch, frame);
     }
-    for (Batch& batch : batches_) flush(batch);
+    flush_all();
     lent_ -= std::min(lent_, static_cast<std::uint32_t>(count));
     return static_cast<int>(sent_packets_);
 }
@@ -275,10 +275,13 @@ void Transmitter::flush(Batch& batch) {
     counters_.tx_dropped_packets += static_cast<std::uint64_t>(batch.frames_used - sent);
     sent_packets_ += sent;
     batch.frames_used = 0;
-    if (uplinks_[batch.uplink].gathers && segments_.in_use() > 0) {
-        // The port was wrong about finishing in the burst: no more of this.
-        for (Uplink& uplink : uplinks_) uplink.gathers = false;
-    }
+}
+
+void Transmitter::flush_all() {
+    for (Batch& batch : batches_) flush(batch);
+    if (segments_.in_use() == 0) return;
+    // A port was wrong about finishing in the burst: no more of this.
+    for (Uplink& uplink : uplinks_) uplink.gathers = false;
 }
 
 std::uint16_t Transmitter::burst(const Uplink& uplink, std::uint16_t queue, rte_mbuf** frames,
@@ -337,7 +340,7 @@ void Transmitter::handle_pending(Time now) {
         add(batch_of(packet.uplink, packet.queue), packet.frame);
         return true;
     });
-    for (Batch& batch : batches_) flush(batch);
+    flush_all();
     const std::size_t expired = pending_.expire(now.value);
     statistics_.pending_dropped_packets += expired;
     counters_.tx_dropped_packets += expired;

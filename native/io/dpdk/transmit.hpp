@@ -113,6 +113,7 @@ private:
     void add(Batch& batch, rte_mbuf* frame);
     void wait_for_neighbour(Time now, const Route& route, rte_mbuf* frame, std::uint64_t sum);
     void flush(Batch& batch);
+    void flush_all();
     // Returns how many of the frames the device took; those that it did not are the caller's still.
     std::uint16_t burst(const Uplink& uplink, std::uint16_t queue, rte_mbuf** frames, std::uint16_t count);
     Batch& batch_of(std::uint16_t uplink, std::uint16_t queue) { return batches_[first_batch_[uplink] + queue]; }
