@@ -62,6 +62,26 @@ TEST_CASE("dpdk: payload stays linked with two queues, and with two ports, in on
     }
 }
 
+TEST_CASE("dpdk: with two ports and two queues each, paths are on all of the queues") {
+    NEEDS_DPDK;
+    constexpr std::uint16_t paths = 4;
+    const Io sender(two_ports(4, "queues=2", paths));
+    const Io receiver(two_ports(5, "queues=2", paths));
+    const dlcp_address to = join(sender, receiver, paths);
+    const auto before = receiver.statistics();
+    const std::vector<Outgoing> outgoing = one_burst(paths, 1);
+    CHECK(sender.send(to, outgoing) == 64);
+    check_arrived(outgoing, receiver.receive(), false);
+    int queues = 0;
+    for (const auto& [name, value] : receiver.statistics()) {
+        if (!name.ends_with("_rx_q0_packets") && !name.ends_with("_rx_q1_packets")) continue;
+        ++queues;
+        CAPTURE(name);
+        CHECK(value - before.at(name) == 16);
+    }
+    CHECK(queues == 4);
+}
+
 // Each thread's number would come with a cache of its own in every pool.
 TEST_CASE("dpdk: threads that drove and live on keep no buffers") {
     NEEDS_DPDK;

@@ -174,7 +174,8 @@ bool Transmitter::choose_route(Time now, const dlcp_packet& packet, Route& route
     Uplink& uplink = uplinks_[way->uplink];
     route.uplink = &uplink;
     route.destination = way->destination;
-    route.batch = &batch_of(way->uplink, path % uplink.port->abilities().queues);
+    // The paths of one way over all of its port's queues.
+    route.batch = &batch_of(way->uplink, path / way->count % uplink.port->abilities().queues);
     route.marking = ipstack::marking_of_path(*way->destination, config_.udp_port, path, packet.tos);
     route.sums = uplink.checksums == Checksums::software ||
                  (uplink.checksums == Checksums::none && way->destination->is_v6);

@@ -55,6 +55,7 @@ std::vector<Way> Ways::ways_to(Time now, std::span<const UdpAddress> addresses) 
             }
         }
     }
+    for (Way& way : ways) way.count = static_cast<std::uint16_t>(ways.size());
     return ways;
 }
 

@@ -32,6 +32,7 @@ struct Uplink {
 struct Way {
     std::uint16_t uplink = 0;
     const ipstack::Destination* destination = nullptr;
+    std::uint16_t count = 1;  // of the ways to this peer: path i is the (i / count)-th of its way
     std::uint64_t burst = 0;  // the last one that used it
 };
 
