@@ -67,10 +67,10 @@ public:
     rte_mempool* transmit_pool() const { return transmit_pool_; }
     const std::string& warnings() const { return warnings_; }  // lines
 
-    // Finds out whether the device has read a packet when tx_burst returns, by sending `frame` (which must be harmless,
-    // an announcement of our own address) in two segments of which the second is not DPDK's memory. Known: true, and
-    // abilities() says it. false: not yet (no link, no room): ask again later. A card is not asked: it reads later.
-    bool probe_finishes_in_burst(std::span<const std::uint8_t> frame);
+    // Finds out whether the device has read a packet when tx_burst returns, by sending a frame to itself in two segments
+    // of which the second is not DPDK's memory. Known: true, and abilities() says it. false: not yet (no link, no room):
+    // ask again later. A card is not asked: it reads later.
+    bool probe_finishes_in_burst();
 
     // Hears frames to these groups too; by all-multicast or promiscuous mode where filters do not do it.
     int listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error);

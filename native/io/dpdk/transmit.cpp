@@ -365,11 +365,9 @@ void Transmitter::send_own_frames(Uplink& uplink) {
 }
 
 void Transmitter::probe(Time now, Uplink& uplink) {
-    uplink.interface->announce(now);
-    // The announcement, or an answer that was due before it.
-    std::vector<std::uint8_t> frame(uplink.interface->config().mtu_bytes + 18);
-    const std::size_t bytes = uplink.interface->next_frame(frame);
-    if (bytes == 0 || !uplink.port->probe_finishes_in_burst({frame.data(), bytes})) return;
+    if (now.value < uplink.probe_due_ns) return;
+    uplink.probe_due_ns = now.value + Port::link_check_ns;
+    if (!uplink.port->probe_finishes_in_burst()) return;
     uplink.probing = false;
     uplink.gathers = uplink.port->abilities().finishes_in_burst;
 }

@@ -67,7 +67,8 @@ public:
 
     // Sends what an interface has to say itself: ARP, neighbour discovery, echoes.
     void send_own_frames(Uplink& uplink);
-    // Finds out whether payload can be linked to the frames of a port that has a link; it may take another try.
+    // Finds out whether payload can be linked to the frames of a port that has a link; it may take another try, which
+    // is made no sooner than the link is looked at again.
     void probe(Time now, Uplink& uplink);
     // Sends what waited and can go; drops what waited too long.
     void handle_pending(Time now);

@@ -23,9 +23,10 @@ struct Uplink {
     std::unique_ptr<Port> port;
     std::unique_ptr<ipstack::Interface> interface;
     ipstack::Checksums checksums = ipstack::Checksums::software;
-    bool gathers = false;  // payload is linked to a frame, not copied into it
-    bool probing = false;  // it would be, if the device turns out to have read it when its burst returns
-    bool was_up = true;    // as its interface knows it
+    bool gathers = false;           // payload is linked to a frame, not copied into it
+    bool probing = false;           // it would be, if the device turns out to have read it when its burst returns
+    std::int64_t probe_due_ns = 0;  // when that may be tried next
+    bool was_up = true;             // as its interface knows it
     std::uint64_t resolutions_seen = 0;  // Interface::resolutions() when waiting packets were last looked at
 };
 
