@@ -116,3 +116,10 @@ TEST_CASE("dpdk: threads that drove and live on keep no buffers") {
     done.count_down();
     for (std::thread& thread : threads) thread.join();
 }
+
+TEST_CASE("dpdk: the receive buffer is what one queue of one port holds") {
+    NEEDS_DPDK;
+    CHECK(Io(at(8, "queues=2")).capabilities().receive_buffer_bytes == 1024 * 1472 / 2);
+    // Of 1024 and 256 packets; who has but one port fills one.
+    CHECK(Io(two_ports(4, "queues=2", 4)).capabilities().receive_buffer_bytes == 256 * 1472 / 2);
+}

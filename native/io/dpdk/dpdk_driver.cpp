@@ -206,16 +206,16 @@ void Driver::linger() {
 void Driver::capabilities(dlcp_io_capabilities& out) const {
     out.max_datagram_bytes = max_datagram_bytes_;
     out.max_burst_packets = Transmitter::burst_packets_max;
-    // A packet takes a descriptor however short it is: half, so that packets of half the length fit as well.
-    std::uint64_t receive_bytes = 0;
+    // All of a peer's packets may land in one queue of one port, whoever spreads them. A packet takes a descriptor however
+    // short it is: half, so that packets of half the length fit as well.
+    std::uint32_t receive_bytes = UINT32_MAX;
     for (const Uplink& uplink : uplinks_) {
-        const PortAbilities& abilities = uplink.port->abilities();
         const std::uint32_t room_bytes =
             rte_pktmbuf_data_room_size(uplink.port->receive_pool()) - RTE_PKTMBUF_HEADROOM;
-        receive_bytes += std::uint64_t{abilities.queues} * abilities.rx_descriptors *
-                         std::min(room_bytes, max_datagram_bytes_) / 2;
+        receive_bytes = std::min(receive_bytes, uplink.port->abilities().rx_descriptors *
+                                                    std::min(room_bytes, max_datagram_bytes_) / 2);
     }
-    out.receive_buffer_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(receive_bytes, UINT32_MAX));
+    out.receive_buffer_bytes = receive_bytes;
     out.wants_runs = 0;  // another path with each packet costs 4 %: 395 cycles for 380 (driver_rate --run 1, 16)
     out.reports_ecn = 1;
     out.pollable = waiter_.sleeps();
