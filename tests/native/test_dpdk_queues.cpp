@@ -123,3 +123,35 @@ TEST_CASE("dpdk: the receive buffer is what one queue of one port holds") {
     // Of 1024 and 256 packets; who has but one port fills one.
     CHECK(Io(two_ports(4, "queues=2", 4)).capabilities().receive_buffer_bytes == 256 * 1472 / 2);
 }
+
+TEST_CASE("dpdk: that frames are lost for want of buffers is told once, until they are no more") {
+    NEEDS_DPDK;
+    const Io a(at(8)), b(at(9));
+    const dlcp_address to = join(a, b);
+    const auto drive = [&] {  // through two looks at the counters at least, which are a fifth of a second apart
+        int told = 0;
+        for (int i = 0; i < 10; ++i) {
+            dpdk.wait(b, 60'000'000);
+            for (const dlcp_io_event& event : b.events()) told += event.kind == DLCP_IO_NO_BUFFERS;
+        }
+        return told;
+    };
+    std::vector<dlcp_packet> kept(8192);
+    const std::vector<Outgoing> outgoing(64, {.head = "kept"});
+    for (int round = 0; round < 2; ++round) {
+        CAPTURE(round);
+        int used = 0;
+        for (bool more = true; more;) {
+            a.send(to, outgoing);
+            const int before = used;
+            while (const int count = dpdk.rx(b, kept.data() + used, 64)) used += count;
+            more = used > before;
+            REQUIRE(used + 64 <= static_cast<int>(kept.size()));
+        }
+        CHECK(drive() == 1);
+        CHECK(drive() == 0);
+        dpdk.rx_done(b, kept.data(), used);
+        b.receive();
+        CHECK(drive() == 0);
+    }
+}

@@ -292,6 +292,7 @@ void Driver::look_after_all(std::int64_t now_ns) {
     for (Uplink& uplink : uplinks_) {
         ipstack::Interface& interface = *uplink.interface;
         uplink.port->watch_link(now_ns, events_);
+        uplink.port->watch_buffers(now_ns, events_);
         if (uplink.port->up() && !uplink.was_up) {
             interface.announce(now);
             can_go = true;

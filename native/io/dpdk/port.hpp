@@ -82,6 +82,10 @@ public:
     // (a burst would print a stack, once per process and direction), and a device that is gone or mends itself.
     bool started() const { return started_ && link_->state() == DeviceState::usable; }
     static constexpr std::int64_t link_check_ns = 50'000'000;
+    // Whether frames are lost since there is no buffer to receive them in: told once until none was for a while. Asks the
+    // card's counters, which may take a tenth of a millisecond: at most every buffers_check_ns.
+    void watch_buffers(std::int64_t now_ns, DriverEvents& events);
+    static constexpr std::int64_t buffers_check_ns = 200'000'000;
 
     // Frames that the card dropped for want of room or buffers.
     std::uint64_t rx_dropped() const;
@@ -130,6 +134,9 @@ private:
     rte_mempool* transmit_pool_ = nullptr;
     bool up_ = true;
     std::int64_t link_checked_ns_ = 0;
+    std::int64_t buffers_checked_ns_ = 0;  // 0: never
+    std::uint64_t rx_no_buffer_ = 0;       // as last seen
+    bool told_of_no_buffers_ = false;
     DeviceState device_ = DeviceState::usable;  // as last told
 };
 

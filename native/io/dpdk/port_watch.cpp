@@ -1,6 +1,7 @@
 // What becomes of an open port: its link, its device, the frames it hears, its end.
 #include <rte_cycles.h>
 #include <rte_ethdev.h>
+#include <rte_mempool.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -81,6 +82,23 @@ void Port::watch_link(std::int64_t now_ns, DriverEvents& events) {
     up_ = now_up;
     events.tell(now_ns, now_up ? DLCP_IO_LINK_UP : DLCP_IO_LINK_DOWN, "port %s %s", name_.c_str(),
                 now_up ? "has a link" : "has lost its link");
+}
+
+void Port::watch_buffers(std::int64_t now_ns, DriverEvents& events) {
+    if (!started() || (buffers_checked_ns_ != 0 && now_ns - buffers_checked_ns_ < buffers_check_ns)) return;
+    const bool first = buffers_checked_ns_ == 0;
+    buffers_checked_ns_ = now_ns;
+    rte_eth_stats stats{};
+    if (rte_eth_stats_get(id_, &stats) != 0) return;
+    // Not every driver counts them (net_memif does not): there an empty pool says it.
+    const bool none_free =
+        (!first && stats.rx_nombuf > rx_no_buffer_) || rte_mempool_avail_count(receive_pool_) == 0;
+    rx_no_buffer_ = stats.rx_nombuf;
+    if (none_free && !told_of_no_buffers_) {
+        events.tell(now_ns, DLCP_IO_NO_BUFFERS, "port %s: no packet buffer for receiving is free: frames are lost",
+                    name_.c_str());
+    }
+    told_of_no_buffers_ = none_free;
 }
 
 // True: there is a device, whose link may be asked for.
