@@ -155,3 +155,35 @@ TEST_CASE("dpdk: that frames are lost for want of buffers is told once, until th
         CHECK(drive() == 0);
     }
 }
+
+TEST_CASE("dpdk: timers of devices run") {
+    NEEDS_DPDK;
+    const Io io(at(0));
+    // As a device sets one when it is opened, under the number of who opens it: here any of those that may be the driver's.
+    // The plugin brings DPDK; this program is not linked with it.
+    struct alignas(64) Timer {
+        unsigned char bytes[512] = {};
+    };
+    using Init = void (*)(Timer*);
+    using Reset = int (*)(Timer*, std::uint64_t ticks, int type, unsigned lcore, void (*)(Timer*, void*), void*);
+    using Stop = int (*)(Timer*);
+    void* const plugin = dlopen(plugin_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+    REQUIRE(bool(plugin));
+    const auto init = reinterpret_cast<Init>(dlsym(plugin, "rte_timer_init"));
+    const auto reset = reinterpret_cast<Reset>(dlsym(plugin, "rte_timer_reset"));
+    const auto stop = reinterpret_cast<Stop>(dlsym(plugin, "rte_timer_stop"));
+    REQUIRE((init != nullptr && reset != nullptr && stop != nullptr));
+    std::vector<Timer> timers(8);
+    int fired = 0;
+    for (unsigned i = 0; i < timers.size(); ++i) {
+        init(&timers[i]);
+        REQUIRE(reset(
+                    &timers[i], 0, 0, 1 + i, [](Timer*, void* count) { ++*static_cast<int*>(count); }, &fired) ==
+                0);
+    }
+    const auto limit = std::chrono::steady_clock::now() + patience;
+    while (fired == 0 && std::chrono::steady_clock::now() < limit) dpdk.wait(io, 10'000'000);
+    CHECK(fired == 1);
+    for (Timer& timer : timers) stop(&timer);
+    dlclose(plugin);
+}

@@ -287,6 +287,7 @@ void Driver::look_after_all(std::int64_t now_ns) {
     const Time now{now_ns};
     bool can_go = false;  // some of the packets that wait for their neighbour
     due_ns_ = now_ns + Port::link_check_ns;
+    lcore_.run_timers();
     if (now_ns >= memif_due_ns_) handle_memif(now_ns);
     due_ns_ = std::min(due_ns_, memif_due_ns_);
     for (Uplink& uplink : uplinks_) {

@@ -2,6 +2,7 @@
 
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_timer.h>
 #include <rte_version.h>
 #include <sched.h>
 #include <unistd.h>
@@ -84,6 +85,8 @@ int init(Arguments arguments, int& eal_errno) {
         const PrintCapture capture;
         rc = rte_eal_init(static_cast<int>(arguments.size()), argv.data());
         eal_errno = rte_errno;
+        // For devices' own (Lcore::run_timers). Without the memory for it these do without.
+        if (rc >= 0) rte_timer_subsystem_init();
     });
     starter.join();
     return rc;

@@ -2,6 +2,7 @@
 
 #include <rte_lcore.h>
 #include <rte_mempool.h>
+#include <rte_timer.h>
 
 namespace dlcp::dpdk {
 namespace {
@@ -28,6 +29,10 @@ void Lcore::take() {
     static_assert(none == LCORE_ID_ANY);
     const Use use(*this);  // a thread that has a number is given no other
     if (rte_thread_register() == 0) id_ = current();
+}
+
+void Lcore::run_timers() const {
+    if (id_ != none) rte_timer_manage();
 }
 
 Lcore::Use::Use(const Lcore& lcore) : before_(current()) { current() = lcore.id_; }

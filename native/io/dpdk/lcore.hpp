@@ -22,6 +22,10 @@ public:
     // then go without a cache, which is no harm but slower.
     void take();
 
+    // Runs timers that devices have set under this number, when they were opened: ENA watches itself by one, a second
+    // apart, and counts on who drives it (DPDK's guide of the driver: "Watchdog").
+    void run_timers() const;
+
     // While it lives the calling thread has the driver's number. Another one that it had, of DPDK's own or of another
     // driver, it has again afterwards.
     class Use {
