@@ -1,6 +1,7 @@
 // Which of the ports of the dpdk driver a peer is reached by, where ports have addresses of both families.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -43,4 +44,37 @@ TEST_CASE("dpdk: a peer's addresses of a family that we have not are left out") 
     const dlcp_address to = join(sender, receiver);
     CHECK(sender.send(to, {{.head = "found"}}) == 1);
     CHECK(receiver.receive().size() == 1);
+}
+
+TEST_CASE("dpdk: a peer that was heard before it was named has all its ways once it is") {
+    NEEDS_DPDK;
+    const Io speaker(at(4, "port=net_memif6@10.8.0.1/24", "10.9.0.1/24", 8));
+    const Io listener(at(5, "port=net_memif7@10.8.0.2/24", "10.9.0.2/24", 8));
+    // Both ports are connected; the listener knows nobody by name.
+    const dlcp_address to = speaker.resolve(listener.text());
+    const auto limit = std::chrono::steady_clock::now() + patience;
+    std::map<bool, dlcp_address> heard;  // by its second port
+    while (heard.size() < 2) {
+        REQUIRE(std::chrono::steady_clock::now() < limit);
+        speaker.send(to, {{.head = "hello", .path = 0}, {.head = "hello", .path = 1}});
+        dpdk.wait(speaker, 1'000'000);
+        speaker.receive();
+        for (const Incoming& packet : listener.receive())
+            heard[contains(listener.text_of(packet.source), "10.8.0.1:")] = packet.source;
+    }
+    std::vector<Outgoing> outgoing;
+    for (std::uint16_t path = 0; path < 8; ++path) outgoing.push_back({.head = "answer", .path = path});
+    const auto answer = [&](const dlcp_address& source) {
+        listener.send(source, outgoing);
+        std::map<bool, int> by_second;
+        for (const Incoming& packet : speaker.receive())
+            ++by_second[contains(speaker.text_of(packet.source), "10.8.0.2:")];
+        return by_second;
+    };
+    speaker.receive();
+    CHECK(answer(heard[false]) == std::map<bool, int>{{false, 8}});
+    CHECK(answer(heard[true]) == std::map<bool, int>{{true, 8}});
+    listener.resolve(speaker.text());
+    CHECK(answer(heard[false]) == std::map<bool, int>{{false, 4}, {true, 4}});
+    CHECK(answer(heard[true]) == std::map<bool, int>{{false, 4}, {true, 4}});
 }

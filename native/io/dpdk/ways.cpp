@@ -13,6 +13,12 @@ namespace dlcp::dpdk {
 
 using ipstack::UdpAddress;
 
+namespace {
+
+constexpr std::uint16_t paths_max = 64;  // of any peer (io_table.h)
+
+}  // namespace
+
 std::size_t Ways::Hash::operator()(const dlcp_address& address) const {
     // Family and port are in the first four bytes, an IPv4 address in the next, an IPv6 one in bytes 8 to 24.
     std::uint64_t words[3];
@@ -109,25 +115,43 @@ int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error
         return error.fail(EINVAL, "'%s' is not the address of one host", text);
     std::vector<Way> ways = ways_to(now, addresses);
     if (ways.empty()) return refuse(own, addresses.front(), error);
-    if (peers_.size() >= peers_max && !peers_.contains(address))
-        return error.fail(ENOSPC, "'%s' would be peer %zu: more than %zu are not kept", text, peers_.size() + 1,
-                          peers_max);
-    peers_[address] = std::move(ways);
+    if (!has_room() && !peers_.contains(address))
+        return error.fail(ENOSPC, "'%s' would be one peer too many: more than %zu are not kept", text, peers_max);
+    const auto shared = std::make_shared<std::vector<Way>>(std::move(ways));
+    peers_[address] = shared;
+    if (addresses.size() > 1) {
+        for (const UdpAddress& each : addresses) named_[ipstack::to_dlcp({each.ip, 0})] = {each.port, shared};
+        std::erase_if(heard_, [&](const dlcp_address& heard) {
+            const auto found = named_ways(ipstack::from_dlcp(heard));
+            if (found != nullptr) peers_[heard] = found;
+            return found != nullptr;
+        });
+    }
     out = address;
     return 0;
+}
+
+std::shared_ptr<std::vector<Way>> Ways::named_ways(const UdpAddress& address) const {
+    const auto found = named_.find(ipstack::to_dlcp({address.ip, 0}));
+    const bool known = found != named_.end() && ipstack::is_path_port(address.port, found->second.port, paths_max);
+    return known ? found->second.ways : nullptr;
 }
 
 Way* Ways::find(Time now, const dlcp_address& peer, std::uint16_t path) {
     auto found = peers_.find(peer);
     if (found == peers_.end()) {
-        if (peers_.size() >= peers_max) return nullptr;
+        if (!has_room()) return nullptr;
         const UdpAddress address = ipstack::from_dlcp(peer);
         if (!address.ip.present() || address.port == 0) return nullptr;
-        std::vector<Way> ways = ways_to(now, std::span(&address, 1));
-        if (ways.empty()) return nullptr;
+        auto ways = named_ways(address);
+        if (ways == nullptr) {
+            ways = std::make_shared<std::vector<Way>>(ways_to(now, std::span(&address, 1)));
+            if (ways->empty()) return nullptr;
+            heard_.push_back(peer);
+        }
         found = peers_.emplace(peer, std::move(ways)).first;
     }
-    std::vector<Way>& ways = found->second;
+    std::vector<Way>& ways = *found->second;
     return &ways[path % ways.size()];
 }
 

@@ -1,7 +1,9 @@
 // How peers are reached: a way is one of our ports and one of the peer's addresses.
 //
-// A peer is known by its first address. Path i takes way i mod ways, so that paths are spread over all ports of both
-// sides. A peer that spoke first, and was never named with all its addresses, is known by the one that it sent from.
+// Path i takes way i mod ways, so that paths are spread over all ports of both sides. The engine speaks to a peer at the
+// address that it was named by, or that a packet of it came from: of any of its ports, and of any path, which is another
+// UDP port. So one that was named with several addresses is known by all of these, before and after; they are its own
+// alone, since a rank drives its ports alone. One that was never named has one way, to where it sent from.
 #pragma once
 
 #include <cstddef>
@@ -59,11 +61,20 @@ private:
     };
 
     std::vector<Way> ways_to(Time now, std::span<const ipstack::UdpAddress> addresses);
+    bool has_room() const { return peers_.size() < peers_max * uplinks_.size(); }
+    // Of a peer that was named with several addresses, if this is one of its paths. nullptr: none.
+    std::shared_ptr<std::vector<Way>> named_ways(const ipstack::UdpAddress& address) const;
     std::size_t ports_of_family(unsigned address_bits) const;
     int refuse(const std::string& text, const ipstack::UdpAddress& address, ErrorText error) const;
 
     std::span<Uplink> uplinks_;
-    std::unordered_map<dlcp_address, std::vector<Way>, Hash, Equal> peers_;
+    struct Named {
+        std::uint16_t port = 0;
+        std::shared_ptr<std::vector<Way>> ways;
+    };
+    std::unordered_map<dlcp_address, std::shared_ptr<std::vector<Way>>, Hash, Equal> peers_;
+    std::unordered_map<dlcp_address, Named, Hash, Equal> named_;  // by IP address, with port 0
+    std::vector<dlcp_address> heard_;                             // keys of peers_ that nobody has named
 };
 
 }  // namespace dlcp::dpdk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,34 @@ def test_device_that_goes_is_an_event_and_its_peers_time_out(
         assert "net_memif0" in told
         assert words in told
         check_failed(server, client)
+        for station, own in ((client, 1), (server, 0)):
+            station.call(rank.close_endpoint, own)
+
+
+def two_ports(directory: Path, own: int, second: str) -> dict[str, Any]:
+    """Settings of the rank at one end of two memif connections, its second port at `second`."""
+    ends = [dpdk.memif(directory / f"socket{number}", number, server=own == 0) for number in range(2)]
+    return {
+        "datapath": "dpdk",
+        "datapath_options": f"port=net_memif0 port=net_memif1@{second}",
+        "bind_host": f"10.77.0.{own + 1}/24",
+        "eal_arguments": " ".join([dpdk.NO_HUGE, *ends]),
+        "paths": 4,
+    }
+
+
+@pytest.mark.parametrize("second", ["10.79.0.{}/24", "fd79::{}/64"], ids=["one_family", "both_families"])
+def test_device_that_goes_leaves_the_paths_of_another_port(second: str, tmp_path: Path) -> None:
+    with Station("server") as server, Station("client") as client:
+        ours = server.call(rank.open_endpoint, 0, **two_ports(tmp_path, 0, second.format(1)))
+        theirs = client.call(rank.open_endpoint, 1, **two_ports(tmp_path, 1, second.format(2)))
+        both(server, client, rank.connect, (0, 1), (1, 0), (theirs, ours))
+        both(server, client, rank.exchange, (0, 1), (1, 0), sizes=[1, 1_000_000])
+        assert all(count > 0 for count in server.call(rank.packets_by_path, 0, 1))
+        server.call(tell, "net_memif1", Event.INTR_RMV)
+        assert "net_memif1" in server.call(rank.await_event, 0, "device_gone")
+        both(server, client, rank.exchange, (0, 1), (1, 0), sizes=[1, 1_000_000], seed=1)
+        assert not any(kind == "peer_down" for kind, _ in server.call(rank.events, 0))
         for station, own in ((client, 1), (server, 0)):
             station.call(rank.close_endpoint, own)
 
