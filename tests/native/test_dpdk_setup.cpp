@@ -153,3 +153,29 @@ TEST_CASE("dpdk setup: queues are those there are, and spread by UDP port") {
     CHECK(planned(card, config).abilities.queues == 2);
     CHECK(contains(planned(card, config).warnings, "it has 2 queues, not 4"));
 }
+
+TEST_CASE("dpdk setup: queues hold what socket_buffer_bytes asks for, as far as the card can") {
+    Card card;
+    card.info.rx_desc_lim.nb_max = 4096;
+    card.info.tx_desc_lim.nb_max = 8192;
+    PortConfig config = config_at("10.0.0.1/24");
+    const auto descriptors = [&](std::uint32_t bytes, bool enough = true) {
+        config.buffer_bytes = bytes;
+        const PortSetup setup = planned(card, config);
+        CAPTURE(bytes);
+        CHECK(contains(setup.warnings, "hold 4096 packets, fewer than the ") != enough);
+        return setup.descriptors;
+    };
+    CHECK(descriptors(0) == 1024);
+    CHECK(descriptors(4096) == 64);
+    CHECK(descriptors(1500 * 512) == 512);
+    CHECK(descriptors(1500 * 513) == 1024);
+    CHECK(descriptors(1500 * 4096) == 4096);
+    CHECK(descriptors(1500 * 4097, false) == 4096);
+    CHECK(descriptors(UINT32_MAX, false) == 4096);
+    card.info.rx_desc_lim.nb_max = card.info.tx_desc_lim.nb_max = 0;  // does not say
+    CHECK(descriptors(1500 * 30000) == 32768);
+    card.identity.driver = "net_memif";
+    card.identity.arguments = "role=server,rsize=12";  // what its ring holds, whatever is asked
+    CHECK(descriptors(1500 * 30000, false) == 4096);
+}

@@ -147,6 +147,7 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
         const PortConfig port_config = {.device = words.device,
                                         .queues = options.queues,
                                         .mtu_bytes = options.mtu_bytes,
+                                        .buffer_bytes = config.socket_buffer_bytes,
                                         .checksum = options.checksum,
                                         .payload = options.payload,
                                         .wants_interrupts = sleeps,

@@ -23,9 +23,8 @@
 namespace dlcp::dpdk {
 namespace {
 
-constexpr std::uint16_t descriptors = 1024;
 // Buffers beyond what the queues hold: bursts under way, what the engine has lent, packets that wait for a neighbour,
-// and what lies in the caches of threads.
+// and what lies in the driver's cache (lcore.hpp).
 constexpr std::uint32_t spare_buffers = 1024 + 512;
 constexpr std::int64_t link_wait_ms = 2000;
 
@@ -56,7 +55,7 @@ int start_port(std::uint16_t id, PortSetup& setup, rte_mempool* receive_pool, st
     int rc = rte_eth_dev_configure(id, can.queues, can.queues, &setup.conf);
     failed = "configure";
     if (rc < 0) return rc;
-    can.rx_descriptors = can.tx_descriptors = descriptors;
+    can.rx_descriptors = can.tx_descriptors = setup.descriptors;
     rc = rte_eth_dev_adjust_nb_rx_tx_desc(id, &can.rx_descriptors, &can.tx_descriptors);
     if (rc < 0) return rc;
     if (setup.sets_mtu) {
@@ -150,7 +149,7 @@ int Port::take_pools(const PortSetup& setup, std::uint16_t rx_descriptors_min, s
                      ErrorText error) {
     const auto buffers = [&](std::uint16_t least) {
         // The device may hold more descriptors than asked for, never more than these.
-        return setup.abilities.queues * std::uint32_t{std::max(descriptors, least)} + spare_buffers;
+        return setup.abilities.queues * std::uint32_t{std::max(setup.descriptors, least)} + spare_buffers;
     };
     PoolSize size{.buffers = buffers(rx_descriptors_min),
                   .data_room_bytes = setup.data_room_bytes,

@@ -25,7 +25,8 @@ struct PortSetup;
 struct PortConfig {
     std::string device;  // empty: the only one
     std::uint16_t queues = 1;
-    std::uint32_t mtu_bytes = 0;  // 0: as it is
+    std::uint32_t mtu_bytes = 0;     // 0: as it is
+    std::uint32_t buffer_bytes = 0;  // a queue is to hold, either way (socket_buffer_bytes); 0: ours to choose
     ChecksumMode checksum = ChecksumMode::automatic;
     PayloadMode payload = PayloadMode::automatic;
     bool wants_interrupts = false;  // of receive queues, for who sleeps

@@ -5,6 +5,7 @@
 #include <rte_mbuf.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <charconv>
 
@@ -180,6 +181,24 @@ void plan_sending(const PortIdentity& port, const rte_eth_dev_info& info, const 
         out.conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE & info.tx_offload_capa;
 }
 
+// A descriptor holds a packet, however short. Powers of two, since some cards take no other number (mlx5).
+void plan_descriptors(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config,
+                      PortSetup& out) {
+    if (config.buffer_bytes == 0) return;
+    constexpr std::uint32_t least = 64, most = 1 << 15;
+    const std::uint32_t wanted = config.buffer_bytes / out.abilities.mtu_bytes;
+    std::uint32_t has = std::min(most, ring_packets(port));
+    for (const std::uint32_t limit : {info.rx_desc_lim.nb_max, info.tx_desc_lim.nb_max})
+        if (limit != 0) has = std::min(has, limit);
+    if (wanted > has) {
+        out.warnings += "port " + port.name + ": its queues hold " + std::to_string(has) +
+                        " packets, fewer than the " + std::to_string(wanted) + " of " +
+                        std::to_string(out.abilities.mtu_bytes) + " bytes that socket_buffer_bytes asks for\n";
+    }
+    out.descriptors =
+        static_cast<std::uint16_t>(std::min(std::max(std::bit_ceil(wanted), least), std::bit_floor(has)));
+}
+
 // A card that can filter by tag may do so unasked, and some virtual functions do: it is told which is ours.
 void plan_vlan(const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out) {
     if (config.vlan == 0 || (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER) == 0) return;
@@ -202,6 +221,7 @@ int plan_port(const PortIdentity& port, const rte_eth_dev_info& info, const Port
     out = PortSetup{};
     plan_queues(port, info, config, out);
     plan_mtu(port, info, config, out);
+    plan_descriptors(port, info, config, out);
     plan_buffers(port, out);
     plan_sending(port, info, config, out);
     plan_vlan(info, config, out);
