@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlcp.lab.bed import Bed
 from dlcp.lab.namespaces import NETNS
 from dlcp.lab.traffic import Stream
+
+_TRIES = 6
 
 
 @dataclass
@@ -77,6 +79,18 @@ def offer(
     assert sink.returncode == 0, errors
     load.arrived = json.loads(output)["streams"]
     return load
+
+
+def offer_all(offered: Callable[[], Load], rate_bps: int) -> Load:
+    """What `offered` does, again while the senders did not get the processor time that the rate takes.
+
+    At most a few times: the last is as good as this machine can, for the test to judge.
+    """
+    for _ in range(_TRIES - 1):
+        load = offered()
+        if load.rate_bps > 0.97 * rate_bps:
+            return load
+    return offered()
 
 
 def offer_light(
