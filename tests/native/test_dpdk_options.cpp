@@ -73,6 +73,7 @@ TEST_CASE("dpdk options: no words are the only port at bind_host") {
     CHECK(options.payload == PayloadMode::automatic);
     CHECK(options.poll == PollMode::automatic);
     CHECK(!options.flow_isolation);
+    CHECK(options.address_probe);
     CHECK(options.eal_arguments == "");
 }
 
@@ -80,7 +81,8 @@ TEST_CASE("dpdk options: every word") {
     const Options options = accepted(
         "  port=0000:3b:00.0  port=net_memif0@10.1.0.1/16 gateway=10.0.0.254 gateway=10.1.0.254 "
         "neighbour=10.0.0.2@02:00:00:00:00:02 neighbour=10.1.0.2@02:00:00:00:00:03\tqueues=4 vlan=12 mtu=9000 "
-        "checksum=software payload=gather poll=sleep flow_isolation=on -- --no-huge  -m 64 --vdev='net_null0' ");
+        "checksum=software payload=gather poll=sleep flow_isolation=on address_probe=off -- --no-huge  -m 64 "
+        "--vdev='net_null0' ");
     REQUIRE(options.ports.size() == 2);
     CHECK(options.ports[0].device == "0000:3b:00.0");
     CHECK(to_text(options.ports[0].address) == "10.0.0.1");
@@ -99,6 +101,7 @@ TEST_CASE("dpdk options: every word") {
     CHECK(options.payload == PayloadMode::gather);
     CHECK(options.poll == PollMode::sleep);
     CHECK(options.flow_isolation);
+    CHECK(!options.address_probe);
     CHECK(options.eal_arguments == "--no-huge  -m 64 --vdev='net_null0'");
 }
 

@@ -110,16 +110,17 @@ int Driver::open(const dlcp_io_config& config, ErrorText error) {
     has_memif_ = std::any_of(uplinks_.begin(), uplinks_.end(),
                              [](const Uplink& uplink) { return uplink.port->driver() == "net_memif"; });
     if (has_memif_) memif_due_ns_ = 0;
-    return claim_addresses(error);
+    // In isolation answers go to the kernel, whose address it is.
+    return claim_addresses(options.address_probe && !options.flow_isolation, error);
 }
 
-int Driver::claim_addresses(ErrorText error) {
+int Driver::claim_addresses(bool probe, ErrorText error) {
     {
         const auto guard = alone();
         const Time now{monotonic_ns()};
         // Without a link there is nobody to ask: who has the address is heard of later, as an event.
         for (Uplink& uplink : uplinks_)
-            uplink.was_up ? uplink.interface->claim(now) : uplink.interface->announce(now);
+            probe&& uplink.was_up ? uplink.interface->claim(now) : uplink.interface->announce(now);
         look_after(now.value);
     }
     const std::int64_t end_ns = monotonic_ns() + claim_patience_ns;
@@ -132,7 +133,9 @@ int Driver::claim_addresses(ErrorText error) {
     }
     for (const Uplink& uplink : uplinks_) {
         if (uplink.interface->address_state() != ipstack::AddressState::taken) continue;
-        return error.fail(EADDRINUSE, "port %s: the station %s has the address %s: give each rank its own",
+        return error.fail(EADDRINUSE,
+                          "port %s: the station %s has the address %s: give each rank its own, or "
+                          "address_probe=off where it answers for all addresses",
                           uplink.port->name().c_str(),
                           ipstack::to_text(uplink.interface->address_holder()).c_str(),
                           to_text(uplink.interface->config().address).c_str());

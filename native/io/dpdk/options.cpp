@@ -21,8 +21,9 @@ constexpr std::uint32_t mtu_min_v6 = 1280;  // RFC 8200, 5
 // More than a datagram of the engine's needs (9152 bytes); what the card carries is asked of it.
 constexpr std::uint32_t mtu_max = 16000;
 
-constexpr std::array known_words{"port"sv, "gateway"sv,  "neighbour"sv, "queues"sv, "vlan"sv,
-                                 "mtu"sv,  "checksum"sv, "payload"sv,   "poll"sv,   "flow_isolation"sv};
+constexpr std::array known_words{"port"sv,         "gateway"sv,  "neighbour"sv, "queues"sv, "vlan"sv,
+                                 "mtu"sv,          "checksum"sv, "payload"sv,   "poll"sv,   "flow_isolation"sv,
+                                 "address_probe"sv};
 
 // What the words said, before ports, addresses and gateways are put together.
 struct Words {
@@ -66,7 +67,8 @@ std::string parse_single(std::string_view word, std::string_view value, Options&
         return ipstack::parse_choice<PollMode>(
             word, value, {{"auto", automatic}, {"spin", spin}, {"yield", yield}, {"sleep", sleep}}, out.poll);
     }
-    return ipstack::parse_choice<bool>(word, value, {{"on", true}, {"off", false}}, out.flow_isolation);
+    bool& choice = word == "flow_isolation" ? out.flow_isolation : out.address_probe;
+    return ipstack::parse_choice<bool>(word, value, {{"on", true}, {"off", false}}, choice);
 }
 
 int parse_value(std::string_view word, std::string_view value, Words& words, Options& out, ErrorText error) {
@@ -95,7 +97,8 @@ int parse_word(std::string_view text, Words& words, Options& out, ErrorText erro
         return error.fail(
             EDOM,
             "%s is not a word of dpdk; did you mean '%s='? There are port, gateway, neighbour, queues, "
-            "vlan, mtu, checksum, payload, poll and flow_isolation; EAL's arguments follow a word '--'",
+            "vlan, mtu, checksum, payload, poll, flow_isolation and address_probe; EAL's arguments follow a word "
+            "'--'",
             quoted(word).c_str(), std::string(ipstack::nearest_word(word, known_words)).c_str());
     }
     if (equals == std::string_view::npos || equals + 1 == text.size()) {

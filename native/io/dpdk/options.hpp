@@ -9,6 +9,8 @@
 //   payload=auto|copy|gather        auto: as transmit.hpp says
 //   poll=spin|yield|sleep|auto      how wait() waits
 //   flow_isolation=on|off           take only our datagrams off a card that the kernel uses too (rte_flow_isolate)
+//   address_probe=on|off            off: addresses are used without asking who has them, for networks where somebody
+//                                   answers for every address
 #pragma once
 
 #include <cstdint>
@@ -41,6 +43,7 @@ struct Options {
     PayloadMode payload = PayloadMode::automatic;
     PollMode poll = PollMode::automatic;
     bool flow_isolation = false;
+    bool address_probe = true;
     std::string eal_arguments;
 };
 
