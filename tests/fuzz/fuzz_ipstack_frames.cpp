@@ -1,11 +1,13 @@
 // Arbitrary frames, and pauses, at an interface below the kernel.
 //
-// Input: a byte of choices (IPv6, tag, gateway, echo, how the card vouches), then records: a length of two bytes and so
-// many of a frame. A length from 0x8000 on is a pause instead, in milliseconds. The record's second bit from the top
-// says that checksums are mended, so that what is behind them is reached too.
+// Input: a byte of choices (IPv6, tag, gateway, echo, how the card vouches, whether the address is looked for first),
+// then records: a length of two bytes and so many of a frame. A length from 0x8000 on is a pause instead, in
+// milliseconds. The record's second bit from the top says that checksums are mended, so that what is behind them is
+// reached too; the third, that this is the frame before with changes: three bytes each, where (two) and what.
 //
-// Invariant: nothing outside a frame is read; a datagram lies within its frame; each frame makes at most two of our
-// own, each at most as long as the MTU allows; a deadline that was served is over; destinations stay where they are.
+// Invariant: nothing outside a frame is read; a datagram lies within its frame; what is read of a frame does not depend
+// on those before; each frame makes at most two of our own, each at most as long as the MTU allows, and none in the name
+// of an address that is not ours; a deadline that was served is over; destinations stay where they are.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -15,7 +17,9 @@
 
 #include "engine/bytes.hpp"
 #include "ipstack/checksum.hpp"
+#include "ipstack/datagram_reader.hpp"
 #include "ipstack/interface.hpp"
+#include "ipstack/mld.hpp"
 
 namespace {
 
@@ -60,16 +64,45 @@ void mend(std::vector<std::uint8_t>& frame) {
         std::memset(ip + 10, 0, 2);
         write(ip + 10, add_words(0, ip, header));
     }
-    const std::uint8_t protocol = is_v6 ? ip[6] : ip[9];
+    std::uint8_t protocol = is_v6 ? ip[6] : ip[9];
+    std::size_t options = 0;  // a hop-by-hop header of IPv6
+    if (is_v6 && protocol == protocol_hop_by_hop && total - header >= 8) {
+        protocol = ip[header];
+        options = (ip[header + 1] + 1u) * 8;
+        if (options > total - header) return;
+    }
     const std::size_t field = protocol == 17 ? 6 : 2;
-    const std::size_t bytes = total - header;
+    const std::size_t bytes = total - header - options;
+    std::uint8_t* const message = ip + header + options;
     if ((protocol != 17 && protocol != 1 && protocol != 58) || bytes < 8) return;
-    std::memset(ip + header + field, 0, 2);
+    std::memset(message + field, 0, 2);
     const std::uint64_t pseudo = protocol == 1
                                      ? 0
                                      : pseudo_header_sum(ip + (is_v6 ? 8 : 12), ip + (is_v6 ? 24 : 16), is_v6,
                                                          protocol, static_cast<std::uint32_t>(bytes));
-    write(ip + header + field, add_words(pseudo, ip + header, bytes));
+    write(message + field, add_words(pseudo, message, bytes));
+}
+
+// Whether a reader that saw no other frame says the same of this one.
+bool is_read_alone(const InterfaceConfig& config, const std::vector<std::uint8_t>& frame, CardChecksum card,
+                   FrameKind kind, const Datagram& datagram) {
+    InterfaceCounters counters;
+    DatagramReader reader(config, counters);
+    Datagram alone;
+    if (reader.read(frame, card, card, alone) != kind) return false;
+    if (kind != FrameKind::datagram) return true;
+    return alone.payload == datagram.payload && alone.payload_bytes == datagram.payload_bytes &&
+           alone.tos == datagram.tos && alone.source == datagram.source &&
+           alone.destination_port == datagram.destination_port && alone.source_mac == datagram.source_mac;
+}
+
+// Whether a frame of ours may leave: who does not have the address yet speaks in nobody's name.
+bool may_leave(const Interface& interface, const std::uint8_t* frame) {
+    if (interface.address_state() == AddressState::ours) return true;
+    const std::uint8_t* const at = frame + (interface.config().vlan != 0 ? 18 : 14);
+    const bool is_v6 = interface.config().address.is_v6();
+    const std::uint8_t* const source = at + (is_v6 ? 8 : 14);
+    return std::all_of(source, source + (is_v6 ? 16 : 4), [](std::uint8_t byte) { return byte == 0; });
 }
 
 }  // namespace
@@ -82,6 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Interface interface(config);
     Time now{1};
     const auto card = static_cast<CardChecksum>((choices >> 4) % 3);
+    if ((choices >> 4) >= 9) interface.claim(now);
     std::vector<const Destination*> destinations;
     for (std::uint8_t last = 2; last < 6; ++last) {
         IpAddress peer = config.address;
@@ -96,10 +130,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             ++taken;
             require(bytes >= 60 && bytes <= out.size());
             require(std::equal(config.mac.begin(), config.mac.end(), out.begin() + 6));
+            require(may_leave(interface, out.data()));
         }
         require(taken <= most);
     };
-    take_frames(destinations.size());
+    take_frames(destinations.size() + 2);
+    std::vector<std::uint8_t> frame;
     while (size >= 2) {
         const std::uint16_t word = wire::load16(data);
         data += 2;
@@ -112,11 +148,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 interface.ask(now, *destination);
                 interface.used(now, *destination);
             }
-            take_frames(2 * destinations.size() + 1);
+            take_frames(2 * destinations.size() + 3);
             continue;
         }
-        const std::size_t bytes = std::min<std::size_t>(word & 0x3fff, size);
-        std::vector<std::uint8_t> frame(data, data + bytes);
+        const std::size_t bytes = std::min<std::size_t>(word & 0x1fff, size);
+        if ((word & 0x2000) == 0) {
+            frame.assign(data, data + bytes);
+        } else {
+            for (std::size_t at = 0; at + 3 <= bytes && !frame.empty(); at += 3)
+                frame[wire::load16(data + at) % frame.size()] = data[at + 2];
+        }
+        frame.shrink_to_fit();  // so that a sanitizer sees a byte too far
         data += bytes;
         size -= bytes;
         if ((word & 0x4000) != 0) mend(frame);
@@ -124,6 +166,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const std::uint64_t datagrams = interface.counters().rx_datagrams;
         const FrameKind kind = interface.read(frame, card, card, datagram);
         require((kind == FrameKind::datagram) == (interface.counters().rx_datagrams == datagrams + 1));
+        require(is_read_alone(config, frame, card, kind, datagram));
         if (kind == FrameKind::datagram) {
             require(datagram.payload >= frame.data() + 42);
             require(datagram.payload + datagram.payload_bytes <= frame.data() + frame.size());
