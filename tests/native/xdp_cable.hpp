@@ -59,6 +59,13 @@ inline const dlcp_io_table* xdp_or_skip() {
     return table;
 }
 
+// Asks `done` again and again; false: it did not come about.
+inline bool wait_until(const std::function<bool()>& done) {
+    for (const std::int64_t until_ns = monotonic_ns() + patience_ns; monotonic_ns() < until_ns;)
+        if (done()) return true;
+    return done();
+}
+
 // Two namespaces, each with an interface "eth0" at the ends of a veth: 10.7.0.1 and fd07::1 of the one kernel, 10.7.0.2
 // and fd07::2 of the other.
 class Cable {
@@ -80,6 +87,7 @@ public:
             ip(end, "address add 10.7.0." + host + "/24 dev eth0");
             ip(end, "address add fd07::" + host + "/64 dev eth0 nodad");
         }
+        for (unsigned end = 0; end < 2; ++end) REQUIRE(wait_until([&] { return is_up(end); }));
     }
     ~Cable() {
         for (const std::string& name : names_) shell("ip netns delete " + name);
@@ -94,6 +102,8 @@ public:
     bool has_program(unsigned end) {
         return shell("ip -n " + names_[end] + " -d link show dev eth0 | grep -q xdp");
     }
+    // The kernel says so a moment after the other end was switched on.
+    bool is_up(unsigned end) { return shell("ip -n " + names_[end] + " link show dev eth0 | grep -q 'state UP'"); }
     bool is_member(unsigned end, const std::string& group) {
         return shell("ip -n " + names_[end] + " -6 maddr show dev eth0 | grep -q " + group);
     }
@@ -167,13 +177,6 @@ public:
         return out;
     }
 };
-
-// Asks `done` again and again; false: it did not come about.
-inline bool wait_until(const std::function<bool()>& done) {
-    for (const std::int64_t until_ns = monotonic_ns() + patience_ns; monotonic_ns() < until_ns;)
-        if (done()) return true;
-    return done();
-}
 
 // Has both ends do their work (answer who asks for them) until `done`; false: it did not come about.
 inline bool work_until(Station& one, Station& other, const std::function<bool()>& done) {
