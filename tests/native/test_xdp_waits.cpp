@@ -128,6 +128,30 @@ TEST_CASE("xdp driver: a link that is lost and found is told, and traffic goes o
     }
 }
 
+TEST_CASE("xdp driver: it opens without a link, and says so") {
+    const dlcp_io_table* xdp = xdp_or_skip();
+    if (xdp == nullptr) return;
+    Cable cable;
+    Station other(*xdp, cable, 1, {.host = "10.7.0.12/24"});
+    cable.ip(1, "link set eth0 down");
+    REQUIRE(wait_until([&] { return !cable.is_up(0); }));
+    Station one(*xdp, cable, 0, {.host = "10.7.0.11/24"});
+    CHECK(contains(one.warnings(), "eth0 has no link"));
+    CHECK(one.send(other.address(), {{.head = "lost"}}) == 0);
+    cable.ip(1, "link set eth0 up");
+    std::vector<std::uint32_t> events;
+    CHECK(work_until(one, other, [&] {
+        append(events, one.take_events());
+        return !events.empty();
+    }));
+    CHECK(events == std::vector<std::uint32_t>{DLCP_IO_LINK_UP});
+    CHECK(work_until(one, other, [&] {
+        one.send(other.address(), {{.head = "found"}});
+        one.receive();
+        return !other.receive().empty();
+    }));
+}
+
 TEST_CASE("xdp driver: events that are left end one wait") {
     const dlcp_io_table* xdp = xdp_or_skip();
     if (xdp == nullptr) return;

@@ -9,6 +9,7 @@
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 
+#include "io/clock.hpp"
 #include "io/udp_address.hpp"
 #include "io/xdp/features.hpp"
 
@@ -63,7 +65,10 @@ int find_device(const std::string& name, Device& out, ErrorText error) {
             memcpy(out.mac.data(), request.ifr_hwaddr.sa_data, out.mac.size());
         }
         if (ioctl(socket, SIOCGIFMTU, &request) == 0) out.mtu_bytes = static_cast<std::uint32_t>(request.ifr_mtu);
-        if (ioctl(socket, SIOCGIFFLAGS, &request) == 0) out.up = (request.ifr_flags & IFF_UP) != 0;
+        if (ioctl(socket, SIOCGIFFLAGS, &request) == 0) {
+            out.up = (request.ifr_flags & IFF_UP) != 0;
+            out.running = (request.ifr_flags & IFF_RUNNING) != 0;
+        }
         out.queues = queues_of(socket, name);
         const std::set<std::string> features = active_features(socket, name);
         out.takes_vlan_tags = features.contains("rx-vlan-hw-parse");
@@ -125,6 +130,18 @@ LinkWatch::State LinkWatch::read() {
                 state_ = state_of(link->ifi_flags);
         }
     }
+}
+
+LinkWatch::State LinkWatch::await_up(std::int64_t timeout_ns) {
+    constexpr std::int64_t ns_per_ms = 1'000'000;
+    const std::int64_t until_ns = monotonic_ns() + timeout_ns;
+    std::int64_t left_ns = timeout_ns;
+    while (read() == State::down && left_ns > 0) {
+        pollfd news = {descriptor_, POLLIN, 0};
+        poll(&news, 1, static_cast<int>(left_ns / ns_per_ms + 1));
+        left_ns = until_ns - monotonic_ns();
+    }
+    return state_;
 }
 
 GroupMembership::~GroupMembership() {

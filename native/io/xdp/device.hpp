@@ -16,6 +16,7 @@ struct Device {
     std::uint32_t mtu_bytes = 0;
     std::uint32_t queues = 1;  // that frames arrive by
     bool up = false;           // switched on; a cable is another matter
+    bool running = false;      // and has a link
     bool ethernet = false;
     bool takes_vlan_tags = false;  // off the frames that arrive, so that a program does not see them
     bool filters_vlans = false;    // lets frames with a tag through only if the kernel has a VLAN device with it
@@ -39,6 +40,8 @@ public:
     int descriptor() const { return descriptor_; }  // readable when there is news
     // The state after all news so far. Does not block.
     State read();
+    // That, but where the link is down it waits until it is up.
+    State await_up(std::int64_t timeout_ns);
 
 private:
     static State state_of(unsigned flags);

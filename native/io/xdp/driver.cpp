@@ -30,6 +30,8 @@ constexpr std::uint32_t receive_chunks_all_max = 32'768;
 constexpr unsigned link_index = 62;
 static_assert(link_index > Options::queues_max);
 constexpr std::int64_t link_check_ns = 50'000'000;
+// A card's driver may restart the card for our program, which then has no link for a second or two.
+constexpr std::int64_t link_wait_ns = 3'000'000'000;
 // The kernel had no room for a frame, or has given no buffer back: how soon to look again.
 constexpr std::int64_t kernel_wait_ns = 100'000;
 constexpr std::int64_t starvation_ns = 1'000'000'000;
@@ -232,7 +234,7 @@ int Driver::watch(ErrorText error) {
     }
     if (const int result = link_.open(device_, error); result < 0) return result;
     if (const int result = poller_.add(link_.descriptor(), link_index, error); result < 0) return result;
-    link_state_ = link_.read();
+    link_state_ = link_.await_up(device_.running ? link_wait_ns : 0);
     transmitter_->set_link(link_state_ == LinkWatch::State::up);
     if (link_state_ != LinkWatch::State::up)
         warnings_ += "interface " + device_.name + " has no link: nothing is sent or received until it has one\n";
