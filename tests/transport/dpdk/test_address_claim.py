@@ -44,3 +44,17 @@ def test_address_that_another_station_has_is_refused(bed: Bed, who: int, ipv6: b
     finally:
         frames.call(rank.close_endpoint, 1)
         sockets.call(rank.close_endpoint, 0)
+
+
+def test_address_is_taken_unasked_if_told_so(bed: Bed) -> None:
+    _, frames, claimant = bed.stations
+    owner = bed.hosts[1]
+    frames.call(rank.open_endpoint, 1, **owner.dpdk())
+    try:
+        settings = bed.hosts[2].dpdk(words="address_probe=off", bind_host=f"{owner.ipv4}/24")
+        claimant.call(rank.open_endpoint, 2, **settings)
+        # Its announcement is what the owner hears.
+        assert bed.hosts[2].mac() in frames.call(rank.await_event, 1, "address_taken")
+        claimant.call(rank.close_endpoint, 2)
+    finally:
+        frames.call(rank.close_endpoint, 1)
