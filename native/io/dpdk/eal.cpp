@@ -2,7 +2,6 @@
 
 #include <rte_eal.h>
 #include <rte_errno.h>
-#include <rte_timer.h>
 #include <rte_version.h>
 #include <sched.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "io/dpdk/eal_arguments.hpp"
 #include "io/dpdk/eal_failure.hpp"
 #include "io/dpdk/eal_log.hpp"
+#include "io/dpdk/lcore.hpp"
 
 namespace dlcp::dpdk {
 namespace {
@@ -85,8 +85,7 @@ int init(Arguments arguments, int& eal_errno) {
         const PrintCapture capture;
         rc = rte_eal_init(static_cast<int>(arguments.size()), argv.data());
         eal_errno = rte_errno;
-        // For devices' own (Lcore::run_timers). Without the memory for it these do without.
-        if (rc >= 0) rte_timer_subsystem_init();
+        if (rc >= 0) Lcore::prepare_timers();
     });
     starter.join();
     return rc;

@@ -2,7 +2,9 @@
 
 #include <rte_lcore.h>
 #include <rte_mempool.h>
+#ifdef RTE_LIB_TIMER
 #include <rte_timer.h>
+#endif
 
 namespace dlcp::dpdk {
 namespace {
@@ -31,8 +33,16 @@ void Lcore::take() {
     if (rte_thread_register() == 0) id_ = current();
 }
 
+void Lcore::prepare_timers() {
+#ifdef RTE_LIB_TIMER
+    rte_timer_subsystem_init();  // without the memory for it devices do without
+#endif
+}
+
 void Lcore::run_timers() const {
+#ifdef RTE_LIB_TIMER
     if (id_ != none) rte_timer_manage();
+#endif
 }
 
 Lcore::Use::Use(const Lcore& lcore) : before_(current()) { current() = lcore.id_; }

@@ -22,6 +22,8 @@ public:
     // then go without a cache, which is no harm but slower.
     void take();
 
+    // Once, when DPDK has started; DPDK may be built without timers.
+    static void prepare_timers();
     // Runs timers that devices have set under this number, when they were opened: ENA watches itself by one, a second
     // apart, and counts on who drives it (DPDK's guide of the driver: "Watchdog").
     void run_timers() const;
