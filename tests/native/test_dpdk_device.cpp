@@ -32,6 +32,12 @@ Function* function_of_dpdk(const char* name) {
     return reinterpret_cast<Function*>(symbol);
 }
 
+void raise_event(const std::string& name, int event) {
+    void* const device = function_of_dpdk<void*(const char*)>("rte_eth_dev_allocated")(name.c_str());
+    REQUIRE(device != nullptr);
+    function_of_dpdk<int(void*, int, void*)>("rte_eth_dev_callback_process")(device, event, nullptr);
+}
+
 // A net_null device that is plugged in for a test: takes everything, gives nothing.
 class HotDevice {
 public:
@@ -48,11 +54,7 @@ public:
         function_of_dpdk<int(const char*, const char*)>("rte_eal_hotplug_remove")("vdev", name_.c_str());
     }
     // As its driver would.
-    void raise(int event) const {
-        void* const device = function_of_dpdk<void*(const char*)>("rte_eth_dev_allocated")(name_.c_str());
-        REQUIRE(device != nullptr);
-        function_of_dpdk<int(void*, int, void*)>("rte_eth_dev_callback_process")(device, event, nullptr);
-    }
+    void raise(int event) const { raise_event(name_, event); }
     Settings settings() const {
         return {.host = "10.8.0.1/24", .words = "port=" + name_ + " neighbour=10.8.0.2@02:00:00:00:00:02"};
     }
@@ -174,6 +176,18 @@ TEST_CASE("dpdk: a device that somebody unplugs in the middle of it is told, and
     HotDevice again("net_null8");
     const Io io(again.settings());
     check_sends(io, io.resolve("10.8.0.2:7000"), true);
+}
+
+TEST_CASE("dpdk: a device that was connected anew is watched still") {
+    NEEDS_DPDK;
+    const Io client(at(9, "", "10.9.0.2/24"));
+    // Alone, a memif client is stopped and started every second.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);
+    while (std::chrono::steady_clock::now() < limit) dpdk.wait(client, 50'000'000);
+    client.events();
+    raise_event("net_memif9", intr_reset);
+    const std::vector<dlcp_io_event> events = await_events(client);
+    CHECK(events[0].kind == DLCP_IO_DEVICE_GONE);
 }
 
 TEST_CASE("dpdk: a port closes though DPDK's interrupt thread hangs") {
