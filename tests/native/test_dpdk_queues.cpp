@@ -1,6 +1,8 @@
 // The dpdk driver with several queues, several ports and several threads, over DPDK's virtual devices.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include <chrono>
 #include <latch>
@@ -115,6 +117,33 @@ TEST_CASE("dpdk: threads that drove and live on keep no buffers") {
     CHECK(b.statistic("_rx_no_buffer_packets") == 0);
     done.count_down();
     for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("dpdk: a driver that is closed leaves nothing in its caches") {
+    NEEDS_DPDK;
+    {
+        const Io a(at(8)), b(at(9));
+        join(a, b);
+    }
+    // The plugin brings DPDK; this program is not linked with it.
+    void* const plugin = dlopen(plugin_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+    REQUIRE(bool(plugin));
+    const auto dump = reinterpret_cast<void (*)(FILE*)>(dlsym(plugin, "rte_mempool_list_dump"));
+    REQUIRE(bool(dump));
+    char* text = nullptr;
+    std::size_t bytes = 0;
+    FILE* const file = open_memstream(&text, &bytes);
+    REQUIRE(file != nullptr);
+    dump(file);
+    fclose(file);
+    const std::string pools(text, bytes);
+    free(text);
+    dlclose(plugin);
+    const std::string word = "total_cache_count=";
+    std::size_t found = 0;
+    for (std::size_t at = pools.find(word); at != std::string::npos; at = pools.find(word, at + 1), ++found)
+        CHECK(std::stoi(pools.substr(at + word.size())) == 0);
+    CHECK(found >= 4);
 }
 
 TEST_CASE("dpdk: the receive buffer is what one queue of one port holds") {
