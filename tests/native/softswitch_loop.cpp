@@ -28,6 +28,9 @@ public:
         : core_({.frame_bytes = {1518, 1518, 1518}}, configuration(rate_bps)), loop_(core_, open(), busy_poll) {
         prepare(*this);
         thread_ = std::thread([this] { loop_.run(); });
+        // Until it runs: what is handed over before is done by who hands it over.
+        std::thread::id by;
+        while (by != thread_.get_id()) loop_.call([&] { by = std::this_thread::get_id(); });
     }
     ~Running() { end(); }
 
@@ -40,7 +43,7 @@ public:
 
     // Waits until so many frames have left by port 2.
     void wait_for(std::size_t frames) {
-        const Time end = monotonic_now() + 10s;
+        const Time end = monotonic_now() + 60s;
         for (std::size_t sent = 0; sent < frames;) {
             loop_.call([&] { sent = port(2).sent().size(); });
             REQUIRE(monotonic_now() < end);
