@@ -31,7 +31,7 @@ typedef struct dlcp_io_config {
     uint16_t port;                /* UDP port peers send to; 0: any free one */
     uint16_t paths;               /* source ports to spray over, 1..64 */
     uint32_t max_datagram_bytes;  /* cap on UDP payload; 0: what the interface's MTU allows */
-    uint32_t socket_buffer_bytes; /* asked of the kernel for receiving and for sending; 0: driver's default */
+    uint32_t socket_buffer_bytes; /* of the kernel or the card, receiving and sending alike; 0: driver's default */
     uint32_t flags;               /* DLCP_IO_NO_GSO, DLCP_IO_NO_GRO */
     const char* extra;            /* driver-specific words, by spaces; what follows a word "--" is for a library
                                      below it (EAL arguments). NULL: none */
@@ -72,7 +72,7 @@ typedef struct dlcp_io_counters {
 #define DLCP_IO_NEIGHBOUR_LOST 4u  /* a next hop does not answer ARP or neighbour discovery */
 #define DLCP_IO_NEIGHBOUR_FOUND 5u /* it answers again */
 #define DLCP_IO_ADDRESS_TAKEN 6u   /* another station says that it has our address */
-#define DLCP_IO_DEVICE_GONE 7u     /* the device was taken away, or its driver gave it up */
+#define DLCP_IO_DEVICE_GONE 7u     /* taken away, reset or given up by its driver: not used any more */
 
 typedef struct dlcp_io_event {
     int64_t time_ns; /* on the driver's clock */
