@@ -241,7 +241,7 @@ class Settings:
     max_datagram_bytes: int | None = _setting(None, _number(int, 576, 9152), auto=True)
     """Largest UDP payload; None: what the interface carries in one piece. The handshake lowers it to the path."""
     socket_buffer_bytes: int | None = _setting(None, _number(int, 4096, 2**31 - 1), auto=True)
-    """Asked of the kernel, for receiving and for sending."""
+    """Asked of the kernel, or of DPDK as queues that hold so much, for receiving and for sending; None: as it is."""
     receive_buffer_bytes: int | None = _setting(None, _number(int, 65536, 2**40), auto=True)
     """Offered to all senders together as credit; None: what the sockets hold."""
     segmentation_offload: bool = _setting(True, _BOOL)
