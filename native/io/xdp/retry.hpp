@@ -1,18 +1,26 @@
-// What the kernel still holds for a process that has just ended is let go a little later, by a worker of its own: until
-// then it says "busy".
+// What the kernel still holds for a driver that was closed, or for a process that has just ended, is let go a little
+// later, by a worker of its own that needs the lock of all changes to interfaces (xp_release_deferred in its
+// net/xdp/xsk_buff_pool.c): until then it says "busy".
 #pragma once
 
 #include <errno.h>
 #include <time.h>
 
+#include <cstdint>
+
+#include "io/clock.hpp"
+
 namespace dlcp::xdp {
 
-// Calls `attempt` until it returns another thing than -EBUSY, for half a second at most.
+// Calls `attempt` until it returns another thing than -EBUSY, for five seconds at most: half a second was not enough on
+// a machine of two cores that was busy with namespaces.
 template <class Attempt>
 int retry_while_busy(Attempt attempt) {
+    constexpr std::int64_t patience_ns = 5'000'000'000;
     constexpr timespec pause = {0, 20'000'000};
+    const std::int64_t until_ns = monotonic_ns() + patience_ns;
     int result = attempt();
-    for (int tries = 0; result == -EBUSY && tries < 25; ++tries) {
+    while (result == -EBUSY && monotonic_ns() < until_ns) {
         nanosleep(&pause, nullptr);
         result = attempt();
     }
