@@ -108,7 +108,7 @@ private:
     void handle_arp(Time now, const NetworkPacket& packet);
     void handle_neighbour_message(Time now, const NetworkPacket& packet, const std::uint8_t* frame);
     void handle_echo(const NetworkPacket& packet, const std::uint8_t* frame);
-    void handle_hop_by_hop(Time now, NetworkPacket& packet);
+    void handle_hop_by_hop(Time now, const NetworkPacket& packet);
     // What is due to be said of our address and our group.
     void speak(Time now);
     // Somebody else says that our address is its own.
@@ -305,28 +305,9 @@ void Interface::Impl::handle_echo(const NetworkPacket& packet, const std::uint8_
     frames_.send_echo_reply(packet, sender_mac);
 }
 
-void Interface::Impl::handle_hop_by_hop(Time now, NetworkPacket& packet) {
-    const std::optional<bool> alert = skip_hop_by_hop(packet);
-    if (!alert || (packet.protocol == protocol_icmpv6 && packet.payload_bytes < icmp_bytes)) {
-        ++counters_.rx_malformed_frames;
-        return;
-    }
-    if (packet.protocol != protocol_icmpv6 || packet.payload[0] != mld_query) {
-        ++counters_.rx_other_protocol_frames;
-        return;
-    }
-    if (!icmp_checksum_holds(packet)) {
-        ++counters_.rx_bad_checksum_frames;
-        return;
-    }
-    const std::optional<ListenerQuery> query =
-        parse_listener_query({packet.payload, packet.payload_bytes}, ip_at(packet.source, true), packet.hop_limit);
-    if (!*alert || !query) {
-        ++counters_.rx_malformed_frames;
-        return;
-    }
-    ++counters_.rx_listener_query_frames;
-    listener_.handle_query(now, *query, solicited_node(config_.address));
+void Interface::Impl::handle_hop_by_hop(Time now, const NetworkPacket& packet) {
+    if (const std::optional<ListenerQuery> query = read_listener_query(packet, counters_))
+        listener_.handle_query(now, *query, solicited_node(config_.address));
 }
 
 void Interface::Impl::handle_conflict(Time now, const MacAddress& mac) {

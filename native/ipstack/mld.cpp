@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ipstack/icmp.hpp"
+
 namespace dlcp::ipstack {
 
 namespace {
@@ -29,10 +31,8 @@ std::uint64_t mix(std::uint64_t word) {
     return word ^ (word >> 31);
 }
 
-}  // namespace
-
-// ---- messages ----
-
+// Steps over the header, to what is behind. Answers whether one of its options is a router alert for MLD; nothing, if
+// it is broken.
 std::optional<bool> skip_hop_by_hop(NetworkPacket& packet) {
     if (packet.payload_bytes < 8) return std::nullopt;
     const std::uint8_t* const header = packet.payload;
@@ -56,14 +56,9 @@ std::optional<bool> skip_hop_by_hop(NetworkPacket& packet) {
     return alert;
 }
 
-void write_router_alert(std::uint8_t* at) {
-    constexpr std::uint8_t header[router_alert_bytes] = {protocol_icmpv6,       0, option_router_alert, 2, 0, 0,
-                                                         /* PadN of none: */ 1, 0};
-    std::memcpy(at, header, sizeof header);
-}
-
-std::optional<ListenerQuery> parse_listener_query(std::span<const std::uint8_t> message, const IpAddress& source,
-                                                  std::uint8_t hop_limit) {
+// `message` is the ICMPv6 message, its checksum seen.
+std::optional<ListenerQuery> parse_query(std::span<const std::uint8_t> message, const IpAddress& source,
+                                         std::uint8_t hop_limit) {
     if (hop_limit != mld_hop_limit || !is_link_local(source) || message.size() < query_bytes_v1)
         return std::nullopt;
     ListenerQuery out;
@@ -81,6 +76,34 @@ std::optional<ListenerQuery> parse_listener_query(std::span<const std::uint8_t> 
     out.response_delay_max = delay_of(code);
     out.robustness = message[24] & 7;
     return out;
+}
+
+}  // namespace
+
+// ---- messages ----
+
+void write_router_alert(std::uint8_t* at) {
+    constexpr std::uint8_t header[router_alert_bytes] = {protocol_icmpv6,       0, option_router_alert, 2, 0, 0,
+                                                         /* PadN of none: */ 1, 0};
+    std::memcpy(at, header, sizeof header);
+}
+
+std::optional<ListenerQuery> read_listener_query(NetworkPacket packet, InterfaceCounters& counters) {
+    const auto refuse = [](std::uint64_t& counter) {
+        ++counter;
+        return std::nullopt;
+    };
+    const std::optional<bool> alert = skip_hop_by_hop(packet);
+    if (!alert) return refuse(counters.rx_malformed_frames);
+    if (packet.protocol != protocol_icmpv6) return refuse(counters.rx_other_protocol_frames);
+    if (packet.payload_bytes < icmp_bytes) return refuse(counters.rx_malformed_frames);
+    if (packet.payload[0] != mld_query) return refuse(counters.rx_other_protocol_frames);
+    if (!icmp_checksum_holds(packet)) return refuse(counters.rx_bad_checksum_frames);
+    const std::optional<ListenerQuery> query =
+        parse_query({packet.payload, packet.payload_bytes}, ip_at(packet.source, true), packet.hop_limit);
+    if (!*alert || !query) return refuse(counters.rx_malformed_frames);
+    ++counters.rx_listener_query_frames;
+    return query;
 }
 
 std::uint32_t write_listener_report(ListenerReport report, const IpAddress& group, std::uint8_t* at) {

@@ -1,5 +1,5 @@
 // Multicast listener discovery, the listener's half: which switches that snoop must be told before a group's frames come
-// here. MLDv2 (RFC 3810); MLDv1 (RFC 2710) while somebody asks so.
+// here. MLDv2 (RFC 3810, now RFC 9777); MLDv1 (RFC 2710) while somebody asks so.
 //
 //      0    1     2 3       4 5       6 7    8 … 23   24    25   26 27    28 …
 //     130  code checksum  max. delay   0     group    flags QQIC sources  …      query; MLDv1's ends at 24
@@ -13,11 +13,13 @@
 // one from each port); a change of version keeps what is due; queries for sources are answered as those for the group.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 
 #include "engine/units.hpp"
+#include "ipstack/counters.hpp"
 #include "ipstack/network.hpp"
 
 namespace dlcp::ipstack {
@@ -32,9 +34,6 @@ inline constexpr IpAddress mld_routers_group{.bytes = {0xff, 2, 0, 0, 0, 0, 0, 0
 
 // ---- messages ----
 
-// Steps over the hop-by-hop header that `packet` begins with, to what is behind. Answers whether one of its options is
-// a router alert for MLD; nothing, if the header is broken.
-std::optional<bool> skip_hop_by_hop(NetworkPacket& packet);
 // The header that carries a router alert alone, before ICMPv6: router_alert_bytes.
 void write_router_alert(std::uint8_t* at);
 
@@ -45,9 +44,9 @@ struct ListenerQuery {
     std::uint8_t robustness = 0;  // of the querier; 0: it says none
 };
 
-// Checks what RFC 3810, 6.2 and 8.1 ask but the checksum and the alert. `message` is the ICMPv6 message, of type 130.
-std::optional<ListenerQuery> parse_listener_query(std::span<const std::uint8_t> message, const IpAddress& source,
-                                                  std::uint8_t hop_limit);
+// Of an IPv6 packet whose payload is a hop-by-hop header. Checks all that RFC 3810, 6.2 and 8.1 ask; counts what it is,
+// or why it is none.
+std::optional<ListenerQuery> read_listener_query(NetworkPacket packet, InterfaceCounters& counters);
 
 enum class ListenerReport : std::uint8_t {
     v1,
