@@ -166,9 +166,12 @@ def test_slow_link_carries_its_lower_rate_and_then_its_own_again(bed: Bed) -> No
     bed.set_fault("h2-l0", Fault())
     # A fifth of the rate is a quarter of what was offered; more is what waited at the end.
     assert 0.2 < slow.delivered(0) < 0.5, slow
+    before = bed.counts()["l0"]["h2"].classes[2].dropped
     whole = offer(bed, [Stream(dscp=16)], RATE_BPS // 2, senders=[0], seconds=0.3)
-    # At a fifth of the rate: 0.46. A switch that waits for a core may find too much for a queue.
+    # At a fifth of the rate: 0.46. A switch that waits for a core may find too much for a queue; nothing else is lost.
     assert whole.delivered(0) > 0.7
+    dropped = bed.counts()["l0"]["h2"].classes[2].dropped - before
+    assert round(whole.delivered(0) * whole.sent[0]) + dropped == whole.sent[0]
 
 
 def test_cut_link_carries_nothing_until_it_is_mended(bed: Bed) -> None:
