@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from dlcp import _native  # noqa: F401
     except ImportError as error:
         print(
-            f"  fail  engine  the compiled engine does not load: {error}\n        → pip install --force-reinstall dlcp"
+            f"  fail  engine  the compiled engine does not load: {error}\n"
+            "        → in a checkout of dlcp, pip install --no-deps --force-reinstall --no-cache-dir ."
         )
         return 1
     # What endpoints warn of is among the findings; DLCP_LOG_LEVEL shows it still.
