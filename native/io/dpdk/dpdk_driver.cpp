@@ -119,8 +119,12 @@ int Driver::claim_addresses(bool probe, ErrorText error) {
         const auto guard = alone();
         const Time now{monotonic_ns()};
         // Without a link there is nobody to ask: who has the address is heard of later, as an event.
-        for (Uplink& uplink : uplinks_)
-            probe&& uplink.was_up ? uplink.interface->claim(now) : uplink.interface->announce(now);
+        for (Uplink& uplink : uplinks_) {
+            if (probe && uplink.was_up)
+                uplink.interface->claim(now);
+            else
+                uplink.interface->announce(now);
+        }
         look_after(now.value);
     }
     const std::int64_t end_ns = monotonic_ns() + claim_patience_ns;
