@@ -145,6 +145,7 @@ TEST_CASE("xdp driver: what cannot be opened says why") {
         {{.host = "10.7.0.11", .extra = "neighbour=fd07::2@02:00:00:00:00:02"}, -EDOM, "of its family"},
         {{.host = "10.7.0.11/24", .extra = "gateway=10.7.0.11"}, -EDOM, "own address"},
         {{.host = "10.7.0.11/24", .extra = "gateway=10.8.0.1"}, -EDOM, "not on the link of 10.7.0.11/24"},
+        {{.host = "10.7.0.11", .extra = "address_probe=no"}, -EDOM, "on, off"},
         {{.host = "10.7.0.11", .extra = "zero-copy=on"}, -EDOM, "did you mean 'zero_copy'"},
         {{.host = "10.7.0.11", .extra = "mode=generic zero_copy=on"}, -EDOM, "mode=native"},
         {{.host = "10.7.0.11", .extra = "zero_copy=on"}, -EOPNOTSUPP, "zero_copy=auto"},
@@ -185,6 +186,10 @@ TEST_CASE("xdp driver: an address that a station on the link has is refused") {
         }));
         CHECK(failure.result == -EADDRINUSE);
         CHECK(contains(failure.text, "station 02:00:00:00:00:02 on interface eth0 has"));
+        CHECK(contains(failure.text, "address_probe=off"));
+        // The way out where that station answers for all addresses: nobody is asked.
+        CHECK(Station(*xdp, cable, 0, {.host = host, .extra = "address_probe=off"})
+                  .statistics()["tx_address_probe_frames"] == 0);
     }
 }
 

@@ -13,6 +13,7 @@
 
 #include "io/clock.hpp"
 #include "io/udp_address.hpp"
+#include "io/xdp/claim.hpp"
 
 namespace dlcp::xdp {
 
@@ -77,7 +78,7 @@ int Driver::open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, Err
     libxdp_set_print(printed_before);
     if (result == 0) result = driver->attach(error);
     if (result == 0) result = driver->watch(error);
-    if (result == 0) result = driver->claim_address(error);
+    if (result == 0) result = driver->claim(error);
     if (result == 0) out = std::move(driver);
     return result;
 }
@@ -241,22 +242,15 @@ int Driver::watch(ErrorText error) {
     return 0;
 }
 
-int Driver::claim_address(ErrorText error) {
+int Driver::claim(ErrorText error) {
     if (link_state_ != LinkWatch::State::up) return 0;  // nobody would hear it; announced when there is a link
-    interface_->claim({monotonic_ns()});
-    while (interface_->address_state() == ipstack::AddressState::probing) {
+    const auto work = [this] {
         dlcp_packet early[32];  // of peers that are told our address before it is ours: they send again
         const int count = rx(early, static_cast<int>(std::size(early)));
         rx_done(early, count);
         if (count == 0) wait(link_check_ns);  // no longer than the interface has to wait for an answer
-    }
-    if (interface_->address_state() == ipstack::AddressState::ours) return 0;
-    return error.fail(
-        EADDRINUSE,
-        "station %s on interface %s has %s: give the xdp driver an address of its own, which no host "
-        "has",
-        ipstack::to_text(interface_->address_holder()).c_str(), device_.name.c_str(),
-        ipstack::to_text(options_.address).c_str());
+    };
+    return claim_address(*interface_, device_.name, options_.address_probe, work, error);
 }
 
 void Driver::check_link(std::int64_t now_ns) {

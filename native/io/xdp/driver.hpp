@@ -59,8 +59,7 @@ private:
     int attach(ErrorText error);
     void warn_of_vlan();
     int watch(ErrorText error);
-    // Looks whether somebody on the link has our address, for 60 ms; -EADDRINUSE: so it is.
-    int claim_address(ErrorText error);
+    int claim(ErrorText error);
     // What is due, besides the engine's packets.
     void serve(std::int64_t now_ns);
     void linger();

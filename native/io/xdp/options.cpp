@@ -17,7 +17,7 @@ using namespace std::string_view_literals;
 constexpr std::uint32_t vlan_max = 4094;  // IEEE 802.1Q: 4095 is reserved
 
 constexpr std::array known_words{"interface"sv, "queues"sv,    "mode"sv, "zero_copy"sv, "busy_poll"sv,
-                                 "gateway"sv,   "neighbour"sv, "vlan"sv, "checksum"sv};
+                                 "gateway"sv,   "neighbour"sv, "vlan"sv, "checksum"sv,  "address_probe"sv};
 
 // The sentence about a word's value; empty: it is taken.
 std::string parse_value(std::string_view word, std::string_view value, Options& out) {
@@ -46,6 +46,8 @@ std::string parse_value(std::string_view word, std::string_view value, Options& 
         return ipstack::parse_choice<ZeroCopy>(word, value, {{"auto", automatic}, {"on", on}, {"off", off}},
                                                out.zero_copy);
     }
+    if (word == "address_probe")
+        return ipstack::parse_choice<bool>(word, value, {{"on", true}, {"off", false}}, out.address_probe);
     using enum ipstack::Checksums;
     return ipstack::parse_choice<ipstack::Checksums>(word, value, {{"software", software}, {"none", none}},
                                                      out.checksums);
@@ -61,7 +63,8 @@ std::string parse_word(std::string_view text, Options& out) {
     if (std::find(known_words.begin(), known_words.end(), word) == known_words.end()) {
         return "'" + std::string(word) + "' is not a word of xdp; did you mean '" +
                std::string(ipstack::nearest_word(word, known_words)) +
-               "'? There are interface, queues, mode, zero_copy, busy_poll, gateway, neighbour, vlan and checksum";
+               "'? There are interface, queues, mode, zero_copy, busy_poll, gateway, neighbour, vlan, checksum "
+               "and address_probe";
     }
     if (word == "busy_poll") return "'" + std::string(text) + "': busy_poll has no value";
     if (equals == std::string_view::npos || equals + 1 == text.size())

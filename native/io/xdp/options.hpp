@@ -13,6 +13,8 @@
 //   vlan=N                      1..4094. The card must leave the tag in the frame, and let the frame through: ethtool -K
 //                               NAME rxvlan off rx-vlan-filter off
 //   checksum=software|none      none: UDP over IPv4 leaves without one
+//   address_probe=on|off        off: the address is used without asking who has it, for networks where somebody
+//                               answers for every address
 #pragma once
 
 #include <cstdint>
@@ -42,6 +44,7 @@ struct Options {
     ZeroCopy zero_copy = ZeroCopy::automatic;
     ipstack::Checksums checksums = ipstack::Checksums::software;
     bool busy_poll = false;
+    bool address_probe = true;
 };
 
 // Of bind_host, interface_name and extra. 0, or with a sentence that names the word and what is accepted: -EINVAL for
