@@ -5,11 +5,14 @@ Where the datapath is xdp, what is missing fails; otherwise these are only facts
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.errors import SettingsError
@@ -19,6 +22,10 @@ from dlcp.transport.interfaces import Interface, describe, list_interfaces
 # linux/capability.h: sockets of whole frames, programs on an interface, loading programs.
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_BPF": 39}
 _CAP_SYS_ADMIN = 21  # stands in for CAP_BPF, which Linux 5.8 split from it
+# As the driver has them (native/io/xdp): a frame lies in one page, and the name of its program.
+_MTU_BYTES_MAX = 3498
+_OWN_PROGRAM = "dlcp_xdp"
+_IPV4_UDP_BYTES, _IPV6_UDP_BYTES = 28, 48
 
 
 def look_at_xdp(settings: Settings, root: Path = Path("/")) -> list[Finding]:
@@ -36,7 +43,12 @@ def look_at_xdp(settings: Settings, root: Path = Path("/")) -> list[Finding]:
         settings.need_own_address()
     except SettingsError as error:
         findings.append(fail("xdp", str(error), "export DLCP_BIND_HOST=10.0.0.1/24"))
-    findings += look_at_named_interfaces(settings.devices, list_interfaces())
+    interfaces = list_interfaces()
+    findings += look_at_named_interfaces(settings.devices, interfaces)
+    links = _read_links()
+    for one in interfaces:
+        if one.name in settings.devices:
+            findings += look_at_limits(settings, one, links.get(one.name, {}))
     return [*findings, look_at_privileges(root)]
 
 
@@ -60,6 +72,48 @@ def look_at_named_interfaces(named: Sequence[str], interfaces: Sequence[Interfac
         else:
             findings.append(ok("xdp", f"{name} is up, MTU {found.mtu_bytes}"))
     return findings
+
+
+def look_at_limits(settings: Settings, interface: Interface, link: Mapping[str, Any]) -> list[Finding]:
+    """Findings about what the driver does not open on. `link`: as `ip -json link` shows the interface."""
+    name = interface.name
+    kind = "loopback" if interface.loopback else link.get("link_type", "ether")
+    if kind != "ether":
+        text = f"{name} carries no Ethernet frames (it is of type {kind})"
+        return [fail("xdp", text, "export DLCP_INTERFACE=NAME, one that `ip link show` calls link/ether")]
+    findings = []
+    is_v6 = ":" in str(settings.own_address or "")
+    largest = _MTU_BYTES_MAX - (_IPV6_UDP_BYTES if is_v6 else _IPV4_UDP_BYTES)
+    asked = settings.max_datagram_bytes
+    if interface.mtu_bytes > _MTU_BYTES_MAX and (asked is None or asked > largest):
+        text = f"{name} has an MTU of {interface.mtu_bytes}, and xdp carries frames of an MTU of {_MTU_BYTES_MAX}"
+        findings.append(fail("xdp", text, f"export DLCP_MAX_DATAGRAM_BYTES={largest}"))
+    if "xdp" in link:
+        findings.append(_look_at_program(name, link["xdp"]))
+    return findings
+
+
+def _look_at_program(name: str, shown: Mapping[str, Any]) -> Finding:
+    remedy = f"see whose it is: ip -details link show dev {name}"
+    # Without privileges ip does not see it.
+    program = shown.get("prog", {}).get("name")
+    if program == _OWN_PROGRAM:
+        text = f"a process with datapath xdp has {name}: another one needs an interface of its own"
+        return ok("xdp", text, f"ip link add NAME link {name} type macvlan mode bridge")
+    if program is None:
+        return warn(
+            "xdp", f"{name} has an XDP program; if it is not a running job's, xdp does not open", remedy
+        )
+    return fail("xdp", f"{name} has another XDP program, {program}, beside which xdp does not open", remedy)
+
+
+def _read_links() -> dict[str, Mapping[str, Any]]:
+    """Interfaces of this network namespace, by name; none where there is no ip, or one that knows no JSON."""
+    try:
+        done = subprocess.run(["ip", "-json", "link", "show"], capture_output=True, text=True, timeout=10)
+        return {one["ifname"]: one for one in json.loads(done.stdout) if "ifname" in one}
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return {}
 
 
 def look_at_privileges(root: Path = Path("/")) -> Finding:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dlcp.doctor.finding import Finding, Verdict
-from dlcp.doctor.xdp import look_at_named_interfaces, look_at_privileges, look_at_xdp
+from dlcp.doctor.xdp import look_at_limits, look_at_named_interfaces, look_at_privileges, look_at_xdp
 from dlcp.transport import Settings, plugins
 from dlcp.transport.interfaces import Interface
 
@@ -47,6 +48,68 @@ def test_interface_that_xdp_is_to_use_must_be_there_and_up() -> None:
     ]
     (none,) = look_at_named_interfaces([], there)
     assert (none.verdict, none.remedy) == (Verdict.FAIL, "export DLCP_INTERFACE=eth0")
+
+
+def limits(
+    settings: dict[str, Any], link: dict[str, Any], *, mtu_bytes: int = 1500, loopback: bool = False
+) -> list[tuple[str, str, str | None]]:
+    interface = Interface("eth0", 2, True, True, loopback, mtu_bytes, ())
+    return told(look_at_limits(Settings(datapath="xdp", **settings), interface, link))
+
+
+@pytest.mark.parametrize(
+    ("settings", "mtu_bytes", "datagram_bytes"),
+    [
+        ({}, 3498, None),
+        ({}, 3499, 3470),
+        ({"bind_host": "10.0.0.1/24"}, 9000, 3470),
+        ({"bind_host": "fd00::1/64"}, 9000, 3450),
+        ({"bind_host": "10.0.0.1", "max_datagram_bytes": 3471}, 9000, 3470),
+        ({"bind_host": "10.0.0.1", "max_datagram_bytes": 3470}, 9000, None),
+    ],
+)
+def test_mtu_that_no_page_holds_fails_unless_datagrams_are_smaller(
+    settings: dict[str, Any], mtu_bytes: int, datagram_bytes: int | None
+) -> None:
+    expected = []
+    if datagram_bytes is not None:
+        text = f"eth0 has an MTU of {mtu_bytes}, and xdp carries frames of an MTU of 3498"
+        expected = [("fail", text, f"export DLCP_MAX_DATAGRAM_BYTES={datagram_bytes}")]
+    # With and without an ip that tells of it.
+    assert limits(settings, {}, mtu_bytes=mtu_bytes) == expected
+    assert limits(settings, {"link_type": "ether"}, mtu_bytes=mtu_bytes) == expected
+
+
+def test_interface_without_ethernet_fails() -> None:
+    for found in (
+        limits({}, {"link_type": "none"}, mtu_bytes=9000),
+        limits({}, {}, mtu_bytes=65536, loopback=True),
+    ):
+        ((verdict, text, remedy),) = found
+        assert verdict == "fail"
+        assert text.startswith("eth0 carries no Ethernet frames (it is of type ")
+        assert remedy is not None
+        assert remedy.startswith("export DLCP_INTERFACE=")
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict", "text"),
+    [
+        (
+            {"prog": {"id": 7, "name": "xdp_dispatcher"}},
+            "fail",
+            "eth0 has another XDP program, xdp_dispatcher, ",
+        ),
+        ({"prog": {"id": 7}}, "warn", "eth0 has an XDP program; "),
+        # A running job's, or of this command itself.
+        ({"prog": {"id": 7, "name": "dlcp_xdp"}}, "ok", "a process with datapath xdp has eth0"),
+    ],
+)
+def test_program_on_the_interface_is_told(program: dict[str, Any], verdict: str, text: str) -> None:
+    ((found, said, remedy),) = limits({}, {"link_type": "ether", "xdp": {"mode": 1, **program}})
+    assert found == verdict
+    assert said.startswith(text)
+    assert remedy is not None
 
 
 @pytest.mark.parametrize(
