@@ -157,6 +157,35 @@ TEST_CASE("dpdk: a device that mends itself has no link meanwhile, and has one a
     }
 }
 
+TEST_CASE("dpdk: a device that has mended itself between two looks hears its groups again") {
+    NEEDS_DPDK;
+    constexpr const char* name = "net_ring8";  // filters no groups, and has a switch for all of them
+    refusal({.words = "port=absent"});
+    REQUIRE(function_of_dpdk<int(const char*, const char*, const char*)>("rte_eal_hotplug_add")("vdev", name,
+                                                                                                "") == 0);
+    {
+        const Io io({.host = "fd08::1/64", .words = std::string("address_probe=off port=") + name});
+        std::uint16_t id = 0;
+        REQUIRE(function_of_dpdk<int(const char*, std::uint16_t*)>("rte_eth_dev_get_port_by_name")(name, &id) ==
+                0);
+        const auto hears_all = function_of_dpdk<int(std::uint16_t)>("rte_eth_allmulticast_get");
+        REQUIRE(hears_all(id) == 1);
+        for (int time = 0; time < 2; ++time) {
+            // As a reset of the device does; what is lost is had again, though nobody saw it mend itself.
+            REQUIRE(function_of_dpdk<int(std::uint16_t)>("rte_eth_allmulticast_disable")(id) == 0);
+            raise_event(name, err_recovering);
+            raise_event(name, recovery_success);
+            const auto limit = std::chrono::steady_clock::now() + patience;
+            while (hears_all(id) != 1) {
+                REQUIRE(std::chrono::steady_clock::now() < limit);
+                dpdk.wait(io, 10'000'000);
+            }
+            CHECK_FALSE(has_told(io, DLCP_IO_LINK_DOWN));
+        }
+    }
+    function_of_dpdk<int(const char*, const char*)>("rte_eal_hotplug_remove")("vdev", name);
+}
+
 TEST_CASE("dpdk: a device that somebody unplugs in the middle of it is told, and closing is as ever") {
     NEEDS_DPDK;
     HotDevice device("net_null8");

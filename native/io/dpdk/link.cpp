@@ -15,6 +15,7 @@ namespace {
 
 // By port; static, since DPDK calls back on a thread of its own that nothing here waits for.
 std::array<std::atomic<DeviceState>, RTE_MAX_ETHPORTS> states{};
+std::array<std::atomic<std::uint32_t>, RTE_MAX_ETHPORTS> recoveries{};
 
 // The arrows of link.hpp.
 void change(std::atomic<DeviceState>& state, DeviceState to) {
@@ -39,8 +40,10 @@ constexpr std::array told_events{
 };
 
 int note(std::uint16_t port, rte_eth_event_type event, void*, void*) {
+    if (port >= states.size()) return 0;
+    if (event == RTE_ETH_EVENT_RECOVERY_SUCCESS) ++recoveries[port];  // before it is seen to be usable
     for (const Told& told : told_events)
-        if (told.event == event && port < states.size()) change(states[port], told.state);
+        if (told.event == event) change(states[port], told.state);
     return 0;
 }
 
@@ -55,7 +58,7 @@ std::optional<ifreq> request_for(int socket, unsigned index) {
 }  // namespace
 
 LinkWatch::LinkWatch(std::uint16_t port, const InterfaceBelow& interface)
-    : port_(port), interface_(interface), state_(states[port]) {
+    : port_(port), interface_(interface), state_(states[port]), recoveries_seen_(recoveries[port]) {
     if (interface_.index != 0) socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     state_ = DeviceState::usable;
     for (const Told& told : told_events) rte_eth_dev_callback_register(port_, told.event, note, nullptr);
@@ -83,6 +86,12 @@ DeviceState LinkWatch::look() {
         change(state_, DeviceState::interface_removed);
     }
     return state();
+}
+
+bool LinkWatch::take_recovered() {
+    const std::uint32_t seen_before = recoveries_seen_;
+    recoveries_seen_ = recoveries[port_];
+    return recoveries_seen_ != seen_before;
 }
 
 bool has_link(std::uint16_t port) {

@@ -41,11 +41,14 @@ public:
     DeviceState state() const { return state_.load(std::memory_order_relaxed); }
     // Looks for what nobody tells.
     DeviceState look();
+    // Its driver has mended an error of the device since this was last asked, be it between two looks.
+    bool take_recovered();
 
 private:
     const std::uint16_t port_;
     const InterfaceBelow interface_;
     std::atomic<DeviceState>& state_;
+    std::uint32_t recoveries_seen_;
     int socket_ = -1;  // for asking the kernel, in the network namespace of who opened the port
 };
 

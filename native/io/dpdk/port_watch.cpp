@@ -105,12 +105,12 @@ void Port::watch_buffers(std::int64_t now_ns, DriverEvents& events) {
 bool Port::watch_device(std::int64_t now_ns, DriverEvents& events) {
     const DeviceState before = device_;
     device_ = link_->look();
-    if (device_ == before) return device_ == DeviceState::usable;
     if (device_ == DeviceState::usable) {
         // Of what we configured, the list of groups alone is not retained (rte_ethdev.h, RTE_ETH_EVENT_RECOVERY_SUCCESS).
-        if (!groups_.empty()) hear_groups();
+        if (link_->take_recovered() && !groups_.empty()) hear_groups();
         return true;
     }
+    if (device_ == before) return false;
     const bool was_up = up_;
     up_ = false;
     if (const char* const end = end_of(device_)) {
