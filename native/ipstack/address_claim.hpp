@@ -4,9 +4,9 @@
 //     probing ────────────────────────────► ours: announced twice
 //        └─────── somebody has it ────────► taken, for good
 //
-// Different from the RFCs: three probes follow each other within 20 ms, not a second or two, for a job waits. Who needs
-// longer to answer, or sits behind a switch port that does not forward yet, is heard later: its frames or its defence
-// against the announcements are a conflict then.
+// Different from the RFCs: three probes are 20 ms apart, not a second or two, for a job waits. Who needs longer to answer,
+// or sits behind a switch port that does not forward yet, is heard later: its frames or its defence against the
+// announcements are a conflict then.
 #pragma once
 
 #include <cstdint>
