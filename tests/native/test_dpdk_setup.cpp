@@ -138,6 +138,29 @@ TEST_CASE("dpdk setup: an MTU that a card does not have is taken down to what it
     CHECK(contains(planned(card, config).warnings, "its MTU is 68 to 9702, not 16000: 9702 is used"));
 }
 
+TEST_CASE(
+    "dpdk setup: slots that hold no whole datagram are refused, and the sentence says which argument to change") {
+    Card card;
+    card.identity = {.name = "net_af_packet0", .driver = "net_af_packet", .is_virtual = true};
+    card.info.max_mtu = 1500;
+    card.info.max_rx_pktlen = 1518;
+    for (const bool v6 : {false, true}) {
+        CAPTURE(v6);
+        PortConfig config = config_at(v6 ? "fd00::1/64" : "10.0.0.1/24");
+        config.buffer_bytes = 1 << 20;
+        for (const std::string slot : {"0", "16", "128", "640"}) {
+            CAPTURE(slot);
+            card.identity.arguments = "iface=eth0,framesz=" + slot;
+            const std::string text = refusal(card, config);
+            CHECK(contains(text, "slots of " + slot + " bytes"));
+            CHECK(contains(text, "framesz=4096"));
+        }
+        card.identity.arguments = "iface=eth0,framesz=1024";
+        CHECK(planned(card, config).abilities.mtu_bytes > 900);
+        CHECK(contains(planned(card, config).warnings, "framesz=4096"));
+    }
+}
+
 TEST_CASE("dpdk setup: queues are those there are, and spread by UDP port") {
     Card card;
     PortConfig config = config_at("10.0.0.1/24");

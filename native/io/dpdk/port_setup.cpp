@@ -56,7 +56,8 @@ bool says_it_carries(const rte_eth_dev_info& info, std::uint32_t mtu) {
            std::uint64_t{mtu} + overhead_bytes(info) <= info.max_rx_pktlen;
 }
 
-void plan_mtu(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out) {
+int plan_mtu(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out,
+             ErrorText error) {
     const std::uint32_t interface_mtu = port.interface_mtu_bytes;
     std::uint32_t mtu = config.mtu_bytes;
     if (mtu == 0) mtu = interface_mtu != 0 ? interface_mtu : port.mtu_bytes != 0 ? port.mtu_bytes : ethernet_mtu;
@@ -74,6 +75,16 @@ void plan_mtu(const PortIdentity& port, const rte_eth_dev_info& info, const Port
             std::uint32_t slot = 4096;
             while (packet_slot_frame_bytes(slot) < mtu + frame_overhead_bytes) slot *= 2;
             const std::uint32_t fits = room > frame_overhead_bytes ? room - frame_overhead_bytes : 0;
+            const std::uint32_t headers =
+                (config.address.is_v6() ? ipstack::ipv6_bytes : ipstack::ipv4_bytes) + ipstack::udp_bytes;
+            if (fits < headers + datagram_bytes_min) {
+                return error.fail(
+                    EDOM,
+                    "port %s: slots of %u bytes leave an MTU of %u, and %u are needed: set framesz=%u in "
+                    "its --vdev, or leave it out",
+                    port.name.c_str(), packet_slot_bytes(port), fits,
+                    static_cast<unsigned>(headers + datagram_bytes_min), slot);
+            }
             warn("an MTU of " + std::to_string(mtu) + " needs slots of " + std::to_string(slot) +
                  " bytes: add framesz=" + std::to_string(slot) +
                  ",blocksz=" + std::to_string(std::max(slot, std::uint32_t{1} << 16)) +
@@ -103,6 +114,7 @@ void plan_mtu(const PortIdentity& port, const rte_eth_dev_info& info, const Port
     }
     out.abilities.mtu_bytes = mtu;
     out.conf.rxmode.mtu = says_it_carries(info, mtu) ? mtu : 0;
+    return 0;
 }
 
 // Whole frames in one buffer, so that no device needs to scatter them. Rounded up to a kilobyte, since some cards count
@@ -184,7 +196,8 @@ void plan_sending(const PortIdentity& port, const rte_eth_dev_info& info, const 
 // A descriptor holds a packet, however short. Powers of two, since some cards take no other number (mlx5).
 void plan_descriptors(const PortIdentity& port, const rte_eth_dev_info& info, const PortConfig& config,
                       PortSetup& out) {
-    if (config.buffer_bytes == 0) return;
+    if (config.buffer_bytes == 0 || out.abilities.mtu_bytes == 0)
+        return;  // 0: a device that says so is refused later
     constexpr std::uint32_t least = 64, most = 1 << 15;
     const std::uint32_t wanted = config.buffer_bytes / out.abilities.mtu_bytes;
     std::uint32_t has = std::min(most, ring_packets(port));
@@ -220,7 +233,7 @@ int plan_port(const PortIdentity& port, const rte_eth_dev_info& info, const Port
               ErrorText error) {
     out = PortSetup{};
     plan_queues(port, info, config, out);
-    plan_mtu(port, info, config, out);
+    if (const int result = plan_mtu(port, info, config, out, error); result < 0) return result;
     plan_descriptors(port, info, config, out);
     plan_buffers(port, out);
     plan_sending(port, info, config, out);

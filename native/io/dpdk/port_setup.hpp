@@ -11,6 +11,9 @@
 
 namespace dlcp::dpdk {
 
+// The shortest datagram that a port has to carry (engine/config.hpp).
+inline constexpr std::uint32_t datagram_bytes_min = 576;
+
 struct PortSetup {
     rte_eth_conf conf{};
     PortAbilities abilities;
