@@ -6,12 +6,15 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <thread>
 
 #include "io/clock.hpp"
+#include "io/dpdk/claim.hpp"
 #include "io/dpdk/eal.hpp"
+#include "io/dpdk/port_setup.hpp"
 
 namespace dlcp::dpdk {
 
@@ -19,15 +22,12 @@ namespace {
 
 constexpr unsigned paths_max = 64;
 // What the wire format carries (engine/config.hpp); a head buffer holds it with its tag.
-constexpr std::uint32_t datagram_bytes_min = 576;
 constexpr std::uint32_t datagram_bytes_max = 9152;
 static_assert(datagram_bytes_max <= DLCP_HEAD_CAPACITY);
 // How long what was sent last, an engine's goodbyes, has to leave before a port is stopped. A card needs a tenth of it for
 // a full queue. Out of a memif ring the peer has to take it, and it may not have a core just now.
 constexpr std::int64_t linger_ns = 2'000'000;
 constexpr std::int64_t memif_linger_ns = 20'000'000;
-// How long open() looks whether its addresses are free. It takes 60 ms, unless others have the processor.
-constexpr std::int64_t claim_patience_ns = 500'000'000;
 
 int check_config(const dlcp_io_config& config, ErrorText error) {
     if (config.paths < 1 || config.paths > paths_max) {
@@ -118,33 +118,31 @@ int Driver::claim_addresses(bool probe, ErrorText error) {
     {
         const auto guard = alone();
         const Time now{monotonic_ns()};
-        // Without a link there is nobody to ask: who has the address is heard of later, as an event.
-        for (Uplink& uplink : uplinks_) {
-            if (probe && uplink.was_up)
-                uplink.interface->claim(now);
-            else
-                uplink.interface->announce(now);
-        }
+        begin_claims(uplinks_, probe, now);
         look_after(now.value);
     }
-    const std::int64_t end_ns = monotonic_ns() + claim_patience_ns;
-    const auto is_probing = [](const Uplink& uplink) {
-        return uplink.interface->address_state() == ipstack::AddressState::probing;
-    };
-    while (std::any_of(uplinks_.begin(), uplinks_.end(), is_probing) && monotonic_ns() < end_ns) {
-        poll(monotonic_ns());
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (are_probing(uplinks_))
+        if (!drop_early()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return check_claims(uplinks_, error);
+}
+
+// Peers may send to the address before it is ours, to who had it before us: they send again. All that has come is read
+// before timers run, so that who answered is heard even if this process was not run for as long as answers are awaited.
+bool Driver::drop_early() {
+    constexpr int rounds_max = 128;  // of 64: more than lies in the queues, but not for as long as somebody sends
+    std::array<dlcp_packet, 64> early;
+    const auto guard = alone();
+    const Time now{monotonic_ns()};
+    bool found = false;
+    for (int round = 0; round < rounds_max; ++round) {
+        const int count = receiver_->receive(now, early.data(), static_cast<int>(early.size()));
+        receiver_->done(early.data(), count);
+        if (count == 0 && !receiver_->take_handled()) break;
+        found = true;
     }
-    for (const Uplink& uplink : uplinks_) {
-        if (uplink.interface->address_state() != ipstack::AddressState::taken) continue;
-        return error.fail(EADDRINUSE,
-                          "port %s: the station %s has the address %s: give each rank its own, or "
-                          "address_probe=off where it answers for all addresses",
-                          uplink.port->name().c_str(),
-                          ipstack::to_text(uplink.interface->address_holder()).c_str(),
-                          to_text(uplink.interface->config().address).c_str());
-    }
-    return 0;
+    if (found && has_memif_) hold_memif(now.value);
+    look_after(now.value);
+    return found;
 }
 
 int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error) {

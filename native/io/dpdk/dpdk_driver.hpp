@@ -63,6 +63,8 @@ private:
     int open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error);
     // Looks whether the addresses are free, where there is a link to look at; or only announces them.
     int claim_addresses(bool probe, ErrorText error);
+    // A turn meanwhile. True: something came.
+    bool drop_early();
     // What was sent last leaves before its ports are stopped.
     void linger();
     // Timers, links, events, frames of our own: when something is due, or frames came that are no datagrams. Without the

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -44,6 +50,78 @@ def test_address_that_another_station_has_is_refused(bed: Bed, who: int, ipv6: b
     finally:
         frames.call(rank.close_endpoint, 1)
         sockets.call(rank.close_endpoint, 0)
+
+
+# Sends the frame that it is given without an end, and says so after the first.
+FLOOD = """
+import socket, sys, time
+out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+out.bind(("eth0", 0))
+frame = bytes.fromhex(sys.argv[1])
+out.send(frame)
+print("sent", flush=True)
+while True:
+    for _ in range(8):
+        out.send(frame)
+    time.sleep(0.001)
+"""
+
+
+def datagram(source: Host, to: Host, address: Host, port: int, *, ipv6: bool) -> bytes:
+    """A frame to the station of `to` with a datagram to the IP address of `address`."""
+    payload = bytes(64)
+    length = 8 + len(payload)
+    family = socket.AF_INET6 if ipv6 else socket.AF_INET
+    ends = [socket.inet_pton(family, host.ipv6 if ipv6 else host.ipv4) for host in (source, address)]
+    if ipv6:
+        header = struct.pack("!IHBB", 6 << 28, length, 17, 64) + b"".join(ends)
+        pseudo = b"".join(ends) + struct.pack("!II", length, 17)
+    else:
+        blank = struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, 0, 0, 64, 17, 0) + b"".join(ends)
+        header = blank[:10] + struct.pack("!H", checksum(blank)) + blank[12:]
+        pseudo = b"".join(ends) + struct.pack("!HH", 17, length)
+    udp = struct.pack("!HHH", 7000, port, length)
+    udp += struct.pack("!H", checksum(pseudo + udp + bytes(2) + payload)) + payload
+    macs = bytes.fromhex((to.mac() + source.mac()).replace(":", ""))
+    return macs + (b"\x86\xdd" if ipv6 else b"\x08\x00") + header + udp
+
+
+def checksum(data: bytes) -> int:
+    """Of the internet, RFC 1071."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+@contextlib.contextmanager
+def flooded(source: Host, frame: bytes) -> Iterator[None]:
+    """`source` sends the frame until the end of `with`."""
+    words = source.namespace.command(sys.executable, "-c", FLOOD, frame.hex())
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"sent\n"
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("ipv6", [False, True], ids=["ipv4", "ipv6"])
+def test_address_that_another_station_has_is_refused_though_peers_send_there_already(
+    bed: Bed, ipv6: bool
+) -> None:
+    _, frames, claimant = bed.stations
+    owner = bed.hosts[1]
+    port = 29000
+    frames.call(rank.open_endpoint, 1, **owner.dpdk(ipv6=ipv6))
+    try:
+        settings = at_address_of(owner, bed.hosts[2], ipv6=ipv6) | {"port": port}
+        frame = datagram(bed.hosts[0], bed.hosts[2], owner, port, ipv6=ipv6)
+        with flooded(bed.hosts[0], frame):
+            check_refused(claimant, owner, settings, ipv6=ipv6)
+    finally:
+        frames.call(rank.close_endpoint, 1)
 
 
 def test_address_is_taken_unasked_if_told_so(bed: Bed) -> None:
