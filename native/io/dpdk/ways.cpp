@@ -50,8 +50,9 @@ std::vector<Way> Ways::ways_to(Time now, std::span<const UdpAddress> addresses) 
             for (std::size_t j = 0; j < uplinks_.size(); ++j) {
                 const ipstack::InterfaceConfig& config = uplinks_[j].interface->config();
                 if (config.address.bits != bits) continue;
+                const std::size_t here = port++;
                 const bool linked = config.prefix_bits == 0
-                                        ? port++ == nth % ports
+                                        ? here == nth % ports
                                         : ipstack::in_prefix(addresses[k].ip, config.address, config.prefix_bits);
                 if (linked == by_gateway || (by_gateway && !config.gateway.present())) continue;
                 const ipstack::Destination* destination = uplinks_[j].interface->reach(now, addresses[k]);
@@ -117,7 +118,11 @@ int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error
     if (ways.empty()) return refuse(own, addresses.front(), error);
     if (!has_room() && !peers_.contains(address))
         return error.fail(ENOSPC, "'%s' would be one peer too many: more than %zu are not kept", text, peers_max);
-    const auto shared = std::make_shared<std::vector<Way>>(std::move(ways));
+    // One that was named before may be known by others of its addresses too: they have its new ways as well.
+    const auto named = named_.find(ipstack::to_dlcp({addresses.front().ip, 0}));
+    const bool again = named != named_.end() && named->second.port == addresses.front().port;
+    const auto shared = again ? named->second.ways : std::make_shared<std::vector<Way>>();
+    *shared = std::move(ways);
     peers_[address] = shared;
     if (addresses.size() > 1) {
         for (const UdpAddress& each : addresses) named_[ipstack::to_dlcp({each.ip, 0})] = {each.port, shared};
