@@ -40,7 +40,9 @@ def look_at_needs(
 def _look_at_ddp(device: NetworkDevice, options: str, root: Path) -> list[Finding]:
     if any(word in options for word in _DDP_ELSEWHERE):
         return []
-    if any(any((root / folder).glob("ice*.pkg*")) for folder in _DDP_FOLDERS):
+    # For all cards, or for the one of a serial number (DPDK, NIC guide, ice); perhaps compressed.
+    names = ("ice.pkg*", f"ice-{'[0-9a-f]' * 16}.pkg*")
+    if any(any((root / folder).glob(name)) for folder in _DDP_FOLDERS for name in names):
         return []
     return [
         warn(

@@ -25,25 +25,12 @@ _BESIDE_THE_KERNEL = {
 # Drivers for programs that ask neither vfio-pci nor the IOMMU.
 _WITHOUT_VFIO = FOR_PROGRAMS - {"vfio-pci"}
 # Drivers of the kernel for cards that DPDK drives itself, in place of the kernel (same guide, 22.11).
-_IN_PLACE_OF_THE_KERNEL = {
-    *("amd-xgbe", "atlantic", "bnx2x", "bnxt_en", "cxgb4", "cxgb4vf", "e1000", "e1000e", "ena", "enic"),
-    *(
-        "fm10k",
-        "gve",
-        "hinic",
-        "hns3",
-        "i40e",
-        "iavf",
-        "ice",
-        "idpf",
-        "igb",
-        "igbvf",
-        "igc",
-        "ionic",
-        "ixgbe",
-    ),
-    *("ixgbevf", "nfp", "ngbe", "nicvf", "qede", "sfc", "txgbe", "virtio-pci", "vmxnet3"),
-}
+_IN_PLACE_OF_THE_KERNEL = frozenset(
+    """
+    amd-xgbe atlantic bnx2x bnxt_en cxgb4 cxgb4vf e1000 e1000e ena enic fm10k gve hinic hns3 i40e iavf ice idpf igb igbvf
+    igc ionic ixgbe ixgbevf nfp ngbe nicvf qede sfc txgbe virtio-pci vmxnet3
+    """.split()
+)
 
 
 def look_at_iommu(named: Sequence[NetworkDevice], root: Path = Path("/")) -> list[Finding]:
@@ -147,6 +134,13 @@ def _bound_to_kernel(driver: str, device: NetworkDevice, uses: Sequence[str]) ->
             f"{text}, and this host uses that: {'; '.join(uses)}",
             "name another card, or first move what this host uses it for to another interface (else it may no longer be"
             " reached)",
+        )
+    if driver and not device.interfaces:
+        # Nobody is told to take what a container may be using.
+        return fail(
+            "dpdk",
+            f"{text}. No interface of it is seen here; another network namespace may have one",
+            "dpdk-devbind.py --status",
         )
     down = "".join(f"ip link set {name} down && " for name in device.interfaces)
     return fail("dpdk", text, f"{down}dpdk-devbind.py --bind=vfio-pci {device.address}")

@@ -97,8 +97,9 @@ def _remedy(error: str, given: Sequence[str], environ: Mapping[str, str]) -> str
     """What mends settings. `given`: the variables that are set."""
     places = {}
     for variable in given:
-        # A sentence names the variable, or the setting.
-        found = re.search(rf"\b({variable}|{variable.removeprefix('DLCP_').lower()})\b", error)
+        # A sentence names the variable, or the setting. Every one about a file says "config" in the file's name.
+        setting = "" if variable == "DLCP_CONFIG" else f"|{variable.removeprefix('DLCP_').lower()}"
+        found = re.search(rf"\b({variable}{setting})\b", error)
         if found is not None:
             places[variable] = found.start()
     if not places:

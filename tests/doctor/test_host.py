@@ -112,10 +112,11 @@ def test_wrong_setting_fails_with_what_mends_it(environ: dict[str, str], remedy:
 
 
 def test_wrong_setting_of_a_file_fails_with_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "dlcp.toml"
-    path.write_text("[transport]\npaths = 99\n")
-    found = only(look_at_settings({"DLCP_CONFIG": str(path)})[1], "settings")
-    assert (found.verdict, found.remedy) == (Verdict.FAIL, f"see {path}")
+    for name, mistake in (("dlcp.toml", "paths = 99"), ("config.toml", "pths = 4")):
+        path = tmp_path / name
+        path.write_text(f"[transport]\n{mistake}\n")
+        found = only(look_at_settings({"DLCP_CONFIG": str(path)})[1], "settings")
+        assert (found.verdict, found.remedy) == (Verdict.FAIL, f"see {path}")
 
 
 @pytest.mark.parametrize(
