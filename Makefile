@@ -62,7 +62,7 @@ build/.system: Makefile
 	if [ -z "$$needed$$useful" ]; then touch $@; \
 	elif [ "$$(id -u)" = 0 ]; then \
 	    echo "installing: $$needed$$useful"; export DEBIAN_FRONTEND=noninteractive; fresh=yes; \
-	    apt-get update -qq || { fresh=; echo "apt-get update failed; trying with the lists that are here"; }; \
+	    apt-get update -qq -o APT::Update::Error-Mode=any || { fresh=; echo "apt-get update failed; trying with the lists that are here"; }; \
 	    [ -z "$$needed" ] || apt-get install -y -qq --no-install-recommends $$needed >/dev/null || exit 1; \
 	    for p in $$useful; do apt-get install -y -qq --no-install-recommends $$p >/dev/null \
 	        || echo "could not install $$p; what needs it is skipped"; done; \

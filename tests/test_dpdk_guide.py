@@ -35,6 +35,7 @@ def commands(block: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+SCRIPT_LIMIT_S = 200
 SCRIPTS = [commands(block) for block in BLOCKS if block.split()[0] in PROGRAMS]
 
 
@@ -186,14 +187,18 @@ def run_script(lines: Iterable[str]) -> str:
         pytest.skip(reason)
     paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     begin = "mkdir -p /run/netns; mount -t tmpfs none /run/netns; set -e"
-    done = subprocess.run(
-        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", "\n".join([begin, *lines])],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "PATH": paths},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", "\n".join([begin, *lines])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SCRIPT_LIMIT_S,
+            env={**os.environ, "PATH": paths},
+        )
+    except subprocess.TimeoutExpired as error:
+        pytest.fail(f"not over within {SCRIPT_LIMIT_S} s; it said:\n{error.stdout}")
+    assert done.returncode == 0, done.stdout
     return done.stdout
 
 
@@ -204,6 +209,7 @@ def script_with(command: str) -> list[str]:
 
 
 @pytest.mark.needs_root
+@pytest.mark.timeout(SCRIPT_LIMIT_S + 60)
 @pytest.mark.parametrize("device", LISTENERS)
 def test_try_without_a_card(device: str) -> None:
     if "xdp" in device and not support.PLUGIN.with_name("libdlcp_io_xdp.so").exists():
@@ -224,6 +230,7 @@ def test_try_without_a_card(device: str) -> None:
 
 
 @pytest.mark.needs_root
+@pytest.mark.timeout(SCRIPT_LIMIT_S + 60)
 def test_job_without_a_card() -> None:
     script = script_with("ip netns add")
     setup = script[: script.index(LISTENERS["net_af_packet"])]
