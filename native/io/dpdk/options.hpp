@@ -1,7 +1,8 @@
 // The words of the dpdk driver: dlcp_io_config::extra, "WORD … -- EAL ARGUMENTS".
 //
 //   port=DEVICE[@ADDRESS[/PREFIX]]  a port: PCI address, name of a virtual device, the kernel's interface of either, or
-//                                   DPDK's number. Repeated: paths are spread over all. ADDRESS: its own; the first one's default is bind_host
+//                                   DPDK's number. Repeated: paths are spread over all. ADDRESS: its own; bind_host is
+//                                   the first one's, if that has none
 //   gateway=ADDRESS                 for who is not on the link; repeated, one per port in turn, or one for all
 //   neighbour=ADDRESS@MAC           needs no asking; repeated
 //   queues=N  vlan=N  mtu=BYTES     per port; 0 or absent: 1 queue, no tag, what the device has

@@ -25,8 +25,8 @@ struct PortIdentity {
 
 PortIdentity identify(std::uint16_t id);
 
-// Finds a port by PCI address (with or without domain), name, number or the kernel's interface; empty: the only one. 0 or -ENODEV with a
-// sentence that names those there are, and what the kernel knows of a PCI address.
+// Finds a port by PCI address (with or without domain), name, number or the kernel's interface; empty: the only one.
+// 0, or -ENODEV with a sentence that names those there are, and what the kernel knows of a PCI address.
 int find_port(const std::string& device, std::uint16_t& out, ErrorText error);
 
 // A port has one driver at a time. false: it is taken.
