@@ -189,7 +189,16 @@ def run_script(lines: Iterable[str]) -> str:
     begin = "mkdir -p /run/netns; mount -t tmpfs none /run/netns; set -e"
     try:
         done = subprocess.run(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", "\n".join([begin, *lines])],
+            [
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "bash",
+                "-c",
+                "\n".join([begin, *lines]),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -25,12 +25,11 @@ _BESIDE_THE_KERNEL = {
 # Drivers for programs that ask neither vfio-pci nor the IOMMU.
 _WITHOUT_VFIO = FOR_PROGRAMS - {"vfio-pci"}
 # Drivers of the kernel for cards that DPDK drives itself, in place of the kernel (same guide, 22.11).
-_IN_PLACE_OF_THE_KERNEL = frozenset(
-    """
-    amd-xgbe atlantic bnx2x bnxt_en cxgb4 cxgb4vf e1000 e1000e ena enic fm10k gve hinic hns3 i40e iavf ice idpf igb igbvf
-    igc ionic ixgbe ixgbevf nfp ngbe nicvf qede sfc txgbe virtio-pci vmxnet3
-    """.split()
+_CARDS_OF_THE_KERNEL = (
+    "amd-xgbe atlantic bnx2x bnxt_en cxgb4 cxgb4vf e1000 e1000e ena enic fm10k gve hinic hns3 i40e iavf ice idpf igb igbvf "
+    "igc ionic ixgbe ixgbevf nfp ngbe nicvf qede sfc txgbe virtio-pci vmxnet3"
 )
+_IN_PLACE_OF_THE_KERNEL = frozenset(_CARDS_OF_THE_KERNEL.split())
 
 
 def look_at_iommu(named: Sequence[NetworkDevice], root: Path = Path("/")) -> list[Finding]:
