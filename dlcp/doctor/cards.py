@@ -26,8 +26,8 @@ _BESIDE_THE_KERNEL = {
 _WITHOUT_VFIO = FOR_PROGRAMS - {"vfio-pci"}
 # Drivers of the kernel for cards that DPDK drives itself, in place of the kernel (same guide, 22.11).
 _CARDS_OF_THE_KERNEL = (
-    "amd-xgbe atlantic bnx2x bnxt_en cxgb4 cxgb4vf e1000 e1000e ena enic fm10k gve hinic hns3 i40e iavf ice idpf igb igbvf "
-    "igc ionic ixgbe ixgbevf nfp ngbe nicvf qede sfc txgbe virtio-pci vmxnet3"
+    "amd-xgbe atlantic bnx2x bnxt_en cxgb4 cxgb4vf e1000 e1000e ena enic fm10k gve hinic hns3 i40e iavf ice idpf igb "
+    "igbvf igc ionic ixgbe ixgbevf nfp ngbe nicvf qede sfc txgbe virtio-pci vmxnet3"
 )
 _IN_PLACE_OF_THE_KERNEL = frozenset(_CARDS_OF_THE_KERNEL.split())
 
