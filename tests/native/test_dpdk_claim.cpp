@@ -1,4 +1,4 @@
-// How the dpdk driver finds out whether its address is free, on a device that has a link and gives back what it is sent.
+// How the dpdk driver finds out whether its address is free, on a device that has a link and leads nowhere.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace dlcp::test;
 
-constexpr const char* device = "net_ring9";
+constexpr const char* device = "net_null9";
 
 // A function of the DPDK that the plugin has loaded.
 template <typename Function>
@@ -33,18 +33,18 @@ Function* function_of_dpdk(const char* name) {
 }
 
 // Plugged in for a test.
-class Ring {
+class Plugged {
 public:
-    Ring() {
+    Plugged() {
         refusal({.words = "port=absent"});  // starts DPDK, as every test does
-        REQUIRE(function_of_dpdk<int(const char*, const char*, const char*)>("rte_eal_hotplug_add")("vdev", device,
-                                                                                                    "") == 0);
+        REQUIRE(function_of_dpdk<int(const char*, const char*, const char*)>("rte_eal_hotplug_add")(
+                    "vdev", device, "no-rx=1") == 0);
         REQUIRE(function_of_dpdk<int(const char*, std::uint16_t*)>("rte_eth_dev_get_port_by_name")(device, &id_) ==
                 0);
     }
-    ~Ring() { function_of_dpdk<int(const char*, const char*)>("rte_eal_hotplug_remove")("vdev", device); }
-    Ring(const Ring&) = delete;
-    Ring& operator=(const Ring&) = delete;
+    ~Plugged() { function_of_dpdk<int(const char*, const char*)>("rte_eal_hotplug_remove")("vdev", device); }
+    Plugged(const Plugged&) = delete;
+    Plugged& operator=(const Plugged&) = delete;
 
     std::uint64_t sent_frames() const {
         std::array<std::uint64_t, 512> statistics{};  // rte_eth_stats and more: ipackets, opackets, …
@@ -71,7 +71,7 @@ TEST_CASE("dpdk: an address is asked for to the end, however long that takes") {
     NEEDS_DPDK;
     for (const bool v6 : {false, true}) {
         CAPTURE(v6);
-        const Ring ring;
+        const Plugged port;
         struct sigaction before = {}, action = {};
         action.sa_handler = stop_for_long;
         action.sa_flags = SA_RESTART;
@@ -79,14 +79,14 @@ TEST_CASE("dpdk: an address is asked for to the end, however long that takes") {
         stopped = false;
         std::unique_ptr<Io> io;
         std::atomic<bool> open{false};
-        const std::uint64_t sent_before = ring.sent_frames();
+        const std::uint64_t sent_before = port.sent_frames();
         std::thread opener([&] {
             io = std::make_unique<Io>(
                 Settings{.host = v6 ? "fd08::1/64" : "10.8.0.1/24", .words = std::string("port=") + device});
             open = true;
             while (!stopped) std::this_thread::yield();  // it must be there to be interrupted
         });
-        while (!open && ring.sent_frames() == sent_before) std::this_thread::yield();
+        while (!open && port.sent_frames() == sent_before) std::this_thread::yield();
         pthread_kill(opener.native_handle(), SIGUSR1);
         opener.join();
         sigaction(SIGUSR1, &before, nullptr);
