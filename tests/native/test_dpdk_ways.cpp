@@ -76,6 +76,9 @@ TEST_CASE("dpdk: a peer that was heard before it was named has all its ways once
         std::map<bool, int> by_second;
         for (int arrived = 0; arrived < 8;) {
             REQUIRE(std::chrono::steady_clock::now() < limit);
+            dpdk.wait(speaker, 50'000);
+            dpdk.wait(listener, 50'000);  // it may have to ask where the speaker is
+            listener.receive();
             for (const Incoming& packet : speaker.receive()) {
                 if (packet.datagram != outgoing[0].head) continue;
                 ++by_second[contains(speaker.text_of(packet.source), "10.8.0.2:")];
