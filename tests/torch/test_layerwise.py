@@ -172,7 +172,9 @@ def bounded(order: str) -> int:
     optimizer = LayerwiseOptimizer(
         OPTIMIZERS["momentum"](groups_of(model)), model, order=ORDERS[order], gradients=state
     )
-    for _ in range(5):
+    # A thousand slices a step: two rounds are as many collectives as all of the others' five.
+    rounds = 2 if order == "byte_scheduler" else 5
+    for _ in range(rounds):
         train(model, optimizer, None)
     optimizer.synchronize()
     same_on_all_ranks([one.detach() for one in model.parameters()])
@@ -180,7 +182,7 @@ def bounded(order: str) -> int:
         plain = made("stack")
         theirs = OPTIMIZERS["momentum"](groups_of(plain))
         average = PlainAverage(plain, theirs, ORDERS[order])
-        for _ in range(5):
+        for _ in range(rounds):
             train(plain, theirs, average)
         same_bits(model.state_dict(), plain.state_dict())
     return int(state.report()["total"]["abandoned_bytes"])
