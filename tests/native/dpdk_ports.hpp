@@ -5,6 +5,7 @@
 // DPDK starts once per process, so all devices of all tests are named when the first one starts it.
 #pragma once
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -115,6 +116,17 @@ public:
         return sum;
     }
 };
+
+// A function of the DPDK that the plugin has loaded.
+template <typename Function>
+Function* function_of_dpdk(const char* name) {
+    void* const plugin = dlopen(plugin_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+    REQUIRE(plugin != nullptr);
+    void* const symbol = dlsym(plugin, name);
+    dlclose(plugin);
+    REQUIRE_MESSAGE(symbol != nullptr, name);
+    return reinterpret_cast<Function*>(symbol);
+}
 
 // All of it, a burst at a time.
 inline int send_all(const Io& io, const dlcp_address& to, const std::vector<Outgoing>& outgoing) {

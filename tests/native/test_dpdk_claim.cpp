@@ -1,5 +1,4 @@
 // How the dpdk driver finds out whether its address is free, on a device that has a link and leads nowhere.
-#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,17 +19,6 @@ namespace {
 using namespace dlcp::test;
 
 constexpr const char* device = "net_null9";
-
-// A function of the DPDK that the plugin has loaded.
-template <typename Function>
-Function* function_of_dpdk(const char* name) {
-    void* const plugin = dlopen(plugin_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
-    REQUIRE(plugin != nullptr);
-    void* const symbol = dlsym(plugin, name);
-    dlclose(plugin);
-    REQUIRE_MESSAGE(symbol != nullptr, name);
-    return reinterpret_cast<Function*>(symbol);
-}
 
 // Plugged in for a test.
 class Plugged {

@@ -1,6 +1,5 @@
 // What the dpdk driver does when its device is taken away, is reset or mends itself. DPDK's own functions raise the
 // events that the driver of a card raises, on a virtual device that leads nowhere.
-#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include <array>
@@ -21,17 +20,6 @@ using namespace dlcp::test;
 
 // Of rte_ethdev.h, whose header the tests do without: enum rte_eth_event_type.
 constexpr int intr_reset = 3, intr_rmv = 6, err_recovering = 12, recovery_success = 13, recovery_failed = 14;
-
-// A function of the DPDK that the plugin has loaded.
-template <typename Function>
-Function* function_of_dpdk(const char* name) {
-    void* const plugin = dlopen(plugin_path().c_str(), RTLD_NOW | RTLD_NOLOAD);
-    REQUIRE(plugin != nullptr);
-    void* const symbol = dlsym(plugin, name);
-    dlclose(plugin);
-    REQUIRE_MESSAGE(symbol != nullptr, name);
-    return reinterpret_cast<Function*>(symbol);
-}
 
 void raise_event(const std::string& name, int event) {
     void* const device = function_of_dpdk<void*(const char*)>("rte_eth_dev_allocated")(name.c_str());
