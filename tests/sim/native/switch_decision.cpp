@@ -8,9 +8,9 @@
 
 #include <doctest/doctest.h>
 
+#include "support/native/vectors.hpp"
 #include "switch/decision.hpp"
 #include "switch/policy.hpp"
-#include "tests/native/vectors.hpp"
 
 using namespace dlcp;
 using namespace dlcp::switching;

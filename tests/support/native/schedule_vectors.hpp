@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "native/vectors.hpp"
 #include "support/native/schedule_set.hpp"
+#include "support/native/vectors.hpp"
 
 namespace dlcp::test {
 

@@ -1,6 +1,6 @@
 """The Hadamard transform of gradients: the vector code and the torch operations give the same bits, and a way back.
 
-That it is the transform of the definition is in tests/native/test_hadamard.cpp.
+That it is the transform of the definition is in tests/native/collective/test_hadamard.cpp.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 
 #include "engine/bytes.hpp"
 #include "engine/frames.hpp"
-#include "vectors.hpp"
+#include "support/native/vectors.hpp"
 
 using namespace dlcp;
 using wire::Frame;

@@ -8,8 +8,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/native/vectors.hpp"
 #include "switch/frame.hpp"
-#include "vectors.hpp"
 
 using namespace dlcp;
 using namespace dlcp::switching;

@@ -1,6 +1,6 @@
 // Reads golden vectors: see tests/vectors/README.md for the format.
 //
-// The folder is $DLCP_VECTORS, or tests/vectors of the source tree this was built from (DLCP_SOURCE_DIR).
+// The folder is $DLCP_VECTORS, or tests/vectors of the source tree this was built from (source_folder.hpp).
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "support/native/source_folder.hpp"
 
 namespace dlcp::vectors {
 
@@ -43,10 +45,8 @@ private:
 
 inline std::vector<Record> load(const std::string& file) {
     const char* folder = std::getenv("DLCP_VECTORS");
-#ifdef DLCP_SOURCE_DIR
-    if (folder == nullptr) folder = DLCP_SOURCE_DIR "/tests/vectors";
-#endif
-    const std::string path = std::string(folder != nullptr ? folder : "tests/vectors") + "/" + file;
+    const std::string path =
+        (folder != nullptr ? std::string(folder) : test::source_folder() + "/tests/vectors") + "/" + file;
     std::ifstream in(path);
     if (!in) throw std::runtime_error("no golden vectors at " + path + "; set DLCP_VECTORS");
 

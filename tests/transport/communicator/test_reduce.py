@@ -2,7 +2,7 @@
 
 The oracle is NumPy on whole arrays, torch for rounding to 16 bits, and Python's own integers. It passes the same
 class as each of the kernels' variants that this machine can run, so that a wrong oracle shows too: the examples are
-worked out by hand. That variants agree at any count and alignment is in tests/native/test_reduce.cpp.
+worked out by hand. That variants agree at any count and alignment is in tests/native/collective/test_reduce.cpp.
 """
 
 from __future__ import annotations

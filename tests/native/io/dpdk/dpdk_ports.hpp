@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "driver_checks.hpp"
 #include "io/driver_registry.hpp"
 #include "io/io_table.h"
+#include "native/io/driver_checks.hpp"
 #include "support/native/open_driver.hpp"
 
 namespace dlcp::test {

@@ -12,7 +12,7 @@
 
 #include "engine/protection.hpp"
 #include "engine/wire.hpp"
-#include "vectors.hpp"
+#include "support/native/vectors.hpp"
 
 using namespace dlcp;
 

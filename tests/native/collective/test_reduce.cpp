@@ -1,5 +1,5 @@
 // Reduction kernels: every variant that this machine can run against the portable one, bit by bit. That the portable
-// one computes the right thing is in tests/collective/test_reduce.py, against a slow oracle.
+// one computes the right thing is in tests/transport/communicator/test_reduce.py, against a slow oracle.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ipstack_support.hpp"
-#include "vectors.hpp"
+#include "support/native/vectors.hpp"
 
 namespace dlcp::ipstack {
 namespace {

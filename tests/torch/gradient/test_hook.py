@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp.torch.gradient.options import ResidualRule
-from tests.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
+from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
 from tests.torch import ranks
 
 STEPS = 4

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "driver_checks.hpp"
 #include "io/udp_driver.hpp"
+#include "native/io/driver_checks.hpp"
 #include "support/native/open_driver.hpp"
 
 namespace {

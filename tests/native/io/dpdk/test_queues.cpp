@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "dpdk_ports.hpp"
-#include "driver_checks.hpp"
+#include "native/io/driver_checks.hpp"
 
 using namespace dlcp::test;
 
