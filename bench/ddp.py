@@ -178,7 +178,7 @@ class Stopwatch:
         self._ns = 0
         self._running = threading.local()
         communicator = group.communicator
-        communicator._host = _Timed(communicator._host, self)
+        communicator._runtime = _Timed(communicator._runtime, self)
         group.allreduce = self._timed(group.allreduce, counted=True)
         for owner, name in (
             (CollectiveWork, "get_future"),
@@ -223,11 +223,11 @@ class _Timed:
     """A native host whose calls tell a stopwatch how long they took."""
 
     def __init__(self, host: Any, stopwatch: Stopwatch) -> None:
-        self._host = host
+        self._runtime = host
         self._stopwatch = stopwatch
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(self._host, name)
+        function = getattr(self._runtime, name)
         if not callable(function):
             return function
 

@@ -134,11 +134,11 @@ class CryptoLibrary(enum.Enum):
     openssl = ...
     ipsec_mb = ...
 
-class HostOptions:
+class RuntimeOptions:
     rank: int
     job: int
-    datapath: str
-    datapath_options: str
+    driver: str
+    driver_options: str
     bind_host: str
     port: int
     interface_name: str
@@ -214,8 +214,8 @@ class Collective:
     @property
     def abandoned(self) -> list[tuple[bool, int, int, int, int, int, npt.NDArray[np.uint64]]]: ...
 
-class Host:
-    def __init__(self, options: HostOptions) -> None: ...
+class Runtime:
+    def __init__(self, options: RuntimeOptions) -> None: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -84,7 +84,7 @@ def variables(script: Iterable[str]) -> list[dict[str, str]]:
 )
 def test_settings_of_a_command_are_accepted(environ: dict[str, str]) -> None:
     settings = Settings.load(environ=environ)
-    if settings.network_datapath in ("dpdk", "xdp"):
+    if settings.network_driver in ("dpdk", "xdp"):
         settings.need_own_address()
 
 
@@ -174,7 +174,7 @@ LISTENERS = {
     name: line
     for script in SCRIPTS
     for line in script
-    for name in re.findall("--vdev=(net_[a-z_]+).*--listen|DLCP_DATAPATH=(xdp).*--listen", line)
+    for name in re.findall("--vdev=(net_[a-z_]+).*--listen|DLCP_DRIVER=(xdp).*--listen", line)
     for name in name
     if name
 }

@@ -205,7 +205,7 @@ assert dlcp.__file__.startswith(sys.argv[1])
 with Endpoint(rank=0) as a, Endpoint(rank=1) as b:
     a.connect(1, b.address)
 try:
-    Endpoint(rank=0, datapath="dpdk", bind_host="192.0.2.1/24", allow_unauthenticated=True)
+    Endpoint(rank=0, driver="dpdk", bind_host="192.0.2.1/24", allow_unauthenticated=True)
 except DriverError as error:
     print(error)
 print(dpdk.why_not())

@@ -158,7 +158,7 @@ def _deaf_kernel(device: NetworkDevice, interfaces: Sequence[Interface], root: P
             "dpdk",
             f"while dlcp has {device.describe()}, the kernel gets no more unicast from it, and this host uses that:"
             f" {'; '.join(uses)}",
-            "flow_isolation=on in DLCP_DATAPATH_OPTIONS, or name another card or a virtual function",
+            "flow_isolation=on in DLCP_DRIVER_OPTIONS, or name another card or a virtual function",
         )
     ]
 
@@ -178,7 +178,7 @@ def look_at_virtual(
                 warn(
                     "dpdk",
                     f"{device} takes all frames of a queue from the kernel, and this host uses that: {'; '.join(uses)}",
-                    "name another interface, or take DLCP_DATAPATH=xdp, which leaves the kernel its own",
+                    "name another interface, or take DLCP_DRIVER=xdp, which leaves the kernel its own",
                 )
             )
     return findings

@@ -1,6 +1,6 @@
 """DPDK on this host: whether dlcp has its driver, and what it needs of memory, of the IOMMU and of network cards.
 
-Where the datapath is dpdk, what is missing fails, and DPDK is started as an endpoint would start it, in a process of
+Where the driver is dpdk, what is missing fails, and DPDK is started as an endpoint would start it, in a process of
 its own, to see which ports it has. Otherwise these are only facts. Changes nothing.
 """
 
@@ -37,14 +37,14 @@ _COMPLAINT = re.compile(r"fail|error|could not|cannot|unable|no such|denied", re
 
 
 def look_at_dpdk(settings: Settings, root: Path = Path("/")) -> list[Finding]:
-    """Findings about DPDK. `root`: where /sys and /proc are. With datapath dpdk it takes DPDK's start."""
-    asked = settings.network_datapath == "dpdk"
+    """Findings about DPDK. `root`: where /sys and /proc are. With driver dpdk it takes DPDK's start."""
+    asked = settings.network_driver == "dpdk"
     lack = _lack()
     if lack is not None:
         if asked:
-            return [fail("dpdk", f"datapath is {settings.datapath}, and {lack.text}", lack.remedy)]
-        return [ok("dpdk", f"{lack.text}; only datapath dpdk needs it", lack.remedy)]
-    how = f"datapath is {settings.datapath}" if asked else "DLCP_DATAPATH=dpdk would use it"
+            return [fail("dpdk", f"driver is {settings.driver}, and {lack.text}", lack.remedy)]
+        return [ok("dpdk", f"{lack.text}; only driver dpdk needs it", lack.remedy)]
+    how = f"driver is {settings.driver}" if asked else "DLCP_DRIVER=dpdk would use it"
     findings = [ok("dpdk", f"dlcp has its driver for {dpdk.version()}; {how}")]
     arguments = EalArguments.read(settings.dpdk_arguments)
     devices = list_network_devices(root)
@@ -129,7 +129,7 @@ def _look_at_ports(settings: Settings, before: Sequence[Finding]) -> list[Findin
 
 def _isolates_flows(settings: Settings) -> bool:
     """Whether the card is to give the kernel what is not for dlcp, so that both may have one address."""
-    words = itertools.takewhile(lambda word: word != "--", settings.datapath_options.split())
+    words = itertools.takewhile(lambda word: word != "--", settings.driver_options.split())
     return "flow_isolation=on" in words
 
 

@@ -26,7 +26,7 @@ def look_at_host(
     """Findings about this host. `toward`: a host of the job, if it is known.
 
     `opens`: tries to open an endpoint; False where one with these settings is opened anyway, and has the port. Takes
-    about half a second; with datapath dpdk DPDK's start as well.
+    about half a second; with driver dpdk DPDK's start as well.
     """
     toward = toward or environ.get("MASTER_ADDR") or None
     why_toward = "MASTER_ADDR" if toward == environ.get("MASTER_ADDR") else "a host of the job"

@@ -48,7 +48,7 @@ def _look_at_choice(
     """What dlcp would bind, and why."""
     if settings.below_kernel:
         where = f"dlcp has {settings.own_address or 'no address yet'} below the kernel"
-        return None, [ok("interface", f"{where}, on a port of {settings.network_datapath} (see there)")]
+        return None, [ok("interface", f"{where}, on a port of {settings.network_driver} (see there)")]
     usable = [one for one in interfaces if one.usable and not one.loopback]
     try:
         chosen = choose_place(settings, toward, interfaces)

@@ -16,7 +16,7 @@ from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.doctor.network import choose_place, kernel_owner
 from dlcp.errors import AddressError, DlcpError, DriverError, InterfaceError, PortInUseError, ResourceError
 from dlcp.transport import Endpoint, Settings, plugins
-from dlcp.transport.datapath import BELOW_KERNEL, NAMES, nearest_datapath
+from dlcp.transport.driver import BELOW_KERNEL, NAMES, nearest_driver
 from dlcp.transport.interfaces import Interface, list_interfaces
 
 _OVER_SOCKETS = set(NAMES) - set(BELOW_KERNEL)
@@ -38,7 +38,7 @@ def look_at_opening(
     `interfaces`: the kernel's, in place of those of this host.
     """
     interfaces = list_interfaces() if interfaces is None else interfaces
-    name = settings.network_datapath
+    name = settings.network_driver
     # Of a job the ranks draw one: what is missing is looked at elsewhere.
     settings = settings.replace(key=secrets.token_bytes(32), key_file=None)
     if settings.below_kernel:
@@ -64,10 +64,10 @@ def _open(settings: Settings, toward: str | None, interfaces: Sequence[Interface
     except AddressError as error:
         return [fail("start", str(error), "unset DLCP_BIND_HOST, and dlcp takes the way to the other ranks")]
     except DlcpError as error:
-        words = settings.datapath_options
+        words = settings.driver_options
         remedy = "see what it names"
         if words and words in str(error):
-            remedy = "unset DLCP_DATAPATH_OPTIONS"
+            remedy = "unset DLCP_DRIVER_OPTIONS"
         elif isinstance(error, ResourceError) and 0 < settings.ports[0] < _PORT_MIN:
             remedy = f"export DLCP_PORT={_PORT}"
         return [fail("start", str(error), remedy)]
@@ -78,9 +78,9 @@ def _open(settings: Settings, toward: str | None, interfaces: Sequence[Interface
 
 def _look_at_words(settings: Settings, interfaces: Sequence[Interface]) -> list[Finding]:
     """A finding if the driver does not take its words, or the address."""
-    if plugins.why_not(settings.network_datapath) is not None or settings.own_address is None:
+    if plugins.why_not(settings.network_driver) is not None or settings.own_address is None:
         return []  # what is said of the driver
-    if settings.network_datapath == "xdp":
+    if settings.network_driver == "xdp":
         owner = kernel_owner(settings.own_address, interfaces)
         if owner is not None:
             text = f"the kernel has {settings.own_address} on {owner}, and xdp takes no address that it has"
@@ -93,24 +93,24 @@ def _look_at_words(settings: Settings, interfaces: Sequence[Interface]) -> list[
         return []  # xdp looks for the interface when all else is right
     except DlcpError as error:
         text = str(error).replace(_NOWHERE, "")
-        if _NOWHERE in str(error) and settings.network_datapath == "dpdk":
+        if _NOWHERE in str(error) and settings.network_driver == "dpdk":
             return []  # and dpdk for an end of EAL's arguments
         if isinstance(error, DriverError):
-            return [fail("start", text, plugins.install(settings.network_datapath))]
+            return [fail("start", text, plugins.install(settings.network_driver))]
         if isinstance(error, AddressError):
             return [fail("start", text, "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own")]
-        return [fail("start", text, "see the words in DLCP_DATAPATH_OPTIONS")]
+        return [fail("start", text, "see the words in DLCP_DRIVER_OPTIONS")]
     return []
 
 
 def _to_nowhere(settings: Settings) -> Settings:
     """The settings with EAL arguments that cannot be, a quote being open, or with an interface that cannot be."""
-    words = settings.datapath_options.split()
-    if settings.network_datapath == "dpdk":
+    words = settings.driver_options.split()
+    if settings.network_driver == "dpdk":
         own = itertools.takewhile(lambda word: word != "--", words)
-        return settings.replace(datapath_options=" ".join(own), eal_arguments=f"'{_NOWHERE}")
+        return settings.replace(driver_options=" ".join(own), eal_arguments=f"'{_NOWHERE}")
     return settings.replace(
-        datapath_options=" ".join(f"{word}{_NOWHERE * word.startswith('interface=')}" for word in words),
+        driver_options=" ".join(f"{word}{_NOWHERE * word.startswith('interface=')}" for word in words),
         interface=f"{settings.device or next(iter(settings.devices), '')}{_NOWHERE}",
     )
 
@@ -119,14 +119,14 @@ def _to_nowhere(settings: Settings) -> Settings:
 
 
 def _look_at_plugin(settings: Settings) -> Finding:
-    if _is_driver(settings.network_datapath):
-        return ok("start", f"datapath {settings.datapath} is a plugin that loads; only a job opens it")
+    if _is_driver(settings.network_driver):
+        return ok("start", f"driver {settings.driver} is a plugin that loads; only a job opens it")
     try:
         Endpoint(0, settings=settings).close()  # ends at the loading, and says what a job would
     except DlcpError as error:
-        near = nearest_datapath(settings.datapath) or "udp"
-        return fail("start", str(error), f"export DLCP_DATAPATH={near}")
-    return ok("start", f"an endpoint opens with datapath {settings.datapath}")
+        near = nearest_driver(settings.driver) or "udp"
+        return fail("start", str(error), f"export DLCP_DRIVER={near}")
+    return ok("start", f"an endpoint opens with driver {settings.driver}")
 
 
 def _is_driver(name: str) -> bool:

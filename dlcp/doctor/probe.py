@@ -256,11 +256,11 @@ class Knock:
     """
 
     def __init__(self, address: str) -> None:
-        self._host, port = split_address(address)
+        self._runtime, port = split_address(address)
         self._socket: socket.socket | None = None
         self._error: OSError | None = None
         try:
-            self._socket = _connected_socket(self._host, port)
+            self._socket = _connected_socket(self._runtime, port)
             self._socket.setblocking(False)
             self._socket.send(b"?")
         except OSError as error:
@@ -277,7 +277,7 @@ class Knock:
 
     def heard(self) -> str:
         """What came back so far: refused, no neighbour, unreachable or silent. Does not block."""
-        if _is_no_neighbour(self._host):
+        if _is_no_neighbour(self._runtime):
             return "no neighbour"
         if self._error is None and self._socket is not None:
             try:

@@ -14,7 +14,7 @@ from dlcp import __version__, _native
 from dlcp.doctor.finding import Finding, fail, ok, warn
 from dlcp.errors import SettingsError
 from dlcp.transport import Settings
-from dlcp.transport.datapath import BELOW_KERNEL
+from dlcp.transport.driver import BELOW_KERNEL
 
 # What dlcp is built and tested against (pyproject.toml).
 _TORCH_MIN = (2, 4)
@@ -113,7 +113,7 @@ def _remedy(error: str, given: Sequence[str], environ: Mapping[str, str]) -> str
     near = re.search(r"did you mean ([a-z+]+)\?", error)
     if near is not None:
         return f"export {bad}={near[1]}"
-    if bad == "DLCP_BIND_HOST" and environ.get("DLCP_DATAPATH", "udp").removeprefix("local+") in BELOW_KERNEL:
+    if bad == "DLCP_BIND_HOST" and environ.get("DLCP_DRIVER", "udp").removeprefix("local+") in BELOW_KERNEL:
         return "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own"
     return f"unset {bad}"
 

@@ -1,6 +1,6 @@
 """XDP on this host: whether dlcp has its driver, the interface, and the privileges that it takes.
 
-Where the datapath is xdp, what is missing fails; otherwise these are only facts. Changes nothing, and opens no socket.
+Where the driver is xdp, what is missing fails; otherwise these are only facts. Changes nothing, and opens no socket.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _IPV4_UDP_BYTES, _IPV6_UDP_BYTES = 28, 48
 
 def look_at_xdp(settings: Settings, root: Path = Path("/")) -> list[Finding]:
     """Findings about XDP. `root`: where /proc is."""
-    asked = settings.network_datapath == "xdp"
+    asked = settings.network_driver == "xdp"
     lack = plugins.why_not("xdp")
     if lack is not None:
         if asked:
-            return [fail("xdp", f"datapath is {settings.datapath}, and {lack.text}", lack.remedy)]
-        return [ok("xdp", f"{lack.text}; only datapath xdp needs it", lack.remedy)]
+            return [fail("xdp", f"driver is {settings.driver}, and {lack.text}", lack.remedy)]
+        return [ok("xdp", f"{lack.text}; only driver xdp needs it", lack.remedy)]
     if not asked:
-        return [ok("xdp", "dlcp has its driver for XDP; DLCP_DATAPATH=xdp would use it")]
-    findings = [ok("xdp", f"dlcp has its driver for XDP; datapath is {settings.datapath}")]
+        return [ok("xdp", "dlcp has its driver for XDP; DLCP_DRIVER=xdp would use it")]
+    findings = [ok("xdp", f"dlcp has its driver for XDP; driver is {settings.driver}")]
     try:
         settings.need_own_address()
     except SettingsError as error:
@@ -98,7 +98,7 @@ def _look_at_program(name: str, shown: Mapping[str, Any]) -> Finding:
     # Without privileges ip does not see it.
     program = shown.get("prog", {}).get("name")
     if program == _OWN_PROGRAM:
-        text = f"a process with datapath xdp has {name}: another one needs an interface of its own"
+        text = f"a process with driver xdp has {name}: another one needs an interface of its own"
         return ok("xdp", text, f"ip link add NAME link {name} type macvlan mode bridge")
     if program is None:
         return warn(

@@ -72,7 +72,7 @@ class Ranks:
     ) -> None:
         self._world_size = world_size
         self._logs = logs
-        self._host = host
+        self._runtime = host
         # The ranks together have few cores; more threads would only take turns.
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         self._command = command
@@ -113,7 +113,7 @@ class Ranks:
         """
         if self._store is None:
             self._await_all("ready", lambda _rank, _report: None, START_S_MAX)
-            self._store = (self._host, int(self._ranks[0].ready["port"]))
+            self._store = (self._runtime, int(self._ranks[0].ready["port"]))
         order = {
             "store": self._store,
             "number": self._runs,
@@ -134,7 +134,7 @@ class Ranks:
         reports, far_end = os.pipe()
         log = self._logs / f"rank-{number}.log"
         words = [sys.executable, "-m", "dlcp.train.worker"]
-        words += [str(number), str(self._world_size), str(far_end), self._host]
+        words += [str(number), str(self._world_size), str(far_end), self._runtime]
         try:
             with log.open("w") as output:
                 process = subprocess.Popen(

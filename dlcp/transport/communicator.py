@@ -96,7 +96,7 @@ class Communicator:
         """What messages carry of the group; None: it has one member."""
         self.timeout_s = timeout_s
         """Of operations that bring none, seconds. May be changed."""
-        self._host = job.endpoint._host
+        self._runtime = job.endpoint._runtime
         self._dispatcher = job.endpoint._dispatcher
         self._calls = Calls(name, members, self.rank)
         self._planner = Planner(members, self.rank, job.settings.algorithm, limit_bytes)
@@ -297,13 +297,13 @@ class Communicator:
         """
         self._calls.check_other("rank", rank)
         member = self.members[rank]
-        if not self._host.established(member):
+        if not self._runtime.established(member):
             self.job.connect((member,), self.timeout_s)
-            if not self._host.wait_established(member, self.timeout_s):
+            if not self._runtime.wait_established(member, self.timeout_s):
                 raise errors.PeerFailedError(
                     f"rank {member} of group {self.name} did not answer within {self.timeout_s:g} s"
                 )
-        return self._host.block_bytes(member)
+        return self._runtime.block_bytes(member)
 
     def reserve(self, count: int) -> int:
         """Takes the next `count` numbers of collectives, the first of which it returns, for How's `sequence`.
@@ -508,7 +508,7 @@ class Communicator:
         with contextlib.suppress(errors.ClosedError, errors.ForkError):
             for collective in under_way:
                 left_s = max(0.0, end - time.monotonic()) if self._failed is None else 0.0
-                orderly = self._host.wait_collective(collective, left_s) and orderly
+                orderly = self._runtime.wait_collective(collective, left_s) and orderly
         if not orderly:
             self._reason = "close() with operations under way"
         self._leave(tell=not orderly)
@@ -518,7 +518,7 @@ class Communicator:
         if self.number is None:
             return
         with contextlib.suppress(errors.ClosedError, errors.ForkError):
-            self._host.close_group(self.number, tell)
+            self._runtime.close_group(self.number, tell)
         self.job.release_number(self.number)
 
     # ---- starting ----
@@ -526,7 +526,7 @@ class Communicator:
     def _open(self, number: int) -> None:
         """Opens the native group. One that had the number and was closed just now may take a moment to let go of it."""
         for _ in range(_OPEN_TRIES):
-            if self._host.open_group(number, list(self.members), self.rank):
+            if self._runtime.open_group(number, list(self.members), self.rank):
                 return
             time.sleep(_OPEN_PAUSE_S)
         raise errors.LimitError(f"group number {number} of {self.name!r} is taken on rank {self.job.rank}")
@@ -577,7 +577,7 @@ class Communicator:
         started_s = time.monotonic()
         assert plan.schedule is not None
         assert self.number is not None
-        collective = self._host.start_collective(
+        collective = self._runtime.start_collective(
             plan.schedule,
             self.number,
             sequence & _SEQUENCE_MASK,
@@ -659,7 +659,7 @@ class Communicator:
             entry = self._recorder.record_message(
                 self._record, operation, peer, nbytes, tag=tag, timeout_s=timeout_s, label=label
             )
-            collective = self._host.start_message(
+            collective = self._runtime.start_message(
                 self.number,
                 operation == "send",
                 peer,

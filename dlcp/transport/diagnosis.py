@@ -105,11 +105,11 @@ class Diagnosis:
         rank = self._members[group_rank]
         if rank == self._job.rank:
             return Member(rank, self._job.card)
-        host = self._job.endpoint._host
+        runtime = self._job.endpoint._runtime
         connected, silent_s = False, None
         with contextlib.suppress(errors.DlcpError):
-            connected = host.established(rank)
-            silent_s = host.peer_statistics(rank).get("silent_s")
+            connected = runtime.established(rank)
+            silent_s = runtime.peer_statistics(rank).get("silent_s")
         return Member(rank, self._job.known_card(rank), connected, silent_s)
 
 

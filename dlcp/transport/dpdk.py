@@ -1,11 +1,11 @@
-"""What DPDK says of itself and of its ports, before and beside an endpoint with datapath dpdk.
+"""What DPDK says of itself and of its ports, before and beside an endpoint with driver dpdk.
 
     from dlcp.transport import dpdk
 
     dpdk.start("-a 0000:3b:00.0")
     print(dpdk.ports())
 
-DPDK is started once per process and never stopped: by start(), or by the first endpoint with datapath dpdk. Both are
+DPDK is started once per process and never stopped: by start(), or by the first endpoint with driver dpdk. Both are
 one DPDK, that of the driver's plugin, which stands beside the compiled module where dlcp was built with DPDK. Any
 thread may call any function; none holds the interpreter's lock meanwhile. After a fork the child has no DPDK: it must
 be a process of its own (spawn).
@@ -49,7 +49,7 @@ class Port:
     id: int
     """DPDK's number of it."""
     name: str
-    """Of the device, as datapath_options name it: "0000:3b:00.0", "net_memif0"."""
+    """Of the device, as driver_options name it: "0000:3b:00.0", "net_memif0"."""
     driver: str
     """DPDK's driver for it: "mlx5_pci", "net_memif"."""
     mac: str
@@ -227,7 +227,7 @@ def _started_library() -> ctypes.CDLL:
     _check_not_forked(library)
     if not library.dlcp_dpdk_started():
         raise DriverError(
-            "DPDK is not started in this process: call dlcp.transport.dpdk.start(), or open an endpoint with datapath"
+            "DPDK is not started in this process: call dlcp.transport.dpdk.start(), or open an endpoint with driver"
             " dpdk"
         )
     return library

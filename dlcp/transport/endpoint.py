@@ -26,7 +26,7 @@ from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
 from dlcp.transport.transfer import Dispatcher, Outcome, PeerLog, TransferFuture, check_timeout
 
-# What the host refuses, by its kinds (native/io/host_error.hpp).
+# What the runtime refuses, by its kinds (native/io/runtime_error.hpp).
 _native.register_errors(
     {
         "settings": errors.SettingsError,
@@ -102,17 +102,17 @@ class Endpoint(Closeable):
         self._rank = rank
         self._settings = settings
         set_level(settings.log_level)
-        self._host = _open_host(rank, settings, has_groups)
-        self._dispatcher = Dispatcher(self._host, rank)
-        self._log = PeerLog(self._host, rank)
+        self._runtime = _open_runtime(rank, settings, has_groups)
+        self._dispatcher = Dispatcher(self._runtime, rank)
+        self._log = PeerLog(self._runtime, rank)
         # The kernel's sockets have no events.
         watch = (
-            EventWatch(rank, self._log, self._host.driver_statistics)
-            if settings.network_datapath != "udp"
+            EventWatch(rank, self._log, self._runtime.driver_statistics)
+            if settings.network_driver != "udp"
             else None
         )
         # Also at the interpreter's end, when no thread of ours may be left inside.
-        self._finalizer = weakref.finalize(self, _close, self._host, self._dispatcher, watch)
+        self._finalizer = weakref.finalize(self, _close, self._runtime, self._dispatcher, watch)
         for line in self.warnings:
             if line not in _warned:
                 _warned.add(line)
@@ -136,17 +136,17 @@ class Endpoint(Closeable):
     @property
     def address(self) -> str:
         """Where peers send to: what they give to connect()."""
-        return self._host.local_address
+        return self._runtime.local_address
 
     @property
     def max_datagram_bytes(self) -> int:
         """Largest UDP payload that this side sends; a peer's path may carry less."""
-        return self._host.max_datagram_bytes
+        return self._runtime.max_datagram_bytes
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was found when opening and should be better, a sentence each. Also logged, once per process."""
-        lines = [line for line in self._host.warnings.splitlines() if line]
+        lines = [line for line in self._runtime.warnings.splitlines() if line]
         if (
             self._settings.key is None
             and self._settings.key_file is None
@@ -160,7 +160,7 @@ class Endpoint(Closeable):
     @property
     def closed(self) -> bool:
         """Whether it is closed, or belongs to the process that forked this one."""
-        return self._host.closed
+        return self._runtime.closed
 
     # ---- peers ----
 
@@ -180,11 +180,11 @@ class Endpoint(Closeable):
         check_timeout("timeout_s", timeout_s)
         timeout_s = self._settings.connect_timeout_s if timeout_s is None else timeout_s
         before = self._strangers() if wait else {}
-        is_new = self._host.connect(rank, address)
-        if not wait or self._host.wait_established(rank, timeout_s):
+        is_new = self._runtime.connect(rank, address)
+        if not wait or self._runtime.wait_established(rank, timeout_s):
             return
         if is_new:
-            self._host.disconnect(rank)
+            self._runtime.disconnect(rank)
         raise errors.PeerTimeoutError(
             f"rank {rank} at {address} did not answer within {timeout_s:g} s; see that it is started as rank {rank},"
             f" that the address is right and UDP to it is not filtered, {_SAME}{self._hints(before)}"
@@ -198,7 +198,7 @@ class Endpoint(Closeable):
         _unsigned("rank", rank, 32)
         check_timeout("timeout_s", timeout_s)
         before = self._strangers()
-        if not self._host.wait_established(rank, timeout_s):
+        if not self._runtime.wait_established(rank, timeout_s):
             raise errors.PeerTimeoutError(
                 f"rank {rank} did not come within {timeout_s:g} s; see that it is started, that it connects to"
                 f" {self.address} and UDP to it is not filtered, {_SAME}{self._hints(before)}"
@@ -207,22 +207,22 @@ class Endpoint(Closeable):
     def disconnect(self, rank: int) -> None:
         """Tells the peer goodbye and fails every message with it. Raises UnknownPeerError."""
         _unsigned("rank", rank, 32)
-        self._host.disconnect(rank)
+        self._runtime.disconnect(rank)
 
     @property
     def peers(self) -> tuple[int, ...]:
         """Ranks of all peers, in the order met."""
-        return tuple(self._host.peers())
+        return tuple(self._runtime.peers())
 
     def peer_address(self, rank: int) -> str:
         """Where a peer is. Raises UnknownPeerError."""
         _unsigned("rank", rank, 32)
-        return self._host.peer_address(rank)
+        return self._runtime.peer_address(rank)
 
     def block_bytes(self, rank: int) -> int:
         """Payload bytes of a full block to a peer; fixed once the handshake is over. Raises UnknownPeerError."""
         _unsigned("rank", rank, 32)
-        return self._host.block_bytes(rank)
+        return self._runtime.block_bytes(rank)
 
     def block_count(self, rank: int, message_bytes: int) -> int:
         """How many blocks a message to a peer has, so how long `importance` is. Raises UnknownPeerError."""
@@ -259,7 +259,7 @@ class Endpoint(Closeable):
         transfer = self._start_send(
             rank, data, tag, traffic_class, delivery, loss_ratio, deadline_s, importance, wait_follows=False
         )
-        return TransferFuture(self._host, transfer, self._dispatcher, "send to", rank, tag, self._log)
+        return TransferFuture(self._runtime, transfer, self._dispatcher, "send to", rank, tag, self._log)
 
     def send(
         self,
@@ -284,7 +284,8 @@ class Endpoint(Closeable):
             rank, data, tag, traffic_class, delivery, loss_ratio, deadline_s, importance, wait_follows=True
         )
         return self._finish(
-            TransferFuture(self._host, transfer, self._dispatcher, "send to", rank, tag, self._log), timeout_s
+            TransferFuture(self._runtime, transfer, self._dispatcher, "send to", rank, tag, self._log),
+            timeout_s,
         )
 
     def ireceive(self, rank: int | None, buffer: Memory, *, tag: int = 0) -> TransferFuture:
@@ -297,7 +298,7 @@ class Endpoint(Closeable):
         Raises ShapeError, MessageTooLongError, UnknownPeerError, LimitError, ClosedError, ForkError.
         """
         transfer = self._start_receive(rank, buffer, tag, wait_follows=False)
-        return TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag, self._log)
+        return TransferFuture(self._runtime, transfer, self._dispatcher, "receive from", rank, tag, self._log)
 
     def receive(
         self, rank: int | None, buffer: Memory, *, tag: int = 0, timeout_s: float | None = None
@@ -310,7 +311,7 @@ class Endpoint(Closeable):
         check_timeout("timeout_s", timeout_s)
         transfer = self._start_receive(rank, buffer, tag, wait_follows=True)
         return self._finish(
-            TransferFuture(self._host, transfer, self._dispatcher, "receive from", rank, tag, self._log),
+            TransferFuture(self._runtime, transfer, self._dispatcher, "receive from", rank, tag, self._log),
             timeout_s,
         )
 
@@ -320,30 +321,30 @@ class Endpoint(Closeable):
         Never needed: the endpoint has a thread. True if a message became over. Raises ClosedError, ForkError.
         """
         check_timeout("timeout_s", timeout_s)
-        return self._host.progress(timeout_s)
+        return self._runtime.progress(timeout_s)
 
     # ---- what happened ----
 
     def stats(self) -> EndpointStatistics:
         """Everything counted so far; the last values once closed. Raises ForkError."""
-        return EndpointStatistics.from_native(self._host.statistics())
+        return EndpointStatistics.from_native(self._runtime.statistics())
 
     def driver_statistics(self) -> dict[str, int]:
         """What this driver alone counts, by name with the unit last: of network cards, buffers, address resolution.
 
         {} of the kernel's sockets, and once closed. Asking the card may take some ms. Raises ForkError.
         """
-        return self._host.driver_statistics()
+        return self._runtime.driver_statistics()
 
     def peer_stats(self, rank: int) -> PeerStatistics:
         """The state of the way to one peer. Raises UnknownPeerError."""
         _unsigned("rank", rank, 32)
-        return PeerStatistics(**self._host.peer_statistics(rank))
+        return PeerStatistics(**self._runtime.peer_statistics(rank))
 
     def path_stats(self, rank: int) -> tuple[PathStatistics, ...]:
         """The paths to one peer. Raises UnknownPeerError."""
         _unsigned("rank", rank, 32)
-        return tuple(PathStatistics(**path) for path in self._host.path_statistics(rank))
+        return tuple(PathStatistics(**path) for path in self._runtime.path_statistics(rank))
 
     def drain_log(self) -> tuple[LogEntry, ...]:
         """What happened to peers, paths, bounds and the driver since the last call.
@@ -354,7 +355,7 @@ class Endpoint(Closeable):
 
     def advance_key_epoch(self) -> None:
         """Signs with the next generation of the session keys from now on. Raises KeyEpochError: no job key."""
-        self._host.advance_key_epoch()
+        self._runtime.advance_key_epoch()
 
     def close(self) -> None:
         """Tells the peers goodbye and fails what is under way with TransferClosedError. Again: nothing.
@@ -392,7 +393,7 @@ class Endpoint(Closeable):
         check_loss(delivery, loss_ratio)
         check_deadline(delivery, deadline_s)
         memory = _memory(data, "data", writable=False)
-        return self._host.send(
+        return self._runtime.send(
             rank,
             memory,
             tag,
@@ -410,15 +411,15 @@ class Endpoint(Closeable):
         if rank is not None:
             _unsigned("rank", rank, 32)
         _unsigned("tag", tag, 64)
-        return self._host.receive(_memory(buffer, "buffer", writable=True), rank, tag, wait_follows)
+        return self._runtime.receive(_memory(buffer, "buffer", writable=True), rank, tag, wait_follows)
 
     def _finish(self, future: TransferFuture, timeout_s: float | None) -> Outcome:
         """The result of a blocking call. Whatever ends it early ends the message first, so the memory is free."""
         try:
             return future.result(timeout_s)
         except errors.TransferTimeoutError:
-            if self._host.cancel(future._transfer):
-                self._host.wait(future._transfer, None)
+            if self._runtime.cancel(future._transfer):
+                self._runtime.wait(future._transfer, None)
             if future._transfer.over and future._transfer.error is None:
                 return future.outcome  # it ended in the meantime
             error = errors.TransferTimeoutError(
@@ -428,8 +429,8 @@ class Endpoint(Closeable):
             error.outcome = future.outcome
             raise error from None
         except KeyboardInterrupt:
-            if self._host.cancel(future._transfer):
-                self._host.wait(future._transfer, 1.0)
+            if self._runtime.cancel(future._transfer):
+                self._runtime.wait(future._transfer, 1.0)
             raise
 
     def _hints(self, before: dict[str, int]) -> str:
@@ -453,20 +454,20 @@ _STRANGER_HINTS = {
 }
 
 
-def _close(host: _native.Host, dispatcher: Dispatcher, watch: EventWatch | None) -> None:
+def _close(runtime: _native.Runtime, dispatcher: Dispatcher, watch: EventWatch | None) -> None:
     if watch is not None:
         watch.stop()
-    host.close()
+    runtime.close()
     dispatcher.join()
 
 
-def _open_host(rank: int, settings: Settings, has_groups: bool) -> _native.Host:
+def _open_runtime(rank: int, settings: Settings, has_groups: bool) -> _native.Runtime:
     """The native host, on the first free one of the ports that the settings name. Raises what Endpoint does."""
     options = _options(rank, settings, has_groups)
     for port in settings.ports:
         options.port = port
         try:
-            return _native.Host(options)
+            return _native.Runtime(options)
         except errors.PortInUseError:
             if settings.port_range is None:
                 raise
@@ -476,13 +477,13 @@ def _open_host(rank: int, settings: Settings, has_groups: bool) -> _native.Host:
     )
 
 
-def _options(rank: int, settings: Settings, has_groups: bool) -> _native.HostOptions:
+def _options(rank: int, settings: Settings, has_groups: bool) -> _native.RuntimeOptions:
     """The native host's options but the port: its units, 0 and "" for what is to be found out."""
-    options = _native.HostOptions()
+    options = _native.RuntimeOptions()
     options.rank = rank
     options.announce_unexpected = has_groups
-    options.datapath = settings.datapath
-    options.datapath_options = settings.driver_words
+    options.driver = settings.driver
+    options.driver_options = settings.driver_words
     options.bind_host = settings.bind_host or ""
     if settings.below_kernel:
         settings.need_own_address()

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from dlcp import errors
 from dlcp.transport.closeable import Closeable
 from dlcp.transport.communicator import Communicator
-from dlcp.transport.datapath import BELOW_KERNEL
+from dlcp.transport.driver import BELOW_KERNEL
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.flight_recorder import FlightRecorder, dump_path
 from dlcp.transport.interfaces import choose_bind_host
@@ -343,10 +343,10 @@ class Job(Closeable):
 def _for_collectives(settings: Settings) -> Settings:
     """Shared memory with the ranks of this host, and bounds that suit collectives, where nothing else was asked for."""
     changes: dict[str, Any] = {}
-    if settings.shm and settings.datapath == "udp":
-        changes["datapath"] = "local"
-    elif settings.shm and settings.datapath in BELOW_KERNEL:
-        changes["datapath"] = f"local+{settings.datapath}"
+    if settings.shm and settings.driver == "udp":
+        changes["driver"] = "local"
+    elif settings.shm and settings.driver in BELOW_KERNEL:
+        changes["driver"] = f"local+{settings.driver}"
     if settings.max_unexpected_message_bytes == Settings().max_unexpected_message_bytes:
         changes["max_unexpected_message_bytes"] = _UNEXPECTED_MESSAGE_BYTES
     return settings.replace(**changes) if changes else settings
@@ -430,24 +430,24 @@ def _close(endpoint: Endpoint, pid: int) -> None:
     if os.getpid() != pid:
         return  # a forked child; what it has is the parent's
     with contextlib.suppress(errors.ClosedError, errors.ForkError):
-        _settle(endpoint._host)
+        _settle(endpoint._runtime)
     endpoint.close()
 
 
-def _settle(host: _native.Host) -> None:
+def _settle(runtime: _native.Runtime) -> None:
     """Answers peers until they are quiet: they have what they waited for, or are gone."""
-    established = [rank for rank in host.peers() if host.established(rank)]
+    established = [rank for rank in runtime.peers() if runtime.established(rank)]
     # With something of ours under way this is no orderly end, and the peers should hear of it now.
-    if not established or host.statistics()["outstanding_operations"]:
+    if not established or runtime.statistics()["outstanding_operations"]:
         return
-    rtt_s = max(host.peer_statistics(rank)["rtt_s"] for rank in established)
+    rtt_s = max(runtime.peer_statistics(rank)["rtt_s"] for rank in established)
     quiet_s = min(max(_QUIET_S, _QUIET_ROUND_TRIPS * rtt_s), _QUIET_S_MAX / 2)
     end = time.monotonic() + _QUIET_S_MAX
     heard = -1
-    while heard != (heard := _packets_received(host)) and time.monotonic() < end:
+    while heard != (heard := _packets_received(runtime)) and time.monotonic() < end:
         time.sleep(quiet_s)
 
 
-def _packets_received(host: _native.Host) -> int:
-    counted = host.statistics()["engine"]
+def _packets_received(runtime: _native.Runtime) -> int:
+    counted = runtime.statistics()["engine"]
     return int(counted["data_packets_received"] + counted["control_packets_received"])

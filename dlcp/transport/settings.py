@@ -21,17 +21,17 @@ from typing import Any, Self
 
 from dlcp.errors import InterfaceError, SettingsError
 from dlcp.transport import logger
-from dlcp.transport.datapath import (
+from dlcp.transport.driver import (
     BELOW_KERNEL,
     NAMES,
     NamedPort,
     arguments_below,
     ends_words,
     is_same_address,
-    may_be_datapath,
+    may_be_driver,
     named_ports,
-    nearest_datapath,
-    network_datapath,
+    nearest_driver,
+    network_driver,
     why_not_own_address,
 )
 from dlcp.transport.interfaces import Pattern
@@ -43,8 +43,6 @@ OTHER_VARIABLES = re.compile(
 # Tables that the file may have besides [transport], for other parts of dlcp.
 OTHER_TABLES = {"torch", "switch", "sim"}
 KEY_BYTES = 32
-# What settings were called in earlier versions, where that is not near enough to what they are called now.
-_FORMER_NAMES = {"driver": "datapath", "driver_extra": "datapath_options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +199,13 @@ class Settings:
     """
 
     # ---- where ----
-    datapath: str = _setting("udp", _text("udp, local, dpdk, xdp, the name of a plugin, or its path"))
+    driver: str = _setting("udp", _text("udp, local, dpdk, xdp, the name of a plugin, or its path"))
     """What moves packets. "udp": the kernel's sockets; "local": these, and shared memory between ranks of one host, as
     jobs have it anyway (`shm`); "dpdk", "xdp": whole frames, below the kernel; a plugin: a driver of one's own."""
-    datapath_options: str = _setting("", _text("words for the driver, by spaces"))
-    """For the driver that `datapath` names, such as "port=0000:3b:00.0@10.0.0.1/24 queues=2" for dpdk."""
+    driver_options: str = _setting("", _text("words for the driver, by spaces"))
+    """For the driver that `driver` names, such as "port=0000:3b:00.0@10.0.0.1/24 queues=2" for dpdk."""
     eal_arguments: str = _setting("", _text("arguments of DPDK's EAL, such as --lcores 2 -a 0000:3b:00.0"))
-    """For datapath dpdk: with what DPDK is started in this process, quoted as in a shell."""
+    """For driver dpdk: with what DPDK is started in this process, quoted as in a shell."""
     bind_host: str | None = _setting(None, _text("an address or a name of this host"), auto=True)
     """None: loopback, or the interface's own address if `interface` is set. Below the kernel (dpdk, xdp): the port's
     own address, which may carry the length of its network's prefix: 10.0.0.1/24."""
@@ -316,7 +314,7 @@ class Settings:
             raise SettingsError("key and key_file are both set; give one of them")
         if self.port != 0 and self.port_range is not None:
             raise SettingsError(f"port is {self.port} and port_range is {self.port_range}; give one of them")
-        self._check_datapath()
+        self._check_driver()
         if self.encrypt and self.key is None and self.key_file is None:
             raise SettingsError("encrypt is set, but there is no job key; set key_file")
         if self.congestion != "window" and self.line_rate_bps == 0:
@@ -328,21 +326,21 @@ class Settings:
                 f"max_rto_s is {self.max_rto_s:g}, less than min_rto_s, {self.min_rto_s:g}; accepted: at least that"
             )
 
-    def _check_datapath(self) -> None:
+    def _check_driver(self) -> None:
         """Raises SettingsError: there is none of this name, or what only some can have goes with another one."""
-        if not may_be_datapath(self.datapath):
-            near = nearest_datapath(self.datapath)
+        if not may_be_driver(self.driver):
+            near = nearest_driver(self.driver)
             raise SettingsError(
-                f"datapath is {self.datapath!r}{f'; did you mean {near}?' if near else ';'} accepted:"
+                f"driver is {self.driver!r}{f'; did you mean {near}?' if near else ';'} accepted:"
                 f" {', '.join(NAMES)}, the name of a plugin that is there (lower-case letters, digits, _), or its path"
             )
-        if self.eal_arguments and not self._is_dpdk and "/" not in self.datapath:
+        if self.eal_arguments and not self._is_dpdk and "/" not in self.driver:
             raise SettingsError(
-                f"eal_arguments is set, and datapath is {self.datapath!r}; set datapath to dpdk, or leave them out"
+                f"eal_arguments is set, and driver is {self.driver!r}; set driver to dpdk, or leave them out"
             )
-        if self.eal_arguments and ends_words(self.datapath_options):
+        if self.eal_arguments and ends_words(self.driver_options):
             raise SettingsError(
-                "eal_arguments is set, and datapath_options has a word -- with others behind it; give them in one place"
+                "eal_arguments is set, and driver_options has a word -- with others behind it; give them in one place"
             )
         if self._is_dpdk:
             self._check_dpdk_words()
@@ -350,39 +348,39 @@ class Settings:
             return
         if self.bind_host is not None and (why_not := why_not_own_address(self.bind_host)) is not None:
             raise SettingsError(
-                f"bind_host is {self.bind_host!r}, {why_not}; accepted with datapath {self.datapath}: an address of the"
+                f"bind_host is {self.bind_host!r}, {why_not}; accepted with driver {self.driver}: an address of the"
                 " port's own, with or without its prefix, such as 10.0.0.1/24"
             )
         if self.interface is not None and (self.interface.startswith("^") or "," in self.interface):
             raise SettingsError(
-                f"interface is {self.interface!r}; accepted with datapath {self.datapath}: the name of one device"
+                f"interface is {self.interface!r}; accepted with driver {self.driver}: the name of one device"
             )
 
     def _check_dpdk_words(self) -> None:
         """Raises SettingsError: words of dlcp's and arguments of DPDK's are each in the other's place."""
-        for word in self.datapath_options.split()[:1]:
+        for word in self.driver_options.split()[:1]:
             if word.startswith("-") and word != "--":
                 raise SettingsError(
-                    f"datapath_options begins with {word}, an argument of DPDK's; give these as eal_arguments"
+                    f"driver_options begins with {word}, an argument of DPDK's; give these as eal_arguments"
                     " (DLCP_EAL_ARGUMENTS)"
                 )
         for word in self.eal_arguments.split()[:1]:
             if not word.startswith(("-", "'", '"')):
                 raise SettingsError(
                     f"eal_arguments begins with {word}, which is none of DPDK's; words for dlcp's driver are"
-                    " datapath_options (DLCP_DATAPATH_OPTIONS)"
+                    " driver_options (DLCP_DRIVER_OPTIONS)"
                 )
         named = [port.device for port in self._named_ports if port.device]
         if self.interface is not None and named:
             raise SettingsError(
-                f"interface is {self.interface!r}, and datapath_options has port={named[0]}; name ports in one place"
+                f"interface is {self.interface!r}, and driver_options has port={named[0]}; name ports in one place"
             )
         first = next(iter(self._named_ports), NamedPort("", None))
         if self.bind_host is None or first.address is None:
             return
         if not is_same_address(self.bind_host, first.address):
             raise SettingsError(
-                f"bind_host is {self.bind_host!r}, and datapath_options has port={first.device}@{first.address},"
+                f"bind_host is {self.bind_host!r}, and driver_options has port={first.device}@{first.address},"
                 " another address of the same port; give it in one place"
             )
 
@@ -420,14 +418,14 @@ class Settings:
         return (self.port,) if self.port_range is None else _read_ports(self.port_range)
 
     @property
-    def network_datapath(self) -> str:
-        """What leads out of this host: `datapath` without the shared memory around it."""
-        return network_datapath(self.datapath)
+    def network_driver(self) -> str:
+        """What leads out of this host: `driver` without the shared memory around it."""
+        return network_driver(self.driver)
 
     @property
     def below_kernel(self) -> bool:
-        """Whether the datapath sends frames past the kernel, which then knows neither its address nor its routes."""
-        return self.network_datapath in BELOW_KERNEL
+        """Whether the driver sends frames past the kernel, which then knows neither its address nor its routes."""
+        return self.network_driver in BELOW_KERNEL
 
     @property
     def device(self) -> str | None:
@@ -452,34 +450,30 @@ class Settings:
 
     @property
     def _is_dpdk(self) -> bool:
-        return self.network_datapath == "dpdk"
+        return self.network_driver == "dpdk"
 
     @property
     def _named_ports(self) -> list[NamedPort]:
-        return named_ports(self.datapath_options, "port" if self._is_dpdk else "interface")
+        return named_ports(self.driver_options, "port" if self._is_dpdk else "interface")
 
     @property
     def driver_words(self) -> str:
-        """What the driver is given: datapath_options and behind a word -- eal_arguments."""
-        return (
-            f"{self.datapath_options} -- {self.eal_arguments}"
-            if self.eal_arguments
-            else self.datapath_options
-        )
+        """What the driver is given: driver_options and behind a word -- eal_arguments."""
+        return f"{self.driver_options} -- {self.eal_arguments}" if self.eal_arguments else self.driver_options
 
     @property
     def dpdk_arguments(self) -> str:
         """The arguments of DPDK's EAL, wherever they are given; "": none."""
-        return self.eal_arguments or arguments_below(self.datapath_options)
+        return self.eal_arguments or arguments_below(self.driver_options)
 
     def need_own_address(self) -> str:
         """own_address. Raises SettingsError: there is none."""
         address = self.own_address
         if address is None:
             device = next(iter(self.devices), "a port")
-            words = ", or a word port=DEVICE@ADDRESS/PREFIX in datapath_options"
+            words = ", or a word port=DEVICE@ADDRESS/PREFIX in driver_options"
             raise SettingsError(
-                f"datapath is {self.datapath!r}, where the kernel gives no address to {device}: set bind_host"
+                f"driver is {self.driver!r}, where the kernel gives no address to {device}: set bind_host"
                 f" (DLCP_BIND_HOST=10.0.0.1/24, another one for each rank){words if self._is_dpdk else ''}"
             )
         return address
@@ -531,7 +525,7 @@ def _known(name: str, where: str, shown: str | None = None, *, prefix: str = "")
     names = list(_rules())
     if name in names:
         return
-    near = _FORMER_NAMES.get(name) or difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
     raise SettingsError(f"unknown {where} {shown or name!r}; did you mean {prefix}{_shown(near, prefix)}?")
 
 

@@ -78,7 +78,7 @@ class TransferFuture:
         "_action",
         "_callbacks",
         "_dispatcher",
-        "_host",
+        "_runtime",
         "_log",
         "_rank",
         "_tag",
@@ -88,7 +88,7 @@ class TransferFuture:
 
     def __init__(
         self,
-        host: _native.Host,
+        runtime: _native.Runtime,
         transfer: _native.Transfer,
         dispatcher: Dispatcher,
         action: str,
@@ -97,7 +97,7 @@ class TransferFuture:
         log: PeerLog,
     ) -> None:
         self._log = log
-        self._host = host
+        self._runtime = runtime
         self._transfer = transfer
         self._dispatcher = dispatcher
         self._action = action
@@ -119,7 +119,7 @@ class TransferFuture:
 
     def cancel(self) -> bool:
         """Asks to give the message up; False if it is over already. It is done soon after, not at once."""
-        return self._host.cancel(self._transfer)
+        return self._runtime.cancel(self._transfer)
 
     def result(self, timeout: float | None = None) -> Outcome:
         """The outcome; blocks until the message is over.
@@ -138,7 +138,7 @@ class TransferFuture:
         `timeout`: seconds. Raises TransferTimeoutError when it has passed.
         """
         check_timeout("timeout", timeout)
-        if not self._host.wait(self._transfer, timeout):
+        if not self._runtime.wait(self._transfer, timeout):
             raise errors.TransferTimeoutError(
                 f"{self._name()} is not over after {timeout:g} s{self._absence(timeout)}; it goes on: call result()"
                 " again or cancel()"
@@ -181,7 +181,7 @@ class TransferFuture:
         self._dispatcher.add(self, callback)
 
     def _watch(self, watch: int) -> bool:
-        return self._host.watch(self._transfer, watch)
+        return self._runtime.watch(self._transfer, watch)
 
     def _absence(self, waited_s: float | None) -> str:
         """What is known of a peer that has gone, as the end of a clause; "" if it has not."""
@@ -214,8 +214,8 @@ class PeerLog:
     Events of the driver are logged by look(), which an EventWatch calls.
     """
 
-    def __init__(self, host: _native.Host, rank: int) -> None:
-        self._host = host
+    def __init__(self, runtime: _native.Runtime, rank: int) -> None:
+        self._runtime = runtime
         self._logger = RankLogger(rank)
         self._lock = threading.Lock()
         self._entries: deque[LogEntry] = deque(maxlen=1024)
@@ -256,7 +256,7 @@ class PeerLog:
             return rank in self._closed
 
     def _read(self) -> None:
-        for entry in itertools.starmap(LogEntry, self._host.drain_log()):
+        for entry in itertools.starmap(LogEntry, self._runtime.drain_log()):
             self._entries.append(entry)
             if entry.text:
                 self._untold.append(entry)
@@ -283,8 +283,8 @@ class Watched(Protocol):
 class Dispatcher:
     """Calls the callbacks of one endpoint's futures, on a thread that starts with the first of them."""
 
-    def __init__(self, host: _native.Host, rank: int) -> None:
-        self._host = host
+    def __init__(self, runtime: _native.Runtime, rank: int) -> None:
+        self._runtime = runtime
         self._rank = rank
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
@@ -317,8 +317,8 @@ class Dispatcher:
             self._thread.join()
 
     def _run(self) -> None:
-        # Nothing more comes once the host is closed, and then there is no waiting either.
-        while watches := self._host.next_finished(None):
+        # Nothing more comes once the runtime is closed, and then there is no waiting either.
+        while watches := self._runtime.next_finished(None):
             for watch in watches:
                 with self._lock:
                     future = self._waiting.pop(watch)

@@ -93,7 +93,7 @@ class Work:
             return
         if timeout_s is not None:
             check_timeout("timeout_s", timeout_s)
-        if not self._communicator._host.wait_collective(collective, timeout_s):
+        if not self._communicator._runtime.wait_collective(collective, timeout_s):
             assert timeout_s is not None
             raise self._communicator._diagnosis.wait_timeout(self, timeout_s)
         if collective.result["error"] is not None:
@@ -158,7 +158,7 @@ class Work:
     # ---- helpers ----
 
     def _watch(self, watch: int) -> bool:
-        return self._collective is not None and self._communicator._host.watch_collective(
+        return self._collective is not None and self._communicator._runtime.watch_collective(
             self._collective, watch
         )
 
@@ -174,7 +174,7 @@ class Work:
             return None
         result = self._ended()
         # Lets go of the memory, also where nobody waits.
-        self._communicator._host.wait_collective(self._collective, 0.0)
+        self._communicator._runtime.wait_collective(self._collective, 0.0)
         return None if result["error"] is None else result
 
 

@@ -160,10 +160,11 @@ private:
 
 Duration duration_of(std::optional<double> timeout_s) { return timeout_s ? timeout_of(timeout_s) : Duration{-1}; }
 
-Collective start_collective(BoundHost& host, const std::shared_ptr<const Schedule>& schedule, std::uint32_t group,
-                            std::uint32_t sequence, std::uint32_t signature, nb::handle input, nb::handle output,
-                            DataType type, ReduceOp op, std::uint32_t average_over, std::uint32_t traffic_class,
-                            std::optional<double> timeout_s, nb::object keep, bool wait_follows, nb::handle loss) {
+Collective start_collective(BoundRuntime& host, const std::shared_ptr<const Schedule>& schedule,
+                            std::uint32_t group, std::uint32_t sequence, std::uint32_t signature, nb::handle input,
+                            nb::handle output, DataType type, ReduceOp op, std::uint32_t average_over,
+                            std::uint32_t traffic_class, std::optional<double> timeout_s, nb::object keep,
+                            bool wait_follows, nb::handle loss) {
     auto kept = kept_objects();
     kept->sweep();
     if (traffic_class > 6)
@@ -185,11 +186,11 @@ Collective start_collective(BoundHost& host, const std::shared_ptr<const Schedul
     command.average_over = average_over;
     command.traffic_class = static_cast<std::uint8_t>(traffic_class);
     command.timeout = duration_of(timeout_s);
-    CollectivePtr operation = host.unlocked([&] { return host.host().start(command, wait_follows); });
+    CollectivePtr operation = host.unlocked([&] { return host.runtime().start(command, wait_follows); });
     return {std::move(operation), std::move(keep), std::move(kept)};
 }
 
-Collective start_message(BoundHost& host, std::uint32_t group, bool sending, std::optional<std::uint32_t> peer,
+Collective start_message(BoundRuntime& host, std::uint32_t group, bool sending, std::optional<std::uint32_t> peer,
                          std::uint32_t tag, std::uintptr_t address, std::uint64_t nbytes,
                          std::uint32_t traffic_class, std::optional<double> timeout_s, nb::object keep,
                          bool wait_follows) {
@@ -206,7 +207,7 @@ Collective start_message(BoundHost& host, std::uint32_t group, bool sending, std
     command.memory = {reinterpret_cast<std::uint8_t*>(address), nbytes};
     command.traffic_class = static_cast<std::uint8_t>(traffic_class);
     command.timeout = duration_of(timeout_s);
-    CollectivePtr operation = host.unlocked([&] { return host.host().start(command, wait_follows); });
+    CollectivePtr operation = host.unlocked([&] { return host.runtime().start(command, wait_follows); });
     return {std::move(operation), std::move(keep), std::move(kept)};
 }
 
@@ -261,7 +262,7 @@ nb::list abandoned_of(const Collective& collective) {
 
 }  // namespace
 
-void bind_collectives(nb::module_& m, nb::class_<BoundHost>& host) {
+void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
     // Held by shared_ptr on both sides: a collective under way keeps its schedule.
     struct BoundSchedule {
         std::shared_ptr<const Schedule> schedule;
@@ -285,21 +286,23 @@ void bind_collectives(nb::module_& m, nb::class_<BoundHost>& host) {
         .def_prop_ro("result", &result_of)
         .def_prop_ro("abandoned", &abandoned_of);
 
-    host.def(
+    runtime
+        .def(
             "open_group",
-            [](BoundHost& h, std::uint32_t group, const std::vector<std::uint32_t>& members, std::uint32_t own) {
-                return h.unlocked([&] { return h.host().open_group(group, members, own); });
+            [](BoundRuntime& h, std::uint32_t group, const std::vector<std::uint32_t>& members,
+               std::uint32_t own) {
+                return h.unlocked([&] { return h.runtime().open_group(group, members, own); });
             },
             nb::arg("group"), nb::arg("members"), nb::arg("own"))
         .def(
             "close_group",
-            [](BoundHost& h, std::uint32_t group, bool tell) {
-                h.unlocked([&] { h.host().close_group(group, tell); });
+            [](BoundRuntime& h, std::uint32_t group, bool tell) {
+                h.unlocked([&] { h.runtime().close_group(group, tell); });
             },
             nb::arg("group"), nb::arg("tell"))
         .def(
             "start_collective",
-            [](BoundHost& h, const BoundSchedule& schedule, std::uint32_t group, std::uint32_t sequence,
+            [](BoundRuntime& h, const BoundSchedule& schedule, std::uint32_t group, std::uint32_t sequence,
                std::uint32_t signature, nb::handle input, nb::handle output, DataType type, ReduceOp op,
                std::uint32_t average_over, std::uint32_t traffic_class, std::optional<double> timeout_s,
                nb::object keep, bool wait_follows, nb::handle loss) {
@@ -316,9 +319,9 @@ void bind_collectives(nb::module_& m, nb::class_<BoundHost>& host) {
              nb::arg("timeout_s").none(), nb::arg("keep").none(), nb::arg("wait_follows") = false)
         .def(
             "wait_collective",
-            [](BoundHost& h, Collective& collective, std::optional<double> timeout_s) {
+            [](BoundRuntime& h, Collective& collective, std::optional<double> timeout_s) {
                 const bool over = collective.over() || h.in_slices(timeout_s, [&](Duration slice) {
-                    return h.host().wait(collective.operation(), slice);
+                    return h.runtime().wait(collective.operation(), slice);
                 });
                 collective.forget_if_over();
                 return over;
@@ -326,8 +329,8 @@ void bind_collectives(nb::module_& m, nb::class_<BoundHost>& host) {
             nb::arg("collective"), nb::arg("timeout_s").none())
         .def(
             "watch_collective",
-            [](BoundHost& h, Collective& collective, std::uint64_t id) {
-                return h.unlocked([&] { return h.host().watch(collective.operation(), id); });
+            [](BoundRuntime& h, Collective& collective, std::uint64_t id) {
+                return h.unlocked([&] { return h.runtime().watch(collective.operation(), id); });
             },
             nb::arg("collective"), nb::arg("id"));
 }

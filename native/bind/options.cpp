@@ -1,4 +1,4 @@
-// HostOptions: one attribute per setting of the engine and of the host, with the engine's own units (ns, bytes,
+// RuntimeOptions: one attribute per setting of the engine and of the host, with the engine's own units (ns, bytes,
 // bits per second). dlcp.transport.settings is what people use.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
@@ -7,36 +7,37 @@
 #include <string>
 
 #include "bind/bind.hpp"
-#include "io/host.hpp"
+#include "io/runtime.hpp"
 
 namespace dlcp::bind {
 namespace {
 
-using Options = nb::class_<HostOptions>;
+using Options = nb::class_<RuntimeOptions>;
 
 template <class Value, class Member>
 void bind_engine_value(Options& options, const char* field, Member EndpointConfig::*member) {
     options.def_prop_rw(
-        field, [member](const HostOptions& o) { return static_cast<Value>(o.engine.*member); },
-        [member](HostOptions& o, Value value) { o.engine.*member = static_cast<Member>(value); });
+        field, [member](const RuntimeOptions& o) { return static_cast<Value>(o.engine.*member); },
+        [member](RuntimeOptions& o, Value value) { o.engine.*member = static_cast<Member>(value); });
 }
 
 void bind_duration(Options& options, const char* field, Duration EndpointConfig::*member) {
     options.def_prop_rw(
-        field, [member](const HostOptions& o) { return (o.engine.*member).value; },
-        [member](HostOptions& o, std::int64_t ns) { o.engine.*member = Duration{ns}; });
+        field, [member](const RuntimeOptions& o) { return (o.engine.*member).value; },
+        [member](RuntimeOptions& o, std::int64_t ns) { o.engine.*member = Duration{ns}; });
 }
 
 void bind_bytes(Options& options, const char* field, Bytes EndpointConfig::*member) {
     options.def_prop_rw(
-        field, [member](const HostOptions& o) { return (o.engine.*member).value; },
-        [member](HostOptions& o, std::uint64_t bytes) { o.engine.*member = Bytes{bytes}; });
+        field, [member](const RuntimeOptions& o) { return (o.engine.*member).value; },
+        [member](RuntimeOptions& o, std::uint64_t bytes) { o.engine.*member = Bytes{bytes}; });
 }
 
-void set_key(HostOptions& options, nb::bytes key) {
+void set_key(RuntimeOptions& options, nb::bytes key) {
     if (key.size() != job_key_bytes)
-        throw HostError(HostErrorKind::settings, "the job key has " + std::to_string(key.size()) +
-                                                     " bytes; accepted: exactly " + std::to_string(job_key_bytes));
+        throw RuntimeError(RuntimeErrorKind::settings, "the job key has " + std::to_string(key.size()) +
+                                                           " bytes; accepted: exactly " +
+                                                           std::to_string(job_key_bytes));
     JobKeyBytes bytes{};
     std::copy_n(static_cast<const std::uint8_t*>(key.data()), bytes.size(), bytes.begin());
     options.engine.job_key = bytes;
@@ -54,39 +55,39 @@ void bind_options(nb::module_& m) {
         .value("openssl", CryptoLibrary::openssl)
         .value("ipsec_mb", CryptoLibrary::ipsec_mb);
 
-    Options options(m, "HostOptions", "Settings of one host; attributes have the engine's units.");
+    Options options(m, "RuntimeOptions", "Settings of one host; attributes have the engine's units.");
     options.def(nb::init<>())
-        .def_rw("datapath", &HostOptions::driver)
-        .def_rw("datapath_options", &HostOptions::driver_extra)
-        .def_rw("bind_host", &HostOptions::bind_host)
-        .def_rw("port", &HostOptions::port)
-        .def_rw("interface_name", &HostOptions::interface_name)
-        .def_rw("max_datagram_bytes", &HostOptions::max_datagram_bytes)
-        .def_rw("receive_buffer_bytes", &HostOptions::receive_buffer_bytes)
-        .def_rw("socket_buffer_bytes", &HostOptions::socket_buffer_bytes)
-        .def_rw("inject_loss_ratio", &HostOptions::inject_loss_ratio)
-        .def_rw("allow_unauthenticated", &HostOptions::allow_unauthenticated)
-        .def_rw("io_thread", &HostOptions::io_thread)
+        .def_rw("driver", &RuntimeOptions::driver)
+        .def_rw("driver_options", &RuntimeOptions::driver_options)
+        .def_rw("bind_host", &RuntimeOptions::bind_host)
+        .def_rw("port", &RuntimeOptions::port)
+        .def_rw("interface_name", &RuntimeOptions::interface_name)
+        .def_rw("max_datagram_bytes", &RuntimeOptions::max_datagram_bytes)
+        .def_rw("receive_buffer_bytes", &RuntimeOptions::receive_buffer_bytes)
+        .def_rw("socket_buffer_bytes", &RuntimeOptions::socket_buffer_bytes)
+        .def_rw("inject_loss_ratio", &RuntimeOptions::inject_loss_ratio)
+        .def_rw("allow_unauthenticated", &RuntimeOptions::allow_unauthenticated)
+        .def_rw("io_thread", &RuntimeOptions::io_thread)
         .def_prop_rw(
-            "segmentation_offload", [](const HostOptions& o) { return (o.io_flags & DLCP_IO_NO_GSO) == 0; },
-            [](HostOptions& o, bool on) {
+            "segmentation_offload", [](const RuntimeOptions& o) { return (o.io_flags & DLCP_IO_NO_GSO) == 0; },
+            [](RuntimeOptions& o, bool on) {
                 o.io_flags = on ? o.io_flags & ~DLCP_IO_NO_GSO : o.io_flags | DLCP_IO_NO_GSO;
             })
         .def_prop_rw(
-            "receive_offload", [](const HostOptions& o) { return (o.io_flags & DLCP_IO_NO_GRO) == 0; },
-            [](HostOptions& o, bool on) {
+            "receive_offload", [](const RuntimeOptions& o) { return (o.io_flags & DLCP_IO_NO_GRO) == 0; },
+            [](RuntimeOptions& o, bool on) {
                 o.io_flags = on ? o.io_flags & ~DLCP_IO_NO_GRO : o.io_flags | DLCP_IO_NO_GRO;
             })
         .def_prop_rw(
-            "linger_ns", [](const HostOptions& o) { return o.linger.value; },
-            [](HostOptions& o, std::int64_t ns) { o.linger = Duration{ns}; })
+            "linger_ns", [](const RuntimeOptions& o) { return o.linger.value; },
+            [](RuntimeOptions& o, std::int64_t ns) { o.linger = Duration{ns}; })
         .def("set_job_key", &set_key, nb::arg("key"), "Takes 32 bytes.")
         .def_prop_rw(
-            "line_rate_bps", [](const HostOptions& o) { return o.engine.line_rate.value_bps; },
-            [](HostOptions& o, std::uint64_t bps) { o.engine.line_rate = Rate{bps}; })
+            "line_rate_bps", [](const RuntimeOptions& o) { return o.engine.line_rate.value_bps; },
+            [](RuntimeOptions& o, std::uint64_t bps) { o.engine.line_rate = Rate{bps}; })
         .def_prop_rw(
-            "dscp", [](const HostOptions& o) { return o.engine.dscp; },
-            [](HostOptions& o, const std::array<std::uint8_t, 8>& dscp) { o.engine.dscp = dscp; });
+            "dscp", [](const RuntimeOptions& o) { return o.engine.dscp; },
+            [](RuntimeOptions& o, const std::array<std::uint8_t, 8>& dscp) { o.engine.dscp = dscp; });
     bind_engine_value<std::uint32_t>(options, "rank", &EndpointConfig::rank);
     bind_engine_value<std::uint32_t>(options, "job", &EndpointConfig::job);
     bind_engine_value<bool>(options, "encrypt", &EndpointConfig::encrypt);

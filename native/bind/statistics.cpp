@@ -74,7 +74,7 @@ nb::dict to_dict(const dlcp_io_counters& c) {
 
 }  // namespace
 
-nb::dict to_dict(const HostStatistics& s) {
+nb::dict to_dict(const RuntimeStatistics& s) {
     nb::dict out;
     out["engine"] = to_dict(s.engine);
     out["io"] = to_dict(s.io);

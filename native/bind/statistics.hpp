@@ -2,11 +2,11 @@
 #pragma once
 
 #include "bind/bind.hpp"
-#include "io/host.hpp"
+#include "io/runtime.hpp"
 
 namespace dlcp::bind {
 
-nb::dict to_dict(const HostStatistics& statistics);
+nb::dict to_dict(const RuntimeStatistics& statistics);
 nb::dict to_dict(const PeerStatistics& statistics);
 nb::dict to_dict(const PathStatistics& statistics);
 

@@ -1,6 +1,6 @@
-// Collectives of a host: the executor, and what callers hold of those under way.
+// Collectives of a runtime: the executor, and what callers hold of those under way.
 //
-// Called with the host's mutex held, by any thread. Invariant: an operation is told as over once, after the executor
+// Called with the runtime's mutex held, by any thread. Invariant: an operation is told as over once, after the executor
 // has let go of its memory.
 #pragma once
 
@@ -20,8 +20,8 @@ struct CollectiveOperation {
     CollectiveResult result;
 
 private:
-    friend class Host;
-    std::uint64_t watch = 0;  // 0: not watched; otherwise what Host::next_finished answers
+    friend class Runtime;
+    std::uint64_t watch = 0;  // 0: not watched; otherwise what Runtime::next_finished answers
 };
 using CollectivePtr = std::shared_ptr<CollectiveOperation>;
 

@@ -5,8 +5,8 @@
 
 #include <string_view>
 
-#include "io/host_error.hpp"
 #include "io/local_driver.hpp"
+#include "io/runtime_error.hpp"
 #include "io/udp_driver.hpp"
 #include "io/virtual_driver.hpp"
 
@@ -50,8 +50,8 @@ const char* packages_of(const std::string& name) {
 }  // namespace
 
 const dlcp_io_table& find_driver(const std::string& name) {
-    const auto fail = [&](const std::string& what) -> HostError {
-        return HostError(HostErrorKind::driver, "driver '" + name + "': " + what);
+    const auto fail = [&](const std::string& what) -> RuntimeError {
+        return RuntimeError(RuntimeErrorKind::driver, "driver '" + name + "': " + what);
     };
     if (name == "udp") return *dlcp_udp_driver();
     if (name == "local") return *dlcp_local_driver();

@@ -5,7 +5,7 @@
 // wants it, the I/O thread takes it back, though only a moment later: a burst of small blocking calls then finds it
 // free each time. A caller that needs the driver for itself for a moment comes before all of them.
 //
-// Everything is called with the host's mutex held. "Until" is in real time.
+// Everything is called with the runtime's mutex held. "Until" is in real time.
 #pragma once
 
 #include <condition_variable>

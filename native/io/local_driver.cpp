@@ -13,7 +13,7 @@
 
 #include "io/driver_registry.hpp"
 #include "io/error_text.hpp"
-#include "io/host_error.hpp"
+#include "io/runtime_error.hpp"
 #include "io/shm_channels.hpp"
 #include "io/udp_driver.hpp"
 
@@ -82,7 +82,7 @@ int parse_extra(const char* extra, Driver& driver, std::string& inner_extra, Err
     if (!understood) {
         return error.fail(
             EDOM,
-            "datapath_options is '%s'; the local datapath takes ring_bytes=N, a power of two from %u to %u, "
+            "driver_options is '%s'; the local driver takes ring_bytes=N, a power of two from %u to %u, "
             "and no more",
             extra, shm::ring_bytes_min, shm::ring_bytes_max);
     }
@@ -127,7 +127,7 @@ int open(const dlcp_io_config* config, dlcp_io** out, char* text, size_t text_by
         if (const int result = open_driver(*config, *driver, text, text_bytes); result < 0) return result;
         *out = reinterpret_cast<dlcp_io*>(driver.release());
         return 0;
-    } catch (const HostError& refused) {  // there is no such inner driver
+    } catch (const RuntimeError& refused) {  // there is no such inner driver
         return error.fail(ENOSYS, "%s", refused.what());
     } catch (const std::bad_alloc&) {
         return error.fail(ENOMEM, "not enough memory for the driver");

@@ -4,15 +4,15 @@
 #include <cstddef>
 
 #include "io/driver_registry.hpp"
-#include "io/host_error.hpp"
+#include "io/runtime_error.hpp"
 
 namespace dlcp {
 
-OpenDriver::OpenDriver(const HostOptions& options)
+OpenDriver::OpenDriver(const RuntimeOptions& options)
     : table_(options.table != nullptr ? options.table : &find_driver(options.driver)) {
     if (!(options.inject_loss_ratio >= 0.0 && options.inject_loss_ratio <= 1.0))
-        throw HostError(
-            HostErrorKind::settings,
+        throw RuntimeError(
+            RuntimeErrorKind::settings,
             "inject_loss_ratio is " + std::to_string(options.inject_loss_ratio) + "; accepted: 0 to 1");
     dlcp_io_config config{};
     config.bind_host = options.bind_host.empty() ? nullptr : options.bind_host.c_str();
@@ -22,7 +22,7 @@ OpenDriver::OpenDriver(const HostOptions& options)
     config.max_datagram_bytes = options.max_datagram_bytes;
     config.socket_buffer_bytes = options.socket_buffer_bytes;
     config.flags = options.io_flags;
-    const std::string extra = extra_words(options.driver, options.driver_extra);
+    const std::string extra = extra_words(options.driver, options.driver_options);
     config.extra = extra.empty() ? nullptr : extra.c_str();
     char error[1024] = "";
     const int result = table_->open(&config, &io_, error, sizeof error);

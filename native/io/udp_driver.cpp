@@ -60,7 +60,7 @@ int check_config(const dlcp_io_config& config, ErrorText error) {
                           config.flags);
     }
     if (config.extra != nullptr && config.extra[0] != '\0') {
-        return error.fail(EDOM, "datapath_options is '%s'; the udp datapath takes none", config.extra);
+        return error.fail(EDOM, "driver_options is '%s'; the udp driver takes none", config.extra);
     }
     return 0;
 }

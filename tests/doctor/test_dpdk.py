@@ -79,14 +79,14 @@ def only(findings: list[Finding], words: str) -> Finding:
 # --- the whole ------------------------------------------------------------------------------------------------
 
 
-def test_without_the_driver_only_its_datapath_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_driver_only_its_driver_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lack = plugins.Lack("dlcp was built without DPDK", "apt-get install libdpdk-dev")
     monkeypatch.setattr(plugins, "why_not", {"dpdk": lack}.get)
     assert told(look_at_dpdk(Settings(), tmp_path)) == [
-        ("ok", f"{lack.text}; only datapath dpdk needs it", lack.remedy)
+        ("ok", f"{lack.text}; only driver dpdk needs it", lack.remedy)
     ]
-    assert told(look_at_dpdk(Settings(datapath="local+dpdk"), tmp_path)) == [
-        ("fail", f"datapath is local+dpdk, and {lack.text}", lack.remedy)
+    assert told(look_at_dpdk(Settings(driver="local+dpdk"), tmp_path)) == [
+        ("fail", f"driver is local+dpdk, and {lack.text}", lack.remedy)
     ]
 
 
@@ -94,7 +94,7 @@ def test_driver_of_another_version_is_no_driver(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(plugins, "why_not", {}.get)
     monkeypatch.setattr(dpdk, "why_not", lambda: "it was built for another version of dlcp: pip install dlcp")
     assert told(look_at_dpdk(Settings(), tmp_path)) == [
-        ("ok", "it was built for another version of dlcp; only datapath dpdk needs it", "pip install dlcp")
+        ("ok", "it was built for another version of dlcp; only driver dpdk needs it", "pip install dlcp")
     ]
 
 
@@ -107,7 +107,7 @@ def test_unless_asked_for_dpdk_is_not_started_and_nothing_fails(
     assert {one.verdict for one in findings} == {Verdict.OK}
     # Nobody who does without DPDK is told to give it memory, cards or rights.
     assert not any(one.remedy for one in findings)
-    assert findings[0].text == "dlcp has its driver for DPDK 22.11.11; DLCP_DATAPATH=dpdk would use it"
+    assert findings[0].text == "dlcp has its driver for DPDK 22.11.11; DLCP_DRIVER=dpdk would use it"
 
 
 def test_port_address_and_memory_in_order(machine: Machine, with_driver: Callable[..., list[str]]) -> None:
@@ -119,12 +119,12 @@ def test_port_address_and_memory_in_order(machine: Machine, with_driver: Callabl
         folders=("sys/kernel/iommu_groups/7", "sys/bus/pci/drivers/vfio-pci"),
     )
     settings = Settings(
-        datapath="dpdk", datapath_options="port=3b:00.0@10.0.0.1/24", eal_arguments="-a 3b:00.0 --lcores 2"
+        driver="dpdk", driver_options="port=3b:00.0@10.0.0.1/24", eal_arguments="-a 3b:00.0 --lcores 2"
     )
     findings = look_at_dpdk(settings, root)
     assert started == ["-a 3b:00.0 --lcores 2"]
     assert told(findings) == [
-        ("ok", "dlcp has its driver for DPDK 22.11.11; datapath is dpdk", None),
+        ("ok", "dlcp has its driver for DPDK 22.11.11; driver is dpdk", None),
         ("ok", "huge pages free: 500 of 512 of 2 MiB, 0 of 0 of 1 GiB", None),
         ("ok", "vfio-pci is loaded, and hands cards to DPDK behind an IOMMU", None),
         (
@@ -145,7 +145,7 @@ def test_everything_that_is_missing_is_said_at_once(
 ) -> None:
     with_driver({"error": "DPDK needs hugepages\nand none is free"})
     root = machine(ICE, huge_pages={2048: (0, 0)})
-    findings = look_at_dpdk(Settings(datapath="dpdk", interface="18:00.0"), root)
+    findings = look_at_dpdk(Settings(driver="dpdk", interface="18:00.0"), root)
     failed = [(one.text, one.remedy) for one in findings if one.verdict == Verdict.FAIL]
     reserve = "echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
     assert failed == [
@@ -162,9 +162,9 @@ def test_everything_that_is_missing_is_said_at_once(
             "ip link set eth0 down && dpdk-devbind.py --bind=vfio-pci 0000:18:00.0",
         ),
         (
-            "datapath is 'dpdk', where the kernel gives no address to 18:00.0: set bind_host"
+            "driver is 'dpdk', where the kernel gives no address to 18:00.0: set bind_host"
             " (DLCP_BIND_HOST=10.0.0.1/24, another one for each rank), or a word port=DEVICE@ADDRESS/PREFIX in"
-            " datapath_options",
+            " driver_options",
             "export DLCP_BIND_HOST=10.0.0.1/24",
         ),
         ("DPDK needs hugepages and none is free", reserve),
@@ -250,7 +250,7 @@ def test_card_that_eal_arguments_name_must_be_there(
 ) -> None:
     with_driver({"ports": []})
     settings = Settings(
-        datapath="dpdk", bind_host="10.0.0.1/24", eal_arguments="--no-huge -a 3b:00.7,x=1 -aee:00.1"
+        driver="dpdk", bind_host="10.0.0.1/24", eal_arguments="--no-huge -a 3b:00.7,x=1 -aee:00.1"
     )
     failed = [one.text for one in look_at_dpdk(settings, machine(ICE)) if one.verdict == Verdict.FAIL]
     assert failed[:2] == ["there is no network card 0000:3b:00.7", "there is no network card 0000:ee:00.1"]
@@ -293,7 +293,7 @@ def test_link_that_is_down_or_slow_is_a_warning() -> None:
 @pytest.mark.skipif((why := dpdk.why_not()) is not None, reason=why or "")
 def test_dpdk_is_started_in_a_process_of_its_own() -> None:
     settings = Settings(
-        datapath="dpdk",
+        driver="dpdk",
         interface="net_null0",
         bind_host="10.0.0.1/24",
         eal_arguments="--no-huge -m 64 --no-pci --vdev=net_null0",
@@ -321,7 +321,7 @@ def test_process_that_dpdk_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 class SilentEndpoint:
     """Below the kernel, with a peer that never answers."""
 
-    settings = Settings(datapath="dpdk", bind_host="10.0.0.1/24")
+    settings = Settings(driver="dpdk", bind_host="10.0.0.1/24")
 
     def connect(self, rank: int, address: str, *, timeout_s: float) -> None:
         raise PeerTimeoutError(f"rank {rank} did not answer")
@@ -340,7 +340,7 @@ def test_kernel_sockets_and_filters_are_left_out_below_the_kernel(
     with_driver: Callable[..., list[str]],
 ) -> None:
     with_driver({"ports": [asdict(port())]})
-    findings = look_at_host(environ={"DLCP_DATAPATH": "dpdk", "DLCP_BIND_HOST": "10.0.0.1/24"})
+    findings = look_at_host(environ={"DLCP_DRIVER": "dpdk", "DLCP_BIND_HOST": "10.0.0.1/24"})
     assert {"buffers", "kernel", "drops", "firewall"}.isdisjoint({one.topic for one in findings})
     first = next(one for one in findings if one.topic == "interface")
     assert first.text == "dlcp has 10.0.0.1 below the kernel, on a port of dpdk (see there)"
@@ -367,9 +367,7 @@ def test_address_may_be_the_kernels_too_where_the_card_keeps_flows_apart(
 ) -> None:
     with_driver({"ports": [asdict(port())]})
     monkeypatch.setattr(doctor, "list_interfaces", lambda: [interface("eth2", "10.0.0.1/24")])
-    findings = look_at_dpdk(
-        Settings(datapath="dpdk", bind_host="10.0.0.1/24", datapath_options=words), machine()
-    )
+    findings = look_at_dpdk(Settings(driver="dpdk", bind_host="10.0.0.1/24", driver_options=words), machine())
     assert ["as well" in one.text for one in findings if one.verdict == Verdict.WARN] == [True] * warns
 
 
@@ -385,7 +383,7 @@ def test_card_that_a_job_has_is_left_to_it(machine: Machine, with_driver: Callab
             "proc/7/fd/9": "/dev/vfio/17",
         },
     )
-    settings = Settings(datapath="dpdk", bind_host="10.0.0.1/24", eal_arguments="-a 18:00.1")
+    settings = Settings(driver="dpdk", bind_host="10.0.0.1/24", eal_arguments="-a 18:00.1")
     findings = look_at_dpdk(settings, root)
     assert started == []
     assert "is in use by process 7 (python)" in findings[-1].text
@@ -396,6 +394,6 @@ def test_remedy_of_a_start_that_fails_is_for_what_failed(
     machine: Machine, with_driver: Callable[..., list[str]]
 ) -> None:
     with_driver({"error": "DPDK does not start: --no-hug3: unrecognized option"})
-    settings = Settings(datapath="dpdk", bind_host="10.0.0.1/24", eal_arguments="--no-hug3 -a 99:00.0")
+    settings = Settings(driver="dpdk", bind_host="10.0.0.1/24", eal_arguments="--no-hug3 -a 99:00.0")
     *_, found = look_at_dpdk(settings, machine(huge_pages={2048: (0, 0)}))
     assert found.remedy == 'see DLCP_EAL_ARGUMENTS, and "EAL parameters" in DPDK\'s guide'

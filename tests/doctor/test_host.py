@@ -89,10 +89,10 @@ def test_misspelt_variable_fails_with_the_near_name() -> None:
 @pytest.mark.parametrize(
     ("environ", "remedy"),
     [
-        ({"DLCP_DATAPATH": "dpkd"}, "export DLCP_DATAPATH=dpdk"),
-        ({"DLCP_DATAPATH": "local+DPDK"}, "export DLCP_DATAPATH=local+dpdk"),
+        ({"DLCP_DRIVER": "dpkd"}, "export DLCP_DRIVER=dpdk"),
+        ({"DLCP_DRIVER": "local+DPDK"}, "export DLCP_DRIVER=local+dpdk"),
         (
-            {"DLCP_DATAPATH": "dpdk", "DLCP_BIND_HOST": "127.0.0.1"},
+            {"DLCP_DRIVER": "dpdk", "DLCP_BIND_HOST": "127.0.0.1"},
             "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own",
         ),
         ({"DLCP_EAL_ARGUMENTS": "-a 3b:00.0"}, "unset DLCP_EAL_ARGUMENTS"),

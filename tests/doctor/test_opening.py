@@ -48,10 +48,10 @@ def test_endpoint_over_sockets_opens() -> None:
     assert f" {host}:" in look().text.replace("[", "").replace("]", "")
 
 
-@pytest.mark.parametrize("datapath", ["udp", "local"])
-def test_words_that_sockets_do_not_take_fail(datapath: str) -> None:
-    found = look(datapath=datapath, datapath_options="x=1")
-    assert (found.verdict, found.remedy) == (Verdict.FAIL, "unset DLCP_DATAPATH_OPTIONS")
+@pytest.mark.parametrize("driver", ["udp", "local"])
+def test_words_that_sockets_do_not_take_fail(driver: str) -> None:
+    found = look(driver=driver, driver_options="x=1")
+    assert (found.verdict, found.remedy) == (Verdict.FAIL, "unset DLCP_DRIVER_OPTIONS")
     assert "x=1" in found.text
 
 
@@ -86,7 +86,7 @@ def test_sockets_are_left_alone_where_an_endpoint_has_them(taken_port: int) -> N
 
 
 def test_defaults_are_not_tried_in_place_of_wrong_settings() -> None:
-    findings = look_at_host(environ={"DLCP_DATAPATH": "dpkd"})
+    findings = look_at_host(environ={"DLCP_DRIVER": "dpkd"})
     assert "start" not in {one.topic for one in findings}
 
 
@@ -109,12 +109,10 @@ def test_key_that_is_missing_is_not_asked_for() -> None:
         ("queues=2 queues=3", "this word was given before"),
     ],
 )
-@pytest.mark.parametrize("datapath", ["dpdk", "local+dpdk"])
-def test_words_that_dpdk_does_not_take_fail(datapath: str, words: str, complaint: str) -> None:
+@pytest.mark.parametrize("driver", ["dpdk", "local+dpdk"])
+def test_words_that_dpdk_does_not_take_fail(driver: str, words: str, complaint: str) -> None:
     for arguments in ("", "--no-huge -m 64"):
-        found = look(
-            datapath=datapath, datapath_options=words, eal_arguments=arguments, bind_host="10.0.0.1/24"
-        )
+        found = look(driver=driver, driver_options=words, eal_arguments=arguments, bind_host="10.0.0.1/24")
         assert found.verdict == Verdict.FAIL
         assert complaint in found.text
 
@@ -125,7 +123,7 @@ def test_words_that_dpdk_does_not_take_fail(datapath: str, words: str, complaint
     ["", "port=net_null0 mtu=9000 gateway=10.0.0.9", "queues=2 -- --no-huge -m 64", "-- -a '3b:00.0'"],
 )
 def test_words_that_dpdk_takes_are_tried_without_starting_it(words: str) -> None:
-    settings = Settings(datapath="dpdk", datapath_options=words, bind_host="10.0.0.1/24")
+    settings = Settings(driver="dpdk", driver_options=words, bind_host="10.0.0.1/24")
     assert look_at_opening(settings, None) == []
     assert not dpdk.started()
 
@@ -140,7 +138,7 @@ def test_words_that_dpdk_takes_are_tried_without_starting_it(words: str) -> None
     ],
 )
 def test_words_that_xdp_does_not_take_fail(words: str, complaint: str) -> None:
-    found = look(datapath="xdp", datapath_options=words, bind_host="10.0.0.1/24")
+    found = look(driver="xdp", driver_options=words, bind_host="10.0.0.1/24")
     assert found.verdict == Verdict.FAIL
     assert complaint in found.text
     assert "nowhere" not in found.text
@@ -148,25 +146,25 @@ def test_words_that_xdp_does_not_take_fail(words: str, complaint: str) -> None:
 
 @needs("xdp")
 @pytest.mark.parametrize(
-    "settings", [{}, {"interface": "=lo"}, {"datapath_options": "interface=lo mode=generic queues=1"}]
+    "settings", [{}, {"interface": "=lo"}, {"driver_options": "interface=lo mode=generic queues=1"}]
 )
 def test_words_that_xdp_takes_are_tried_without_an_interface(settings: dict[str, str]) -> None:
-    assert look_at_opening(Settings(datapath="xdp", bind_host="10.0.0.1/24", **settings), None) == []  # type: ignore[arg-type]
+    assert look_at_opening(Settings(driver="xdp", bind_host="10.0.0.1/24", **settings), None) == []  # type: ignore[arg-type]
 
 
 @needs("xdp")
 def test_address_that_the_kernel_has_is_none_for_xdp() -> None:
-    settings = Settings(datapath="xdp", datapath_options="interface=lo", bind_host="192.0.2.9")
+    settings = Settings(driver="xdp", driver_options="interface=lo", bind_host="192.0.2.9")
     there = Interface("eth0", 2, True, True, False, 1500, (ipaddress.ip_interface("192.0.2.9/24"),))
     (found,) = look_at_opening(settings, None, interfaces=[there])
     assert found.verdict == Verdict.FAIL
     assert found.text == "the kernel has 192.0.2.9 on eth0, and xdp takes no address that it has"
 
 
-@pytest.mark.parametrize("datapath", ["dpdk", "xdp"])
-def test_driver_that_is_missing_is_said_elsewhere(datapath: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("driver", ["dpdk", "xdp"])
+def test_driver_that_is_missing_is_said_elsewhere(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "why_not", lambda _: plugins.Lack("it is missing", "install it"))
-    settings = Settings(datapath=datapath, datapath_options="x=1", bind_host="10.0.0.1/24")
+    settings = Settings(driver=driver, driver_options="x=1", bind_host="10.0.0.1/24")
     assert look_at_opening(settings, None) == []
 
 
@@ -174,8 +172,8 @@ def test_driver_that_is_missing_is_said_elsewhere(datapath: str, monkeypatch: py
 
 
 def test_plugin_that_does_not_load_fails(tmp_path: Path) -> None:
-    found = look(datapath=str(tmp_path / "libmine.so"))
-    assert (found.verdict, found.remedy) == (Verdict.FAIL, "export DLCP_DATAPATH=udp")
+    found = look(driver=str(tmp_path / "libmine.so"))
+    assert (found.verdict, found.remedy) == (Verdict.FAIL, "export DLCP_DRIVER=udp")
     assert "cannot load the plugin" in found.text
 
 
@@ -183,6 +181,6 @@ def test_plugin_that_does_not_load_fails(tmp_path: Path) -> None:
 def test_plugin_that_is_named_by_its_path_is_loaded_and_not_opened(name: str) -> None:
     if not plugins.path(name).exists():
         pytest.skip(f"dlcp was built without its {name} driver")
-    found = look(datapath=str(plugins.path(name)))
+    found = look(driver=str(plugins.path(name)))
     assert found.verdict == Verdict.OK
     assert found.text.endswith("is a plugin that loads; only a job opens it")

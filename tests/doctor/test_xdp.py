@@ -18,14 +18,14 @@ def told(findings: list[Finding]) -> list[tuple[str, str, str | None]]:
     return [(str(one.verdict), one.text, one.remedy) for one in findings]
 
 
-def test_without_its_driver_only_the_datapath_xdp_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_driver_only_the_driver_xdp_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     lack = plugins.Lack("the XDP driver needs the library libxdp.so.1", "apt-get install libxdp1")
     monkeypatch.setattr(plugins, "why_not", {"xdp": lack}.get)
     assert told(look_at_xdp(Settings())) == [
-        ("ok", f"{lack.text}; only datapath xdp needs it", "apt-get install libxdp1")
+        ("ok", f"{lack.text}; only driver xdp needs it", "apt-get install libxdp1")
     ]
-    assert told(look_at_xdp(Settings(datapath="xdp"))) == [
-        ("fail", f"datapath is xdp, and {lack.text}", "apt-get install libxdp1")
+    assert told(look_at_xdp(Settings(driver="xdp"))) == [
+        ("fail", f"driver is xdp, and {lack.text}", "apt-get install libxdp1")
     ]
 
 
@@ -54,7 +54,7 @@ def limits(
     settings: dict[str, Any], link: dict[str, Any], *, mtu_bytes: int = 1500, loopback: bool = False
 ) -> list[tuple[str, str, str | None]]:
     interface = Interface("eth0", 2, True, True, loopback, mtu_bytes, ())
-    return told(look_at_limits(Settings(datapath="xdp", **settings), interface, link))
+    return told(look_at_limits(Settings(driver="xdp", **settings), interface, link))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_interface_without_ethernet_fails() -> None:
         ),
         ({"prog": {"id": 7}}, "warn", "eth0 has an XDP program; "),
         # A running job's, or of this command itself.
-        ({"prog": {"id": 7, "name": "dlcp_xdp"}}, "ok", "a process with datapath xdp has eth0"),
+        ({"prog": {"id": 7, "name": "dlcp_xdp"}}, "ok", "a process with driver xdp has eth0"),
     ],
 )
 def test_program_on_the_interface_is_told(program: dict[str, Any], verdict: str, text: str) -> None:

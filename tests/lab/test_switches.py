@@ -1,6 +1,6 @@
 """What each kind of switch does with load in a star: strict priority, colours, marks, faults, a live policy.
 
-Ratios and orders, never absolute rates: two shared cores schedule in tens of milliseconds (datapath.md, 5).
+Ratios and orders, never absolute rates: two shared cores schedule in tens of milliseconds (driver.md, 5).
 """
 
 from __future__ import annotations

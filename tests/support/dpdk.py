@@ -63,8 +63,8 @@ def memif_of_one_process(directory: Path) -> list[dict[str, Any]]:
     ends = [memif(directory / "memif.sock", number, server=number == 0) for number in range(2)]
     return [
         {
-            "datapath": "dpdk",
-            "datapath_options": f"port=net_memif{number}",
+            "driver": "dpdk",
+            "driver_options": f"port=net_memif{number}",
             "bind_host": f"10.77.0.{number + 1}/24",
             "eal_arguments": " ".join([NO_HUGE, *ends]),
         }
@@ -77,8 +77,8 @@ def memif_of_two_processes(
 ) -> dict[str, Any]:
     """Settings of the rank at one end of `socket`, each in a process of its own; 0 opens first."""
     return {
-        "datapath": "dpdk",
-        "datapath_options": f"port=net_memif0 {words}".rstrip(),
+        "driver": "dpdk",
+        "driver_options": f"port=net_memif0 {words}".rstrip(),
         "bind_host": f"10.77.0.{number + 1}/24",
         "eal_arguments": f"{memory} {memif(socket, 0, server=number == 0)}",
     } | more
@@ -104,12 +104,12 @@ class Host:
     def dpdk(
         self, *, ipv6: bool = False, memory: str = NO_HUGE, words: str = "", **more: Any
     ) -> dict[str, Any]:
-        """Settings of a rank on DPDK; `words`: of datapath_options, besides its port."""
+        """Settings of a rank on DPDK; `words`: of driver_options, besides its port."""
         # A slot of the kernel's ring holds a frame and its own header, and a block of the ring whole slots.
         slots = ",blocksz=65536,framesz=16384,framecnt=512" if self.mtu_bytes > 1900 else ""
         return {
-            "datapath": "dpdk",
-            "datapath_options": f"port=net_af_packet0 {words}".rstrip(),
+            "driver": "dpdk",
+            "driver_options": f"port=net_af_packet0 {words}".rstrip(),
             "bind_host": f"{self.ipv6}/64" if ipv6 else f"{self.ipv4}/24",
             "eal_arguments": f"{memory} --vdev=net_af_packet0,iface=eth0{slots}",
         } | more

@@ -200,9 +200,9 @@ def test_message_of_4_gib_is_refused_before_it_is_touched(pair: tuple[Endpoint, 
 
 
 def test_every_kind_of_the_host_has_a_class(repository: Any) -> None:
-    header = (repository / "native/io/host_error.hpp").read_text()
+    header = (repository / "native/io/runtime_error.hpp").read_text()
     kinds = header[
-        header.index("enum class HostErrorKind {") : header.index("const char* name(HostErrorKind")
+        header.index("enum class RuntimeErrorKind {") : header.index("const char* name(RuntimeErrorKind")
     ]
     words = {line.split("//")[0].strip().rstrip(",") for line in kinds.splitlines()[1:]} - {"", "};"}
     source = inspect.getsource(endpoint_module)

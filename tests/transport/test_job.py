@@ -332,15 +332,17 @@ def test_address_that_is_given_wins(start: Start) -> None:
 # --- how it ends --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("datapath", ["dpdk", "xdp"])
-def test_below_the_kernel_an_address_must_be_set(datapath: str) -> None:
-    words = rf"datapath is '{datapath}', where the kernel gives no address to eth9: set bind_host \(DLCP_BIND_HOST="
+@pytest.mark.parametrize("driver", ["dpdk", "xdp"])
+def test_below_the_kernel_an_address_must_be_set(driver: str) -> None:
+    words = (
+        rf"driver is '{driver}', where the kernel gives no address to eth9: set bind_host \(DLCP_BIND_HOST="
+    )
     with pytest.raises(errors.SettingsError, match=words):
-        Job(MemoryStore(), 0, 1, datapath=datapath, interface="eth9", toward="127.0.0.1")
+        Job(MemoryStore(), 0, 1, driver=driver, interface="eth9", toward="127.0.0.1")
 
 
 @pytest.mark.parametrize(
-    ("datapath", "shm", "driver"),
+    ("driver", "shm", "expected"),
     [
         ("udp", True, "local"),
         ("udp", False, "udp"),
@@ -351,12 +353,12 @@ def test_below_the_kernel_an_address_must_be_set(datapath: str) -> None:
         ("mine", True, "mine"),
     ],
 )
-def test_ranks_of_a_host_share_memory_whatever_leads_out_of_it(datapath: str, shm: bool, driver: str) -> None:
-    assert _for_collectives(Settings(datapath=datapath, shm=shm)).datapath == driver
+def test_ranks_of_a_host_share_memory_whatever_leads_out_of_it(driver: str, shm: bool, expected: str) -> None:
+    assert _for_collectives(Settings(driver=driver, shm=shm)).driver == expected
 
 
 def test_device_below_the_kernel_is_not_looked_up_in_the_kernel() -> None:
-    settings = Settings(datapath="dpdk", interface="0000:3b:00.0", bind_host="10.0.0.1/24")
+    settings = Settings(driver="dpdk", interface="0000:3b:00.0", bind_host="10.0.0.1/24")
     assert _choose_place(settings, "10.0.0.9") == ({}, "0000:3b:00.0")
 
 

@@ -58,8 +58,8 @@ def test_environment_reads_every_type() -> None:
             "DLCP_SEGMENTATION_OFFLOAD": "0",
             "DLCP_LINE_RATE_BPS": "25000000000",
             "DLCP_SHM": "0",
-            "DLCP_DATAPATH": "dpdk",
-            "DLCP_DATAPATH_OPTIONS": "port=@10.0.0.1/24 queues=2",
+            "DLCP_DRIVER": "dpdk",
+            "DLCP_DRIVER_OPTIONS": "port=@10.0.0.1/24 queues=2",
             "DLCP_EAL_ARGUMENTS": "-a 0000:3b:00.0 --lcores '2,3'",
             "DLCP_PORT_RANGE": "7000-7063",
             "DLCP_LOG_LEVEL": "INFO",
@@ -78,7 +78,7 @@ def test_environment_reads_every_type() -> None:
     assert not settings.segmentation_offload
     assert settings.line_rate_bps == 25_000_000_000
     assert not settings.shm
-    assert (settings.datapath, settings.datapath_options) == ("dpdk", "port=@10.0.0.1/24 queues=2")
+    assert (settings.driver, settings.driver_options) == ("dpdk", "port=@10.0.0.1/24 queues=2")
     assert settings.eal_arguments == "-a 0000:3b:00.0 --lcores '2,3'"
     assert settings.ports == range(7000, 7064)
     assert settings.log_level == "info"
@@ -109,8 +109,7 @@ def test_file_reads_every_type(config: Any) -> None:
     [
         ({"DLCP_PATH": "3"}, "'DLCP_PATH'; did you mean DLCP_PATHS?"),
         ({"DLCP_PEER_TIMEOUT": "3"}, "did you mean DLCP_PEER_TIMEOUT_S?"),
-        ({"DLCP_DRIVER": "dpdk"}, "'DLCP_DRIVER'; did you mean DLCP_DATAPATH?"),
-        ({"DLCP_DRIVER_EXTRA": "queues=2"}, "did you mean DLCP_DATAPATH_OPTIONS?"),
+        ({"DLCP_DRIVR": "dpdk"}, "'DLCP_DRIVR'; did you mean DLCP_DRIVER?"),
         ({"DLCP_EAL": "-a"}, "did you mean DLCP_EAL_ARGUMENTS?"),
         ({"DLCP_PATHS": "many"}, "DLCP_PATHS is 'many'; accepted: an integer from 1 to 64"),
         ({"DLCP_PATHS": "65"}, "DLCP_PATHS is 65; accepted: an integer from 1 to 64"),
@@ -181,66 +180,66 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
         ({"port_range": 7000}, "setting port_range is 7000; accepted"),
         ({"shm": 0}, "setting shm is 0; accepted: true or false"),
         ({"metrics_port": -1}, "setting metrics_port is -1; accepted: an integer from 0 to 65 535, or off"),
-        ({"driver": "dpdk"}, "unknown argument 'driver'; did you mean datapath?"),
-        ({"eal_arguments": "--no-huge"}, "eal_arguments is set, and datapath is 'udp'; set datapath to dpdk"),
-        ({"eal_arguments": "-m 64", "datapath": "xdp"}, "datapath is 'xdp'; set datapath to dpdk"),
+        ({"drivr": "dpdk"}, "unknown argument 'drivr'; did you mean driver?"),
+        ({"eal_arguments": "--no-huge"}, "eal_arguments is set, and driver is 'udp'; set driver to dpdk"),
+        ({"eal_arguments": "-m 64", "driver": "xdp"}, "driver is 'xdp'; set driver to dpdk"),
         (
-            {"datapath": "dpdk", "datapath_options": "queues=2 -- -m 64", "eal_arguments": "-m 64"},
+            {"driver": "dpdk", "driver_options": "queues=2 -- -m 64", "eal_arguments": "-m 64"},
             "give them in one place",
         ),
-        ({"datapath": "dpdk", "bind_host": "node1"}, "an address of the port's own"),
-        ({"datapath": "xdp", "bind_host": "10.0.0.1/33"}, "such as 10.0.0.1/24"),
-        ({"datapath": "local+dpdk", "bind_host": "0.0.0.0"}, "with datapath local+dpdk: an address"),
-        ({"datapath": "xdp", "interface": "^docker"}, "accepted with datapath xdp: the name of one device"),
-        ({"datapath": "dpdk", "interface": "eth0,eth1"}, "the name of one device"),
-        ({"datapath": "dpdk", "bind_host": "10.0.0.0/24"}, "the address of the whole network 10.0.0.0/24"),
+        ({"driver": "dpdk", "bind_host": "node1"}, "an address of the port's own"),
+        ({"driver": "xdp", "bind_host": "10.0.0.1/33"}, "such as 10.0.0.1/24"),
+        ({"driver": "local+dpdk", "bind_host": "0.0.0.0"}, "with driver local+dpdk: an address"),
+        ({"driver": "xdp", "interface": "^docker"}, "accepted with driver xdp: the name of one device"),
+        ({"driver": "dpdk", "interface": "eth0,eth1"}, "the name of one device"),
+        ({"driver": "dpdk", "bind_host": "10.0.0.0/24"}, "the address of the whole network 10.0.0.0/24"),
         (
-            {"datapath": "xdp", "bind_host": "10.0.0.255/24"},
+            {"driver": "xdp", "bind_host": "10.0.0.255/24"},
             "the broadcast address of the network 10.0.0.0/24",
         ),
-        ({"datapath": "xdp", "bind_host": "10.0.0.3/30"}, "the broadcast address of the network 10.0.0.0/30"),
-        ({"datapath": "dpdk", "bind_host": "10.0.0.1/255.255.255.0"}, "the length of its prefix"),
-        ({"datapath": "dpdk", "bind_host": "fe80::1%eth0"}, "the length of its prefix"),
-        ({"datapath": "dpdk", "bind_host": "127.0.0.1"}, "this host's loopback"),
-        ({"datapath": "dpdk", "bind_host": "0.0.0.1"}, "the address of no one station"),
-        ({"datapath": "dpdk", "bind_host": "255.255.255.255"}, "the address of all stations"),
+        ({"driver": "xdp", "bind_host": "10.0.0.3/30"}, "the broadcast address of the network 10.0.0.0/30"),
+        ({"driver": "dpdk", "bind_host": "10.0.0.1/255.255.255.0"}, "the length of its prefix"),
+        ({"driver": "dpdk", "bind_host": "fe80::1%eth0"}, "the length of its prefix"),
+        ({"driver": "dpdk", "bind_host": "127.0.0.1"}, "this host's loopback"),
+        ({"driver": "dpdk", "bind_host": "0.0.0.1"}, "the address of no one station"),
+        ({"driver": "dpdk", "bind_host": "255.255.255.255"}, "the address of all stations"),
         (
-            {"datapath": "dpdk", "bind_host": "10.0.0.1", "datapath_options": "port=net_x@10.0.0.2/24"},
-            "bind_host is '10.0.0.1', and datapath_options has port=net_x@10.0.0.2/24, another address",
+            {"driver": "dpdk", "bind_host": "10.0.0.1", "driver_options": "port=net_x@10.0.0.2/24"},
+            "bind_host is '10.0.0.1', and driver_options has port=net_x@10.0.0.2/24, another address",
         ),
         (
-            {"datapath": "dpdk", "bind_host": "10.0.0.1/24", "datapath_options": "port=net_x@10.0.0.1"},
+            {"driver": "dpdk", "bind_host": "10.0.0.1/24", "driver_options": "port=net_x@10.0.0.1"},
             "give it in one place",
         ),
         (
-            {"datapath_options": "\udcff"},
-            "setting datapath_options is '\\udcff'; accepted: words for the driver",
+            {"driver_options": "\udcff"},
+            "setting driver_options is '\\udcff'; accepted: words for the driver",
         ),
         ({"interface": "\udcff"}, "setting interface is '\\udcff'; accepted: names of interfaces"),
-        ({"datapath": "\0"}, "setting datapath is '\\x00'; accepted: udp, local"),
+        ({"driver": "\0"}, "setting driver is '\\x00'; accepted: udp, local"),
         (
-            {"datapath": "dpdk", "interface": "net_x", "datapath_options": "port=net_y"},
-            "interface is 'net_x', and datapath_options has port=net_y",
+            {"driver": "dpdk", "interface": "net_x", "driver_options": "port=net_y"},
+            "interface is 'net_x', and driver_options has port=net_y",
         ),
         (
-            {"datapath": "dpdk", "datapath_options": "--no-huge --vdev=net_x"},
-            "datapath_options begins with --no-huge, an argument of DPDK's; give these as eal_arguments",
+            {"driver": "dpdk", "driver_options": "--no-huge --vdev=net_x"},
+            "driver_options begins with --no-huge, an argument of DPDK's; give these as eal_arguments",
         ),
         (
-            {"datapath": "dpdk", "eal_arguments": "port=net_x"},
+            {"driver": "dpdk", "eal_arguments": "port=net_x"},
             "eal_arguments begins with port=net_x, which is none of DPDK's",
         ),
         (
-            {"datapath": "dpkd"},
-            "datapath is 'dpkd'; did you mean dpdk? accepted: udp, local, dpdk, xdp, the name",
+            {"driver": "dpkd"},
+            "driver is 'dpkd'; did you mean dpdk? accepted: udp, local, dpdk, xdp, the name",
         ),
-        ({"datapath": "DPDK"}, "datapath is 'DPDK'; did you mean dpdk?"),
-        ({"datapath": "local+xpd"}, "datapath is 'local+xpd'; did you mean local+xdp?"),
-        ({"datapath": "LOCAL+DPDK"}, "datapath is 'LOCAL+DPDK'; did you mean local+dpdk?"),
-        ({"datapath": "libmine.so"}, "datapath is 'libmine.so'; accepted: udp, local, dpdk, xdp"),
-        ({"datapath": ""}, "datapath is ''; accepted: udp, local, dpdk, xdp"),
+        ({"driver": "DPDK"}, "driver is 'DPDK'; did you mean dpdk?"),
+        ({"driver": "local+xpd"}, "driver is 'local+xpd'; did you mean local+xdp?"),
+        ({"driver": "LOCAL+DPDK"}, "driver is 'LOCAL+DPDK'; did you mean local+dpdk?"),
+        ({"driver": "libmine.so"}, "driver is 'libmine.so'; accepted: udp, local, dpdk, xdp"),
+        ({"driver": ""}, "driver is ''; accepted: udp, local, dpdk, xdp"),
         (
-            {"datapath": "dpkd", "interface": "0000:3b:00.0", "eal_arguments": "-a 0000:3b:00.0"},
+            {"driver": "dpkd", "interface": "0000:3b:00.0", "eal_arguments": "-a 0000:3b:00.0"},
             "did you mean dpdk?",
         ),
         ({"algorithm": 1}, "setting algorithm is 1; accepted: the name of a schedule, or auto"),
@@ -253,7 +252,7 @@ def test_argument_mistakes_are_named(arguments: dict[str, Any], words: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("datapath", "network", "below_kernel"),
+    ("driver", "network", "below_kernel"),
     [
         ("udp", "udp", False),
         ("local", "udp", False),
@@ -264,14 +263,14 @@ def test_argument_mistakes_are_named(arguments: dict[str, Any], words: str) -> N
         ("./libdlcp_io_mine.so", "./libdlcp_io_mine.so", False),
     ],
 )
-def test_datapath_says_what_leads_out_of_the_host(datapath: str, network: str, below_kernel: bool) -> None:
-    settings = Settings(datapath=datapath)
-    assert (settings.network_datapath, settings.below_kernel) == (network, below_kernel)
+def test_driver_says_what_leads_out_of_the_host(driver: str, network: str, below_kernel: bool) -> None:
+    settings = Settings(driver=driver)
+    assert (settings.network_driver, settings.below_kernel) == (network, below_kernel)
 
 
-@pytest.mark.parametrize("datapath", ["mine", "local+mine", "virtual", "./DPKD.so", "a/dpkd"])
-def test_name_that_is_like_none_of_ours_is_for_the_loader_to_find(datapath: str) -> None:
-    assert Settings(datapath=datapath).datapath == datapath
+@pytest.mark.parametrize("driver", ["mine", "local+mine", "virtual", "./DPKD.so", "a/dpkd"])
+def test_name_that_is_like_none_of_ours_is_for_the_loader_to_find(driver: str) -> None:
+    assert Settings(driver=driver).driver == driver
 
 
 def test_plugin_that_is_there_may_have_a_name_like_ours(
@@ -279,15 +278,15 @@ def test_plugin_that_is_there_may_have_a_name_like_ours(
 ) -> None:
     monkeypatch.setattr(plugins, "path", lambda name: tmp_path / f"libdlcp_io_{name}.so")
     (tmp_path / "libdlcp_io_dpdk2.so").touch()
-    assert Settings(datapath="dpdk2").datapath == "dpdk2"
-    assert Settings(datapath="local+dpdk2").datapath == "local+dpdk2"
+    assert Settings(driver="dpdk2").driver == "dpdk2"
+    assert Settings(driver="local+dpdk2").driver == "local+dpdk2"
     with pytest.raises(SettingsError, match="did you mean dpdk?"):
-        Settings(datapath="dpdk3")
+        Settings(driver="dpdk3")
 
 
 def test_path_of_a_driver_takes_arguments_of_dpdk() -> None:
-    assert Settings(datapath="./libdlcp_io_dpdk.so", eal_arguments="-m 64").eal_arguments == "-m 64"
-    assert Settings(datapath="local+dpdk", eal_arguments="-m 64").eal_arguments == "-m 64"
+    assert Settings(driver="./libdlcp_io_dpdk.so", eal_arguments="-m 64").eal_arguments == "-m 64"
+    assert Settings(driver="local+dpdk", eal_arguments="-m 64").eal_arguments == "-m 64"
 
 
 @pytest.mark.parametrize(
@@ -295,17 +294,17 @@ def test_path_of_a_driver_takes_arguments_of_dpdk() -> None:
     [
         ({"bind_host": "10.0.0.1"}, "10.0.0.1"),
         ({"bind_host": "fd00::1/64"}, "fd00::1"),
-        ({"datapath_options": "queues=2 port=0000:3b:00.0@10.0.0.1/24 port=1@10.1.0.1"}, "10.0.0.1"),
-        ({"datapath_options": "port=1", "bind_host": "10.0.0.2/8"}, "10.0.0.2"),
-        ({"datapath_options": "port=1 -- port=x@10.0.0.1"}, None),
-        ({"datapath_options": "-- -m 64 port=x@10.0.0.1"}, None),
+        ({"driver_options": "queues=2 port=0000:3b:00.0@10.0.0.1/24 port=1@10.1.0.1"}, "10.0.0.1"),
+        ({"driver_options": "port=1", "bind_host": "10.0.0.2/8"}, "10.0.0.2"),
+        ({"driver_options": "port=1 -- port=x@10.0.0.1"}, None),
+        ({"driver_options": "-- -m 64 port=x@10.0.0.1"}, None),
         ({"interface": "0000:3b:00.0"}, None),
     ],
 )
 def test_own_address_below_the_kernel_is_what_the_settings_name(
     changes: dict[str, str], address: str | None
 ) -> None:
-    settings = Settings(datapath="dpdk", **changes)  # type: ignore[arg-type]
+    settings = Settings(driver="dpdk", **changes)  # type: ignore[arg-type]
     assert settings.own_address == address
     if address is None:
         with pytest.raises(SettingsError, match="the kernel gives no address to .*: set bind_host"):
@@ -316,7 +315,7 @@ def test_own_address_below_the_kernel_is_what_the_settings_name(
     "bind_host", ["10.0.0.0/31", "10.0.0.1/31", "10.0.0.0/32", "10.0.0.0", "10.0.0.4/29"]
 )
 def test_address_that_a_station_can_have_is_accepted(bind_host: str) -> None:
-    assert Settings(datapath="dpdk", bind_host=bind_host).own_address == bind_host.partition("/")[0]
+    assert Settings(driver="dpdk", bind_host=bind_host).own_address == bind_host.partition("/")[0]
 
 
 @pytest.mark.parametrize(
@@ -329,22 +328,22 @@ def test_address_that_a_station_can_have_is_accepted(bind_host: str) -> None:
     ],
 )
 def test_own_address_given_twice_is_accepted_if_it_is_one(bind_host: str, words: str) -> None:
-    settings = Settings(datapath="dpdk", bind_host=bind_host, datapath_options=words)
+    settings = Settings(driver="dpdk", bind_host=bind_host, driver_options=words)
     assert settings.own_address == bind_host.partition("/")[0]
 
 
 def test_devices_and_arguments_of_dpdk_are_those_named_anywhere() -> None:
     words = "port=0000:3b:00.0@10.0.0.1/24 queues=2 port=1"
-    given = Settings(datapath="dpdk", datapath_options=f"{words} -- --no-huge  -m 64 --vdev 'net_x,a=b c'")
+    given = Settings(driver="dpdk", driver_options=f"{words} -- --no-huge  -m 64 --vdev 'net_x,a=b c'")
     assert given.devices == ("0000:3b:00.0", "1")
     assert given.dpdk_arguments == "--no-huge  -m 64 --vdev 'net_x,a=b c'"
-    apart = Settings(datapath="dpdk", interface="net_x", eal_arguments="-m 64")
+    apart = Settings(driver="dpdk", interface="net_x", eal_arguments="-m 64")
     assert (apart.devices, apart.dpdk_arguments) == (("net_x",), "-m 64")
-    xdp = Settings(datapath="xdp", datapath_options="queues=1 interface=eth1 port=x")
+    xdp = Settings(driver="xdp", driver_options="queues=1 interface=eth1 port=x")
     assert (xdp.devices, xdp.own_address) == (("eth1",), None)
-    no_device = Settings(datapath="dpdk", interface="net_x", datapath_options="port=@10.0.0.1/24 -- -m 64")
+    no_device = Settings(driver="dpdk", interface="net_x", driver_options="port=@10.0.0.1/24 -- -m 64")
     assert (no_device.devices, no_device.own_address) == (("net_x",), "10.0.0.1")
-    neither = Settings(datapath="dpdk", datapath_options="a=-- b=--")
+    neither = Settings(driver="dpdk", driver_options="a=-- b=--")
     assert (neither.devices, neither.dpdk_arguments) == ((), "")
 
 
@@ -352,31 +351,31 @@ def test_driver_is_given_device_address_and_arguments() -> None:
     options = _options(
         0,
         Settings(
-            datapath="dpdk",
-            datapath_options="queues=2",
+            driver="dpdk",
+            driver_options="queues=2",
             eal_arguments="--no-huge -m 64",
             interface="=0000:3b:00.0",
             bind_host="10.0.0.1/24",
         ),
         False,
     )
-    assert (options.datapath, options.datapath_options) == ("dpdk", "queues=2 -- --no-huge -m 64")
+    assert (options.driver, options.driver_options) == ("dpdk", "queues=2 -- --no-huge -m 64")
     assert (options.interface_name, options.bind_host) == ("0000:3b:00.0", "10.0.0.1/24")
-    plain = _options(0, Settings(datapath="udp", datapath_options="a=b"), False)
-    assert (plain.datapath, plain.datapath_options, plain.interface_name) == ("udp", "a=b", "")
+    plain = _options(0, Settings(driver="udp", driver_options="a=b"), False)
+    assert (plain.driver, plain.driver_options, plain.interface_name) == ("udp", "a=b", "")
 
 
 @pytest.mark.parametrize(
-    ("datapath", "words"),
+    ("driver", "words"),
     [
-        ("udp", "datapath_options is 'x=1'; the udp datapath takes none"),
-        ("local+udp", "datapath_options is 'x=1'; the udp datapath takes none"),
-        ("local", "datapath_options is 'x=1'; the local datapath takes ring_bytes=N"),
+        ("udp", "driver_options is 'x=1'; the udp driver takes none"),
+        ("local+udp", "driver_options is 'x=1'; the udp driver takes none"),
+        ("local", "driver_options is 'x=1'; the local driver takes ring_bytes=N"),
     ],
 )
-def test_words_that_a_datapath_does_not_take_are_named_with_their_setting(datapath: str, words: str) -> None:
+def test_words_that_a_driver_does_not_take_are_named_with_their_setting(driver: str, words: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(words)):
-        Endpoint(0, settings=Settings(datapath=datapath, datapath_options="x=1"))
+        Endpoint(0, settings=Settings(driver=driver, driver_options="x=1"))
 
 
 def test_engine_has_the_last_word() -> None:

@@ -22,7 +22,7 @@ PATIENCE_S = 60.0
 
 
 def _local(rank: int, **changes: object) -> Endpoint:
-    return Endpoint(rank, datapath="local", key=KEY, **changes)  # type: ignore[arg-type]
+    return Endpoint(rank, driver="local", key=KEY, **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_messages_both_ways_go_through_shared_memory_alone(pair: tuple[Endpoint,
 
 
 def test_endpoint_without_shared_memory_is_reached_over_the_network() -> None:
-    with _local(0) as a, Endpoint(1, datapath="udp", key=KEY) as b:
+    with _local(0) as a, Endpoint(1, driver="udp", key=KEY) as b:
         assert "+" not in b.address
         a.connect(1, b.address, timeout_s=PATIENCE_S)
         b.connect(0, a.address, timeout_s=PATIENCE_S)
@@ -80,7 +80,7 @@ def test_endpoint_without_shared_memory_is_reached_over_the_network() -> None:
 
 
 def test_other_key_is_refused_in_shared_memory_too() -> None:
-    with _local(0) as a, Endpoint(1, datapath="local", key=bytes(32)) as b:
+    with _local(0) as a, Endpoint(1, driver="local", key=bytes(32)) as b:
         a.connect(1, b.address, wait=False)
         while b.stats().engine.bad_tag == 0:
             b.progress(0.01)
@@ -99,11 +99,11 @@ def test_injected_loss_leaves_shared_memory_alone() -> None:
 
 def test_ring_size_is_a_setting_and_a_small_ring_carries_everything() -> None:
     words = "ring_bytes=65536"
-    with _local(0, datapath_options=words) as a, _local(1, datapath_options=words) as b:
+    with _local(0, driver_options=words) as a, _local(1, driver_options=words) as b:
         a.connect(1, b.address, timeout_s=PATIENCE_S)
         _exchange(a, b, 200_000)
     with pytest.raises(errors.SettingsError, match=r"ring_bytes=N, a power of two from 65536"):
-        _local(0, datapath_options="ring_bytes=3")
+        _local(0, driver_options="ring_bytes=3")
 
 
 class _Echo:
@@ -113,7 +113,7 @@ class _Echo:
         script = """
             import sys, numpy as np
             from dlcp.transport import Endpoint
-            with Endpoint(1, datapath="local", key=bytes(range(32))) as endpoint:
+            with Endpoint(1, driver="local", key=bytes(range(32))) as endpoint:
                 print(endpoint.address, flush=True)
                 endpoint.connect(0, sys.stdin.readline().strip(), timeout_s=60)
                 data = np.zeros(250_000, dtype=np.float32)

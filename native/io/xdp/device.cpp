@@ -46,7 +46,7 @@ std::uint32_t queues_of(int socket, const std::string& name) {
 int find_device(const std::string& name, Device& out, ErrorText error) {
     if (name.empty()) {
         return error.fail(ENODEV,
-                          "the xdp driver needs an interface: name it (interface=NAME in the datapath's options), "
+                          "the xdp driver needs an interface: name it (interface=NAME in the driver's options), "
                           "one of %s",
                           udp::describe(udp::list_interfaces()).c_str());
     }

@@ -181,7 +181,7 @@ int refuse(int number, const char* what, ErrorText error) {
                           "memory (ulimit -l)",
                           what);
     }
-    if (number == ENOSYS) return error.fail(ENOSYS, "this kernel has no BPF: use the udp datapath");
+    if (number == ENOSYS) return error.fail(ENOSYS, "this kernel has no BPF: use the udp driver");
     return error.fail(number, "the kernel refuses to %s: %s", what, strerror(number));
 }
 

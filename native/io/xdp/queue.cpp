@@ -31,12 +31,12 @@ int refuse(int number, const QueueConfig& config, ErrorText error) {
     const char* const name = config.interface.c_str();
     switch (number) {
         case EAFNOSUPPORT:
-            return error.fail(number, "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS): use the udp datapath");
+            return error.fail(number, "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS): use the udp driver");
         case EPERM:
         case EACCES:
             return error.fail(EPERM,
                               "not allowed to open an AF_XDP socket: the process needs CAP_NET_RAW, CAP_BPF and "
-                              "CAP_NET_ADMIN; or use the udp datapath");
+                              "CAP_NET_ADMIN; or use the udp driver");
         case ENOBUFS:
         case ENOMEM:
             return error.fail(

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "io/host.hpp"
 #include "io/lossy_driver.hpp"
+#include "io/runtime.hpp"
 #include "io/udp_driver.hpp"
 
 namespace dlcp {
@@ -88,8 +88,8 @@ struct Line {
     std::uint64_t dropped_before = 0;
 };
 
-HostOptions lossy_options(std::uint32_t rank, double loss_ratio) {
-    HostOptions options;
+RuntimeOptions lossy_options(std::uint32_t rank, double loss_ratio) {
+    RuntimeOptions options;
     options.engine.rank = rank;
     options.inject_loss_ratio = loss_ratio;
     return options;
@@ -137,16 +137,16 @@ TEST_CASE("lossy driver: has the inner driver's name, and says loudly what it do
 }
 
 TEST_CASE("host: messages arrive whole while a fifth of the packets is dropped on purpose") {
-    Host left(lossy_options(0, 0.2)), right(lossy_options(1, 0.2));
+    Runtime left(lossy_options(0, 0.2)), right(lossy_options(1, 0.2));
     left.connect(1, right.local_address());
     REQUIRE(left.wait_established(1, patience));
     std::vector<std::uint8_t> sent(2'000'000), got(sent.size());
     std::iota(sent.begin(), sent.end(), std::uint8_t{0});
-    HostReceive receive;  // from anyone: left's last word of the handshake may be lost
+    RuntimeReceive receive;  // from anyone: left's last word of the handshake may be lost
     receive.buffer = got.data();
     receive.capacity_bytes = got.size();
     const auto there = right.receive(receive);
-    HostSend send;
+    RuntimeSend send;
     send.rank = 1;
     send.payload = sent.data();
     send.message_bytes = sent.size();
@@ -164,8 +164,8 @@ TEST_CASE("host: messages arrive whole while a fifth of the packets is dropped o
 
 TEST_CASE("host: a loss that is no ratio is refused before a port is opened") {
     for (const double wrong : {-0.1, 1.5, std::nan("")}) {
-        const auto open = [&] { Host host(lossy_options(0, wrong)); };
-        CHECK_THROWS_AS(open(), HostError);
+        const auto open = [&] { Runtime host(lossy_options(0, wrong)); };
+        CHECK_THROWS_AS(open(), RuntimeError);
     }
 }
 

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "io/host.hpp"
 #include "io/local_driver.hpp"
+#include "io/runtime.hpp"
 #include "io/shm_rendezvous.hpp"
 #include "io/udp_driver.hpp"
 #include "support/native/open_driver.hpp"
@@ -516,14 +516,14 @@ TEST_CASE("shm local: who does not greet as an endpoint does is dropped") {
 TEST_CASE("shm local: hosts exchange messages through shared memory, under a key") {
     using namespace dlcp;
     const auto options = [](std::uint32_t rank) {
-        HostOptions out;
+        RuntimeOptions out;
         out.driver = "local";
         out.engine.rank = rank;
         out.engine.job_key.emplace();
         out.engine.job_key->fill(7);
         return out;
     };
-    Host left(options(0)), right(options(1));
+    Runtime left(options(0)), right(options(1));
     left.connect(1, right.local_address());
     right.connect(0, left.local_address());
     REQUIRE(left.wait_established(1, seconds(60)));
@@ -532,12 +532,12 @@ TEST_CASE("shm local: hosts exchange messages through shared memory, under a key
     CHECK(right.peer_address(0) == left.local_address());
     const std::string sent = of_length(3'000'000, 5);
     std::string got(sent.size(), '\0');
-    HostReceive receive;
+    RuntimeReceive receive;
     receive.rank = 0;
     receive.buffer = got.data();
     receive.capacity_bytes = got.size();
     const auto there = right.receive(receive);
-    HostSend send;
+    RuntimeSend send;
     send.rank = 1;
     send.payload = sent.data();
     send.message_bytes = sent.size();
@@ -546,7 +546,7 @@ TEST_CASE("shm local: hosts exchange messages through shared memory, under a key
     REQUIRE(right.wait(there, seconds(60)));
     CHECK(there->error == CommandError::none);
     CHECK(got == sent);
-    const HostStatistics statistics = left.statistics();
+    const RuntimeStatistics statistics = left.statistics();
     CHECK(statistics.io.channel_tx_bytes > sent.size());
     CHECK(statistics.io.tx_packets == statistics.io.channel_tx_packets);
     CHECK(statistics.engine.lost_packets == 0);

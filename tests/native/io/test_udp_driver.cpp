@@ -472,8 +472,8 @@ TEST_CASE("udp: open names what is wrong and what to do") {
         CHECK(contains(open_failure(udp, config).text, "flags 0x8"));
         config = config_for(nullptr);
         config.extra = "--lcores 1";
-        CHECK(contains(open_failure(udp, config).text,
-                       "datapath_options is '--lcores 1'; the udp datapath takes none"));
+        CHECK(
+            contains(open_failure(udp, config).text, "driver_options is '--lcores 1'; the udp driver takes none"));
         CHECK(open_failure(udp, config).result == -EDOM);
     }
     SUBCASE("no place for the sentence") {

@@ -10,9 +10,9 @@ import torch.distributed as dist
 
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import ResidualRule
+from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, OPEN, WHOLE, gradient, kept, same_on_all_ranks, total
 from tests.torch.gradient.test_hook import batches, flat, net
-from tests.torch import ranks
 
 NUMEL = 60_000
 

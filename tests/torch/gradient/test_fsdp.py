@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import nn
 
 from dlcp.torch.gradient.options import ResidualRule
+from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
 from tests.torch.gradient.test_hook import OPEN, STEPS, Net, batches, dense, net
-from tests.torch import ranks
 
 # --- the layout of what FSDP sends --------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp.torch.gradient.options import ResidualRule
-from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
 from tests.torch import ranks
+from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
 
 STEPS = 4
 # All but biases may be lost, whenever the network likes.

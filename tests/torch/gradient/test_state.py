@@ -11,9 +11,9 @@ from torch import nn
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.phase import PhaseRule
 from dlcp.torch.gradient.state import GradientState
+from tests.torch import ranks
 from tests.torch.gradient.test_exchange import OPEN, WHOLE, gradient, layout_of, same_on_all_ranks
 from tests.torch.gradient.test_hook import batches, flat, hooked, net
-from tests.torch import ranks
 
 
 def model() -> nn.Sequential:

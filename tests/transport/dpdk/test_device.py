@@ -60,8 +60,8 @@ def two_ports(directory: Path, own: int, second: str) -> dict[str, Any]:
     """Settings of the rank at one end of two memif connections, its second port at `second`."""
     ends = [dpdk.memif(directory / f"socket{number}", number, server=own == 0) for number in range(2)]
     return {
-        "datapath": "dpdk",
-        "datapath_options": f"port=net_memif0 port=net_memif1@{second}",
+        "driver": "dpdk",
+        "driver_options": f"port=net_memif0 port=net_memif1@{second}",
         "bind_host": f"10.77.0.{own + 1}/24",
         "eal_arguments": " ".join([dpdk.NO_HUGE, *ends]),
         "paths": 4,
@@ -108,9 +108,9 @@ def test_interface_that_is_deleted_below_a_device_is_an_event_and_its_peers_time
 
 @pytest.mark.needs_root
 def test_interface_names_the_port_that_lies_over_it(bed: Bed) -> None:
-    """As the setting says of other datapaths."""
+    """As the setting says of other drivers."""
     station, host = bed.stations[1], bed.hosts[1]
-    place = host.dpdk() | {"datapath_options": "", "interface": "eth0"}
+    place = host.dpdk() | {"driver_options": "", "interface": "eth0"}
     station.call(rank.open_endpoint, 1, **place)
     with pytest.raises(errors.InterfaceError, match="net_af_packet0 is in use"):
         station.call(rank.open_endpoint, 2, **place)
@@ -126,9 +126,9 @@ def test_word_that_a_device_cannot_do_is_a_wrong_setting(word: str, wanted: str)
         station.call(
             rank.open_endpoint,
             0,
-            datapath="dpdk",
+            driver="dpdk",
             bind_host="10.77.0.1/24",
-            datapath_options=f"port=net_null0 {word}",
+            driver_options=f"port=net_null0 {word}",
             eal_arguments=f"{dpdk.NO_HUGE} --vdev=net_null0",
         )
     assert "net_null0" in str(caught.value)

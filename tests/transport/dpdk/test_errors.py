@@ -24,7 +24,7 @@ from tests.support import station_ranks as rank
 from tests.support.stations import PATIENCE_S, Station
 
 NULL = f"{dpdk.NO_HUGE} --vdev=net_null0 --vdev=net_null1"
-PLACE = {"datapath": "dpdk", "bind_host": "10.77.0.1/24"}
+PLACE = {"driver": "dpdk", "bind_host": "10.77.0.1/24"}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def fresh() -> Iterator[Station]:
 def started() -> Iterator[Station]:
     """A process whose EAL has two ports that lead nowhere."""
     with Station("started") as station:
-        station.call(rank.open_endpoint, 0, **PLACE, datapath_options="port=net_null0", eal_arguments=NULL)
+        station.call(rank.open_endpoint, 0, **PLACE, driver_options="port=net_null0", eal_arguments=NULL)
         yield station
 
 
@@ -53,7 +53,7 @@ def refused(station: Station, kind: type[errors.DlcpError], **settings: Any) -> 
 
 
 def test_port_that_dpdk_does_not_have_is_named_with_those_it_has(started: Station) -> None:
-    words = refused(started, errors.InterfaceError, datapath_options="port=net_memif7")
+    words = refused(started, errors.InterfaceError, driver_options="port=net_memif7")
     assert "'net_memif7'" in words
     assert "net_null0 (0, net_null)" in words
     assert "net_null1 (1, net_null)" in words
@@ -67,7 +67,7 @@ def test_two_ports_and_none_named_is_a_question(started: Station) -> None:
 
 def test_pci_address_that_is_not_there_is_named(started: Station) -> None:
     assert "no PCI device 0000:ff:1f.7" in refused(
-        started, errors.InterfaceError, datapath_options="port=ff:1f.7"
+        started, errors.InterfaceError, driver_options="port=ff:1f.7"
     )
 
 
@@ -80,7 +80,7 @@ def test_device_that_the_kernel_has_names_its_driver_and_the_command(started: St
             break
     else:
         pytest.skip("no PCI device here is bound to a virtio driver")
-    words = refused(started, errors.InterfaceError, datapath_options=f"port={device.name}")
+    words = refused(started, errors.InterfaceError, driver_options=f"port={device.name}")
     assert driver in words
     assert f"dpdk-devbind.py --bind=vfio-pci {device.name}" in words
 
@@ -102,14 +102,14 @@ def test_interface_that_a_device_needs_is_named(fresh: Station) -> None:
     words = refused(
         fresh,
         errors.DlcpError,
-        datapath_options="port=net_af_packet0",
+        driver_options="port=net_af_packet0",
         eal_arguments=f"{dpdk.NO_HUGE} --vdev=net_af_packet0,iface=absent0",
     )
     assert "absent0" in words
 
 
 def test_address_that_is_not_said_is_asked_for(started: Station) -> None:
-    words = refused(started, errors.SettingsError, bind_host=None, datapath_options="port=net_null1")
+    words = refused(started, errors.SettingsError, bind_host=None, driver_options="port=net_null1")
     assert "bind_host" in words
 
 
@@ -122,7 +122,7 @@ def test_absent_huge_pages_are_named_with_the_command(fresh: Station) -> None:
     assert "nr_hugepages" in words
     assert "--no-huge" in words
     # DPDK was not asked, so it can be still.
-    fresh.call(rank.open_endpoint, 1, **PLACE, datapath_options="port=net_null0", eal_arguments=NULL)
+    fresh.call(rank.open_endpoint, 1, **PLACE, driver_options="port=net_null0", eal_arguments=NULL)
     fresh.call(rank.close_endpoint, 1)
 
 
@@ -148,7 +148,7 @@ def test_peer_at_the_address_of_our_own_port_is_named(started: Station) -> None:
 
 
 def test_port_of_another_endpoint_is_taken(started: Station) -> None:
-    words = refused(started, errors.InterfaceError, datapath_options="port=net_null0")
+    words = refused(started, errors.InterfaceError, driver_options="port=net_null0")
     assert "net_null0" in words
 
 
@@ -156,7 +156,7 @@ def test_other_eal_arguments_are_refused_and_the_same_accepted(started: Station)
     words = refused(started, errors.DriverError, eal_arguments=NULL + " --vdev=net_null2")
     assert "once per process" in words
     for arguments in (NULL, ""):
-        settings = PLACE | {"datapath_options": "port=net_null1", "eal_arguments": arguments}
+        settings = PLACE | {"driver_options": "port=net_null1", "eal_arguments": arguments}
         started.call(rank.open_endpoint, 1, **settings)
         started.call(rank.close_endpoint, 1)
 
@@ -180,7 +180,7 @@ def test_other_eal_arguments_are_refused_and_the_same_accepted(started: Station)
     ],
 )
 def test_word_that_is_wrong_is_named(started: Station, options: str, wanted: str) -> None:
-    words = refused(started, errors.SettingsError, datapath_options=options)
+    words = refused(started, errors.SettingsError, driver_options=options)
     assert wanted in words
 
 
@@ -202,7 +202,7 @@ def test_eal_arguments_that_are_wrong_are_named(
 
 def test_eal_that_failed_says_so_the_second_time(fresh: Station) -> None:
     refused(fresh, errors.DlcpError, eal_arguments=f"{dpdk.NO_HUGE} -l 4000 --vdev=net_null0")
-    words = refused(fresh, errors.DlcpError, eal_arguments=NULL, datapath_options="port=net_null0")
+    words = refused(fresh, errors.DlcpError, eal_arguments=NULL, driver_options="port=net_null0")
     # Found before DPDK was started, or not: then the process cannot try again.
     assert "failed to start before in this process" in words
 
@@ -211,7 +211,7 @@ def test_eal_that_failed_says_so_the_second_time(fresh: Station) -> None:
 
 
 def test_plugin_that_is_not_there_is_named(fresh: Station) -> None:
-    words = refused(fresh, errors.DriverError, datapath="/nowhere/libdlcp_io_dpdk.so")
+    words = refused(fresh, errors.DriverError, driver="/nowhere/libdlcp_io_dpdk.so")
     assert "/nowhere/libdlcp_io_dpdk.so" in words
 
 
@@ -230,7 +230,7 @@ def test_package_without_its_plugin_works_otherwise_and_says_what_to_install(tmp
             Endpoint(0)
         except errors.DriverError as error:
             print(error)
-        with Endpoint(0, datapath="udp", bind_host="127.0.0.1"):
+        with Endpoint(0, driver="udp", bind_host="127.0.0.1"):
             print("udp opens")
     """
     # Without site: an editable install would lead back to the tree.
@@ -244,7 +244,7 @@ def test_package_without_its_plugin_works_otherwise_and_says_what_to_install(tmp
             str(tmp_path),
             sysconfig.get_path("purelib"),
         ],
-        env={**os.environ, "DLCP_DATAPATH": "dpdk", "DLCP_BIND_HOST": "10.77.0.1/24"},
+        env={**os.environ, "DLCP_DRIVER": "dpdk", "DLCP_BIND_HOST": "10.77.0.1/24"},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -80,9 +80,9 @@ def test_transports_own_tests_over_packet_sockets_with_ipv6() -> None:
         devices = " ".join(f"--vdev=net_af_packet{number},iface=eth{number}" for number in range(2))
         places = [
             {
-                "datapath": "dpdk",
+                "driver": "dpdk",
                 # Asking who has an address is tested by test_address_claim.py, and would take 60 ms each time here.
-                "datapath_options": f"port=net_af_packet{number} address_probe=off",
+                "driver_options": f"port=net_af_packet{number} address_probe=off",
                 "bind_host": f"fd00:79::{number + 1}/64",
                 "eal_arguments": f"{dpdk.NO_HUGE} {devices}",
             }

@@ -58,9 +58,9 @@ def test_absent_interface_is_named() -> None:
 @pytest.mark.loopback("no driver is opened")
 def test_absent_driver_is_named() -> None:
     with pytest.raises(errors.DriverError, match="'absent'.*libdlcp_io_absent.so"):
-        Endpoint(0, datapath="absent")
+        Endpoint(0, driver="absent")
     with pytest.raises(errors.SettingsError, match="lower-case letters"):
-        Endpoint(0, datapath="No Such")
+        Endpoint(0, driver="No Such")
 
 
 @pytest.mark.loopback("no driver is opened")
@@ -68,7 +68,7 @@ def test_library_that_is_no_driver_is_named() -> None:
     from dlcp import _native
 
     with pytest.raises(errors.DriverError, match="not a dlcp driver"):
-        Endpoint(0, datapath=str(Path(_native.__file__).resolve()))
+        Endpoint(0, driver=str(Path(_native.__file__).resolve()))
 
 
 def test_own_and_taken_ranks_are_refused(pair: tuple[Endpoint, Endpoint]) -> None:

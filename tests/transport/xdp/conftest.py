@@ -137,8 +137,8 @@ def own_tests(
         for number in range(2):
             host.ip(f"link set eth{number} up")
             address = f"10.81.0.1{number + 1}/24"
-            place = {"datapath": "xdp", "interface": f"eth{number}", "bind_host": address}
+            place = {"driver": "xdp", "interface": f"eth{number}", "bind_host": address}
             # Asking who has an address is tested by the driver's own tests, and would take 60 ms each time here.
-            places.append(place | {"datapath_options": "address_probe=off"})
+            places.append(place | {"driver_options": "address_probe=off"})
         with contextlib.closing(OwnTests(host, places)) as running:
             yield running.result

@@ -21,7 +21,7 @@ def test_all_reduce_of_two_ranks(
 ) -> None:
     calls = []
     for number, station in enumerate(stations):
-        place = {"datapath": "xdp", "interface": "eth0", "bind_host": f"10.81.0.1{number + 1}/24"}
+        place = {"driver": "xdp", "interface": "eth0", "bind_host": f"10.81.0.1{number + 1}/24"}
         if first_on_sockets and number == 0:
             place = {"bind_host": "10.81.0.1"}
         calls.append(station.start(rank.open_job, str(tmp_path), number, 2, **place))
@@ -50,7 +50,7 @@ def test_ranks_of_one_host_share_a_card(
 ) -> None:
     calls = []
     for number, station in enumerate(neighbours):
-        place = {"datapath": "xdp", "interface": macvlans[number], "bind_host": f"10.81.0.2{number}/24"}
+        place = {"driver": "xdp", "interface": macvlans[number], "bind_host": f"10.81.0.2{number}/24"}
         calls.append(station.start(rank.open_job, str(tmp_path), number, 2, shm=shm, **place))
     for call in calls:
         call.result()

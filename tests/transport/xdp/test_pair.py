@@ -30,10 +30,10 @@ def on_xdp(number: int, *, ipv6: bool = False, words: str = "", **settings: Any)
     """Settings of the rank with this number: an address that its kernel does not have."""
     address = f"fd81::1{number + 1}/64" if ipv6 else f"10.81.0.1{number + 1}/24"
     return {
-        "datapath": "xdp",
+        "driver": "xdp",
         "interface": "eth0",
         "bind_host": address,
-        "datapath_options": words,
+        "driver_options": words,
     } | settings
 
 

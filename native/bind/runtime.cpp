@@ -1,7 +1,7 @@
-// Host and Transfer for Python; bound_host.hpp says who holds memory.
+// Runtime and Transfer for Python; bound_runtime.hpp says who holds memory.
 #include <nanobind/ndarray.h>
 
-#include "bind/bound_host.hpp"
+#include "bind/bound_runtime.hpp"
 #include "bind/collective.hpp"
 
 namespace dlcp::bind {
@@ -23,8 +23,8 @@ nb::tuple outcome(const Transfer& transfer) {
                           o.abandoned_blocks, o.retransmitted_bytes);
 }
 
-nb::dict capabilities(BoundHost& bound) {
-    const dlcp_io_capabilities& c = bound.host().capabilities();
+nb::dict capabilities(BoundRuntime& bound) {
+    const dlcp_io_capabilities& c = bound.runtime().capabilities();
     nb::dict out;
     out["max_datagram_bytes"] = c.max_datagram_bytes;
     out["max_burst_packets"] = c.max_burst_packets;
@@ -59,46 +59,47 @@ void bind_host(nb::module_& m) {
         .def_prop_ro("outcome", &outcome)
         .def_prop_ro("abandoned_words", &abandoned_words, nb::rv_policy::automatic);
 
-    nb::class_<BoundHost> host(m, "Host", "An engine joined to a driver.");
-    host.def(nb::init<const HostOptions&>(), nb::arg("options"))
-        .def("close", &BoundHost::close)
-        .def_prop_ro("closed", [](BoundHost& h) { return h.host().closed(); })
-        .def("connect", &BoundHost::connect, nb::arg("rank"), nb::arg("address"))
-        .def("disconnect", &BoundHost::disconnect, nb::arg("rank"))
-        .def("wait_established", &BoundHost::wait_established, nb::arg("rank"), nb::arg("timeout_s").none())
+    nb::class_<BoundRuntime> runtime(m, "Runtime", "An engine joined to a driver.");
+    runtime.def(nb::init<const RuntimeOptions&>(), nb::arg("options"))
+        .def("close", &BoundRuntime::close)
+        .def_prop_ro("closed", [](BoundRuntime& h) { return h.runtime().closed(); })
+        .def("connect", &BoundRuntime::connect, nb::arg("rank"), nb::arg("address"))
+        .def("disconnect", &BoundRuntime::disconnect, nb::arg("rank"))
+        .def("wait_established", &BoundRuntime::wait_established, nb::arg("rank"), nb::arg("timeout_s").none())
         .def(
-            "established", [](BoundHost& h, std::uint32_t rank) { return h.host().established(rank); },
+            "established", [](BoundRuntime& h, std::uint32_t rank) { return h.runtime().established(rank); },
             nb::arg("rank"))
-        .def("peers", [](BoundHost& h) { return h.host().peers(); })
+        .def("peers", [](BoundRuntime& h) { return h.runtime().peers(); })
         .def(
-            "block_bytes", [](BoundHost& h, std::uint32_t rank) { return h.host().block_bytes(rank); },
+            "block_bytes", [](BoundRuntime& h, std::uint32_t rank) { return h.runtime().block_bytes(rank); },
             nb::arg("rank"))
-        .def("peer_address", &BoundHost::peer_address, nb::arg("rank"))
-        .def("send", &BoundHost::send, nb::arg("rank"), nb::arg("payload").none(), nb::arg("tag"),
+        .def("peer_address", &BoundRuntime::peer_address, nb::arg("rank"))
+        .def("send", &BoundRuntime::send, nb::arg("rank"), nb::arg("payload").none(), nb::arg("tag"),
              nb::arg("traffic_class"), nb::arg("delivery"), nb::arg("loss_ratio"), nb::arg("deadline_s"),
              nb::arg("importance"), nb::arg("wait_follows"))
-        .def("receive", &BoundHost::receive, nb::arg("buffer").none(), nb::arg("rank").none(), nb::arg("tag"),
+        .def("receive", &BoundRuntime::receive, nb::arg("buffer").none(), nb::arg("rank").none(), nb::arg("tag"),
              nb::arg("wait_follows"))
-        .def("wait", &BoundHost::wait, nb::arg("transfer"), nb::arg("timeout_s").none())
-        .def("cancel", &BoundHost::cancel, nb::arg("transfer"))
-        .def("progress", &BoundHost::progress, nb::arg("timeout_s").none())
-        .def("watch", &BoundHost::watch, nb::arg("transfer"), nb::arg("id"))
-        .def("next_finished", &BoundHost::next_finished, nb::arg("timeout_s").none())
-        .def("drain_log", &BoundHost::drain_log)
-        .def("statistics", &BoundHost::statistics)
-        .def("driver_statistics", &BoundHost::driver_statistics)
+        .def("wait", &BoundRuntime::wait, nb::arg("transfer"), nb::arg("timeout_s").none())
+        .def("cancel", &BoundRuntime::cancel, nb::arg("transfer"))
+        .def("progress", &BoundRuntime::progress, nb::arg("timeout_s").none())
+        .def("watch", &BoundRuntime::watch, nb::arg("transfer"), nb::arg("id"))
+        .def("next_finished", &BoundRuntime::next_finished, nb::arg("timeout_s").none())
+        .def("drain_log", &BoundRuntime::drain_log)
+        .def("statistics", &BoundRuntime::statistics)
+        .def("driver_statistics", &BoundRuntime::driver_statistics)
         .def(
             "peer_statistics",
-            [](BoundHost& h, std::uint32_t rank) { return to_dict(h.host().peer_statistics(rank)); },
+            [](BoundRuntime& h, std::uint32_t rank) { return to_dict(h.runtime().peer_statistics(rank)); },
             nb::arg("rank"))
-        .def("path_statistics", &BoundHost::path_statistics, nb::arg("rank"))
-        .def("advance_key_epoch", [](BoundHost& h) { h.host().advance_key_epoch(); })
-        .def_prop_ro("driver", [](BoundHost& h) { return h.host().driver_name(); })
-        .def_prop_ro("local_address", [](BoundHost& h) { return h.host().local_address(); })
-        .def_prop_ro("warnings", [](BoundHost& h) { return h.host().warnings(); })
+        .def("path_statistics", &BoundRuntime::path_statistics, nb::arg("rank"))
+        .def("advance_key_epoch", [](BoundRuntime& h) { h.runtime().advance_key_epoch(); })
+        .def_prop_ro("driver", [](BoundRuntime& h) { return h.runtime().driver_name(); })
+        .def_prop_ro("local_address", [](BoundRuntime& h) { return h.runtime().local_address(); })
+        .def_prop_ro("warnings", [](BoundRuntime& h) { return h.runtime().warnings(); })
         .def_prop_ro("capabilities", &capabilities)
-        .def_prop_ro("max_datagram_bytes", [](BoundHost& h) { return h.host().config().max_datagram_bytes; });
-    bind_collectives(m, host);
+        .def_prop_ro("max_datagram_bytes",
+                     [](BoundRuntime& h) { return h.runtime().config().max_datagram_bytes; });
+    bind_collectives(m, runtime);
 }
 
 }  // namespace dlcp::bind

@@ -1,4 +1,4 @@
-// What happened to a host as a whole, for its user to read: a bounded log of events of the engine and of the driver.
+// What happened to a runtime as a whole, for its user to read: a bounded log of events of the engine and of the driver.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace dlcp {
 
-struct HostLogEntry {
+struct RuntimeLogEntry {
     Time time;  // the driver's clock
     EventKind kind = EventKind::peer_established;
     CommandError error = CommandError::none;
@@ -27,20 +27,20 @@ struct HostLogEntry {
 };
 
 // Of the engine. `rank`: of its peer; UINT32_MAX: none.
-HostLogEntry log_entry(const Event& event, Time time, std::uint32_t rank);
-HostLogEntry log_entry(const dlcp_io_event& event);
+RuntimeLogEntry log_entry(const Event& event, Time time, std::uint32_t rank);
+RuntimeLogEntry log_entry(const dlcp_io_event& event);
 
 // Kept until drained, the oldest dropped beyond `capacity`.
-class HostLog {
+class RuntimeLog {
 public:
     static constexpr std::size_t capacity = 1024;
 
-    void append(HostLogEntry entry);
-    std::vector<HostLogEntry> drain();
+    void append(RuntimeLogEntry entry);
+    std::vector<RuntimeLogEntry> drain();
     std::uint64_t dropped() const { return dropped_; }
 
 private:
-    std::deque<HostLogEntry> entries_;
+    std::deque<RuntimeLogEntry> entries_;
     std::uint64_t dropped_ = 0;
 };
 

@@ -1,18 +1,18 @@
-// A host joins one engine to one driver and gives both a clock, a seed and a thread.
+// A runtime joins one engine to one driver and gives both a clock, a seed and a thread.
 //
 // Who drives. Driving means: receive, handle, transmit, take events, sleep. One thread at a time has the driving
 // role. At rest it is the I/O thread, asleep in the driver's wait(). A caller that waits for a message takes the
 // role itself (leader), so that a small message pays no hand-over between threads; other waiting callers sleep on
 // a condition variable (followers) and one of them is given the role when the leader leaves. The I/O thread takes
-// it back once no caller has had it for HostOptions::linger, or earlier when the engine's deadline has come: a
+// it back once no caller has had it for RuntimeOptions::linger, or earlier when the engine's deadline has come: a
 // burst of small blocking calls pays one hand-over.
 //
 // Invariants: only the holder of the role calls the driver, except now_ns and wake. Only the holder takes events,
 // so a message's memory is in nobody's hands but the caller's once its operation is over. The mutex guards the
 // engine and everything below; it is not held while the driver sends, receives or sleeps.
 //
-// Any thread may call any function. Errors of the caller are thrown as HostError, before anything has changed.
-// After a fork the child's copy throws HostError (forked) and touches nothing.
+// Any thread may call any function. Errors of the caller are thrown as RuntimeError, before anything has changed.
+// After a fork the child's copy throws RuntimeError (forked) and touches nothing.
 #pragma once
 
 #include <atomic>
@@ -27,10 +27,10 @@
 
 #include "engine/endpoint.hpp"
 #include "io/collectives.hpp"
-#include "io/host_error.hpp"
-#include "io/host_log.hpp"
-#include "io/host_options.hpp"
 #include "io/io_table.h"
+#include "io/runtime_error.hpp"
+#include "io/runtime_log.hpp"
+#include "io/runtime_options.hpp"
 
 namespace dlcp {
 
@@ -46,17 +46,17 @@ struct Operation {
     Duration waited{0};                // from the command to the final event
     MessageOutcome outcome;            // its `abandoned` points into `abandoned` below
     std::vector<std::uint64_t> abandoned;
-    // Called once by the thread that drives when the operation is over. Must not block, throw or call the host.
+    // Called once by the thread that drives when the operation is over. Must not block, throw or call the runtime.
     std::function<void(Operation&)> on_over;
 
 private:
-    friend class Host;
+    friend class Runtime;
     MessageId message;
     std::uint64_t watch = 0;  // 0: not watched; otherwise what next_finished answers
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
-struct HostSend {
+struct RuntimeSend {
     std::uint32_t rank = 0;
     std::uint64_t tag = 0;
     const void* payload = nullptr;
@@ -72,7 +72,7 @@ struct HostSend {
     bool wait_follows = false;  // the caller waits at once: nobody else need be woken to transmit
 };
 
-struct HostReceive {
+struct RuntimeReceive {
     std::optional<std::uint32_t> rank;  // none: from whoever sends first
     std::uint64_t tag = 0;
     void* buffer = nullptr;
@@ -81,7 +81,7 @@ struct HostReceive {
     bool wait_follows = false;
 };
 
-struct HostStatistics {
+struct RuntimeStatistics {
     Counters engine;
     dlcp_io_counters io{};
     std::uint64_t injected_lost_packets = 0;  // arrived, and dropped because of inject_loss_ratio
@@ -91,14 +91,14 @@ struct HostStatistics {
     std::uint64_t role_changes = 0;  // times the driving role went to a caller
 };
 
-class Host {
+class Runtime {
 public:
     // Opens the driver, makes the engine, starts the thread. Blocks for a name lookup at most.
-    explicit Host(const HostOptions& options);
+    explicit Runtime(const RuntimeOptions& options);
     // Closes.
-    ~Host();
-    Host(const Host&) = delete;
-    Host& operator=(const Host&) = delete;
+    ~Runtime();
+    Runtime(const Runtime&) = delete;
+    Runtime& operator=(const Runtime&) = delete;
 
     // Names a peer and starts the handshake; does not wait for it. Blocks for a name lookup at most. The same rank
     // at the same address again changes nothing. False if it was a peer already.
@@ -115,8 +115,8 @@ public:
     std::string peer_address(std::uint32_t rank);
 
     // The memory named in the command must stay until the operation is over.
-    OperationPtr send(const HostSend& command);
-    OperationPtr receive(const HostReceive& command);
+    OperationPtr send(const RuntimeSend& command);
+    OperationPtr receive(const RuntimeReceive& command);
     // Gives it up; it is over soon, with error `cancelled`. False if it was over already.
     bool cancel(const OperationPtr& operation);
     // Blocks until it is over. False: time is up. A negative timeout is none.
@@ -132,20 +132,20 @@ public:
     // named by connect(). Mistakes are thrown as std::invalid_argument, before anything has started.
     bool open_group(std::uint32_t group, const std::vector<std::uint32_t>& members, std::uint32_t own);
     void close_group(std::uint32_t group, bool tell);
-    // `wait_follows`: as in HostSend.
+    // `wait_follows`: as in RuntimeSend.
     CollectivePtr start(const CollectiveCommand& command, bool wait_follows);
     CollectivePtr start(const MessageCommand& command, bool wait_follows);
     bool wait(const CollectivePtr& operation, Duration timeout);
     bool watch(const CollectivePtr& operation, std::uint64_t id);
-    // Ids of watched operations that are over. Blocks until there is one; empty: time is up or the host is closed.
+    // Ids of watched operations that are over. Blocks until there is one; empty: time is up or the runtime is closed.
     // Never drives: for one thread that dispatches callbacks.
     std::vector<std::uint64_t> next_finished(Duration timeout);
 
-    std::vector<HostLogEntry> drain_log();
-    HostStatistics statistics();
+    std::vector<RuntimeLogEntry> drain_log();
+    RuntimeStatistics statistics();
     // What only this driver counts, by name: of its network card, of its address resolution. Empty if it has nothing.
     std::vector<std::pair<std::string, std::uint64_t>> driver_statistics();
-    // Throws HostError (unknown_peer).
+    // Throws RuntimeError (unknown_peer).
     PeerStatistics peer_statistics(std::uint32_t rank) const;
     std::vector<PathStatistics> path_statistics(std::uint32_t rank) const;
     void advance_key_epoch();

@@ -1,4 +1,4 @@
-#include "io/host.hpp"
+#include "io/runtime.hpp"
 
 #include <pthread.h>
 #include <signal.h>
@@ -36,8 +36,8 @@ std::uint64_t entropy() {
         if (got > 0) {
             have += static_cast<std::size_t>(got);
         } else if (errno != EINTR) {
-            throw HostError(HostErrorKind::system,
-                            std::string("getrandom: ") + std::strerror(errno) + "; session ids need entropy");
+            throw RuntimeError(RuntimeErrorKind::system,
+                               std::string("getrandom: ") + std::strerror(errno) + "; session ids need entropy");
         }
     }
     return seed;
@@ -48,9 +48,9 @@ std::uint64_t key_of(MessageId message) { return std::uint64_t{message.generatio
 
 }  // namespace
 
-class Host::Impl {
+class Runtime::Impl {
 public:
-    explicit Impl(const HostOptions& options) : options_(options), role_(pump_, options.linger) {}
+    explicit Impl(const RuntimeOptions& options) : options_(options), role_(pump_, options.linger) {}
 
     // ---- opening and closing ----
 
@@ -180,7 +180,7 @@ public:
 
     // ---- messages ----
 
-    OperationPtr send(const HostSend& command) {
+    OperationPtr send(const RuntimeSend& command) {
         if (command.message_bytes > UINT32_MAX) throw too_long_refusal("message", command.message_bytes);
         if (command.traffic_class > 6) throw class_refusal(command.traffic_class);
         Lock lock = enter();
@@ -218,7 +218,7 @@ public:
         return operation;
     }
 
-    OperationPtr receive(const HostReceive& command) {
+    OperationPtr receive(const RuntimeReceive& command) {
         if (command.capacity_bytes > UINT32_MAX) throw too_long_refusal("receive buffer", command.capacity_bytes);
         Lock lock = enter();
         const Inside inside(*this);
@@ -321,8 +321,8 @@ public:
 
     // ---- what is known ----
 
-    HostStatistics statistics() {
-        HostStatistics out;
+    RuntimeStatistics statistics() {
+        RuntimeStatistics out;
         Lock lock = enter();
         if (closing_) {
             changed_.wait(lock, [&] { return closed_; });
@@ -370,7 +370,7 @@ public:
         return text;
     }
 
-    std::vector<HostLogEntry> drain_log() {
+    std::vector<RuntimeLogEntry> drain_log() {
         Lock lock = enter();
         return log_.drain();
     }
@@ -389,7 +389,7 @@ public:
         return read(*engine_);
     }
 
-    HostOptions options_;
+    RuntimeOptions options_;
     dlcp_io_capabilities capabilities_{};
     std::string local_address_;
     std::string warnings_;
@@ -613,7 +613,7 @@ private:
         call(lock, called);
     }
 
-    void note(HostLogEntry entry) {
+    void note(RuntimeLogEntry entry) {
         log_.append(std::move(entry));
         role_.notify(nullptr);
     }
@@ -633,7 +633,8 @@ private:
             thread_ = std::thread([this] { serve(); });
         } catch (const std::system_error& error) {
             pthread_sigmask(SIG_SETMASK, &before, nullptr);
-            throw HostError(HostErrorKind::system, std::string("cannot start the I/O thread: ") + error.what());
+            throw RuntimeError(RuntimeErrorKind::system,
+                               std::string("cannot start the I/O thread: ") + error.what());
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         pthread_setname_np(thread_.native_handle(), "dlcp-io");
@@ -644,10 +645,10 @@ private:
         role_.take(lock);
         lock.unlock();
         dlcp_address address{};
-        std::optional<HostError> refused;
+        std::optional<RuntimeError> refused;
         try {
             address = driver_->resolve(text, rank);
-        } catch (const HostError& error) {
+        } catch (const RuntimeError& error) {
             refused = error;
         }
         lock.lock();
@@ -661,14 +662,14 @@ private:
 
     void check_max_datagram(EndpointConfig& config) const {
         if (options_.max_datagram_bytes > UINT16_MAX)
-            throw HostError(HostErrorKind::settings,
-                            "max_datagram_bytes is " + std::to_string(options_.max_datagram_bytes) +
-                                "; accepted: 576 to 9152, or 0 for what the driver carries");
+            throw RuntimeError(RuntimeErrorKind::settings,
+                               "max_datagram_bytes is " + std::to_string(options_.max_datagram_bytes) +
+                                   "; accepted: 576 to 9152, or 0 for what the driver carries");
         config.max_datagram_bytes = static_cast<std::uint16_t>(options_.max_datagram_bytes);
     }
 
     static void refuse_if(const std::string& complaint) {
-        if (!complaint.empty()) throw HostError(HostErrorKind::settings, complaint);
+        if (!complaint.empty()) throw RuntimeError(RuntimeErrorKind::settings, complaint);
     }
 
     void refuse_unauthenticated() const {
@@ -678,7 +679,7 @@ private:
     }
 
     // How many blocks a message has; known once the handshake is over.
-    std::uint32_t block_count(const HostSend& command) const {
+    std::uint32_t block_count(const RuntimeSend& command) const {
         const PeerId peer = peer_of(command.rank);
         if (!engine_->established(peer)) throw not_established_refusal(command.rank);
         return wire::block_count(static_cast<std::uint32_t>(command.message_bytes), engine_->block_bytes(peer));
@@ -700,7 +701,7 @@ private:
     mutable std::mutex mutex_;
     std::unique_ptr<Endpoint> engine_;
     std::unordered_map<std::uint64_t, OperationPtr> operations_;  // under way, by key_of(message)
-    HostLog log_;
+    RuntimeLog log_;
     std::vector<std::uint64_t> finished_;  // watched operations that are over, not yet asked for
     std::uint64_t finished_count_ = 0;
     std::condition_variable finished_condition_;
@@ -722,9 +723,9 @@ private:
     std::uint64_t final_injected_lost_packets_ = 0;
 };
 
-Host::Host(const HostOptions& options) : impl_(std::make_unique<Impl>(options)) { impl_->open(); }
+Runtime::Runtime(const RuntimeOptions& options) : impl_(std::make_unique<Impl>(options)) { impl_->open(); }
 
-Host::~Host() {
+Runtime::~Runtime() {
     // A forked child's copy: its mutex may be held, and its thread is not there. Leave it all to the exit.
     if (impl_->forked()) {
         static_cast<void>(impl_.release());
@@ -733,62 +734,64 @@ Host::~Host() {
     impl_->close();
 }
 
-bool Host::connect(std::uint32_t rank, const std::string& address) { return impl_->connect(rank, address); }
-void Host::disconnect(std::uint32_t rank) { impl_->disconnect(rank); }
-bool Host::wait_established(std::uint32_t rank, Duration timeout) {
+bool Runtime::connect(std::uint32_t rank, const std::string& address) { return impl_->connect(rank, address); }
+void Runtime::disconnect(std::uint32_t rank) { impl_->disconnect(rank); }
+bool Runtime::wait_established(std::uint32_t rank, Duration timeout) {
     return impl_->wait_established(rank, timeout);
 }
-bool Host::established(std::uint32_t rank) const {
+bool Runtime::established(std::uint32_t rank) const {
     return impl_->read([&](const Endpoint&) { return impl_->is_established(rank); });
 }
-std::vector<std::uint32_t> Host::peers() const {
+std::vector<std::uint32_t> Runtime::peers() const {
     return impl_->read([&](const Endpoint&) { return impl_->ranks_; });
 }
-std::uint16_t Host::block_bytes(std::uint32_t rank) const {
+std::uint16_t Runtime::block_bytes(std::uint32_t rank) const {
     return impl_->read([&](const Endpoint& engine) { return engine.block_bytes(impl_->peer_of(rank)); });
 }
-std::string Host::peer_address(std::uint32_t rank) { return impl_->peer_address(rank); }
+std::string Runtime::peer_address(std::uint32_t rank) { return impl_->peer_address(rank); }
 
-OperationPtr Host::send(const HostSend& command) { return impl_->send(command); }
-OperationPtr Host::receive(const HostReceive& command) { return impl_->receive(command); }
-bool Host::cancel(const OperationPtr& operation) { return impl_->cancel(operation); }
-bool Host::wait(const OperationPtr& operation, Duration timeout) { return impl_->wait(operation, timeout); }
-bool Host::progress(Duration timeout) { return impl_->progress(timeout); }
-bool Host::open_group(std::uint32_t group, const std::vector<std::uint32_t>& members, std::uint32_t own) {
+OperationPtr Runtime::send(const RuntimeSend& command) { return impl_->send(command); }
+OperationPtr Runtime::receive(const RuntimeReceive& command) { return impl_->receive(command); }
+bool Runtime::cancel(const OperationPtr& operation) { return impl_->cancel(operation); }
+bool Runtime::wait(const OperationPtr& operation, Duration timeout) { return impl_->wait(operation, timeout); }
+bool Runtime::progress(Duration timeout) { return impl_->progress(timeout); }
+bool Runtime::open_group(std::uint32_t group, const std::vector<std::uint32_t>& members, std::uint32_t own) {
     return impl_->open_group(group, members, own);
 }
-void Host::close_group(std::uint32_t group, bool tell) { impl_->close_group(group, tell); }
-CollectivePtr Host::start(const CollectiveCommand& command, bool wait_follows) {
+void Runtime::close_group(std::uint32_t group, bool tell) { impl_->close_group(group, tell); }
+CollectivePtr Runtime::start(const CollectiveCommand& command, bool wait_follows) {
     return impl_->start(command, wait_follows);
 }
-CollectivePtr Host::start(const MessageCommand& command, bool wait_follows) {
+CollectivePtr Runtime::start(const MessageCommand& command, bool wait_follows) {
     return impl_->start(command, wait_follows);
 }
-bool Host::wait(const CollectivePtr& operation, Duration timeout) { return impl_->wait(operation, timeout); }
-bool Host::watch(const CollectivePtr& operation, std::uint64_t id) { return impl_->watch(operation, id); }
-bool Host::watch(const OperationPtr& operation, std::uint64_t id) { return impl_->watch(operation, id); }
-std::vector<std::uint64_t> Host::next_finished(Duration timeout) { return impl_->next_finished(timeout); }
+bool Runtime::wait(const CollectivePtr& operation, Duration timeout) { return impl_->wait(operation, timeout); }
+bool Runtime::watch(const CollectivePtr& operation, std::uint64_t id) { return impl_->watch(operation, id); }
+bool Runtime::watch(const OperationPtr& operation, std::uint64_t id) { return impl_->watch(operation, id); }
+std::vector<std::uint64_t> Runtime::next_finished(Duration timeout) { return impl_->next_finished(timeout); }
 
-std::vector<HostLogEntry> Host::drain_log() { return impl_->drain_log(); }
-HostStatistics Host::statistics() { return impl_->statistics(); }
-std::vector<std::pair<std::string, std::uint64_t>> Host::driver_statistics() { return impl_->driver_statistics(); }
-PeerStatistics Host::peer_statistics(std::uint32_t rank) const { return impl_->peer_statistics(rank); }
-std::vector<PathStatistics> Host::path_statistics(std::uint32_t rank) const {
+std::vector<RuntimeLogEntry> Runtime::drain_log() { return impl_->drain_log(); }
+RuntimeStatistics Runtime::statistics() { return impl_->statistics(); }
+std::vector<std::pair<std::string, std::uint64_t>> Runtime::driver_statistics() {
+    return impl_->driver_statistics();
+}
+PeerStatistics Runtime::peer_statistics(std::uint32_t rank) const { return impl_->peer_statistics(rank); }
+std::vector<PathStatistics> Runtime::path_statistics(std::uint32_t rank) const {
     return impl_->read([&](const Endpoint& engine) {
         std::vector<PathStatistics> out(64);  // EndpointConfig::paths is at most this
         out.resize(std::min(out.size(), engine.path_statistics(impl_->peer_of(rank), out)));
         return out;
     });
 }
-void Host::advance_key_epoch() { impl_->advance_key_epoch(); }
+void Runtime::advance_key_epoch() { impl_->advance_key_epoch(); }
 
-const std::string& Host::driver_name() const { return impl_->options_.driver; }
-const std::string& Host::local_address() const { return impl_->local_address_; }
-const std::string& Host::warnings() const { return impl_->warnings_; }
-const dlcp_io_capabilities& Host::capabilities() const { return impl_->capabilities_; }
-const EndpointConfig& Host::config() const { return impl_->options_.engine; }
-bool Host::closed() const { return impl_->forked() || impl_->closing(); }
+const std::string& Runtime::driver_name() const { return impl_->options_.driver; }
+const std::string& Runtime::local_address() const { return impl_->local_address_; }
+const std::string& Runtime::warnings() const { return impl_->warnings_; }
+const dlcp_io_capabilities& Runtime::capabilities() const { return impl_->capabilities_; }
+const EndpointConfig& Runtime::config() const { return impl_->options_.engine; }
+bool Runtime::closed() const { return impl_->forked() || impl_->closing(); }
 
-void Host::close() { impl_->close(); }
+void Runtime::close() { impl_->close(); }
 
 }  // namespace dlcp

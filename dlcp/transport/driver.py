@@ -1,4 +1,4 @@
-"""What a datapath's name and words say before there is one: where it leads, its own address, its devices.
+"""What a driver's name and words say before there is one: where it leads, its own address, its devices.
 
 A driver reads its words itself when it opens (native/io/dpdk/options.cpp, native/io/xdp/options.cpp,
 native/ipstack/words.cpp), and has the last word. Here is what must be known earlier, by jobs and by `dlcp doctor`, and
@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from dlcp.transport import plugins
 
 BELOW_KERNEL = ("dpdk", "xdp")
-"""Datapaths that send and receive frames past the kernel's network stack."""
+"""Drivers that send and receive frames past the kernel's network stack."""
 NAMES = ("udp", "local", *BELOW_KERNEL)
-"""Datapaths of dlcp's own."""
-# Shared memory around another datapath: "local+dpdk".
+"""Drivers of dlcp's own."""
+# Shared memory around another driver: "local+dpdk".
 _AROUND = "local+"
 _PLUGIN_NAME = re.compile(r"[a-z0-9_]+")
-# In datapath_options: what follows is for a library below the driver.
+# In driver_options: what follows is for a library below the driver.
 _END_OF_WORDS = re.compile(r"(?:^|\s)--(?:\s+|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPort:
-    """A word of datapath_options that names a device: port=DEVICE@ADDRESS for dpdk, interface=DEVICE for xdp."""
+    """A word of driver_options that names a device: port=DEVICE@ADDRESS for dpdk, interface=DEVICE for xdp."""
 
     device: str
     """"": the only one there is."""
@@ -40,28 +40,26 @@ class NamedPort:
 # ---- names ----
 
 
-def network_datapath(datapath: str) -> str:
+def network_driver(driver: str) -> str:
     """What leads out of this host: without the shared memory around it."""
-    return "udp" if datapath == "local" else datapath.removeprefix(_AROUND)
+    return "udp" if driver == "local" else driver.removeprefix(_AROUND)
 
 
-def may_be_datapath(datapath: str) -> bool:
+def may_be_driver(driver: str) -> bool:
     """False: no driver can have this name, or none has and one of dlcp's is near.
 
     A plugin of somebody else's may have any name of lower-case letters, digits and _; whether there is one of a name
     that is like none of dlcp's, is found when it is loaded.
     """
-    name = datapath.removeprefix(_AROUND)
+    name = driver.removeprefix(_AROUND)
     if name in NAMES or "/" in name:
         return True
-    return _PLUGIN_NAME.fullmatch(name) is not None and (
-        nearest_datapath(datapath) is None or _is_plugin(name)
-    )
+    return _PLUGIN_NAME.fullmatch(name) is not None and (nearest_driver(driver) is None or _is_plugin(name))
 
 
-def nearest_datapath(datapath: str) -> str | None:
+def nearest_driver(driver: str) -> str | None:
     """The one of dlcp's own that is meant, if it is a slip; None: it is like none of them."""
-    meant = datapath.strip().lower()
+    meant = driver.strip().lower()
     around = _AROUND if meant.startswith(_AROUND) else ""
     names = [name for name in NAMES if not around or name != "local"]
     near = difflib.get_close_matches(meant.removeprefix(around), names, n=1)
@@ -83,7 +81,7 @@ def _is_plugin(name: str) -> bool:
 
 
 def ends_words(options: str) -> bool:
-    """Whether datapath_options have a word --, behind which a library below the driver has its arguments."""
+    """Whether driver_options have a word --, behind which a library below the driver has its arguments."""
     return _END_OF_WORDS.search(options) is not None
 
 

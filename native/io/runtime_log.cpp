@@ -1,4 +1,4 @@
-#include "io/host_log.hpp"
+#include "io/runtime_log.hpp"
 
 #include <utility>
 
@@ -21,8 +21,8 @@ const char* name_of(std::uint32_t kind) {
 
 }  // namespace
 
-HostLogEntry log_entry(const Event& event, Time time, std::uint32_t rank) {
-    HostLogEntry entry;
+RuntimeLogEntry log_entry(const Event& event, Time time, std::uint32_t rank) {
+    RuntimeLogEntry entry;
     entry.time = time;
     entry.kind = event.kind;
     entry.error = event.error;
@@ -32,15 +32,15 @@ HostLogEntry log_entry(const Event& event, Time time, std::uint32_t rank) {
     return entry;
 }
 
-HostLogEntry log_entry(const dlcp_io_event& event) {
-    HostLogEntry entry;
+RuntimeLogEntry log_entry(const dlcp_io_event& event) {
+    RuntimeLogEntry entry;
     entry.time = Time{event.time_ns};
     entry.driver_event = name_of(event.kind);
     entry.text = event.text;
     return entry;
 }
 
-void HostLog::append(HostLogEntry entry) {
+void RuntimeLog::append(RuntimeLogEntry entry) {
     if (entries_.size() == capacity) {
         entries_.pop_front();
         ++dropped_;
@@ -48,8 +48,8 @@ void HostLog::append(HostLogEntry entry) {
     entries_.push_back(std::move(entry));
 }
 
-std::vector<HostLogEntry> HostLog::drain() {
-    std::vector<HostLogEntry> out(entries_.begin(), entries_.end());
+std::vector<RuntimeLogEntry> RuntimeLog::drain() {
+    std::vector<RuntimeLogEntry> out(entries_.begin(), entries_.end());
     entries_.clear();
     return out;
 }

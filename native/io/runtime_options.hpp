@@ -1,4 +1,4 @@
-// What a host is opened with.
+// What a runtime is opened with.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dlcp {
 
-struct HostOptions {
+struct RuntimeOptions {
     // max_datagram_bytes and receive_buffer are set from the two fields below. announce_unexpected is for hosts with
     // groups, and makes all tags of the endpoint theirs (collective/tag.hpp); without it calls that do not match are
     // found by time-outs only.
@@ -25,7 +25,7 @@ struct HostOptions {
     std::string interface_name;             // empty: any
     std::uint32_t socket_buffer_bytes = 0;  // 0: the driver's default
     std::uint32_t io_flags = 0;             // DLCP_IO_*
-    std::string driver_extra;
+    std::string driver_options;
     // Packets that arrive and are dropped on purpose (lossy_driver.hpp); 0: none. At most 1.
     double inject_loss_ratio = 0.0;
     // Without a job key only loopback is accepted, unless this is set.

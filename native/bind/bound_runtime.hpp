@@ -18,7 +18,7 @@
 
 #include "bind/buffer.hpp"
 #include "bind/statistics.hpp"
-#include "io/host.hpp"
+#include "io/runtime.hpp"
 
 namespace dlcp::bind {
 
@@ -74,7 +74,7 @@ private:
     std::shared_ptr<Orphans> orphans_;
 };
 
-class BoundHost {
+class BoundRuntime {
 public:
     // Runs without the GIL.
     template <class Call>
@@ -109,18 +109,18 @@ public:
         }
     }
 
-    explicit BoundHost(const HostOptions& options) {
+    explicit BoundRuntime(const RuntimeOptions& options) {
         nb::gil_scoped_release release;
-        host_ = std::make_unique<Host>(options);
+        runtime_ = std::make_unique<Runtime>(options);
     }
-    ~BoundHost() { close(); }
+    ~BoundRuntime() { close(); }
 
     // Threads that wait in here come back first, so that none of them is inside when the interpreter ends: a thread
     // that then asks for the GIL is killed in the middle of C++ (CPython issue 87135).
     void close() {
         {
             nb::gil_scoped_release release;
-            host_->close();
+            runtime_->close();
         }
         for (int millisecond = 0; inside_ > 0 && millisecond < 1000; ++millisecond) {
             nb::gil_scoped_release release;
@@ -130,11 +130,11 @@ public:
     }
 
     bool connect(std::uint32_t rank, const std::string& address) {
-        return unlocked([&] { return host_->connect(rank, address); });
+        return unlocked([&] { return runtime_->connect(rank, address); });
     }
 
     bool wait_established(std::uint32_t rank, std::optional<double> timeout_s) {
-        return in_slices(timeout_s, [&](Duration slice) { return host_->wait_established(rank, slice); });
+        return in_slices(timeout_s, [&](Duration slice) { return runtime_->wait_established(rank, slice); });
     }
 
     Transfer send(std::uint32_t rank, nb::handle payload, std::uint64_t tag, std::uint32_t traffic_class,
@@ -142,7 +142,7 @@ public:
                   bool wait_follows) {
         orphans_->sweep();
         Buffer buffer(payload, false);
-        HostSend command;
+        RuntimeSend command;
         command.rank = rank;
         command.tag = tag;
         command.payload = buffer.data();
@@ -160,74 +160,74 @@ public:
             command.importance = static_cast<const std::uint8_t*>(scores.data());
             command.importance_count = scores.bytes();
         }
-        OperationPtr operation = unlocked([&] { return host_->send(command); });
+        OperationPtr operation = unlocked([&] { return runtime_->send(command); });
         return {std::move(operation), std::move(buffer), orphans_};
     }
 
     Transfer receive(nb::handle memory, std::optional<std::uint32_t> rank, std::uint64_t tag, bool wait_follows) {
         orphans_->sweep();
         Buffer buffer(memory, true);
-        HostReceive command;
+        RuntimeReceive command;
         command.rank = rank;
         command.tag = tag;
         command.buffer = buffer.data();
         command.capacity_bytes = buffer.bytes();
         command.wait_follows = wait_follows;
-        OperationPtr operation = unlocked([&] { return host_->receive(command); });
+        OperationPtr operation = unlocked([&] { return runtime_->receive(command); });
         return {std::move(operation), std::move(buffer), orphans_};
     }
 
     bool wait(Transfer& transfer, std::optional<double> timeout_s) {
         const bool over = transfer.over() || in_slices(timeout_s, [&](Duration slice) {
-                              return host_->wait(transfer.operation(), slice);
+                              return runtime_->wait(transfer.operation(), slice);
                           });
         transfer.free_buffer_if_over();
         return over;
     }
 
     bool cancel(Transfer& transfer) {
-        return unlocked([&] { return host_->cancel(transfer.operation()); });
+        return unlocked([&] { return runtime_->cancel(transfer.operation()); });
     }
 
     bool progress(std::optional<double> timeout_s) {
-        return in_slices(timeout_s, [&](Duration slice) { return host_->progress(slice); });
+        return in_slices(timeout_s, [&](Duration slice) { return runtime_->progress(slice); });
     }
 
-    bool watch(Transfer& transfer, std::uint64_t id) { return host_->watch(transfer.operation(), id); }
+    bool watch(Transfer& transfer, std::uint64_t id) { return runtime_->watch(transfer.operation(), id); }
 
     std::vector<std::uint64_t> next_finished(std::optional<double> timeout_s) {
-        return unlocked([&] { return host_->next_finished(timeout_of(timeout_s)); });
+        return unlocked([&] { return runtime_->next_finished(timeout_of(timeout_s)); });
     }
 
     nb::dict statistics() {
-        return to_dict(unlocked([&] { return host_->statistics(); }));
+        return to_dict(unlocked([&] { return runtime_->statistics(); }));
     }
 
     nb::dict driver_statistics() {
         nb::dict out;
-        for (const auto& [name, value] : unlocked([&] { return host_->driver_statistics(); }))
+        for (const auto& [name, value] : unlocked([&] { return runtime_->driver_statistics(); }))
             out[text_of(name)] = value;
         return out;
     }
 
     std::string peer_address(std::uint32_t rank) {
-        return unlocked([&] { return host_->peer_address(rank); });
+        return unlocked([&] { return runtime_->peer_address(rank); });
     }
 
     void disconnect(std::uint32_t rank) {
-        unlocked([&] { host_->disconnect(rank); });
+        unlocked([&] { runtime_->disconnect(rank); });
     }
 
     nb::list path_statistics(std::uint32_t rank) const {
         nb::list out;
-        for (const PathStatistics& path : host_->path_statistics(rank)) out.append(to_dict(path));
+        for (const PathStatistics& path : runtime_->path_statistics(rank)) out.append(to_dict(path));
         return out;
     }
 
     // (time_s, kind, error or None, rank or None, value, waited_s, text)
     nb::list drain_log() {
         nb::list out;
-        for (const HostLogEntry& entry : host_->drain_log()) {
+        for (const RuntimeLogEntry& entry : runtime_->drain_log()) {
             nb::object rank = nb::none();
             if (entry.rank != UINT32_MAX) rank = nb::int_(entry.rank);
             nb::object error = nb::none();
@@ -239,10 +239,10 @@ public:
         return out;
     }
 
-    Host& host() { return *host_; }
+    Runtime& runtime() { return *runtime_; }
 
 private:
-    std::unique_ptr<Host> host_;
+    std::unique_ptr<Runtime> runtime_;
     std::shared_ptr<Orphans> orphans_ = std::make_shared<Orphans>();
     int inside_ = 0;  // threads in unlocked(); counted with the GIL held
 };

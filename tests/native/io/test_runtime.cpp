@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "io/driver_registry.hpp"
-#include "io/host.hpp"
+#include "io/runtime.hpp"
 #include "io/udp_driver.hpp"
 #include "io/virtual_driver.hpp"
 
@@ -22,27 +22,27 @@ namespace {
 // Ends what would hang.
 constexpr Duration patience = seconds(60);
 
-HostOptions udp_options(std::uint32_t rank) {
-    HostOptions options;
+RuntimeOptions udp_options(std::uint32_t rank) {
+    RuntimeOptions options;
     options.engine.rank = rank;
     return options;
 }
 
 // Two hosts over UDP that know each other.
 struct Pair {
-    explicit Pair(HostOptions a = udp_options(0), HostOptions b = udp_options(1)) {
-        left = std::make_unique<Host>(a);
-        right = std::make_unique<Host>(b);
+    explicit Pair(RuntimeOptions a = udp_options(0), RuntimeOptions b = udp_options(1)) {
+        left = std::make_unique<Runtime>(a);
+        right = std::make_unique<Runtime>(b);
         left->connect(1, right->local_address());
         REQUIRE(left->wait_established(1, patience));
         REQUIRE(right->wait_established(0, patience));
     }
-    std::unique_ptr<Host> left;
-    std::unique_ptr<Host> right;
+    std::unique_ptr<Runtime> left;
+    std::unique_ptr<Runtime> right;
 };
 
-OperationPtr send(Host& host, std::uint32_t rank, std::span<const std::uint8_t> bytes, std::uint64_t tag = 0) {
-    HostSend command;
+OperationPtr send(Runtime& host, std::uint32_t rank, std::span<const std::uint8_t> bytes, std::uint64_t tag = 0) {
+    RuntimeSend command;
     command.rank = rank;
     command.tag = tag;
     command.payload = bytes.data();
@@ -50,8 +50,8 @@ OperationPtr send(Host& host, std::uint32_t rank, std::span<const std::uint8_t> 
     return host.send(command);
 }
 
-OperationPtr receive(Host& host, std::uint32_t rank, std::span<std::uint8_t> bytes, std::uint64_t tag = 0) {
-    HostReceive command;
+OperationPtr receive(Runtime& host, std::uint32_t rank, std::span<std::uint8_t> bytes, std::uint64_t tag = 0) {
+    RuntimeReceive command;
     command.rank = rank;
     command.tag = tag;
     command.buffer = bytes.data();
@@ -66,10 +66,10 @@ std::vector<std::uint8_t> counting(std::size_t bytes) {
 }
 
 template <class Call>
-HostErrorKind refused(Call&& call) {
+RuntimeErrorKind refused(Call&& call) {
     try {
         call();
-    } catch (const HostError& error) {
+    } catch (const RuntimeError& error) {
         CHECK(std::string(error.what()).size() > 20);
         return error.kind;
     }
@@ -100,7 +100,7 @@ TEST_CASE("host: without an I/O thread callers alone drive") {
     options.io_thread = false;
     auto other = udp_options(1);
     other.io_thread = false;
-    Host left(options), right(other);
+    Runtime left(options), right(other);
     left.connect(1, right.local_address());
     while (!left.established(1) || !right.established(0)) {
         left.progress(Duration{0});
@@ -123,10 +123,10 @@ TEST_CASE("host: over the virtual network, lossy and slow, in virtual time") {
     link.rate = Rate{10'000'000'000};
     link.delay = milliseconds(5);
     link.loss_ratio = 0.01;
-    HostOptions options = udp_options(0), other = udp_options(1);
-    for (HostOptions* each : {&options, &other}) {
+    RuntimeOptions options = udp_options(0), other = udp_options(1);
+    for (RuntimeOptions* each : {&options, &other}) {
         each->driver = "virtual";
-        each->driver_extra = "host-test";
+        each->driver_options = "host-test";
         each->seed = 11 + each->engine.rank;
         each->linger = Duration{0};
     }
@@ -173,7 +173,7 @@ TEST_CASE("host: on_over is called once, watched operations are told once") {
     Pair pair;
     std::atomic<int> called{0};
     std::uint8_t byte = 0;
-    HostReceive command;
+    RuntimeReceive command;
     command.rank = 0;
     command.buffer = &byte;
     command.capacity_bytes = 1;
@@ -220,7 +220,7 @@ TEST_CASE("host: closing ends every operation and wakes every caller") {
         threads.emplace_back([&pair, &woken, operation] {
             try {
                 pair.left->wait(operation, patience);
-            } catch (const HostError&) {  // closed before it came to wait
+            } catch (const RuntimeError&) {  // closed before it came to wait
             }
             ++woken;
         });
@@ -233,122 +233,122 @@ TEST_CASE("host: closing ends every operation and wakes every caller") {
     }
     CHECK(pair.left->closed());
     CHECK(pair.left->next_finished(patience).empty());
-    CHECK(refused([&] { receive(*pair.left, 1, {bytes, 1}); }) == HostErrorKind::closed);
+    CHECK(refused([&] { receive(*pair.left, 1, {bytes, 1}); }) == RuntimeErrorKind::closed);
     CHECK(pair.left->statistics().io.tx_packets > 0);
     pair.left->close();
 }
 
 TEST_CASE("host: mistakes are refused by kind and change nothing") {
     Pair pair;
-    Host& host = *pair.left;
+    Runtime& host = *pair.left;
     std::uint8_t byte = 0;
-    HostSend command;
+    RuntimeSend command;
     command.rank = 1;
     command.payload = &byte;
     command.message_bytes = 1;
 
     SUBCASE("message of 4 GiB") {
         command.message_bytes = std::uint64_t{1} << 32;
-        CHECK(refused([&] { host.send(command); }) == HostErrorKind::message_too_long);
+        CHECK(refused([&] { host.send(command); }) == RuntimeErrorKind::message_too_long);
     }
     SUBCASE("traffic class") {
         command.traffic_class = 7;
-        CHECK(refused([&] { host.send(command); }) == HostErrorKind::traffic_class);
+        CHECK(refused([&] { host.send(command); }) == RuntimeErrorKind::traffic_class);
         command.traffic_class = 256;
-        CHECK(refused([&] { host.send(command); }) == HostErrorKind::traffic_class);
+        CHECK(refused([&] { host.send(command); }) == RuntimeErrorKind::traffic_class);
     }
     SUBCASE("loss ratio") {
         command.delivery = Delivery::bounded;
         command.loss_ratio = 1.0;
-        CHECK(refused([&] { host.send(command); }) == HostErrorKind::loss_ratio);
+        CHECK(refused([&] { host.send(command); }) == RuntimeErrorKind::loss_ratio);
     }
     SUBCASE("deadline") {
         command.delivery = Delivery::deadline;
-        CHECK(refused([&] { host.send(command); }) == HostErrorKind::deadline);
+        CHECK(refused([&] { host.send(command); }) == RuntimeErrorKind::deadline);
     }
     SUBCASE("importance") {
         const std::uint8_t scores[3] = {};
         command.importance = scores;
         command.importance_count = 3;
-        CHECK(refused([&] { host.send(command); }) == HostErrorKind::importance);
+        CHECK(refused([&] { host.send(command); }) == RuntimeErrorKind::importance);
     }
     SUBCASE("unknown peer") {
         command.rank = 9;
-        CHECK(refused([&] { host.send(command); }) == HostErrorKind::unknown_peer);
-        CHECK(refused([&] { host.disconnect(9); }) == HostErrorKind::unknown_peer);
+        CHECK(refused([&] { host.send(command); }) == RuntimeErrorKind::unknown_peer);
+        CHECK(refused([&] { host.disconnect(9); }) == RuntimeErrorKind::unknown_peer);
     }
     SUBCASE("own rank, taken rank, bad address") {
-        CHECK(refused([&] { host.connect(0, "127.0.0.1:9"); }) == HostErrorKind::duplicate_rank);
-        CHECK(refused([&] { host.connect(1, "127.0.0.1:9"); }) == HostErrorKind::duplicate_rank);
-        CHECK(refused([&] { host.connect(3, "127.0.0.1"); }) == HostErrorKind::address);
+        CHECK(refused([&] { host.connect(0, "127.0.0.1:9"); }) == RuntimeErrorKind::duplicate_rank);
+        CHECK(refused([&] { host.connect(1, "127.0.0.1:9"); }) == RuntimeErrorKind::duplicate_rank);
+        CHECK(refused([&] { host.connect(3, "127.0.0.1"); }) == RuntimeErrorKind::address);
     }
     SUBCASE("no key") {
-        CHECK(refused([&] { host.advance_key_epoch(); }) == HostErrorKind::no_key);
+        CHECK(refused([&] { host.advance_key_epoch(); }) == RuntimeErrorKind::no_key);
     }
     CHECK(host.statistics().outstanding_operations == 0);
     CHECK(host.peers() == std::vector<std::uint32_t>{1});
 }
 
 TEST_CASE("host: importance needs the handshake") {
-    Host left(udp_options(0));
+    Runtime left(udp_options(0));
     left.connect(1, "127.0.0.1:9");
-    HostSend command;
+    RuntimeSend command;
     command.rank = 1;
     command.delivery = Delivery::bounded;
     command.importance_of_all = 1;
-    CHECK(refused([&] { left.send(command); }) == HostErrorKind::not_established);
+    CHECK(refused([&] { left.send(command); }) == RuntimeErrorKind::not_established);
 }
 
 TEST_CASE("host: opening refuses by kind") {
     auto options = udp_options(0);
     SUBCASE("port in use") {
-        Host first(options);
+        Runtime first(options);
         options.port = static_cast<std::uint16_t>(std::stoi(first.local_address().substr(10)));
-        CHECK(refused([&] { Host second(options); }) == HostErrorKind::port_in_use);
+        CHECK(refused([&] { Runtime second(options); }) == RuntimeErrorKind::port_in_use);
     }
     SUBCASE("interface") {
         options.interface_name = "absent0";
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::interface);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::interface);
     }
     SUBCASE("address") {
         options.bind_host = "192.0.2.1";
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::address);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::address);
     }
     SUBCASE("reachable without a key") {
         options.bind_host = "0.0.0.0";
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::unauthenticated);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::unauthenticated);
         options.allow_unauthenticated = true;
-        CHECK_NOTHROW(Host{options});
+        CHECK_NOTHROW(Runtime{options});
     }
     SUBCASE("settings") {
         options.engine.paths = 65;
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::settings);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::settings);
         options.engine.paths = 8;
         options.max_datagram_bytes = 70'000;
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::settings);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::settings);
         options.max_datagram_bytes = 100;
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::settings);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::settings);
     }
     SUBCASE("driver") {
         options.driver = "absent";
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::driver);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::driver);
         options.driver = "../absent.so";
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::driver);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::driver);
         options.driver = "Bad Name";
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::driver);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::driver);
         options.driver = "";
-        CHECK(refused([&] { Host host(options); }) == HostErrorKind::driver);
+        CHECK(refused([&] { Runtime host(options); }) == RuntimeErrorKind::driver);
     }
 }
 
 TEST_CASE("host: the engine's limits come from the driver, and from the caller if lower") {
-    Host host(udp_options(0));
+    Runtime host(udp_options(0));
     CHECK(host.config().max_datagram_bytes == std::min(host.capabilities().max_datagram_bytes, 9152u));
     CHECK(host.config().receive_buffer.value == host.capabilities().receive_buffer_bytes);
     auto options = udp_options(1);
     options.max_datagram_bytes = 1000;
     options.receive_buffer_bytes = 100'000;
-    Host lower(options);
+    Runtime lower(options);
     CHECK(lower.config().max_datagram_bytes == 1000);
     CHECK(lower.config().receive_buffer.value == 100'000);
 }
@@ -380,15 +380,15 @@ TEST_CASE("host: what befalls a driver is in the log, and its own counters have 
         }
         return 100;  // more than are asked for at first
     };
-    HostOptions options = udp_options(0);
+    RuntimeOptions options = udp_options(0);
     options.table = &table;
     SUBCASE("as it is") {}
     SUBCASE("where loss is injected") { options.inject_loss_ratio = 0.5; }
-    Host host(options);
-    std::vector<HostLogEntry> log;
+    Runtime host(options);
+    std::vector<RuntimeLogEntry> log;
     while (log.size() < 2) {
         host.progress(Duration{0});
-        for (HostLogEntry& entry : host.drain_log()) log.push_back(std::move(entry));
+        for (RuntimeLogEntry& entry : host.drain_log()) log.push_back(std::move(entry));
     }
     CHECK(log[0].driver_event == "link_down");
     CHECK(log[0].text == "port0 has no link");
@@ -398,21 +398,21 @@ TEST_CASE("host: what befalls a driver is in the log, and its own counters have 
     REQUIRE(statistics.size() == 100);
     CHECK(statistics[99].first == "counter_99_packets");
     CHECK(statistics[99].second == 99);
-    CHECK(Host(udp_options(1)).driver_statistics().empty());
+    CHECK(Runtime(udp_options(1)).driver_statistics().empty());
 }
 
 TEST_CASE("driver registry: shared memory goes around any driver") {
     CHECK(&find_driver("local+udp") == &find_driver("local"));
-    CHECK(refused([] { find_driver("local+absent"); }) == HostErrorKind::driver);
+    CHECK(refused([] { find_driver("local+absent"); }) == RuntimeErrorKind::driver);
     CHECK(extra_words("local+dpdk", "queues=2 -- --no-huge") == "inner=dpdk queues=2 -- --no-huge");
     CHECK(extra_words("local+udp", "") == "inner=udp");
     CHECK(extra_words("local", "ring_bytes=65536") == "ring_bytes=65536");
-    HostOptions a = udp_options(0), b = udp_options(1);
+    RuntimeOptions a = udp_options(0), b = udp_options(1);
     a.driver = b.driver = "local+udp";
     const Pair pair(a, b);
     CHECK(pair.left->statistics().io.channels == 1);
-    a.driver_extra = "words=for the inner one";  // which takes none
-    CHECK(refused([&] { const Host host(a); }) == HostErrorKind::settings);
+    a.driver_options = "words=for the inner one";  // which takes none
+    CHECK(refused([&] { const Runtime host(a); }) == RuntimeErrorKind::settings);
 }
 
 TEST_CASE("driver registry: built-in drivers by name") {
