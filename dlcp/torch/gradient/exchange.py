@@ -109,7 +109,8 @@ class GradientExchange:
         self._check(buffer, layout)
         itemsize = buffer.element_size()
         parts = [
-            (begin // itemsize, end // itemsize) for begin, end in self.communicator.parts(buffer.nbytes)
+            (begin // itemsize, end // itemsize)
+            for begin, end in self.communicator.parts(buffer.nbytes, DATA_TYPES[buffer.dtype])
         ]
         return self._start(
             "bounded_all_reduce",
