@@ -52,6 +52,17 @@ class DataType(enum.Enum):
     u8 = ...
     boolean = ...
 
+class DataTypeTraits:
+    type: DataType
+    nbytes: int
+    floating: bool
+    torch_name: str
+    recorder_name: str
+
+DATA_TYPES: tuple[DataTypeTraits, ...]
+
+def part_bytes(nbytes: int, parts: int, type: DataType) -> list[int]: ...  # noqa: A002
+
 class ReduceOp(enum.Enum):
     sum = ...
     product = ...
