@@ -18,6 +18,8 @@ from dlcp.errors import ArgumentError
 
 # Of a value in an error: a whole tensor or file would hide the sentence.
 _SHOWN_CHARACTERS_MAX = 100
+# Beside the nearest one: more names than these hide it.
+_LISTED_MAX = 20
 
 
 def integer(
@@ -103,7 +105,9 @@ def known(
     words = list(accepted)
     for name in names:
         if name not in words:
-            raise error(f"unknown {what} {name!r}; {did_you_mean(name, words)}accepted: {', '.join(words)}")
+            near = did_you_mean(name, words)
+            listed = "" if near and len(words) > _LISTED_MAX else f"accepted: {', '.join(words)}"
+            raise error(f"unknown {what} {name!r}; {near}{listed}".rstrip())
 
 
 # ---- for sentences made elsewhere ----
