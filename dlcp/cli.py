@@ -12,9 +12,11 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dlcp import __version__
 from dlcp.arguments import Parser
+from dlcp.errors import DlcpError
 from dlcp.exit_status import exit_status
 
 
@@ -68,15 +70,17 @@ def _sim(words: list[str]) -> int:
 
 
 def _study(words: list[str]) -> int:
-    """Studies of training are dlcp.study's, those of whole networks the simulator's; neither knows the other."""
-    from dlcp_sim import studies
+    """The studies are a folder of the sources beside this package; the wheel does not hold them."""
+    sources = Path(__file__).resolve().parent.parent
+    if not (sources / "studies" / "training").is_dir():
+        raise DlcpError(
+            "the studies are not installed with dlcp: they are the folder `studies` of its sources; run the command"
+            " from a clone in which dlcp is installed with `pip install -e .`"
+        )
+    sys.path.append(str(sources))
+    from studies import main
 
-    simulated = studies.studies()
-    if words and words[0] in simulated:
-        return studies.main(words)
-    from dlcp.study import main
-
-    return main(words, others={study.name: study.summary for study in simulated.values()})
+    return main(words)
 
 
 def _switch(words: list[str]) -> int:
