@@ -42,6 +42,8 @@ def test_help_is_the_door(words: tuple[str, ...], capsys: pytest.CaptureFixture[
 def test_without_a_command_help_is_shown_and_it_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert capsys.readouterr().out.startswith("usage: dlcp COMMAND")
+    assert main(["help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: dlcp COMMAND")
 
 
 @pytest.mark.parametrize("word", ["--version", "-V"])
@@ -96,17 +98,30 @@ def test_error_of_dlcp_is_one_line_and_status_2() -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [("--help",), ("version",)])
-def test_nobody_reads_is_status_141(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    "words", [(), ("--help",), ("--version",), ("version",), *((name, "--help") for name in COMMANDS)]
+)
+def test_nobody_reads_is_status_141(words: tuple[str, ...], unbuffered: str) -> None:
+    """Whether Python writes at once or at its end."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "dlcp", *words], stdout=writing, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "dlcp", *words],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
         )
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_output_that_is_closed_is_no_error() -> None:
+    command = f"{sys.executable} -m dlcp --version >&-"
+    assert subprocess.run(["sh", "-c", command], check=False).returncode == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
@@ -140,4 +155,6 @@ def test_studies_that_are_not_installed_are_said_to_be_in_the_sources(
     monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "dlcp" / "cli.py"))
     assert main(["study", "tolerance"]) == 2
     line = capsys.readouterr().err
-    assert line.startswith("dlcp study: the studies are not installed with dlcp: they are the folder `studies`")
+    assert line.startswith(
+        "dlcp study: the studies are not installed with dlcp: they are the folder `studies`"
+    )
