@@ -137,6 +137,7 @@ class CryptoLibrary(enum.Enum):
 class RuntimeOptions:
     rank: int
     job: int
+    incarnation: int
     driver: str
     driver_options: str
     bind_host: str

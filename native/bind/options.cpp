@@ -90,6 +90,7 @@ void bind_options(nb::module_& m) {
             [](RuntimeOptions& o, const std::array<std::uint8_t, 8>& dscp) { o.engine.dscp = dscp; });
     bind_engine_value<std::uint32_t>(options, "rank", &EndpointConfig::rank);
     bind_engine_value<std::uint32_t>(options, "job", &EndpointConfig::job);
+    bind_engine_value<std::uint64_t>(options, "incarnation", &EndpointConfig::incarnation);
     bind_engine_value<bool>(options, "encrypt", &EndpointConfig::encrypt);
     bind_engine_value<bool>(options, "announce_unexpected", &EndpointConfig::announce_unexpected);
     bind_engine_value<CryptoLibrary>(options, "crypto_library", &EndpointConfig::crypto_library);
