@@ -13,10 +13,12 @@ from dlcp.errors import CollectiveTimeoutError, DlcpError, WaitTimeoutError
 class LocalOperation:
     """Something that is over when `finish` has been called. As dlcp.transport.communicator.Work, to CollectiveWork.
 
-    `words`: for errors. `timeout_s`: how long a wait() without a time of its own lasts; None: as long as it takes.
+    `operation`: "send", "receive", "all_reduce". `words`: for errors. `timeout_s`: how long a wait() without a time of its own lasts; None: as long as it takes.
     """
 
-    def __init__(self, words: str, timeout_s: float | None = None) -> None:
+    def __init__(self, operation: str, words: str, timeout_s: float | None = None) -> None:
+        self.operation = operation
+        """As of the transport's works."""
         self.source: int | None = None
         """Group rank of the sender, where there is one."""
         self._words = words

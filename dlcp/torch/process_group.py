@@ -13,6 +13,7 @@ group, so this one answers for all device types, and for what torch otherwise as
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import threading
@@ -660,8 +661,10 @@ class ProcessGroup(dist.ProcessGroup):
         communicator = on or self.communicator
         if communicator is self.communicator and tickets.current is not None and collective not in _MESSAGES:
             communicator = self._communicator_of_callbacks()
+        range_ = profiling.started(collective, keep) if profiling.is_recording() else contextlib.nullcontext()
         try:
-            operation: Operation = getattr(communicator, collective)(*operands, keep=keep, **more)
+            with range_:
+                operation: Operation = getattr(communicator, collective)(*operands, keep=keep, **more)
         except DlcpError as error:
             raise for_torch(error) from None
         return operation
@@ -698,8 +701,6 @@ class ProcessGroup(dist.ProcessGroup):
         if back and (opts is None or opts.asyncOp):
             # Results must come back also where nobody waits, or only for the group's next barrier.
             work.get_future()
-        if profiling.is_recording():
-            profiling.record(name, work)
         return work
 
     def _sparse_reducer(self) -> SparseReducer:
