@@ -19,7 +19,7 @@ is_recording: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 
 def started(operation: str, keep: object) -> contextlib.AbstractContextManager[object]:
-    """The range of starting an operation. Its input shapes are those of the tensors in `keep`, the operation's memory."""
+    """The range of starting an operation. Its input shapes are those of the tensors in `keep`."""
     return _RecordFunctionFast(f"dlcp:{operation}", tuple(_tensors(keep)), {})
 
 
