@@ -140,7 +140,8 @@ def examine_hosts(
                 answer = _order(endpoint, addresses[source - 1], order)
                 found = answer.get("way") or {"error": answer.get("error", "no answer")}
                 ways.append(Way(**(found | {"source": source, "target": target})))
-    return Examination([one.name for one in members], hosts, look_at_ways(members, ways), ways)
+    findings_between = look_at_ways(members, ways, keys_agree=False)
+    return Examination([one.name for one in members], hosts, findings_between, ways)
 
 
 def _choose_place(settings: Settings, toward: str) -> tuple[Settings, str, str]:

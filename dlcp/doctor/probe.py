@@ -47,6 +47,8 @@ DEPTH = 4
 # Of a step when the peer answers at all.
 STEP_TIMEOUT_S = 10.0
 _CLOCK = struct.Struct("=q")
+# tcpmux (RFC 1078) has no UDP service.
+_CLOSED_PORT = 1
 
 Handler = Callable[[int, dict[str, Any]], dict[str, Any]]
 
@@ -60,7 +62,8 @@ class Way:
     error: str | None = None
     """Why it is not open."""
     silence: str | None = None
-    """refused, no neighbour, unreachable or silent: what else came back from there."""
+    """What else came back from there. refused: the host, but nobody has the port. unanswered: UDP reaches the host, and
+    whoever has the port does not answer. no neighbour, unreachable: the network says so. silent: nothing came back."""
     rtt_s: float | None = None
     """Least round trip of a packet."""
     echo_s: float | None = None
@@ -250,21 +253,17 @@ def _echo(endpoint: Endpoint, rank: int, base: int) -> tuple[float, float]:
 
 
 class Knock:
-    """One datagram that is none of dlcp's, and what the kernel hears of it: why an address does not answer.
+    """Two datagrams that are not dlcp's, and what the kernel hears of them: why an address does not answer.
 
-    It is sent before the handshake, since routers answer the first packets and then keep still for seconds.
+    One goes to the peer's port, one to a port of the same host that hardly anything listens on. A refusal of the second
+    shows that UDP reaches the host. Both leave before the handshake, since routers and hosts limit how many refusals
+    they send.
     """
 
     def __init__(self, address: str) -> None:
-        self._runtime, port = split_address(address)
-        self._socket: socket.socket | None = None
-        self._error: OSError | None = None
-        try:
-            self._socket = _connected_socket(self._runtime, port)
-            self._socket.setblocking(False)
-            self._socket.send(b"?")
-        except OSError as error:
-            self._error = error
+        self._host, port = split_address(address)
+        self._at_port = _Datagram(self._host, port)
+        self._beside = _Datagram(self._host, _CLOSED_PORT)
 
     def __enter__(self) -> Self:
         return self
@@ -272,23 +271,47 @@ class Knock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._socket is not None:
-            self._socket.close()
+        self._at_port.close()
+        self._beside.close()
 
     def heard(self) -> str:
-        """What came back so far: refused, no neighbour, unreachable or silent. Does not block."""
-        if _is_no_neighbour(self._runtime):
+        """What came back so far, one of the values of `Way.silence`. Does not block."""
+        if _is_no_neighbour(self._host):
             return "no neighbour"
-        if self._error is None and self._socket is not None:
+        code = self._at_port.error_code()
+        if code is None:
+            return "unanswered" if self._beside.error_code() == errno.ECONNREFUSED else "silent"
+        return "refused" if code == errno.ECONNREFUSED else "unreachable"
+
+
+class _Datagram:
+    """One datagram to an address, and the error that the network answered."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket: socket.socket | None = None
+        self._code: int | None = None
+        try:
+            self._socket = _connected_socket(host, port)
+            self._socket.setblocking(False)
+            self._socket.send(b"?")
+        except OSError as error:
+            self._code = error.errno
+
+    def error_code(self) -> int | None:
+        """The errno that sending met or that ICMP brought so far; None: nothing came, or data."""
+        if self._code is None and self._socket is not None:
             try:
                 self._socket.recv(1)
             except BlockingIOError:
-                return "silent"
+                pass
             except OSError as error:
-                self._error = error
-        if self._error is None:
-            return "silent"
-        return "refused" if self._error.errno == errno.ECONNREFUSED else "unreachable"
+                self._code = error.errno
+        return self._code
+
+    def close(self) -> None:
+        """Closes the socket."""
+        if self._socket is not None:
+            self._socket.close()
 
 
 def path_mtu_bytes(address: str, datagram_bytes: int) -> int | None:

@@ -48,11 +48,14 @@ class Member:
         return asdict(self)
 
 
-def look_at_ways(members: Sequence[Member], ways: Sequence[Way]) -> list[Finding]:
-    """Findings about the ways between members; ways count in `members`."""
+def look_at_ways(members: Sequence[Member], ways: Sequence[Way], *, keys_agree: bool = True) -> list[Finding]:
+    """Findings about the ways between members; ways count in `members`.
+
+    `keys_agree`: all members are known to have one job key, as the ranks of a job do.
+    """
     return [
         *_look_at_versions(members),
-        *_look_at_reach(members, ways),
+        *_look_at_reach(members, ways, keys_agree),
         *_look_at_datagrams(members, ways),
         *_look_at_speed(members, ways),
         *_look_at_loss(members, ways),
@@ -82,7 +85,7 @@ def _look_at_versions(members: Sequence[Member]) -> Iterator[Finding]:
         yield ok("versions", f"all run dlcp {first.version}, wire version {first.wire_version}")
 
 
-def _look_at_reach(members: Sequence[Member], ways: Sequence[Way]) -> Iterator[Finding]:
+def _look_at_reach(members: Sequence[Member], ways: Sequence[Way], keys_agree: bool) -> Iterator[Finding]:
     closed = [way for way in ways if way.error is not None]
     open_ = len(ways) - len(closed)
     if not closed:
@@ -97,12 +100,17 @@ def _look_at_reach(members: Sequence[Member], ways: Sequence[Way]) -> Iterator[F
             continue
         named.add(pair)
         back = next((one for one in closed if (one.source, one.target) == (way.target, way.source)), None)
-        yield _closed_way(members[way.source], members[way.target], way, both=back is not None)
+        yield _closed_way(
+            members[way.source], members[way.target], way, both=back is not None, keys_agree=keys_agree
+        )
     if open_:
         yield ok("reach", f"{open_} of {len(ways)} ways are open")
 
 
-def _closed_way(source: Member, target: Member, way: Way, *, both: bool) -> Finding:
+_COMPARE_KEYS = 'on both hosts: sha256sum "$DLCP_KEY_FILE" (or the file of --key-file); echo "$DLCP_JOB"'
+
+
+def _closed_way(source: Member, target: Member, way: Way, *, both: bool, keys_agree: bool) -> Finding:
     verb = "and" if both else "cannot reach"
     text = f"{source.describe()} {verb} {target.describe()}{' do not reach each other' if both else ''}"
     from_host, _ = split_address(source.address)
@@ -127,14 +135,24 @@ def _closed_way(source: Member, target: Member, way: Way, *, both: bool) -> Find
             f"{text}: the network answers that {to_host} cannot be reached",
             f"see the route, on {source.host}: ip route get {to_host}; tracepath -n {to_host}",
         )
-    if way.silence == "silent":
+    if way.silence == "unanswered":
         return fail(
             "reach",
-            f"{text}: nothing comes back, as when a firewall drops UDP or the network does not route between them",
+            f"{text}: UDP reaches the host, and what has port {to_port} does not answer: another job key or job number"
+            " at one of the two, or another program",
+            f"{_COMPARE_KEYS}; on {target.host}: ss -ulpn 'sport = :{to_port}'",
+        )
+    if way.silence == "silent":
+        cause = "as when a firewall drops UDP or the network does not route between them"
+        remedy = (
             f"on {target.host}: nft insert rule inet filter input {family} saddr {from_host} meta l4proto udp accept"
             f" (or: iptables -I INPUT -s {from_host} -p udp -j ACCEPT), and the same between them; routes: ip route get"
-            f" {to_host}",
+            f" {to_host}"
         )
+        if not keys_agree:
+            cause = f"as when the job keys or job numbers differ, {cause.removeprefix('as when ')}"
+            remedy = f"first compare the keys, {_COMPARE_KEYS}; if they are equal, {remedy}"
+        return fail("reach", f"{text}: nothing comes back, {cause}", remedy)
     return fail("reach", f"{text}: {way.error}")
 
 

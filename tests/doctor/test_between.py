@@ -77,6 +77,7 @@ def test_way_with_another_key_is_named() -> None:
         way = probe(asking, 0, 1, 1, answering.address, timeout_s=0.5)
     assert "see that it is started as rank 1" in str(way.error)
     assert "both sides have the same job key" in str(way.error)
+    assert way.silence == "unanswered", "a closed port of that host refuses, so no firewall drops UDP"
 
 
 def test_responder_survives_what_it_does_not_understand() -> None:

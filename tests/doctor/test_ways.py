@@ -85,6 +85,24 @@ def test_silent_pair_names_both_ends_and_the_firewall_command() -> None:
     )
 
 
+def test_silent_listener_may_have_another_key_before_a_firewall_is_opened() -> None:
+    ways = [closed(0, 1, "silent"), closed(1, 0, "silent")]
+    (found,) = not_ok(look_at_ways([member(0), member(1)], ways, keys_agree=False))
+    assert (
+        "nothing comes back, as when the job keys or job numbers differ, a firewall drops UDP or"
+        in found.text
+    )
+    assert str(found.remedy).startswith("first compare the keys, on both hosts: sha256sum")
+    assert "if they are equal, on node1: nft insert rule" in str(found.remedy)
+
+
+def test_host_that_udp_reaches_has_another_key_and_no_firewall() -> None:
+    (found,) = not_ok(look_at_ways([member(0), member(1)], [closed(0, 1, "unanswered"), way(1, 0)]))
+    assert "UDP reaches the host, and what has port 7001 does not answer: another job key" in found.text
+    assert "sha256sum" in str(found.remedy)
+    assert "nft" not in str(found.remedy)
+
+
 @pytest.mark.parametrize(
     ("silence", "text", "remedy"),
     [
