@@ -197,9 +197,13 @@ class SwitchTarget:
     @staticmethod
     def _check_group(name: str, group: str | None, groups: Mapping[str, tuple[str, ...]]) -> None:
         if group is not None and group not in groups:
-            _refuse(
-                f"{name}.group", group, f"a path group of the switch: {', '.join(groups) or 'it has none'}"
-            )
+            accepted = f"a path group of the switch: {', '.join(groups)}"
+            if not groups:
+                accepted = (
+                    "a path group, of which neither the switch nor the policy has any; give the switch one: "
+                    f"path_groups = {{{group} = [...]}}"
+                )
+            _refuse(f"{name}.group", group, accepted)
 
     def _validate_routes(self, where: str) -> None:
         networks: dict[IPNetwork, int] = {}
