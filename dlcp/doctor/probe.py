@@ -1,11 +1,11 @@
-"""One way between two endpoints, measured: is it open, how wide, how long, how lossy, how far apart the clocks.
+"""One rank pair, measured: is it open, goodput, round trip, loss, difference of the clocks.
 
 Each side answers on a thread (`Responder`); `probe` is the side that asks. So everybody can be asked at any time, and
-what is measured is the transport itself, not a stand-in. A probe takes about a third of a second on a way that is open,
+what is measured is the transport itself, not a stand-in. A probe takes about a third of a second on a pair that is open,
 and `timeout_s` on one that is not; every step in it is bounded.
 
 The talk: a JSON request under REQUEST_TAG names a tag of its own, `base`. Under the tags that follow it come the
-answer, then echoes (each carries the answerer's clock), then one message to warm up, and as many more as the way takes
+answer, then echoes (each carries the answerer's clock), then one message to warm up, and as many more as the pair takes
 in DURATION_S, of which the asker first says the number. At last the answerer says what its driver dropped of them.
 """
 
@@ -40,7 +40,7 @@ JSON_BYTES_MAX = 1 << 20
 ECHOES = 48
 WARM_UP_BYTES = 256 << 10
 MESSAGE_BYTES = 1 << 20
-# Long enough for the window to open, short enough for a hundred ways.
+# Long enough for the window to open, short enough for a hundred pairs.
 DURATION_S = 0.2
 MESSAGES_MAX = 256
 DEPTH = 4
@@ -54,8 +54,8 @@ Handler = Callable[[int, dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """What one rank found of its way to another. Numbers are None if it is not open."""
+class RankPair:
+    """What one rank measured towards another; the reverse direction is another pair. Numbers are None if it is not open."""
 
     source: int
     target: int
@@ -74,11 +74,11 @@ class Way:
     oversized_frames: int = 0
     """Dropped by the target meanwhile, from whomever: longer than its MTU."""
     datagram_bytes: int | None = None
-    """Largest that the way carries, as the handshake found."""
+    """Largest that the pair carries, as the handshake found."""
     datagram_bytes_own: int | None = None
     """Largest that the sender's interface carries."""
     path_mtu_bytes: int | None = None
-    """What routers say, if the way carries less than the interface."""
+    """What routers say, if the pair carries less than the interface."""
     clock_offset_s: float | None = None
     """How far the target's time of day is ahead."""
 
@@ -87,8 +87,8 @@ class Way:
         return asdict(self)
 
 
-def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, timeout_s: float) -> Way:
-    """Measures the way from this endpoint to another; raises nothing for a way that is not open.
+def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, timeout_s: float) -> RankPair:
+    """Measures the pair from this endpoint to another; raises nothing for a pair that is not open.
 
     `own` and `target`: how the report calls the two. `rank`, `address`: the target's endpoint.
     """
@@ -97,17 +97,17 @@ def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, ti
             endpoint.connect(rank, address, timeout_s=timeout_s)
         except PeerTimeoutError as error:
             if endpoint.settings.below_kernel:
-                # What the kernel's sockets hear from there is of another way.
+                # What the kernel's sockets hear from there took another route.
                 entries = endpoint.drain_log()
                 seen = {entry.text: None for entry in entries if entry.text and entry.kind not in MENDED}
-                return Way(source=own, target=target, error="; ".join([str(error), *seen]))
-            return Way(source=own, target=target, error=str(error), silence=knock.heard())
+                return RankPair(source=own, target=target, error="; ".join([str(error), *seen]))
+            return RankPair(source=own, target=target, error=str(error), silence=knock.heard())
         except DlcpError as error:
-            return Way(source=own, target=target, error=str(error))
+            return RankPair(source=own, target=target, error=str(error))
     try:
         return _measure(endpoint, own, target, rank)
     except DlcpError as error:
-        return Way(source=own, target=target, error=f"the handshake worked, then: {error}")
+        return RankPair(source=own, target=target, error=f"the handshake worked, then: {error}")
 
 
 def ask(endpoint: Endpoint, rank: int, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -194,15 +194,15 @@ class Responder:
         endpoint.send(rank, _pack(dropped), tag=base + 7, timeout_s=STEP_TIMEOUT_S)
 
 
-def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
+def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> RankPair:
     base = _draw_base()
     request = {"version": TALK_VERSION, "base": base, "echoes": ECHOES}
     endpoint.send(rank, _pack(request), tag=REQUEST_TAG, timeout_s=STEP_TIMEOUT_S)
     answer = _receive_json(endpoint, rank, base, STEP_TIMEOUT_S)
     if "error" in answer:
-        return Way(source=own, target=target, error=str(answer["error"]))
+        return RankPair(source=own, target=target, error=str(answer["error"]))
     echoes = [_echo(endpoint, rank, base) for _ in range(ECHOES)]
-    # The quickest echo says most of the clocks: half of it is the way there.
+    # The quickest echo says most of the clocks: half of it is the time to get there.
     least_s, offset_s = min(echoes)
     payload = bytearray(MESSAGE_BYTES)
     begin = time.monotonic()
@@ -223,7 +223,7 @@ def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
     after = endpoint.path_stats(rank)
     dropped = _receive_json(endpoint, rank, base + 7, STEP_TIMEOUT_S)
     state = endpoint.peer_stats(rank)
-    return Way(
+    return RankPair(
         source=own,
         target=target,
         rtt_s=min(state.rtt_s_min, least_s),
@@ -275,7 +275,7 @@ class Knock:
         self._beside.close()
 
     def heard(self) -> str:
-        """What came back so far, one of the values of `Way.silence`. Does not block."""
+        """What came back so far, one of the values of `RankPair.silence`. Does not block."""
         if _is_no_neighbour(self._host):
             return "no neighbour"
         code = self._at_port.error_code()
@@ -315,7 +315,7 @@ class _Datagram:
 
 
 def path_mtu_bytes(address: str, datagram_bytes: int) -> int | None:
-    """The MTU of the way to an address, if routers have said that it is too small for a datagram; sends nothing.
+    """The MTU of the route to an address, if routers have said that it is too small for a datagram; sends nothing.
 
     The handshake's first packets were as large as the interface carries; what routers answered, the kernel keeps.
     """
