@@ -46,10 +46,13 @@ void set_key(RuntimeOptions& options, nb::bytes key) {
 }  // namespace
 
 void bind_options(nb::module_& m) {
-    nb::enum_<CongestionAlgorithm>(m, "CongestionAlgorithm")
-        .value("window", CongestionAlgorithm::window)
-        .value("line_rate", CongestionAlgorithm::line_rate)
-        .value("credit", CongestionAlgorithm::credit);
+    nb::enum_<CongestionAlgorithm> congestion(m, "CongestionAlgorithm");
+    nb::list controllers;
+    for (const CongestionEntry& entry : congestion_controllers) {
+        congestion.value(entry.name.data(), congestion_algorithm(entry.name));
+        controllers.append(nb::str(entry.name.data()));
+    }
+    m.attr("CONGESTION_CONTROLLERS") = nb::tuple(controllers);
     nb::enum_<CryptoLibrary>(m, "CryptoLibrary")
         .value("fastest", CryptoLibrary::fastest)
         .value("openssl", CryptoLibrary::openssl)

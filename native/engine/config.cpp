@@ -56,8 +56,12 @@ std::string EndpointConfig::validate() const {
     complaint.in_range("paths", paths, 1, 64);
     complaint.in_range("run_packets", run_packets, 1, 1024);
 
-    complaint.in_range("congestion", static_cast<std::uint64_t>(congestion), 0,
-                       static_cast<std::uint64_t>(CongestionAlgorithm::credit));
+    const auto controller = static_cast<std::size_t>(congestion);
+    if (controller >= std::size(congestion_controllers))
+        complaint.say("congestion is " + std::to_string(controller) + "; accepted: " + congestion_choices());
+    else if (congestion_controllers[controller].needs_line_rate && line_rate.value_bps == 0)
+        complaint.say("line_rate is 0 bps; accepted with congestion " +
+                      std::string(congestion_controllers[controller].name) + ": at least 1 bps");
     complaint.in_range("target_delay", target_delay, nanoseconds(1), seconds(10));
     // A window or buffer below one datagram would never let anything leave.
     const Bytes datagram{max_datagram_bytes};
@@ -67,9 +71,6 @@ std::string EndpointConfig::validate() const {
     complaint.in_range("receive_buffer", receive_buffer, datagram, tebibyte);
     complaint.in_range("channel_datagram_bytes", channel_datagram_bytes, 576, 9152);
     complaint.in_range("channel_buffer", channel_buffer, Bytes{channel_datagram_bytes}, tebibyte);
-    if (congestion != CongestionAlgorithm::window && line_rate.value_bps == 0) {
-        complaint.say("line_rate is 0 bps; accepted with congestion line_rate or credit: at least 1 bps");
-    }
 
     complaint.in_range("initial_rtt", initial_rtt, nanoseconds(1), seconds(10));
     complaint.in_range("max_rto", max_rto, nanoseconds(1), seconds(3600));

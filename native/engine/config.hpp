@@ -8,16 +8,11 @@
 #include <optional>
 #include <string>
 
+#include "engine/congestion/controllers.hpp"
 #include "engine/protection.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
-
-enum class CongestionAlgorithm : std::uint8_t {
-    window,     // a window on ECN and median delay (default)
-    line_rate,  // the papers' minimal rule: line rate, halved when more is lost than is tolerated
-    credit,     // the receiver grants bytes at its own line rate: incast without loss
-};
 
 struct EndpointConfig {
     std::uint32_t rank = 0;
@@ -41,13 +36,13 @@ struct EndpointConfig {
     std::uint16_t run_packets = 16;  // packets of one path in a row; 1 sprays packet by packet
 
     // Congestion control.
-    CongestionAlgorithm congestion = CongestionAlgorithm::window;
+    CongestionAlgorithm congestion{};  // one of congestion_controllers; the first, window, is the default
     // Standing queue that the window tolerates. 1 ms: on hosts with a kernel stack and shared cores scheduling
     // alone delays packets by this much; a simulator of 100 Gbit/s fabrics sets 0.75 x base RTT (UET's NSCC).
     Duration target_delay = milliseconds(1);
     Bytes initial_window{64 * 1024};
     Bytes max_window{16 * 1024 * 1024};
-    Rate line_rate{0};  // of this host's link; 0: unknown (no cap); required by line_rate and credit
+    Rate line_rate{0};  // of this host's link; 0: unknown (no cap); some controllers require it
     // What this endpoint can buffer before reading, for all peers together: offered to senders as credit.
     Bytes receive_buffer{2 * 1024 * 1024};
 

@@ -72,8 +72,8 @@ DlcpTransport::DlcpTransport(Parameters parameters) : settings_(std::make_unique
     c.paths = static_cast<std::uint16_t>(parameters.take_integer("paths", 64));
     c.run_packets = static_cast<std::uint16_t>(parameters.take_integer("run_packets", 1));
     const std::int64_t congestion = parameters.take_integer("congestion", 0);
-    if (congestion < 0 || congestion > 2)
-        refuse("congestion is " + std::to_string(congestion) + "; accepted: 0 window, 1 line_rate, 2 credit");
+    if (congestion < 0 || static_cast<std::size_t>(congestion) >= std::size(congestion_controllers))
+        refuse("congestion is " + std::to_string(congestion) + "; accepted: " + congestion_choices());
     c.congestion = static_cast<CongestionAlgorithm>(congestion);
     c.max_rto = nanoseconds(parameters.take_integer("max_rto_ps", 1'000'000'000'000) / 1000);
     c.peer_timeout = nanoseconds(parameters.take_integer("peer_timeout_ps", 10'000'000'000'000) / 1000);
