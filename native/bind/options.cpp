@@ -40,6 +40,9 @@ nb::object or_none(const SettingValue& value) {
 }  // namespace
 
 void bind_options(nb::module_& m) {
+    nb::list controllers;
+    for (const CongestionEntry& entry : congestion_controllers) controllers.append(nb::str(entry.name.data()));
+    m.attr("CONGESTION_CONTROLLERS") = nb::tuple(controllers);
     nb::class_<SettingEntry>(m, "Setting", "One row of the table of settings.")
         .def_prop_ro("name", [](const SettingEntry& e) { return e.setting.name; })
         .def_prop_ro("section",

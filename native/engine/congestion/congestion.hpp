@@ -1,16 +1,19 @@
-// Congestion control behind one small interface; state per peer, kept across messages.
+// Congestion control behind one small interface; state per session, kept across messages.
 //
-// An algorithm sees what one acknowledgement brought and answers how much may be in flight and how fast it leaves.
-// It knows no messages, paths or clocks. The receiver's credit is applied by the caller on top.
+// A controller is given what one acknowledgement brought, and answers how much may be in flight and how fast it leaves.
+// It knows no messages, paths or clocks. What the receiver can buffer is applied by the caller on top.
+//
+// A new controller is one file beside this one and one line in the table of controllers.hpp.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "engine/config.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
+
+struct EndpointConfig;
 
 struct AckSample {
     Time now{0};
@@ -25,7 +28,7 @@ struct AckSample {
 };
 
 // What is under way to one peer.
-struct Flight {
+struct InFlight {
     Bytes in_flight{0};
     Bytes sent{0};     // total in this session
     Bytes granted{0};  // total the receiver has granted in this session
@@ -38,13 +41,16 @@ public:
     // A probe went unanswered for `timeouts` probe timeouts in a row.
     virtual void on_timeout(std::uint32_t timeouts) = 0;
     // Most bytes in flight.
-    virtual Bytes window(const Flight& flight) const = 0;
+    virtual Bytes window(const InFlight& under_way) const = 0;
     // Zero: unpaced.
     virtual Rate pacing_rate(Duration smoothed_rtt) const = 0;
+
+    // Does the receiver have to grant what this controller sends? Then demand() is asked as there is more to send.
+    virtual bool needs_grants() const { return false; }
+    // Total bytes of this session that the receiver should grant, if `backlog` datagram bytes wait to be sent.
+    virtual Bytes demand(const InFlight&, Bytes /*backlog*/) const { return Bytes{0}; }
 };
 
-std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config,
-                                                           std::uint16_t datagram_bytes);
 // For a private channel that holds so much: nothing is shared on the way, so there is nothing else to find out.
 std::unique_ptr<CongestionControl> make_channel_control(Bytes channel_buffer);
 

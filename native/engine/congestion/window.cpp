@@ -1,13 +1,3 @@
-#include "engine/congestion.hpp"
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-
-namespace dlcp {
-
-namespace {
-
 // A window on ECN marks and median delay, in the line of UET's NSCC and Swift (transport-level: one window per peer,
 // shared by all paths).
 //
@@ -25,6 +15,16 @@ namespace {
 // Loss alone is not congestion here: without a queue, up to 2 % a round is ignored (random loss on Ethernet, and losses
 // that the path set answers by leaving a path); above, the window shrinks by the lost share, which keeps a shallow-buffered network
 // without marks from collapse.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "engine/config.hpp"
+#include "engine/congestion/controllers.hpp"
+
+namespace dlcp {
+namespace {
+
 class WindowControl final : public CongestionControl {
 public:
     WindowControl(const EndpointConfig& config, std::uint16_t datagram_bytes)
@@ -60,7 +60,7 @@ public:
         }
     }
 
-    Bytes window(const Flight&) const override { return {static_cast<std::uint64_t>(window_)}; }
+    Bytes window(const InFlight&) const override { return {static_cast<std::uint64_t>(window_)}; }
 
     Rate pacing_rate(Duration rtt) const override {
         if (rtt.value <= 0) return line_rate_;
@@ -154,94 +154,10 @@ private:
     std::array<Duration, 32> delays_{};
 };
 
-// The papers' minimal rule: start at line rate and tolerate loss; halve the rate when a round loses more than 10 %
-// (MLT evaluates at p = 10 %), else add a twentieth of line rate per round. The window only bounds memory.
-class LineRateControl final : public CongestionControl {
-public:
-    LineRateControl(const EndpointConfig& config, std::uint16_t datagram_bytes)
-        : line_rate_(config.line_rate),
-          rate_(config.line_rate),
-          window_(config.max_window),
-          datagram_(datagram_bytes) {}
-
-    void on_ack(const AckSample& s) override {
-        acked_ += s.acked;
-        lost_ += s.lost;
-        if (!s.round_over) return;
-        if (lost_.value * 10 > (acked_ + lost_).value)
-            rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest + 1);
-        else
-            rate_.value_bps = std::min(rate_.value_bps + line_rate_.value_bps / 20, line_rate_.value_bps);
-        acked_ = lost_ = Bytes{0};
-    }
-    void on_timeout(std::uint32_t timeouts) override {
-        if (timeouts >= 2) rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest + 1);
-    }
-    Bytes window(const Flight&) const override { return window_; }
-    // Two packets a round trip at least: with less nothing would be learned of what the network carries now.
-    Rate pacing_rate(Duration smoothed_rtt) const override {
-        return std::min(std::max(rate_, rate_of(Bytes{2 * std::uint64_t{datagram_}}, smoothed_rtt)), line_rate_);
-    }
-
-private:
-    // The least part of line rate: a hundred-gigabit host behind a bottleneck of tens of megabits.
-    static constexpr std::uint64_t slowest = 4096;
-
-    Rate line_rate_;
-    Rate rate_;
-    Bytes window_;
-    std::uint16_t datagram_;
-    Bytes acked_{0};
-    Bytes lost_{0};
-};
-
-// Receiver credit: what has been granted and not yet sent may leave, after one unscheduled initial window per session
-// (EQDS, NSDI'22; UET's RCCC). The receiver grants at its own line rate (grant_scheduler.hpp). A grant knows the last
-// hop only, and that only if the line rate is stated right, so the window control stays underneath.
-class CreditControl final : public CongestionControl {
-public:
-    CreditControl(const EndpointConfig& config, std::uint16_t datagram_bytes)
-        : unscheduled_(config.initial_window), network_(config, datagram_bytes) {}
-
-    void on_ack(const AckSample& sample) override { network_.on_ack(sample); }
-    void on_timeout(std::uint32_t timeouts) override { network_.on_timeout(timeouts); }
-    Bytes window(const Flight& flight) const override {
-        const Bytes allowed = unscheduled_ + flight.granted;
-        return std::min(flight.in_flight + (allowed - std::min(allowed, flight.sent)), network_.window(flight));
-    }
-    Rate pacing_rate(Duration smoothed_rtt) const override { return network_.pacing_rate(smoothed_rtt); }
-
-private:
-    Bytes unscheduled_;
-    WindowControl network_;
-};
-
-// A channel is the receiver's buffer, and nobody else's packets are in it.
-class ChannelControl final : public CongestionControl {
-public:
-    explicit ChannelControl(Bytes channel_buffer) : window_(channel_buffer) {}
-    void on_ack(const AckSample&) override {}
-    void on_timeout(std::uint32_t) override {}
-    Bytes window(const Flight&) const override { return window_; }
-    Rate pacing_rate(Duration) const override { return Rate{0}; }
-
-private:
-    Bytes window_;
-};
-
 }  // namespace
 
-std::unique_ptr<CongestionControl> make_channel_control(Bytes channel_buffer) {
-    return std::make_unique<ChannelControl>(channel_buffer);
-}
-
-std::unique_ptr<CongestionControl> make_congestion_control(const EndpointConfig& config,
-                                                           std::uint16_t datagram_bytes) {
-    switch (config.congestion) {
-        case CongestionAlgorithm::line_rate: return std::make_unique<LineRateControl>(config, datagram_bytes);
-        case CongestionAlgorithm::credit: return std::make_unique<CreditControl>(config, datagram_bytes);
-        case CongestionAlgorithm::window: break;
-    }
+std::unique_ptr<CongestionControl> make_window_control(const EndpointConfig& config,
+                                                       std::uint16_t datagram_bytes) {
     return std::make_unique<WindowControl>(config, datagram_bytes);
 }
 
