@@ -34,7 +34,7 @@ struct CollectiveCommand {
     std::uint32_t group = 0;
     std::shared_ptr<const Schedule> schedule;
     std::uint32_t sequence = 0;   // of this group's collectives; the low 20 bits count
-    std::uint16_t signature = 0;  // a hash of what all ranks must agree on: kind, type, operation, root, sizes
+    std::uint32_t signature = 0;  // 28 bits: what all ranks must agree on (kind, type, reduction, root, sizes)
     std::span<const ChunkMemory> input;
     std::span<const ChunkMemory> output;
     DataType type = DataType::u8;

@@ -8,6 +8,7 @@
 #include "collective/operation.hpp"
 #include "collective/result.hpp"
 #include "collective/states.hpp"
+#include "collective/tag.hpp"
 #include "engine/endpoint.hpp"
 
 namespace dlcp {
@@ -28,14 +29,13 @@ struct Group {
     // Signatures of the last collectives, at sequence % size: messages for one that is over here are checked by them.
     struct Past {
         std::uint32_t sequence = UINT32_MAX;  // as tags carry it
-        std::uint16_t signature = 0;
+        std::uint16_t signature = 0;          // the low 16 bits, as in a tag
     };
     std::array<Past, 256> past{};
     // A message for a collective that has not started here; in the order of arrival.
     struct Early {
-        std::uint32_t sequence;
         std::uint32_t peer;  // rank in the group
-        std::uint16_t signature;
+        Tag tag;
         std::uint32_t bytes;  // of the message
     };
     std::vector<Early> early;

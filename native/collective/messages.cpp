@@ -133,7 +133,7 @@ void CollectiveExecutor::message_over(Time now, StepId id, const Event& event) {
         why.culprit = member_of(group, event.peer);
         why.sequence = operation.sequence;
         why.foreign_bytes = why.expected_bytes = bytes;
-        why.foreign_signature = operation.signature;
+        why.foreign_signature = static_cast<std::uint16_t>(operation.signature);
         fail(now, group, id.slot, why);
         return;
     }
@@ -176,7 +176,7 @@ void CollectiveExecutor::message_failed(Time now, StepId id, const Event& event,
         why.error = CollectiveError::mismatch;
         why.expected_bytes = operation.steps[id.step].memory.bytes;
         why.foreign_bytes = event.kind == EventKind::send_failed ? 0 : bytes;
-        why.foreign_signature = operation.signature;
+        why.foreign_signature = static_cast<std::uint16_t>(operation.signature);
     }
     const bool peer_lost = event.error == CommandError::peer_timeout || event.error == CommandError::peer_gone;
     if (operation.single && !peer_lost)

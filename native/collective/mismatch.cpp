@@ -1,4 +1,6 @@
 // Messages that nobody on this rank waits for: sent early, or by a rank that called something else.
+#include <algorithm>
+
 #include "collective/executor.hpp"
 
 namespace dlcp {
@@ -18,15 +20,15 @@ void CollectiveExecutor::handle_unexpected(Time now, const Event& event) {
         return;
     }
     if (tag.kind != TagKind::collective) return;
-    const Group::Early early{tag.sequence, member_of(*group, event.peer), tag.signature, event.value};
+    const Group::Early early{member_of(*group, event.peer), tag, event.value};
     if (early.peer == no_member) return;
     if (const std::uint32_t slot = find_operation(*group, tag.sequence); slot != no_slot) {
-        check_signature(now, *group, early, operations_[slot].signature, slot);
+        check_signature(now, *group, early, slot);
         return;
     }
     const Group::Past& past = group->past[tag.sequence % group->past.size()];
     if (past.sequence == tag.sequence) {
-        check_signature(now, *group, early, past.signature, no_slot);
+        if (tag.signature != past.signature) fail_mismatch(now, *group, early, no_slot);
         return;
     }
     if (group->early.size() >= most_early) group->early.erase(group->early.begin());
@@ -46,17 +48,27 @@ void CollectiveExecutor::discard(Time now, std::uint32_t group, const Event& eve
 }
 
 // The group fails unless `early.peer` called what this rank called under the same number. True: it has failed.
-bool CollectiveExecutor::check_signature(Time now, Group& group, const Group::Early& early,
-                                         std::uint16_t own_signature, std::uint32_t slot) {
-    if (early.signature == own_signature) return false;
+bool CollectiveExecutor::check_signature(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
+    const GroupOperation& operation = operations_[slot];
+    const std::uint32_t message = early.tag.message_under(operation.signature);
+    const auto awaits = [&](const Schedule::Step& step) {
+        return step.kind == ScheduleOp::Kind::receive && step.peer == early.peer && step.message == message;
+    };
+    if (early.tag.signature == (operation.signature & 0xffff) &&
+        std::ranges::any_of(operation.schedule->steps(), awaits))
+        return false;
+    fail_mismatch(now, group, early, slot);
+    return true;
+}
+
+void CollectiveExecutor::fail_mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
     CollectiveResult why;
     why.error = CollectiveError::mismatch;
     why.culprit = early.peer;
-    why.sequence = early.sequence;
-    why.foreign_signature = early.signature;
+    why.sequence = early.tag.sequence;
+    why.foreign_signature = early.tag.signature;
     why.foreign_bytes = early.bytes;
     fail_group(now, group, why, slot);
-    return true;
 }
 
 }  // namespace dlcp

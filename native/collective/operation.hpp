@@ -42,7 +42,7 @@ struct GroupOperation {
     bool single_sends = false;                 // single: this rank sends it
     std::uint64_t single_tag = 0;              // single: the engine's tag (tag.hpp)
     std::uint32_t sequence = 0;                // of the group's collectives; tags carry the low 20 bits
-    std::uint16_t signature = 0;               // a hash of what all ranks must agree on
+    std::uint32_t signature = 0;               // 28 bits: what all ranks must agree on (tag.hpp)
     std::shared_ptr<const Schedule> schedule;  // nullptr: single
     DataType type = DataType::u8;
     std::uint32_t element_bytes = 1;  // of `type`

@@ -65,7 +65,7 @@ struct CollectiveResult {
         std::uint64_t missing_bytes;
     };
     std::vector<Waiting> waiting_for;
-    // mismatch: what the other rank's message said, as far as it is known
+    // mismatch: what the other rank's message said, as far as it is known; of its signature the low 16 bits
     std::uint16_t foreign_signature = 0;
     std::uint64_t foreign_bytes = 0;
     std::uint64_t expected_bytes = 0;
