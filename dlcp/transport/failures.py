@@ -71,7 +71,7 @@ class Scene:
 
 
 def is_of_the_group(result: Mapping[str, Any], *, single: bool) -> bool:
-    """Whether the whole group has failed, not one message alone (native/collective/executor.cpp, fail_single)."""
+    """Whether the whole group has failed, not one message alone (native/collective/failure.cpp, fail_single)."""
     if not single or result["error"] in ("group_failed", "aborted"):
         return True
     return (result["error"], result["engine_error"]) == ("peer_failed", "peer_timeout")
