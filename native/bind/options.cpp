@@ -35,9 +35,8 @@ void bind_bytes(Options& options, const char* field, Bytes EndpointConfig::*memb
 
 void set_key(RuntimeOptions& options, nb::bytes key) {
     if (key.size() != job_key_bytes)
-        throw RuntimeError(RuntimeErrorKind::settings, "the job key has " + std::to_string(key.size()) +
-                                                           " bytes; accepted: exactly " +
-                                                           std::to_string(job_key_bytes));
+        throw IoError(IoErrorKind::settings, "the job key has " + std::to_string(key.size()) +
+                                                 " bytes; accepted: exactly " + std::to_string(job_key_bytes));
     JobKeyBytes bytes{};
     std::copy_n(static_cast<const std::uint8_t*>(key.data()), bytes.size(), bytes.begin());
     options.engine.job_key = bytes;
