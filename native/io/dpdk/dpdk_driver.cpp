@@ -44,7 +44,7 @@ int check_config(const dlcp_io_config& config, ErrorText error) {
     return 0;
 }
 
-// The device of the only port may be named as interfaces of the kernel are, instead of by a word.
+// The device of the only port may be named as interfaces of the kernel are, instead of by an option.
 int take_interface_name(const char* name, Options& options, ErrorText error) {
     if (name == nullptr || *name == '\0') return 0;
     if (!options.ports[0].device.empty()) {
@@ -95,11 +95,11 @@ int Driver::configure(const dlcp_io_config& config, ErrorText error) {
         if (text_.empty())
             local_ = to_dlcp(address);
         else
-            text_ += Ways::word;
+            text_ += AddressPairs::separator;
         text_ += to_text(address);
     }
-    ways_ = std::make_unique<Ways>(uplinks_);
-    transmitter_ = std::make_unique<Transmitter>(uplinks_, *ways_,
+    pairs_ = std::make_unique<AddressPairs>(uplinks_);
+    transmitter_ = std::make_unique<Transmitter>(uplinks_, *pairs_,
                                                  TransmitConfig{.udp_port = udp_port_,
                                                                 .paths = config.paths,
                                                                 .max_datagram_bytes = max_datagram_bytes_,
@@ -147,9 +147,9 @@ bool Driver::drop_early() {
 
 int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error) {
     const bool sleeps = options.poll == PollMode::automatic || options.poll == PollMode::sleep;
-    for (const PortWords& words : options.ports) {
+    for (const PortOptions& given : options.ports) {
         Uplink uplink;
-        const PortConfig port_config = {.device = words.device,
+        const PortConfig port_config = {.device = given.device,
                                         .queues = options.queues,
                                         .mtu_bytes = options.mtu_bytes,
                                         .buffer_bytes = config.socket_buffer_bytes,
@@ -162,14 +162,14 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
                                         .vlan = options.vlan,
                                         // Any port's buffers leave through any port.
                                         .one_pool = options.ports.size() == 1,
-                                        .address = words.address};
+                                        .address = given.address};
         if (const int result = Port::open(port_config, uplink.port, error); result < 0) return result;
         const PortAbilities& abilities = uplink.port->abilities();
         uplink.interface =
             std::make_unique<ipstack::Interface>(ipstack::InterfaceConfig{.mac = uplink.port->mac(),
-                                                                          .address = words.address,
-                                                                          .prefix_bits = words.prefix_bits,
-                                                                          .gateway = words.gateway,
+                                                                          .address = given.address,
+                                                                          .prefix_bits = given.prefix_bits,
+                                                                          .gateway = given.gateway,
                                                                           .vlan = options.vlan,
                                                                           .mtu_bytes = abilities.mtu_bytes,
                                                                           .port = udp_port_,
@@ -192,7 +192,7 @@ Driver::~Driver() {
     // Here, since they give back buffers.
     receiver_.reset();
     transmitter_.reset();
-    ways_.reset();
+    pairs_.reset();
     hold_.reset();
     uplinks_.clear();
 }
@@ -233,7 +233,7 @@ dlcp_io_capabilities Driver::capabilities() const {
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
     const Lcore::Use use(lcore_);
     // Looking up a name may take seconds; others' bursts go on meanwhile.
-    const int result = ways_->resolve(Time{monotonic_ns()}, text, out, error);
+    const int result = pairs_->resolve(Time{monotonic_ns()}, text, out, error);
     const auto guard = alone();
     look_after(monotonic_ns());  // the question leaves now
     return result;
