@@ -11,8 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "io/driver_registry.hpp"
-#include "io/local_driver.hpp"
 #include "io/runtime.hpp"
 #include "io/udp_driver.hpp"
 #include "support/native/virtual_driver.hpp"
@@ -377,25 +375,6 @@ TEST_CASE("runtime: what happens to a driver is in the log, and its own counters
     CHECK(statistics[99].first == "counter_99_packets");
     CHECK(statistics[99].second == 99);
     CHECK(Runtime(udp_options(1)).driver_statistics().empty());
-}
-
-TEST_CASE("driver registry: shared memory goes around any driver") {
-    CHECK(&find_driver("local+udp") == &find_driver("local"));
-    CHECK(refused([] { find_driver("local+absent"); }) == IoErrorKind::driver);
-    CHECK(driver_options_of("local+dpdk", "queues=2 -- --no-huge") == "inner=dpdk queues=2 -- --no-huge");
-    CHECK(driver_options_of("local+udp", "") == "inner=udp");
-    CHECK(driver_options_of("local", "ring_bytes=65536") == "ring_bytes=65536");
-    RuntimeOptions a = udp_options(0), b = udp_options(1);
-    a.driver = b.driver = "local+udp";
-    const Pair pair(a, b);
-    CHECK(pair.left->statistics().io.channels == 1);
-    a.driver_options = "queues=1";  // which takes none
-    CHECK(refused([&] { const Runtime runtime(a); }) == IoErrorKind::settings);
-}
-
-TEST_CASE("driver registry: built-in drivers by name") {
-    CHECK(&find_driver("udp") == dlcp_udp_driver());
-    CHECK(&find_driver("local") == dlcp_local_driver());
 }
 
 }  // namespace dlcp
