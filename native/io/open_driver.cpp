@@ -17,7 +17,7 @@ OpenDriver::OpenDriver(const RuntimeOptions& options) {
     config.paths = options.engine.paths;
     config.max_datagram_bytes = options.max_datagram_bytes;
     config.socket_buffer_bytes = options.socket_buffer_bytes;
-    config.flags = options.io_flags;
+    config.flags = options.io_flags();
     const std::string extra = driver_options_of(options.driver, options.driver_options);
     config.extra = extra.empty() ? nullptr : extra.c_str();
     char error[1024] = "";
