@@ -8,13 +8,11 @@
 #include <cstring>
 #include <system_error>
 
+#include "io/driver_config.hpp"
 #include "io/runtime.hpp"
 
 namespace dlcp {
 namespace {
-
-// What the wire format carries (engine/config.hpp).
-constexpr std::uint32_t datagram_bytes_max = 9152;
 
 std::uint64_t entropy() {
     std::uint64_t seed = 0;

@@ -7,17 +7,12 @@
 #include <algorithm>
 #include <string_view>
 
+#include "io/driver_config.hpp"
 #include "io/udp_address.hpp"
 
 namespace dlcp::dpdk {
 
 using ipstack::UdpAddress;
-
-namespace {
-
-constexpr std::uint16_t paths_max = 64;  // of any peer (io_table.h)
-
-}  // namespace
 
 std::size_t AddressPairs::Hash::operator()(const dlcp_address& address) const {
     // Family and port are in the first four bytes, an IPv4 address in the next, an IPv6 one in bytes 8 to 24.

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <rte_mbuf.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
@@ -14,35 +13,17 @@
 #include "io/dpdk/claim.hpp"
 #include "io/dpdk/eal.hpp"
 #include "io/dpdk/port_setup.hpp"
+#include "io/driver_config.hpp"
 #include "io/driver_table.hpp"
 
 namespace dlcp::dpdk {
 
 namespace {
 
-constexpr unsigned paths_max = 64;
-// What the wire format carries (engine/config.hpp); a head buffer holds it with its tag.
-constexpr std::uint32_t datagram_bytes_max = 9152;
-static_assert(datagram_bytes_max <= DLCP_HEAD_CAPACITY);
 // How long what was sent last, an engine's goodbyes, has to leave before a port is stopped. A card needs a tenth of it for
 // a full queue. Out of a memif ring the peer has to take it, and it may not have a core just now.
 constexpr std::int64_t linger_ns = 2'000'000;
 constexpr std::int64_t memif_linger_ns = 20'000'000;
-
-int check_config(const dlcp_io_config& config, ErrorText error) {
-    if (config.paths < 1 || config.paths > paths_max) {
-        return error.fail(EINVAL, "paths is %u: choose 1 to %u", static_cast<unsigned>(config.paths), paths_max);
-    }
-    if (config.max_datagram_bytes != 0 && config.max_datagram_bytes < datagram_bytes_min) {
-        return error.fail(EINVAL, "max_datagram_bytes is %u: choose %u to %u, or 0 for what the port allows",
-                          config.max_datagram_bytes, datagram_bytes_min, datagram_bytes_max);
-    }
-    if ((config.flags & ~(DLCP_IO_NO_GSO | DLCP_IO_NO_GRO)) != 0) {
-        return error.fail(EINVAL, "flags 0x%x: only DLCP_IO_NO_GSO (1) and DLCP_IO_NO_GRO (2) are known",
-                          config.flags);
-    }
-    return 0;
-}
 
 // The device of the only port may be named as interfaces of the kernel are, instead of by an option.
 int take_interface_name(const char* name, Options& options, ErrorText error) {
@@ -53,15 +34,6 @@ int take_interface_name(const char* name, Options& options, ErrorText error) {
     }
     options.ports[0].device = name;
     return 0;
-}
-
-// The address is ours alone, so any port is free; another one each time, so that packets meant for an endpoint that was
-// here before do not reach this one.
-std::uint16_t draw_port() {
-    constexpr std::uint16_t first = 49152;  // of the dynamic ports, RFC 6335 section 6
-    std::uint16_t random = 0;
-    while (getrandom(&random, sizeof random, 0) != sizeof random) {}
-    return static_cast<std::uint16_t>(first + random % (65536 - first));
 }
 
 }  // namespace
@@ -75,7 +47,7 @@ int Driver::configure(const dlcp_io_config& config, ErrorText error) {
     if (const int result = start_eal(options.eal_arguments, error); result < 0) return result;
     lcore_.take();
     const Lcore::Use use(lcore_);
-    udp_port_ = config.port != 0 ? config.port : draw_port();
+    udp_port_ = config.port != 0 ? config.port : draw_port(config.paths);
     if (const int result = open_uplinks(options, config, error); result < 0) return result;
 
     max_datagram_bytes_ = config.max_datagram_bytes != 0 ? std::min(config.max_datagram_bytes, datagram_bytes_max)
