@@ -25,9 +25,8 @@ constexpr const char* sections[] = {"Place",    "Packet protection",  "Datagrams
 
 JobKeyBytes key_of(nb::bytes key) {
     if (key.size() != job_key_bytes)
-        throw RuntimeError(RuntimeErrorKind::settings, "the job key has " + std::to_string(key.size()) +
-                                                           " bytes; accepted: exactly " +
-                                                           std::to_string(job_key_bytes));
+        throw IoError(IoErrorKind::settings, "the job key has " + std::to_string(key.size()) +
+                                                 " bytes; accepted: exactly " + std::to_string(job_key_bytes));
     JobKeyBytes bytes{};
     std::copy_n(static_cast<const std::uint8_t*>(key.data()), bytes.size(), bytes.begin());
     return bytes;

@@ -1,4 +1,4 @@
-#include "ipstack/words.hpp"
+#include "ipstack/interface_options.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -27,9 +27,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return rows[a.size()][b.size()];
 }
 
-// What is wrong with a value: "WORD=VALUE: …".
-std::string refusal(std::string_view word, std::string_view value, std::string_view what) {
-    return std::string(word).append("=").append(value).append(": ").append(what);
+// What is wrong with a value: "NAME=VALUE: …".
+std::string refusal(std::string_view name, std::string_view value, std::string_view what) {
+    return std::string(name).append("=").append(value).append(": ").append(what);
 }
 
 std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
@@ -45,18 +45,32 @@ bool names_no_host(const IpAddress& address, unsigned prefix_bits) {
 
 }  // namespace
 
-std::string_view next_word(std::string_view& rest) {
+std::string_view next_option(std::string_view& rest) {
     constexpr std::string_view blanks = " \t\r\n";
     rest.remove_prefix(std::min(rest.find_first_not_of(blanks), rest.size()));
-    const std::string_view word = rest.substr(0, rest.find_first_of(blanks));
-    rest.remove_prefix(word.size());
-    return word;
+    const std::string_view option = rest.substr(0, rest.find_first_of(blanks));
+    rest.remove_prefix(option.size());
+    return option;
 }
 
-std::string_view nearest_word(std::string_view word, std::span<const std::string_view> words) {
-    return *std::min_element(words.begin(), words.end(), [&](std::string_view a, std::string_view b) {
-        return edit_distance(word, a) < edit_distance(word, b);
-    });
+std::string parse_option(std::string_view text, std::string_view driver, std::span<const std::string_view> known,
+                         Option& out) {
+    const std::size_t equals = text.find('=');
+    out = {.name = text.substr(0, equals), .value = {}};
+    if (std::find(known.begin(), known.end(), out.name) == known.end()) {
+        const auto nearest = *std::min_element(known.begin(), known.end(), [&](auto a, auto b) {
+            return edit_distance(out.name, a) < edit_distance(out.name, b);
+        });
+        std::string all;
+        for (std::size_t i = 0; i < known.size(); ++i)
+            all.append(i == 0 ? "" : i + 1 < known.size() ? ", " : " and ").append(known[i]);
+        return quoted(out.name) + " is not an option of " + std::string(driver) + "; did you mean '" +
+               std::string(nearest) + "='? There are " + all;
+    }
+    if (equals == std::string_view::npos || equals + 1 == text.size())
+        return quoted(text) + " needs a value: " + std::string(out.name) + "=…";
+    out.value = text.substr(equals + 1);
+    return {};
 }
 
 std::optional<std::uint32_t> parse_number(std::string_view text, std::uint32_t max) {
@@ -66,11 +80,11 @@ std::optional<std::uint32_t> parse_number(std::string_view text, std::uint32_t m
     return value;
 }
 
-std::string parse_range(std::string_view word, std::string_view value, std::uint32_t min, std::uint32_t max,
+std::string parse_range(std::string_view name, std::string_view value, std::uint32_t min, std::uint32_t max,
                         const char* zero, std::uint32_t& out) {
     const auto number = parse_number(value, max);
     if (!number || (*number != 0 && *number < min)) {
-        return refusal(word, value,
+        return refusal(name, value,
                        "it is " + std::to_string(min) + " to " + std::to_string(max) + ", or 0: " + zero);
     }
     out = *number;

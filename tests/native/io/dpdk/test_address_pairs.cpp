@@ -46,7 +46,7 @@ TEST_CASE("dpdk: a peer's addresses of a family that we have not are left out") 
     CHECK(receiver.receive().size() == 1);
 }
 
-TEST_CASE("dpdk: a peer that was heard before it was named has all its ways once it is") {
+TEST_CASE("dpdk: a peer that was heard before it was named has all its address pairs once it is") {
     NEEDS_DPDK;
     const Io speaker(at(4, "port=net_memif6@10.8.0.1/24", "10.9.0.1/24", 8));
     const Io listener(at(5, "port=net_memif7@10.8.0.2/24", "10.9.0.2/24", 8));

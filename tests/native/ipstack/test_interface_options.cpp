@@ -1,7 +1,9 @@
-// Settings of an interface as text; what each driver makes of them is in test_dpdk_options and test_xdp_driver.
+// Settings of an interface as text; what each driver makes of them is in tests/native/io/dpdk/test_options.cpp and xdp/test_driver.cpp.
 #include <doctest/doctest.h>
 
-#include "ipstack/words.hpp"
+#include <array>
+
+#include "ipstack/interface_options.hpp"
 
 namespace dlcp::ipstack {
 namespace {
@@ -10,15 +12,28 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 }  // namespace
 
-TEST_CASE("ipstack words: blanks of all kinds part them") {
+TEST_CASE("interface options: blanks of all kinds part them") {
     std::string_view rest = " \tqueues=2\n  vlan=5 ";
-    CHECK(next_word(rest) == "queues=2");
-    CHECK(next_word(rest) == "vlan=5");
-    CHECK(next_word(rest).empty());
-    CHECK(next_word(rest).empty());
+    CHECK(next_option(rest) == "queues=2");
+    CHECK(next_option(rest) == "vlan=5");
+    CHECK(next_option(rest).empty());
+    CHECK(next_option(rest).empty());
 }
 
-TEST_CASE("ipstack words: numbers are whole and within bounds") {
+TEST_CASE("interface options: a name and its value, and of an unknown name the nearest") {
+    using namespace std::string_view_literals;
+    constexpr std::array known{"queues"sv, "vlan"sv, "mtu"sv};
+    Option option;
+    CHECK(parse_option("vlan=5", "dpdk", known, option) == "");
+    CHECK(option.name == "vlan");
+    CHECK(option.value == "5");
+    CHECK(parse_option("vlna=5", "dpdk", known, option) ==
+          "'vlna' is not an option of dpdk; did you mean 'vlan='? There are queues, vlan and mtu");
+    for (const char* text : {"vlan", "vlan="})
+        CHECK(contains(parse_option(text, "dpdk", known, option), "needs a value: vlan=…"));
+}
+
+TEST_CASE("interface options: numbers are whole and within bounds") {
     for (const char* text : {"", "-1", "+1", "1x", " 1", "0x1", "101", "4294967297"}) {
         CAPTURE(text);
         CHECK_FALSE(parse_number(text, 100));
@@ -27,7 +42,7 @@ TEST_CASE("ipstack words: numbers are whole and within bounds") {
     CHECK(parse_number("0", 0) == 0);
 }
 
-TEST_CASE("ipstack words: a host is neither a group nor nobody nor loopback") {
+TEST_CASE("interface options: a host is neither a group nor nobody nor loopback") {
     for (const char* text : {"0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::", "::1",
                              "ff02::1", "", "[]", "[10.0.0.1", "host", "fe80::1%eth0"}) {
         CAPTURE(text);
@@ -36,7 +51,7 @@ TEST_CASE("ipstack words: a host is neither a group nor nobody nor loopback") {
     for (const char* text : {"10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1"}) CHECK(parse_host(text));
 }
 
-TEST_CASE("ipstack words: a gateway is a neighbour") {
+TEST_CASE("interface options: a gateway is a neighbour") {
     const IpAddress own = *parse_ip("10.0.0.1"), own6 = *parse_ip("fd00::1");
     CHECK(check_gateway(*parse_ip("10.0.0.254"), own, 24) == "");
     CHECK(check_gateway(*parse_ip("fe80::1"), own6, 64) == "");
@@ -46,7 +61,7 @@ TEST_CASE("ipstack words: a gateway is a neighbour") {
     CHECK(contains(check_gateway(*parse_ip("10.0.0.254"), own6, 64), "family"));
 }
 
-TEST_CASE("ipstack words: neighbours are as many as are kept, and of a family that is there") {
+TEST_CASE("interface options: neighbours are as many as are kept, and of a family that is there") {
     std::vector<StaticNeighbour> neighbours;
     for (std::size_t i = 0; i < Interface::static_neighbours_max; ++i) {
         const std::string value =

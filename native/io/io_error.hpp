@@ -12,7 +12,7 @@
 
 namespace dlcp {
 
-enum class RuntimeErrorKind {
+enum class IoErrorKind {
     settings,  // a value outside its range, or values that contradict each other
     address,   // an address that cannot be resolved, bound or used
     port_in_use,
@@ -34,12 +34,11 @@ enum class RuntimeErrorKind {
     too_many,    // a bound on peers or messages
     no_key,
 };
-const char* name(RuntimeErrorKind kind);
+const char* name(IoErrorKind kind);
 
-struct RuntimeError : std::runtime_error {
-    RuntimeError(RuntimeErrorKind what_kind, const std::string& sentence)
-        : std::runtime_error(sentence), kind(what_kind) {}
-    RuntimeErrorKind kind;
+struct IoError : std::runtime_error {
+    IoError(IoErrorKind what_kind, const std::string& sentence) : std::runtime_error(sentence), kind(what_kind) {}
+    IoErrorKind kind;
 };
 
 // What a refused command was about; the sentences take their values from here.
@@ -47,23 +46,24 @@ struct RefusedCommand {
     std::uint32_t rank = UINT32_MAX;  // UINT32_MAX: any
     double loss_ratio = 0.0;
     Duration deadline{0};
+    std::uint32_t traffic_class = 0;
+    std::uint32_t message_bytes = 0;
+    std::uint64_t importance_entries = 0;  // given
+    std::uint32_t blocks = 0;              // of the message, which there should be entries for
 };
 
 // The engine refused a command with `error`.
-RuntimeError refusal(CommandError error, const RefusedCommand& command, const EndpointConfig& config);
+IoError refusal(CommandError error, const RefusedCommand& command, const EndpointConfig& config);
 // A driver's open() failed with the positive errno `error` and perhaps a sentence of its own.
-RuntimeError open_refusal(int error, const char* sentence, const std::string& driver, const std::string& bind_host,
-                          std::uint16_t port);
-RuntimeError address_refusal(int error, const char* sentence, const std::string& address, std::uint32_t rank);
-RuntimeError unauthenticated_refusal(const std::string& bind_host);
+IoError open_refusal(int error, const char* sentence, const std::string& driver, const std::string& bind_host,
+                     std::uint16_t port);
+IoError address_refusal(int error, const char* sentence, const std::string& address, std::uint32_t rank);
+IoError unauthenticated_refusal(const std::string& bind_host);
 // What the runtime itself refuses.
-RuntimeError unknown_peer_refusal(std::uint32_t rank, const std::vector<std::uint32_t>& known);
-RuntimeError not_established_refusal(std::uint32_t rank);
-RuntimeError too_long_refusal(const char* what, std::uint64_t bytes);
-RuntimeError class_refusal(std::uint32_t traffic_class);
-RuntimeError importance_refusal(std::uint64_t entries, std::uint32_t blocks, std::uint32_t rank,
-                                std::uint64_t message_bytes);
-RuntimeError closed_refusal(std::uint32_t own_rank);
-RuntimeError forked_refusal();
+IoError unknown_peer_refusal(std::uint32_t rank, const std::vector<std::uint32_t>& known);
+IoError not_established_refusal(std::uint32_t rank);
+IoError too_long_refusal(const char* what, std::uint64_t bytes);
+IoError closed_refusal(std::uint32_t own_rank);
+IoError forked_refusal();
 
 }  // namespace dlcp

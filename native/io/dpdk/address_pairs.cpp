@@ -1,4 +1,4 @@
-#include "io/dpdk/ways.hpp"
+#include "io/dpdk/address_pairs.hpp"
 
 #include <errno.h>
 #include <string.h>
@@ -7,36 +7,31 @@
 #include <algorithm>
 #include <string_view>
 
+#include "io/driver_config.hpp"
 #include "io/udp_address.hpp"
 
 namespace dlcp::dpdk {
 
 using ipstack::UdpAddress;
 
-namespace {
-
-constexpr std::uint16_t paths_max = 64;  // of any peer (io_table.h)
-
-}  // namespace
-
-std::size_t Ways::Hash::operator()(const dlcp_address& address) const {
+std::size_t AddressPairs::Hash::operator()(const dlcp_address& address) const {
     // Family and port are in the first four bytes, an IPv4 address in the next, an IPv6 one in bytes 8 to 24.
-    std::uint64_t words[3];
-    memcpy(words, address.bytes, sizeof words);
-    std::uint64_t mixed = words[0] ^ (words[1] * 0x9e3779b97f4a7c15u) ^ (words[2] * 0xc2b2ae3d27d4eb4fu);
+    std::uint64_t parts[3];
+    memcpy(parts, address.bytes, sizeof parts);
+    std::uint64_t mixed = parts[0] ^ (parts[1] * 0x9e3779b97f4a7c15u) ^ (parts[2] * 0xc2b2ae3d27d4eb4fu);
     mixed *= 0xff51afd7ed558ccdu;
     return mixed ^ mixed >> 32;
 }
 
-bool Ways::Equal::operator()(const dlcp_address& a, const dlcp_address& b) const {
+bool AddressPairs::Equal::operator()(const dlcp_address& a, const dlcp_address& b) const {
     return a.length == b.length && memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
 }
 
 // All pairs of port and address that are on one link; for an address that is on none, the ports with a gateway. A port
 // without a prefix says nothing about who is on its link: the n-th one of a family is then for the peer's n-th address of
 // that family.
-std::vector<Way> Ways::ways_to(Time now, std::span<const UdpAddress> addresses) {
-    std::vector<Way> ways;
+std::vector<AddressPair> AddressPairs::pairs_to(Time now, std::span<const UdpAddress> addresses) {
+    std::vector<AddressPair> pairs;
     for (std::size_t k = 0; k < addresses.size(); ++k) {
         const unsigned bits = addresses[k].ip.bits;
         const auto nth = static_cast<std::size_t>(
@@ -57,22 +52,22 @@ std::vector<Way> Ways::ways_to(Time now, std::span<const UdpAddress> addresses) 
                 if (linked == by_gateway || (by_gateway && !config.gateway.present())) continue;
                 const ipstack::Destination* destination = uplinks_[j].interface->reach(now, addresses[k]);
                 if (destination == nullptr) continue;
-                ways.push_back({.uplink = static_cast<std::uint16_t>(j), .destination = destination});
+                pairs.push_back({.uplink = static_cast<std::uint16_t>(j), .destination = destination});
                 on_link |= !by_gateway;
             }
         }
     }
-    for (Way& way : ways) way.count = static_cast<std::uint16_t>(ways.size());
-    return ways;
+    for (AddressPair& pair : pairs) pair.count = static_cast<std::uint16_t>(pairs.size());
+    return pairs;
 }
 
-std::size_t Ways::ports_of_family(unsigned address_bits) const {
+std::size_t AddressPairs::ports_of_family(unsigned address_bits) const {
     return static_cast<std::size_t>(std::count_if(uplinks_.begin(), uplinks_.end(), [&](const Uplink& uplink) {
         return uplink.interface->config().address.bits == address_bits;
     }));
 }
 
-int Ways::refuse(const std::string& text, const UdpAddress& address, ErrorText error) const {
+int AddressPairs::refuse(const std::string& text, const UdpAddress& address, ErrorText error) const {
     std::string ports;
     for (const Uplink& uplink : uplinks_) {
         const ipstack::InterfaceConfig& config = uplink.interface->config();
@@ -93,7 +88,7 @@ int Ways::refuse(const std::string& text, const UdpAddress& address, ErrorText e
         to_text(address.ip).c_str(), text.c_str(), ports.c_str());
 }
 
-int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error) {
+int AddressPairs::resolve(Time now, const char* text, dlcp_address& out, ErrorText error) {
     const std::string_view given = text;
     // Of a name, the address that a port can reach.
     const bool has_v4 = ports_of_family(32) > 0, has_v6 = ports_of_family(128) > 0;
@@ -102,11 +97,11 @@ int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error
     dlcp_address address{};
     if (const int result = udp::resolve_endpoint(own.c_str(), family, address, error); result < 0) return result;
     std::vector<UdpAddress> addresses{ipstack::from_dlcp(address)};
-    for (std::size_t at = given.find(word); at != std::string_view::npos; at = given.find(word, at)) {
-        at += word.size();
+    for (std::size_t at = given.find(separator); at != std::string_view::npos; at = given.find(separator, at)) {
+        at += separator.size();
         const std::string further(given.substr(at, given.find('+', at) - at));
         dlcp_address more{};
-        // Of a family that we have no port of, perhaps: it makes no way.
+        // Of a family that we have no port of, perhaps: it makes no pair.
         if (const int result = udp::resolve_endpoint(further.c_str(), AF_UNSPEC, more, error); result < 0)
             return result;
         addresses.push_back(ipstack::from_dlcp(more));
@@ -114,20 +109,20 @@ int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error
     // Multicast, broadcast and 0.0.0.0 have no neighbour to ask.
     if (is_multicast(addresses.front().ip) || is_unspecified(addresses.front().ip))
         return error.fail(EINVAL, "'%s' is not the address of one host", text);
-    std::vector<Way> ways = ways_to(now, addresses);
-    if (ways.empty()) return refuse(own, addresses.front(), error);
+    std::vector<AddressPair> pairs = pairs_to(now, addresses);
+    if (pairs.empty()) return refuse(own, addresses.front(), error);
     if (!has_room() && !peers_.contains(address))
         return error.fail(ENOSPC, "'%s' would be one peer too many: more than %zu are not kept", text, peers_max);
-    // One that was named before may be known by others of its addresses too: they have its new ways as well.
+    // One that was named before may be known by others of its addresses too: they have its new pairs as well.
     const auto named = named_.find(ipstack::to_dlcp({addresses.front().ip, 0}));
     const bool again = named != named_.end() && named->second.port == addresses.front().port;
-    const auto shared = again ? named->second.ways : std::make_shared<std::vector<Way>>();
-    *shared = std::move(ways);
+    const auto shared = again ? named->second.pairs : std::make_shared<std::vector<AddressPair>>();
+    *shared = std::move(pairs);
     peers_[address] = shared;
     if (addresses.size() > 1) {
         for (const UdpAddress& each : addresses) named_[ipstack::to_dlcp({each.ip, 0})] = {each.port, shared};
         std::erase_if(heard_, [&](const dlcp_address& heard) {
-            const auto found = named_ways(ipstack::from_dlcp(heard));
+            const auto found = named_pairs(ipstack::from_dlcp(heard));
             if (found != nullptr) peers_[heard] = found;
             return found != nullptr;
         });
@@ -136,28 +131,28 @@ int Ways::resolve(Time now, const char* text, dlcp_address& out, ErrorText error
     return 0;
 }
 
-std::shared_ptr<std::vector<Way>> Ways::named_ways(const UdpAddress& address) const {
+std::shared_ptr<std::vector<AddressPair>> AddressPairs::named_pairs(const UdpAddress& address) const {
     const auto found = named_.find(ipstack::to_dlcp({address.ip, 0}));
     const bool known = found != named_.end() && ipstack::is_path_port(address.port, found->second.port, paths_max);
-    return known ? found->second.ways : nullptr;
+    return known ? found->second.pairs : nullptr;
 }
 
-Way* Ways::find(Time now, const dlcp_address& peer, std::uint16_t path) {
+AddressPair* AddressPairs::find(Time now, const dlcp_address& peer, std::uint16_t path) {
     auto found = peers_.find(peer);
     if (found == peers_.end()) {
         if (!has_room()) return nullptr;
         const UdpAddress address = ipstack::from_dlcp(peer);
         if (!address.ip.present() || address.port == 0) return nullptr;
-        auto ways = named_ways(address);
-        if (ways == nullptr) {
-            ways = std::make_shared<std::vector<Way>>(ways_to(now, std::span(&address, 1)));
-            if (ways->empty()) return nullptr;
+        auto pairs = named_pairs(address);
+        if (pairs == nullptr) {
+            pairs = std::make_shared<std::vector<AddressPair>>(pairs_to(now, std::span(&address, 1)));
+            if (pairs->empty()) return nullptr;
             heard_.push_back(peer);
         }
-        found = peers_.emplace(peer, std::move(ways)).first;
+        found = peers_.emplace(peer, std::move(pairs)).first;
     }
-    std::vector<Way>& ways = *found->second;
-    return &ways[path % ways.size()];
+    std::vector<AddressPair>& pairs = *found->second;
+    return &pairs[path % pairs.size()];
 }
 
 }  // namespace dlcp::dpdk
