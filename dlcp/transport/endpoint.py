@@ -134,6 +134,16 @@ class Endpoint(Closeable):
         return self._settings
 
     @property
+    def runtime(self) -> _native.Runtime:
+        """The native runtime below, for groups; endpoints of a job share it with them."""
+        return self._runtime
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What calls the callbacks of this endpoint's futures and works."""
+        return self._dispatcher
+
+    @property
     def address(self) -> str:
         """Where peers send to: what they give to connect()."""
         return self._runtime.local_address

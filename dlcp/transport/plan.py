@@ -41,15 +41,11 @@ class Plan:
     operation: str
     words: str
     """The call with its arguments, for errors and logs."""
-    signature: int
-    """What must be equal on all ranks, in 16 bits."""
-    schedule: _native.Schedule | None
-    """None: this rank is done without the others, and its own memory is all there is to copy."""
+    command: _native.CollectiveCommand | None
+    """What native code starts, but for memory and options; None: this rank is done without the others, and its own
+    memory is all there is to copy."""
     peers: list[int]
     """Ranks in the job that it talks to."""
-    type: _native.DataType
-    op: _native.ReduceOp
-    average_over: int
     algorithm: str
     input_parts: list[Part] | None
     """Where chunks lie in the caller's memory, if that is not as it was given."""
@@ -66,11 +62,20 @@ class Plan:
 class Planner:
     """Makes plans for one group: chooses the algorithm and compiles the schedule.
 
-    `members`: ranks in the job. `algorithm`: the setting of that name: one algorithm for whatever it serves, or some by
-    collective, as "all_reduce=ring,broadcast=tree"; None: by size and number of ranks. `limit_bytes`: of a message.
+    `members`: ranks in the job. `number`: the group's; None: it has one member. `algorithm`: the setting of that name:
+    one algorithm for whatever it serves, or some by collective, as "all_reduce=ring,broadcast=tree"; None: by size and
+    number of ranks. `limit_bytes`: of a message.
     """
 
-    def __init__(self, members: Sequence[int], rank: int, algorithm: str | None, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        members: Sequence[int],
+        rank: int,
+        number: int | None,
+        algorithm: str | None,
+        limit_bytes: int,
+    ) -> None:
+        self._number = number
         self._members = members
         self._rank = rank
         self._overrides = _overrides(algorithm)
@@ -104,13 +109,13 @@ class Planner:
                 self._limit_bytes,
             )
             compiled, input_parts, output_parts = self._compile(cut.schedule), cut.inputs, cut.outputs
+        assert self._number is not None
+        signature = signature_of(call.operation, f"{call.terms} {algorithm} {root}")
         return Plan(
             call.operation,
             call.words,
-            signature_of(call.operation, f"{call.terms} {algorithm} {root}"),
-            compiled,
+            _native.CollectiveCommand(compiled, self._number, signature, *call.arithmetic),
             [self._members[peer] for peer in compiled.peers],
-            *call.arithmetic,
             algorithm,
             input_parts,
             output_parts,
@@ -126,7 +131,7 @@ class Planner:
 def _plan_alone(call: Call) -> Plan:
     """Of a call that sends nothing. It counts as an operation, of which nobody is told sizes."""
     recorded = Recorded(call.operation, 0, 0, None, None)
-    return Plan(call.operation, call.words, 0, None, [], *call.arithmetic, "", None, None, recorded, 0, 0)
+    return Plan(call.operation, call.words, None, [], "", None, None, recorded, 0, 0)
 
 
 def _recorded(call: Call, collective: str) -> Recorded:
