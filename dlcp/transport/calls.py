@@ -135,7 +135,8 @@ class Calls:
     ) -> Call:
         """Each rank's output becomes the reduction of what came of the inputs."""
         _check_equal("output", output_nbytes, nbytes, "input")
-        parts = [part.nbytes for part in even_parts(Span(0, nbytes), self._size)]
+        check_type(dtype, nbytes, "input")
+        parts = [part.nbytes for part in even_parts(Span(0, nbytes), self._size, dtype)]
         return self._bounded("bounded_all_reduce", nbytes, parts, parts, dtype, op, rescale, agree)
 
     def bounded_reduce_scatter(

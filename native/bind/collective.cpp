@@ -16,10 +16,6 @@
 namespace dlcp::bind {
 namespace {
 
-// Parts of a buffer that does not divide evenly start at multiples of this: whole cache lines, and whole elements of
-// any type. The last parts are shorter, or empty.
-constexpr std::uint64_t part_alignment = 64;
-
 // (address, nbytes). Throws BufferError: no such pair, null, or not aligned to elements.
 ChunkMemory chunk_memory(nb::handle pair, std::size_t alignment) {
     std::pair<std::uintptr_t, std::uint64_t> span;
@@ -34,7 +30,7 @@ ChunkMemory chunk_memory(nb::handle pair, std::size_t alignment) {
     return {reinterpret_cast<std::uint8_t*>(span.first), span.second};
 }
 
-// None, (address, nbytes) split evenly, or a list of (address, nbytes).
+// None, (address, nbytes) to partition, or a list of (address, nbytes).
 std::vector<ChunkMemory> memory_of(nb::handle given, std::uint32_t chunks, DataType type) {
     std::vector<ChunkMemory> out;
     if (given.is_none()) return out;
@@ -44,17 +40,7 @@ std::vector<ChunkMemory> memory_of(nb::handle given, std::uint32_t chunks, DataT
         for (const nb::handle each : nb::cast<nb::list>(given)) out.push_back(one(each));
         return out;
     }
-    const ChunkMemory whole = one(given);
-    if (chunks == 0) return out;
-    std::uint64_t part = (whole.bytes + chunks - 1) / chunks;
-    if (whole.bytes % (chunks * element_bytes(type)) != 0)
-        part = (part + part_alignment - 1) / part_alignment * part_alignment;
-    for (std::uint64_t at = 0, i = 0; i < chunks; ++i) {
-        const std::uint64_t bytes = std::min(part, whole.bytes - at);
-        out.push_back({whole.data == nullptr ? nullptr : whole.data + at, bytes});
-        at += bytes;
-    }
-    return out;
+    return partition(one(given), chunks, type);
 }
 
 // Objects of collectives that nobody holds. Touched with the GIL held.
@@ -170,7 +156,7 @@ void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
         .def(
             "__init__",
             [](CollectiveCommand* self, const BoundSchedule& schedule, std::uint32_t group,
-               std::uint16_t signature, DataType type, ReduceOp op, std::uint32_t average_over) {
+               std::uint32_t signature, DataType type, ReduceOp op, std::uint32_t average_over) {
                 new (self) CollectiveCommand{.group = group,
                                              .schedule = schedule.schedule,
                                              .signature = signature,
@@ -180,6 +166,28 @@ void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
             },
             nb::arg("schedule"), nb::arg("group"), nb::arg("signature"), nb::arg("type"), nb::arg("op"),
             nb::arg("average_over"));
+
+    m.def(
+        "part_bytes",
+        [](std::uint64_t nbytes, std::uint32_t parts, DataType type) {
+            std::vector<std::uint64_t> lengths;
+            for (const ChunkMemory& part : partition({nullptr, nbytes}, parts, type))
+                lengths.push_back(part.bytes);
+            return lengths;
+        },
+        nb::arg("nbytes"), nb::arg("parts"), nb::arg("type"),
+        "Bytes of each part of memory that a collective partitions (native/collective/partition.hpp).");
+
+    m.def(
+        "part_bytes",
+        [](std::uint64_t nbytes, std::uint32_t parts, DataType type) {
+            std::vector<std::uint64_t> lengths;
+            for (const ChunkMemory& part : partition({nullptr, nbytes}, parts, type))
+                lengths.push_back(part.bytes);
+            return lengths;
+        },
+        nb::arg("nbytes"), nb::arg("parts"), nb::arg("type"),
+        "Bytes of each part of memory that a collective partitions (native/collective/partition.hpp).");
 
     nb::class_<Collective>(m, "Collective", "One collective, or message of a group, under way or over.")
         .def_prop_ro("over", &Collective::over)

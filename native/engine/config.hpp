@@ -23,6 +23,10 @@ enum class CongestionAlgorithm : std::uint8_t {
 struct EndpointConfig {
     std::uint32_t rank = 0;  // this endpoint's name among its peers; unique in the job
     std::uint32_t job = 0;
+    // Which start of the job this is; any value. It enters every key, so that with a job_key an endpoint refuses the
+    // packets of one of another incarnation, although job, ranks, addresses and job_key are the same. 0: none. Without a
+    // job_key it has no effect.
+    std::uint64_t incarnation = 0;
 
     // Without a key packets carry no tag: whoever can reach the socket can forge them, so drivers accept only loopback
     // unless told otherwise.
