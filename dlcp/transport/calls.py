@@ -320,8 +320,12 @@ def check_span(name: str, memory: object) -> Span:
     if not isinstance(memory, Span):
         raise errors.ArgumentError(refusal(name, memory, "a Span, as Span.of(array) makes"))
     address, nbytes = memory
-    if address.__class__ is int and nbytes.__class__ is int and address >= 0 and nbytes >= 0:
+    if address.__class__ is int and nbytes.__class__ is int and address > 0 <= nbytes:
         return memory
+    if address == 0 and is_integer(nbytes, 1):
+        raise errors.ArgumentError(
+            f"{name} has {nbytes} bytes at a null pointer; accepted: the address of memory"
+        )
     return Span(integer(f"{name}.address", address, 0), integer(f"{name}.nbytes", nbytes, 0))
 
 

@@ -35,7 +35,7 @@ from dlcp.transport.diagnosis import Diagnosis
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.failures import group_failed, is_of_the_group
 from dlcp.transport.local_memory import copy, room, scale
-from dlcp.transport.plan import Memory, Plan, Planner, lay_out
+from dlcp.transport.plan import Memory, Plan, Planner, check_aligned, lay_out
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
 from dlcp.transport.span import Span
 from dlcp.transport.store import Store
@@ -539,6 +539,7 @@ class Communicator:
             self.job.connect(plan.peers, options.timeout_s)
             self.job.look_up(self.members[:_LOOKED_UP_MAX])
             plan.connected = True
+        check_aligned(plan.type, inputs, outputs)
         keep = (options.keep, inputs, outputs)
         if plan.input_parts is not None or plan.output_parts is not None:
             inputs = lay_out(inputs, plan.input_parts, plan.even_inputs, plan.type)

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dlcp import _native
+from dlcp.checks import text
 from dlcp.errors import ArgumentError
 from dlcp.transport.calls import Call, Lengths
+from dlcp.transport.element import ELEMENT_BYTES
 from dlcp.transport.schedule import ALGORITHMS, ROOTED, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
 from dlcp.transport.schedule.layout import REDUCING
@@ -91,7 +93,9 @@ class Planner:
         if call.alone:
             return _plan_alone(call)
         collective, root = call.collective or call.operation, call.root
-        if algorithm is None:
+        if algorithm is not None:
+            text("algorithm", algorithm, "the name of a schedule, or None")
+        else:
             algorithm = choose(collective, len(self._members), call.nbytes, self._overrides)
         key = (collective, algorithm, root)
         known = self._compiled.get(key)
@@ -141,6 +145,21 @@ def _recorded(call: Call, collective: str) -> Recorded:
         None if type_ is _native.DataType.u8 and collective not in REDUCING else type_,
         call.root if collective in ROOTED else None,
     )
+
+
+def check_aligned(type_: _native.DataType, *memories: Memory) -> None:
+    """Raises ArgumentError: memory that does not begin at a whole element."""
+    alignment = ELEMENT_BYTES[type_]
+    if alignment == 1:
+        return
+    for memory in memories:
+        spans = (memory,) if isinstance(memory, Span) else memory or ()
+        for span in spans:
+            if span[0] % alignment:
+                raise ArgumentError(
+                    f"memory of {type_.name} begins at {span[0]:#x}; accepted: an address that is a multiple of"
+                    f" {alignment}"
+                )
 
 
 def lay_out(memory: Memory, parts: list[Part] | None, even: int, dtype: _native.DataType) -> Memory:

@@ -16,17 +16,14 @@
 namespace dlcp::bind {
 namespace {
 
-// (address, nbytes). Throws BufferError: no such pair, null, or not aligned to elements.
-ChunkMemory chunk_memory(nb::handle pair, std::size_t alignment) {
+// (address, nbytes). Throws BufferError: no such pair, or a null pointer.
+ChunkMemory chunk_memory(nb::handle pair) {
     std::pair<std::uintptr_t, std::uint64_t> span;
     const auto refuse = [&](const std::string& why) {
         throw BufferError("memory is " + std::string(nb::repr(pair).c_str()) + why);
     };
     if (!nb::try_cast(pair, span)) refuse("; accepted: a Span, whose address and nbytes are 0 or more");
     if (span.second > 0 && span.first == 0) refuse(", a null pointer; accepted: the address of memory");
-    if (span.second > 0 && span.first % alignment != 0)
-        refuse("; accepted: an address that is a multiple of the element's " + std::to_string(alignment) +
-               " bytes");
     return {reinterpret_cast<std::uint8_t*>(span.first), span.second};
 }
 
@@ -34,13 +31,12 @@ ChunkMemory chunk_memory(nb::handle pair, std::size_t alignment) {
 std::vector<ChunkMemory> memory_of(nb::handle given, std::uint32_t chunks, DataType type) {
     std::vector<ChunkMemory> out;
     if (given.is_none()) return out;
-    const auto one = [type](nb::handle pair) { return chunk_memory(pair, element_bytes(type)); };
     out.reserve(chunks);
     if (nb::isinstance<nb::list>(given)) {
-        for (const nb::handle each : nb::cast<nb::list>(given)) out.push_back(one(each));
+        for (const nb::handle each : nb::cast<nb::list>(given)) out.push_back(chunk_memory(each));
         return out;
     }
-    return partition(one(given), chunks, type);
+    return partition(chunk_memory(given), chunks, type);
 }
 
 // Objects of collectives that nobody holds. Touched with the GIL held.
@@ -143,7 +139,7 @@ Collective start_message(RuntimeHandle self, std::uint32_t group, bool sending, 
     command.sending = sending;
     command.peer = peer.value_or(UINT32_MAX);
     command.tag = tag;
-    command.memory = chunk_memory(memory, 1);
+    command.memory = chunk_memory(memory);
     command.traffic_class = call.traffic_class;
     command.timeout = call.timeout;
     return start(self, command, call.wait_follows, std::move(keep));
