@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from dlcp.checks import boolean, integer, known, refusal, timeout
 from dlcp.errors import ArgumentError, TrafficClassError
@@ -13,11 +11,10 @@ TRAFFIC_CLASS_MAX = 6
 _SEQUENCE_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class CallOptions:
-    """How one operation is to run. Made by CallOptions.of; native code reads it whole."""
+class CallOptions(NamedTuple):
+    """How one operation is to run. Made by `call_options`; native code reads it whole."""
 
-    timeout_s: float | None
+    timeout_s: float | None = None
     """After which a collective, and with it the group, fails on all ranks, or a single message fails alone."""
     keep: Any = None
     """Any object, kept alive until the operation is over, such as the owner of the memory."""
@@ -31,33 +28,41 @@ class CallOptions:
     """Of a collective: one of the numbers that Communicator.reserve took, in any order; None: the next one. A number
     stands for one collective on all ranks."""
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any], timeout_s: float | None, traffic_class: int = 0) -> CallOptions:
-        """The options that `given` keyword arguments say; None among them stands for the defaults that are passed here.
 
-        Raises ArgumentError: an unknown name, or a value that is out of range.
-        """
-        get = given.get
-        class_ = get("traffic_class")
-        if class_ is None:
-            class_ = traffic_class
-        elif class_.__class__ is not int or not 0 <= class_ <= TRAFFIC_CLASS_MAX:
-            class_ = integer("traffic_class", class_, 0, TRAFFIC_CLASS_MAX, error=TrafficClassError)
-        own_s, sequence = get("timeout_s"), get("sequence")
-        if own_s is not None:
-            timeout_s = timeout("timeout_s", own_s)
-        if sequence is not None:
-            sequence = integer("sequence", sequence, 0, _SEQUENCE_MAX)
-        label = get("label")
-        if label is not None and not isinstance(label, str):
-            raise ArgumentError(refusal("label", label, "a text, or None"))
-        if not _NAMES.issuperset(given):
-            known("argument", given, sorted(_NAMES))
-        follows = boolean("wait_follows", get("wait_follows", False))
-        return cls(timeout_s, get("keep"), class_, label, follows, sequence)
+def call_options(given: dict[str, Any], timeout_s: float | None, traffic_class: int = 0) -> CallOptions:
+    """The options that keyword arguments say. None for a timeout or class stands for the defaults passed here.
+
+    Changes `given`. Raises ArgumentError: an unknown name, or a value that is out of range.
+    """
+    # Every collective passes here, so plain values of Python are looked at first.
+    own_s = given.get("timeout_s")
+    if own_s is None:
+        given["timeout_s"] = timeout_s
+    elif own_s.__class__ is not float or not 0.0 <= own_s < _LONGEST_S:
+        given["timeout_s"] = timeout("timeout_s", own_s)
+    class_ = given.get("traffic_class")
+    if class_ is None:
+        given["traffic_class"] = traffic_class
+    elif class_.__class__ is not int or not 0 <= class_ <= TRAFFIC_CLASS_MAX:
+        given["traffic_class"] = integer(
+            "traffic_class", class_, 0, TRAFFIC_CLASS_MAX, error=TrafficClassError
+        )
+    try:
+        options = CallOptions(**given)
+    except TypeError:
+        known("argument", given, CallOptions._fields)
+        raise
+    if options.wait_follows.__class__ is not bool:
+        boolean("wait_follows", options.wait_follows)
+    if options.label is not None and not isinstance(options.label, str):
+        raise ArgumentError(refusal("label", options.label, "a text, or None"))
+    if options.sequence is not None:
+        return options._replace(sequence=integer("sequence", options.sequence, 0, _SEQUENCE_MAX))
+    return options
 
 
-_NAMES = frozenset(each.name for each in fields(CallOptions))
+# A float below this is finite.
+_LONGEST_S = 1e300
 
 
 class MessageKeywords(TypedDict, total=False):

@@ -21,15 +21,21 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from dlcp import _native, errors
 from dlcp.checks import integer, refusal
 from dlcp.transport.bounded import LossRules
 from dlcp.transport.call_log import CallLog
-from dlcp.transport.call_options import TRAFFIC_CLASS_MAX, CallOptions, CollectiveKeywords, MessageKeywords
+from dlcp.transport.call_options import (
+    TRAFFIC_CLASS_MAX,
+    CallOptions,
+    CollectiveKeywords,
+    MessageKeywords,
+    call_options,
+)
 from dlcp.transport.calls import Call, Calls, check_span, sizes_of
 from dlcp.transport.diagnosis import Diagnosis
 from dlcp.transport.element import DataType, Reduction
@@ -315,7 +321,9 @@ class Communicator:
         All ranks call it at the same place among their collectives. Each number is used once, for the same collective
         on all ranks, but in whatever order each rank likes.
         """
-        integer("count", count, 0)
+        return self._take(integer("count", count, 0))
+
+    def _take(self, count: int) -> int:
         with self._lock:
             first = self._sequence
             self._sequence = first + count
@@ -518,8 +526,8 @@ class Communicator:
             time.sleep(_OPEN_PAUSE_S)
         raise errors.LimitError(f"group number {number} of {self.name!r} is taken on rank {self.job.rank}")
 
-    def _options(self, how: Mapping[str, Any], traffic_class: int = 0) -> CallOptions:
-        return CallOptions.of(how, self.timeout_s, traffic_class)
+    def _options(self, how: CollectiveKeywords | MessageKeywords, traffic_class: int = 0) -> CallOptions:
+        return call_options(cast(dict[str, Any], how), self.timeout_s, traffic_class)
 
     def _start(
         self,
@@ -539,12 +547,14 @@ class Communicator:
             self.job.connect(plan.peers, options.timeout_s)
             self.job.look_up(self.members[:_LOOKED_UP_MAX])
             plan.connected = True
-        check_aligned(plan.type, inputs, outputs)
+        if plan.alignment_bytes > 1:
+            check_aligned(inputs, plan.alignment_bytes)
+            check_aligned(outputs, plan.alignment_bytes)
         keep = (options.keep, inputs, outputs)
         if plan.input_parts is not None or plan.output_parts is not None:
             inputs = lay_out(inputs, plan.input_parts, plan.even_inputs, plan.type)
             outputs = lay_out(outputs, plan.output_parts, plan.even_outputs, plan.type)
-        sequence = self.reserve(1) if options.sequence is None else options.sequence
+        sequence = self._take(1) if options.sequence is None else options.sequence
         self._log.note(sequence, plan.words)
         operation, input_nbytes, output_nbytes, dtype, root = plan.recorded
         entry = self._recorder.record(
@@ -584,7 +594,7 @@ class Communicator:
         return work
 
     def _start_bounded(
-        self, plan: Plan, inputs: list[Span], outputs: list[Span], loss: LossRules, how: Mapping[str, Any]
+        self, plan: Plan, inputs: list[Span], outputs: list[Span], loss: LossRules, how: CollectiveKeywords
     ) -> Work:
         first, last, begin = inputs[0], inputs[-1], outputs[0][0]
         if first[0] < outputs[-1][0] + outputs[-1][1] and begin < last[0] + last[1]:
@@ -599,7 +609,7 @@ class Communicator:
         self._check_open(plan.words, plan.operation)
         if isinstance(inputs, list) and isinstance(outputs, list):
             copy(outputs[0], inputs[0])
-        sequence = self.reserve(1) if options.sequence is None else options.sequence
+        sequence = self._take(1) if options.sequence is None else options.sequence
         self._log.note(sequence, plan.words)
         self._recorder.record(self._record, sequence, plan.operation, label=options.label).complete()
         return Work(self._group, None, plan.operation, plan.words, sequence, time.monotonic(), options.label)

@@ -58,6 +58,8 @@ class Plan:
     even_inputs: int
     """How many even parts the memory is cut into before that; 0: it comes chunk by chunk."""
     even_outputs: int
+    alignment_bytes: int
+    """What addresses of memory are multiples of: the size of an element; 1: of a call that only moves bytes."""
     connected: bool = field(default=False)
     """Whether all peers are peers of the endpoint."""
 
@@ -124,6 +126,7 @@ class Planner:
             _recorded(call, collective),
             even_inputs,
             even_outputs,
+            ELEMENT_BYTES[type_],
         )
 
     def _compile(self, schedule: RankSchedule) -> _native.Schedule:
@@ -133,7 +136,7 @@ class Planner:
 def _plan_alone(call: Call) -> Plan:
     """Of a call that sends nothing. It counts as an operation, of which nobody is told sizes."""
     recorded = Recorded(call.operation, 0, 0, None, None)
-    return Plan(call.operation, call.words, None, [], call.arithmetic.type, "", None, None, recorded, 0, 0)
+    return Plan(call.operation, call.words, None, [], call.arithmetic.type, "", None, None, recorded, 0, 0, 1)
 
 
 def _recorded(call: Call, collective: str) -> Recorded:
@@ -147,19 +150,13 @@ def _recorded(call: Call, collective: str) -> Recorded:
     )
 
 
-def check_aligned(type_: _native.DataType, *memories: Memory) -> None:
+def check_aligned(memory: Memory, alignment_bytes: int) -> None:
     """Raises ArgumentError: memory that does not begin at a whole element."""
-    alignment = ELEMENT_BYTES[type_]
-    if alignment == 1:
-        return
-    for memory in memories:
-        spans = (memory,) if isinstance(memory, Span) else memory or ()
-        for span in spans:
-            if span[0] % alignment:
-                raise ArgumentError(
-                    f"memory of {type_.name} begins at {span[0]:#x}; accepted: an address that is a multiple of"
-                    f" {alignment}"
-                )
+    for span in memory if isinstance(memory, list) else () if memory is None else (memory,):
+        if span[0] % alignment_bytes:
+            raise ArgumentError(
+                f"memory begins at {span[0]:#x}; accepted: an address that is a multiple of {alignment_bytes}"
+            )
 
 
 def lay_out(memory: Memory, parts: list[Part] | None, even: int, dtype: _native.DataType) -> Memory:

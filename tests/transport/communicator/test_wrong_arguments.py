@@ -10,7 +10,7 @@ import pytest
 
 from dlcp import errors
 from dlcp.transport.bounded import LossRules
-from dlcp.transport.call_options import CallOptions
+from dlcp.transport.call_options import call_options
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span
 from tests.support.ranks import World
 
@@ -106,11 +106,11 @@ def test_wrong_rules_of_loss_raise_at_once(rules: dict[str, Any], sentence: str)
 
 
 def test_options_take_the_groups_defaults_where_none_are_given() -> None:
-    options = CallOptions.of({"timeout_s": None, "traffic_class": None}, 30.0, 6)
+    options = call_options({"timeout_s": None, "traffic_class": None}, 30.0, 6)
     assert (options.timeout_s, options.traffic_class, options.sequence) == (30.0, 6, None)
-    given = CallOptions.of({"timeout_s": np.float32(2), "traffic_class": np.int64(3), "keep": DATA}, 30.0)
+    given = call_options({"timeout_s": np.float32(2), "traffic_class": np.int64(3), "keep": DATA}, 30.0)
     assert (given.timeout_s, given.traffic_class, given.keep is DATA) == (2.0, 3, True)
 
 
 def test_infinite_timeout_is_none() -> None:
-    assert CallOptions.of({"timeout_s": float("inf")}, 30.0).timeout_s is None
+    assert call_options({"timeout_s": float("inf")}, 30.0).timeout_s is None
