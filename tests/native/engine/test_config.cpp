@@ -35,8 +35,10 @@ TEST_CASE("config: a refusal names field, value and accepted range") {
     CHECK(complaint([](auto& c) { c.target_delay = nanoseconds(0); }) ==
           "target_delay_s is 0; accepted: above 0 to 10");
     CHECK(complaint([](auto& c) { c.max_peers = 65536; }) == "max_peers is 65536; accepted: 1 to 65535");
-    CHECK(complaint([](auto& c) { c.congestion = static_cast<CongestionAlgorithm>(3); }) ==
-          "congestion is none of those accepted: window, line_rate, credit");
+    CHECK(complaint([](auto& c) {
+              c.line_rate = Rate{1};
+              c.congestion = static_cast<CongestionAlgorithm>(3);
+          }) == "congestion is none of those accepted: window, line_rate, credit");
 }
 
 TEST_CASE("config: edges of the ranges") {
