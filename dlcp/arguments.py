@@ -7,7 +7,10 @@ where to read more.
 from __future__ import annotations
 
 import argparse
-from typing import IO, NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class Parser(argparse.ArgumentParser):
@@ -17,6 +20,6 @@ class Parser(argparse.ArgumentParser):
         """Ends the program with status 2 and one line that names what is wrong."""
         self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` says what is accepted\n")
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         """As the base class does, but that nobody reads is raised: it decides the exit status (exit_status.py)."""
         print(message, end="", file=file)
