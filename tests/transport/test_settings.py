@@ -267,7 +267,7 @@ def test_driver_says_what_leads_out_of_the_host(driver: str, network: str, below
     assert (settings.network_driver, settings.below_kernel) == (network, below_kernel)
 
 
-@pytest.mark.parametrize("driver", ["mine", "local+mine", "virtual", "./DPKD.so", "a/dpkd"])
+@pytest.mark.parametrize("driver", ["mine", "local+mine", "other", "./DPKD.so", "a/dpkd"])
 def test_name_that_is_like_none_of_ours_is_for_the_loader_to_find(driver: str) -> None:
     assert Settings(driver=driver).driver == driver
 

@@ -27,23 +27,6 @@ constexpr std::uint64_t importance_stream = 0x696d706f72740000ULL;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
 
-// Memory split as a communicator splits it (native/bind/collective.cpp): evenly, or in parts that begin on cache lines.
-std::vector<ChunkMemory> even_parts(const ChunkMemory& whole, std::uint32_t chunks, DataType type) {
-    constexpr std::uint64_t part_alignment = 64;
-    std::vector<ChunkMemory> parts;
-    if (chunks == 0) return parts;
-    std::uint64_t part = (whole.bytes + chunks - 1) / chunks;
-    if (whole.bytes % (chunks * element_bytes(type)) != 0)
-        part = (part + part_alignment - 1) / part_alignment * part_alignment;
-    std::uint64_t at = 0;
-    for (std::uint32_t i = 0; i < chunks; ++i) {
-        const std::uint64_t bytes = std::min(part, whole.bytes - at);
-        parts.push_back({whole.data == nullptr ? nullptr : whole.data + at, bytes});
-        at += bytes;
-    }
-    return parts;
-}
-
 // A block's importance: `critical_ratio` of them critical, the others anything below.
 std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32_t block, double critical_ratio) {
     const std::uint64_t word = domain.random(importance_stream ^ of, block);
@@ -547,10 +530,9 @@ void DlcpTransport::start_collective(Domain& domain, std::uint32_t index, std::u
     if (collective.late || !settings_->warm_sessions)
         for (const std::uint32_t other : schedule.peers()) peer(h.engine, spec.members[other]);
 
-    const std::vector<ChunkMemory> inputs =
-        even_parts(spec.inputs[rank], schedule.chunks(Space::input), spec.type);
+    const std::vector<ChunkMemory> inputs = partition(spec.inputs[rank], schedule.chunks(Space::input), spec.type);
     const std::vector<ChunkMemory> outputs =
-        even_parts(spec.outputs[rank], schedule.chunks(Space::output), spec.type);
+        partition(spec.outputs[rank], schedule.chunks(Space::output), spec.type);
     CollectiveCommand command;
     command.group = collective.group;
     command.schedule = spec.schedules[rank];

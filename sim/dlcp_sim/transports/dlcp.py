@@ -30,7 +30,6 @@ HEADER_BYTES = 64
 """Of dlcp's own header (native/engine/wire.hpp)."""
 ELEMENT_BYTES = 4
 """Collectives are of float32."""
-_PART_ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -138,13 +137,10 @@ def add_collective(
 
 
 def part_bytes(nbytes: int, parts: int) -> list[int]:
-    """How the core, as a communicator, cuts memory into so many parts: evenly, or on cache lines."""
-    if parts == 0:
-        return []
-    part = -(-nbytes // parts)
-    if nbytes % (parts * ELEMENT_BYTES):
-        part = -(-part // _PART_ALIGNMENT_BYTES) * _PART_ALIGNMENT_BYTES
-    return [max(0, min(part, nbytes - i * part)) for i in range(parts)]
+    """Bytes of each part of memory of float32, as native/collective/partition.hpp partitions it."""
+    from dlcp_sim import _core
+
+    return _core.part_bytes(nbytes, parts)
 
 
 def memory_bytes(
