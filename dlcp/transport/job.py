@@ -33,7 +33,8 @@ from dlcp.transport.closeable import Closeable
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.driver import BELOW_KERNEL
 from dlcp.transport.endpoint import Endpoint
-from dlcp.transport.flight_recorder import FlightRecorder, dump_path
+from dlcp.transport.flight_recorder import FlightRecorder
+from dlcp.transport.flight_trace import dump_path
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.job_record import JobRecord
 from dlcp.transport.logger import RankLogger
@@ -132,10 +133,9 @@ class Job(Closeable):
         self.card = RankCard.of_this_process(rank, self.endpoint.address, interface)
         """What this rank has told the others of itself."""
         self._cards[rank] = self.card
+        path, own_folder = dump_path(rank, self.settings.flight_recorder_dir, self.settings.job)
         self.recorder = FlightRecorder(
-            rank,
-            entries=self.settings.flight_recorder_entries,
-            path=dump_path(rank, self.settings.flight_recorder_dir, self.settings.job),
+            rank, entries=self.settings.flight_recorder_entries, path=path, own_folder=own_folder
         )
         """The last operations of this rank in all its groups."""
         self.metrics = Metrics(self)
