@@ -1,5 +1,6 @@
-"""Where a flight recorder writes, and that nobody else can write there. What it writes, torch's own tool reads in
-test_flight_recorder.py.
+"""Where a flight recorder writes, and that nobody else can write there.
+
+What it writes, torch's own tool reads in test_flight_recorder.py.
 """
 
 from __future__ import annotations
