@@ -15,7 +15,7 @@ from dlcp import errors
 from dlcp.transport.rank_card import RankCard
 from dlcp.transport.signature import arithmetic_of, operation_of
 
-_MIXED = "The memory that it was to fill may hold old and new values mixed."
+_MIXED = "The memory that it was to fill may hold partial sums, or old and new values mixed."
 
 
 @dataclass(frozen=True, slots=True)
