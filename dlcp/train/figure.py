@@ -11,7 +11,7 @@ import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
 from dlcp.train.plan import Configuration, percent
 from dlcp.train.record import Epoch, Links, Network, Record
 from dlcp.train.table import Row, circumstances, data_size, findings, number, quantile, rows, title
@@ -28,22 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
     from matplotlib.transforms import Transform
 
-INK, SOFT, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff"
 GLOO, GLOO_LOSSY, CLEAN, LOSSY, BOUNDED = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c", "#0b7285"
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": "#b8c2cc",
-    "axes.labelcolor": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "svg.fonttype": "path",
-}
 WIDTH_INCHES, HEAD_INCHES, ROW_INCHES, NETWORK_INCHES, LINE_INCHES = 14.0, 1.25, 4.05, 1.35, 0.21
 MODELS = {"digits": "convolutional network", "language": "transformer"}
 # More points than this say no more, and a vector picture of them would be large.
