@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlcp.transport.order.queue import SliceQueue
+from dlcp.transport.layer_order.queue import SliceQueue
 
 PARTITION_BYTES = 1 << 20
 CREDIT_BYTES = 4 << 20

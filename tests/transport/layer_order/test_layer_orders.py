@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from dlcp.transport.order import ORDERS, P3, ByteScheduler, Fifo, LayerPriority, Order, Slice
+from dlcp.transport.layer_order import ORDERS, P3, ByteScheduler, Fifo, LayerPriority, Order, Slice
 
 SEEDS = range(100)
 SMALL = 256  # bytes of a partition in these tests, so that layers have many

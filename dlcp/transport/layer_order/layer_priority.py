@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlcp.transport.order.queue import SliceQueue
+from dlcp.transport.layer_order.queue import SliceQueue
 
 # Class 7 is the engine's own, for control.
 CLASS_MAX = 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlcp.transport.order.queue import SliceQueue
+from dlcp.transport.layer_order.queue import SliceQueue
 
 
 class Fifo(SliceQueue):

@@ -87,7 +87,7 @@ class _Hearing:
         ]
 
 
-def conduct(plan: Plan, view: View) -> Record:
+def run_plan(plan: Plan, view: View) -> Record:
     """Does all runs of a plan and returns their record. Blocks to the end.
 
     Raises RankError: a rank failed; TrainError: the data or the lab's tools are not here.
@@ -133,8 +133,8 @@ class _Loopback:
     def prepare(self, run: Run) -> dict[str, Any]:
         """What the ranks' dlcp groups are to be opened with."""
         options: dict[str, Any] = {"shm": False}  # a network is what there is to see
-        if run.way.loss_ratio:
-            options["inject_loss_ratio"] = run.way.loss_ratio
+        if run.configuration.loss_ratio:
+            options["inject_loss_ratio"] = run.configuration.loss_ratio
         if "DLCP_MAX_DATAGRAM_BYTES" not in os.environ:
             options["max_datagram_bytes"] = ETHERNET_DATAGRAM_BYTES
         return options
@@ -164,7 +164,7 @@ class _InLab:
     def prepare(self, run: Run) -> dict[str, Any]:
         from dlcp.lab import Loss
 
-        self._lab.set_loss(Loss(run.way.loss_ratio))
+        self._lab.set_loss(Loss(run.configuration.loss_ratio))
         return {"shm": False}
 
     def count(self) -> LinkCount | None:
@@ -175,7 +175,7 @@ class _InLab:
 
 
 class _InFabric:
-    """A host of a fabric per rank; a run's loss is of the hosts' links, half of it at either end of a way."""
+    """A host of a fabric per rank; a run's loss is of the hosts' links, half of it at either end of a path."""
 
     def __init__(self, bed: Bed, world_size: int) -> None:
         self._bed = bed
@@ -195,7 +195,7 @@ class _InFabric:
         )
 
     def prepare(self, run: Run) -> dict[str, Any]:
-        kept = (1 - run.way.loss_ratio) ** 0.5
+        kept = (1 - run.configuration.loss_ratio) ** 0.5
         for link in self._bed.fabric.each_link():
             if link.lower.startswith("h"):
                 whole = 1 - (1 - link.fault.loss_ratio) * kept
@@ -249,7 +249,7 @@ def _describe_network(plan: Plan) -> str:
             rate += f" and {plan.links.delay_s * 1e3:g} ms"
         return f"{plan.world_size} network namespaces, {rate} each, MTU 1500; loss on arrival, in the kernel"
     words = "loopback, datagrams of Ethernet's size, no shared memory"
-    if any(run.way.loss_ratio for run in plan.runs):
+    if any(run.configuration.loss_ratio for run in plan.runs):
         words += "; loss injected per packet on arrival"
     return words
 

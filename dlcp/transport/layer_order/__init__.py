@@ -1,9 +1,9 @@
 """In which order the gradients of a step leave: schedulers that compare, behind one interface.
 
-Backward makes the gradients of the last layer first; the next forward needs those of the first layer first. An order is
-told which layers are ready and which slices are finished, and answers what leaves next. It reads no clock, starts no
-thread, holds no gradient and knows no torch, so the trainer (dlcp.torch.LayerwiseOptimizer) and a simulator drive the
-same code:
+Backward makes the gradients of the last layer first; the next forward needs those of the first layer first. The caller
+says which layers are ready and which slices are finished, and an order answers what leaves next. It reads no clock,
+starts no thread, holds no gradient and knows no torch, so the trainer (dlcp.torch.LayerwiseOptimizer) and a simulator
+drive the same code:
 
     order.handle_ready(layer)
     while (piece := order.poll_slice()) is not None:
@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dlcp.transport.order.byte_scheduler import ByteScheduler
-from dlcp.transport.order.fifo import Fifo
-from dlcp.transport.order.interface import Order
-from dlcp.transport.order.layer_priority import LayerPriority
-from dlcp.transport.order.p3 import P3
-from dlcp.transport.order.slices import Slice
+from dlcp.transport.layer_order.byte_scheduler import ByteScheduler
+from dlcp.transport.layer_order.fifo import Fifo
+from dlcp.transport.layer_order.interface import Order
+from dlcp.transport.layer_order.layer_priority import LayerPriority
+from dlcp.transport.layer_order.p3 import P3
+from dlcp.transport.layer_order.slices import Slice
 
 __all__ = ["ORDERS", "P3", "ByteScheduler", "Fifo", "LayerPriority", "Order", "OrderMaker", "Slice"]
 

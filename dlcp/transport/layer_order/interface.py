@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dlcp.transport.order.slices import Slice
+from dlcp.transport.layer_order.slices import Slice
 
 
 class Order(Protocol):

@@ -17,7 +17,7 @@ import enum
 import heapq
 from collections.abc import Callable, Sequence
 
-from dlcp.transport.order.slices import Slice, cut
+from dlcp.transport.layer_order.slices import Slice, cut
 
 
 class _State(enum.Enum):
