@@ -12,8 +12,9 @@ from dlcp.study.models import BLOCK
 from dlcp.study.tasks import WORKERS
 from dlcp.torch.gradient.importance import Marker
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.options import GradientOptions, ResidualRule
+from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.residual import ResidualMemory
+from dlcp.torch.gradient.residual_rule import ResidualRule
 
 BLOCKS_OF_PARAMETERS = (3, 1, 9, 40)
 BLOCKS = sum(BLOCKS_OF_PARAMETERS)
