@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -20,7 +19,9 @@ def compiled_with_layerwise_updates() -> None:
 
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(LAYERS)))
-    optimizer = dlcp.torch.LayerwiseOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
+    optimizer = dlcp.torch.LayerwiseOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model
+    )
     compiled = torch.compile(model, backend="eager")
     for step in range(3):
         optimizer.zero_grad()

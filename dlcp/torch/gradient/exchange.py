@@ -22,7 +22,7 @@ from dlcp.torch.backend_name import BACKEND_NAME
 from dlcp.torch.gradient.fills.fill import Range
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.pending_buffer import GradientWork, Importance, PendingBuffer, PreparedBuffer
-from dlcp.torch.tensors import DATA_TYPES, CopyBack, readable, span
+from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES, CopyBack, readable, span
 from dlcp.transport.bounded import CRITICAL, Outcome
 from dlcp.transport.communicator import Communicator, Reduction
 from dlcp.transport.work import Work
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dlcp.torch.gradient.step import Step
     from dlcp.torch.process_group import ProcessGroup
 
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = FLOATING_DTYPES
 """What may be lost in part; other types travel as plain collectives."""
 
 
@@ -109,7 +109,8 @@ class GradientExchange:
         _check(buffer, layout)
         itemsize = buffer.element_size()
         parts = [
-            (begin // itemsize, end // itemsize) for begin, end in self.communicator.parts(buffer.nbytes)
+            (begin // itemsize, end // itemsize)
+            for begin, end in self.communicator.parts(buffer.nbytes, DATA_TYPES[buffer.dtype])
         ]
         return self._start("bounded_all_reduce", buffer, layout, parts, buffer.numel(), call)
 
