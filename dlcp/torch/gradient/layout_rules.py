@@ -1,7 +1,7 @@
-"""What options and model say of a buffer: which of its parameters are critical, its budget, its traffic class.
+"""The rules for a buffer: which of its parameters are critical, its loss budget, its traffic class.
 
-The same for every buffer of one layout, so it is worked out once. Asked for first when forward has been traced: after
-that nothing of it changes.
+They follow from the options and the model, and are the same for every buffer of one layout: each layout's are computed
+once. The first is asked for after the first forward has been traced; from then on nothing changes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dlcp.torch.gradient.options import GradientOptions
 _LAYOUTS_MAX = 1024
 
 
-class Facts(NamedTuple):
-    """Of one layout."""
+class BufferRules(NamedTuple):
+    """The rules for buffers of one layout."""
 
     critical: frozenset[str]
     """Its parameters that lose nothing."""
@@ -31,8 +31,8 @@ class Facts(NamedTuple):
     """That of the parameter in it that forward needs first; None: no matter."""
 
 
-class LayoutFacts:
-    """Facts by layout."""
+class LayoutRules:
+    """The rules by layout."""
 
     def __init__(self, options: GradientOptions, names: ParameterNames, order: ForwardOrder) -> None:
         self._options = options
@@ -40,18 +40,18 @@ class LayoutFacts:
         self._order = order
         self._critical: frozenset[str] | None = None
         self._classes: Mapping[str, int] | None = None
-        self._known: dict[Layout, Facts] = {}
+        self._known: dict[Layout, BufferRules] = {}
 
-    def of(self, layout: Layout) -> Facts:
+    def of(self, layout: Layout) -> BufferRules:
         """What is known of a layout. Raises ValueError: critical names that are none of the model's."""
-        facts = self._known.get(layout)
-        if facts is None:
+        rules = self._known.get(layout)
+        if rules is None:
             critical = self._critical_of(layout)
-            facts = Facts(critical, self._loss_ratio_of(layout, critical), self._class_of(layout))
+            rules = BufferRules(critical, self._loss_ratio_of(layout, critical), self._class_of(layout))
             if len(self._known) >= _LAYOUTS_MAX:
                 self._known.clear()
-            self._known[layout] = facts
-        return facts
+            self._known[layout] = rules
+        return rules
 
     def _critical_of(self, layout: Layout) -> frozenset[str]:
         if self._critical is None:

@@ -1,6 +1,6 @@
-"""How a slice's average is made: by an exact all-reduce, or, where the user has said so, by one that may lose some.
+"""How a slice is averaged: by an exact all-reduce, or, where the user has asked for it, by one that may lose some.
 
-Either way the result is in the memory that was sent once the load is settled, the same bits on all ranks.
+In both cases the result is in the memory that was sent once the slice is settled, the same bits on all ranks.
 """
 
 from __future__ import annotations
@@ -10,53 +10,53 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
+from dlcp.torch.gradient.exchange import BufferCall
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
 from dlcp.transport.layer_order import Slice
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.exchange import GradientExchange
-    from dlcp.torch.gradient.flight import Flight
-    from dlcp.torch.gradient.state import GradientState
+    from dlcp.torch.gradient.pending_buffer import PendingBuffer
 
 
-class Load(NamedTuple):
-    """A slice under way."""
+class PendingSlice(NamedTuple):
+    """A slice whose average is under way."""
 
     piece: Slice
     work: Work
-    flight: Flight | None = None
-    """What remains to be done at the end, of one that may lose something."""
+    buffer: PendingBuffer | None = None
+    """Of a slice that may lose something: what is left to do at the end."""
 
     def settle(self) -> None:
         """After the work ended well: the result is in its place. May be called again."""
-        if self.flight is not None:
-            self.flight.settle()
+        if self.buffer is not None:
+            self.buffer.settle()
 
 
-class Carrier(Protocol):
-    """Starts what a sender sends."""
+class SliceReducer(Protocol):
+    """Starts the averages that a sender asks for."""
 
     @property
     def communicator(self) -> Communicator:
-        """Whose numbers the slices take."""
+        """The communicator that numbers the slices."""
 
-    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> Load:
+    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> PendingSlice:
         """Averages a slice of a layer's memory over all ranks, in place."""
 
 
-class ExactCarrier:
+class ExactReducer:
     """All gradients arrive. `types`: of the layers' elements; `algorithm`: of the all-reduce, None: by size."""
 
     def __init__(
         self, communicator: Communicator, types: Sequence[DataType], algorithm: str | None = None
     ) -> None:
         self.communicator = communicator
-        """Whose numbers the slices take."""
+        """The communicator that numbers the slices."""
         self._types = types
         self._algorithm = algorithm
 
-    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> Load:
+    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> PendingSlice:
         """Averages a slice of a layer's memory over all ranks, in place."""
         work = self.communicator.all_reduce(
             Span(memory.data_ptr() + piece.offset, piece.nbytes),
@@ -68,36 +68,28 @@ class ExactCarrier:
             keep=memory,
             label=label,
         )
-        return Load(piece, work)
+        return PendingSlice(piece, work)
 
 
-class BoundedCarrier:
+class BoundedReducer:
     """Gradients may lose something, within the state's budget. `layouts`: of the layers, with the state's names."""
 
-    def __init__(self, state: GradientState, exchange: GradientExchange, layouts: Sequence[Layout]) -> None:
+    def __init__(self, exchange: GradientExchange, layouts: Sequence[Layout]) -> None:
         self.communicator = exchange.communicator
-        """Whose numbers the slices take."""
-        self._state = state
+        """The communicator that numbers the slices."""
         self._exchange = exchange
         self._layouts = layouts
         # What the state knows a buffer by, from step to step.
         self._of_slice: dict[int, Layout] = {}
 
-    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> Load:
+    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> PendingSlice:
         """Averages a slice of a layer's memory over all ranks, in place."""
         itemsize = memory.element_size()
         begin, end = piece.offset // itemsize, (piece.offset + piece.nbytes) // itemsize
         part = memory[begin:end]
-        flight = self._exchange.start_all_reduce(
-            part,
-            self._layout_of(piece, begin, end),
-            average=True,
-            traffic_class=piece.traffic_class,
-            sequence=sequence,
-            into=part,
-        )
-        assert isinstance(flight.operation, Work)
-        return Load(piece, flight.operation, flight)
+        call = BufferCall(average=True, traffic_class=piece.traffic_class, sequence=sequence, into=part)
+        pending = self._exchange.start_all_reduce(part, self._layout_of(piece, begin, end), call)
+        return PendingSlice(piece, pending.operation, pending)
 
     def _layout_of(self, piece: Slice, begin: int, end: int) -> Layout:
         if piece.number not in self._of_slice:
