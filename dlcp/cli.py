@@ -61,6 +61,12 @@ def _ping(words: list[str]) -> int:
     return main(words, prog="dlcp ping")
 
 
+def _settings(words: list[str]) -> int:
+    from dlcp.transport.settings_reference import main
+
+    return main(words)
+
+
 def _sim(words: list[str]) -> int:
     from dlcp_sim.command import main
 
@@ -120,6 +126,7 @@ COMMANDS = {
         "a leaf-spine of network namespaces with switches and faults: up, run, fault, down", _lab
     ),
     "ping": _Command("move data between two hosts and say how it went", _ping),
+    "settings": _Command("every setting: its variable, default, range and meaning", _settings),
     "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", _sim),
     "study": _Command("what loss does to training, and how transports do on simulated networks", _study),
     "switch": _Command("one policy for all switches: show, render, deploy, run; status", _switch),
@@ -163,6 +170,7 @@ Something is slow, or does not connect:
 In a training script, one word: torch.distributed.init_process_group("dlcp")
 
 Settings: DLCP_* variables, or the [transport] table of the TOML file that DLCP_CONFIG names.
+`dlcp settings` lists them.
 `dlcp COMMAND --help` says what a command takes.""".format(
     commands="\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
 )

@@ -24,16 +24,11 @@
 #include <vector>
 
 #include "collective/element.hpp"
+#include "collective/partition.hpp"
 #include "collective/schedule.hpp"
 #include "engine/endpoint.hpp"
 
 namespace dlcp {
-
-// Memory of one chunk.
-struct ChunkMemory {
-    std::uint8_t* data = nullptr;  // nullptr with bytes > 0: virtual, lengths only
-    std::uint64_t bytes = 0;       // less than 4 GiB
-};
 
 // How the lossy messages of a schedule may lose blocks. What is given up is not in the result, and is in
 // CollectiveResult::abandoned at both ends; nothing else of a collective can be lost.

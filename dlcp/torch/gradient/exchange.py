@@ -23,7 +23,7 @@ from dlcp.torch.gradient.flight import Flight, GradientWork
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.replicas import digest
 from dlcp.torch.process_group import ProcessGroup
-from dlcp.torch.tensors import DATA_TYPES, readable, span
+from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES, readable, span
 from dlcp.transport.bounded import CRITICAL, LossRules, Outcome
 from dlcp.transport.communicator import Communicator, Reduction
 
@@ -38,7 +38,7 @@ Range = tuple[int, int]
 Importance = Sequence[NDArray[np.uint8] | None] | None
 """Of blocks, by the rank that adds them; None: nobody else does."""
 
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = FLOATING_DTYPES
 """What may be lost in part; other types travel as plain collectives."""
 
 
@@ -109,7 +109,8 @@ class GradientExchange:
         self._check(buffer, layout)
         itemsize = buffer.element_size()
         parts = [
-            (begin // itemsize, end // itemsize) for begin, end in self.communicator.parts(buffer.nbytes)
+            (begin // itemsize, end // itemsize)
+            for begin, end in self.communicator.parts(buffer.nbytes, DATA_TYPES[buffer.dtype])
         ]
         return self._start(
             "bounded_all_reduce",

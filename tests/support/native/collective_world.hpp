@@ -26,7 +26,7 @@
 
 #include "collective/executor.hpp"
 #include "engine/endpoint.hpp"
-#include "io/virtual_network.hpp"
+#include "support/native/virtual_network.hpp"
 #include "support/native/collective_oracle.hpp"
 #include "support/native/dice.hpp"
 #include "support/native/world.hpp"

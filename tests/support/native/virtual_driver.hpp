@@ -18,7 +18,7 @@
 
 #include "engine/units.hpp"
 #include "io/io_table.h"
-#include "io/virtual_network.hpp"
+#include "support/native/virtual_network.hpp"
 
 namespace dlcp {
 
@@ -47,4 +47,4 @@ private:
 
 }  // namespace dlcp
 
-extern "C" const dlcp_io_table* dlcp_virtual_driver(void);
+const dlcp_io_table* dlcp_virtual_driver();

@@ -1,5 +1,5 @@
-// An in-memory packet network with virtual time: what tests put under engines, and what the virtual driver
-// (virtual_driver.hpp) offers through the I/O table.
+// An in-memory packet network with virtual time: what tests put under engines, and under runtimes through a driver
+// (virtual_driver.hpp).
 //
 // A packet from host A to host B crosses up to three links: A's uplink, the way between A and B, B's downlink. A
 // link is one LinkSettings: rate, queue, delay and every fault. What is not set costs nothing.

@@ -1,4 +1,4 @@
-#include "io/virtual_network.hpp"
+#include "support/native/virtual_network.hpp"
 
 #include <algorithm>
 #include <cstring>
