@@ -18,7 +18,7 @@ from dlcp.cli import main
 from dlcp.switch import Policy
 from dlcp.switch.command import WORDS
 from dlcp.switch.policy import Thresholds
-from dlcp.switch.start import separate_dscp, starting_policy, starting_text
+from dlcp.switch.starting_policy import separate_dscp, starting_policy, starting_text
 from dlcp.transport import Settings as TransportSettings
 
 pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")

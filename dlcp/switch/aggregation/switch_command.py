@@ -20,7 +20,7 @@ from dlcp.errors import SettingsError
 from dlcp.switch import programs
 from dlcp.switch.aggregation.deployment import check_unmoved, wanted_jobs
 from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest
-from dlcp.switch.one_line import one_line
+from dlcp.switch.printable import printable
 from dlcp.switch.topology import SwitchTarget, Topology
 
 OUTCOMES_PER_ROW = 16
@@ -81,7 +81,7 @@ def _load(options: argparse.Namespace) -> list[tuple[SwitchTarget, list[JobReque
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{options.jobs}: {error}") from None
     except SettingsError as error:
-        raise SettingsError(one_line(f"{options.jobs}: {error}")) from None
+        raise SettingsError(printable(f"{options.jobs}: {error}")) from None
     except ValueError as error:  # a number of thousands of digits cannot even be shown
         raise SettingsError(f"{options.jobs}: {error}") from None
     return [(target, jobs[target.name]) for target in topology.switches if target.name in jobs]
