@@ -152,8 +152,13 @@ def settings_table() -> list[Setting]: ...
 
 class RuntimeOptions:
     io_thread: bool
-    incarnation: int
-    def __init__(self, rank: int, announce_unexpected: bool = False, key: bytes | None = None) -> None: ...
+    def __init__(
+        self,
+        rank: int,
+        announce_unexpected: bool = False,
+        key: bytes | None = None,
+        incarnation: int = 0,
+    ) -> None: ...
     def set(self, name: str, value: bool | int | float | str | Sequence[int] | None) -> None: ...
 
 class Transfer:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from dlcp import _native
 from dlcp.errors import ArgumentError
-from dlcp.transport.call_log import signature_of
 from dlcp.transport.calls import Call, Lengths
 from dlcp.transport.schedule import ALGORITHMS, ROOTED, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
 from dlcp.transport.schedule.layout import REDUCING
 from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts
+from dlcp.transport.signature import signature_of
 from dlcp.transport.span import Span
 
 Memory = Span | list[Span] | None
@@ -42,7 +42,7 @@ class Plan:
     words: str
     """The call with its arguments, for errors and logs."""
     signature: int
-    """What must be equal on all ranks, in 16 bits."""
+    """What must be equal on all ranks, in 28 bits (signature.py)."""
     schedule: _native.Schedule | None
     """None: this rank is done without the others, and its own memory is all there is to copy."""
     peers: list[int]
@@ -103,7 +103,7 @@ class Planner:
         return Plan(
             call.operation,
             call.words,
-            signature_of(call.operation, f"{call.terms} {algorithm} {root}"),
+            signature_of(call.operation, f"{call.terms} {algorithm} {root}", *call.arithmetic),
             compiled,
             [self._members[peer] for peer in compiled.peers],
             *call.arithmetic,

@@ -162,7 +162,7 @@ Collective start_collective(BoundRuntime& host, const std::shared_ptr<const Sche
     command.group = group;
     command.schedule = schedule;
     command.sequence = sequence;
-    command.signature = static_cast<std::uint16_t>(signature);
+    command.signature = signature;
     const std::vector<ChunkMemory> inputs = memory_of(input, schedule->chunks(Space::input), type);
     const std::vector<ChunkMemory> outputs = memory_of(output, schedule->chunks(Space::output), type);
     command.input = inputs;

@@ -59,17 +59,17 @@ void bind_options(nb::module_& m) {
     nb::class_<RuntimeOptions>(m, "RuntimeOptions", "What a runtime is opened with.")
         .def(
             "__init__",
-            [](RuntimeOptions* self, std::uint32_t rank, bool announce_unexpected, std::optional<nb::bytes> key) {
+            [](RuntimeOptions* self, std::uint32_t rank, bool announce_unexpected, std::optional<nb::bytes> key,
+               std::uint64_t incarnation) {
                 new (self) RuntimeOptions();
                 self->engine.rank = rank;
                 self->engine.announce_unexpected = announce_unexpected;
+                self->engine.incarnation = incarnation;
                 if (key) self->engine.job_key = key_of(*key);
             },
-            nb::arg("rank"), nb::arg("announce_unexpected") = false, nb::arg("key") = nb::none())
+            nb::arg("rank"), nb::arg("announce_unexpected") = false, nb::arg("key") = nb::none(),
+            nb::arg("incarnation") = 0)
         .def_rw("io_thread", &RuntimeOptions::io_thread)
-        .def_prop_rw(
-            "incarnation", [](const RuntimeOptions& o) { return o.engine.incarnation; },
-            [](RuntimeOptions& o, std::uint64_t drawn) { o.engine.incarnation = drawn; })
         .def(
             "set",
             [](RuntimeOptions& options, std::string_view name, const SettingValue& value) {

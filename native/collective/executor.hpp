@@ -52,7 +52,7 @@ struct CollectiveCommand {
     std::uint32_t group = 0;
     std::shared_ptr<const Schedule> schedule;
     std::uint32_t sequence = 0;   // of this group's collectives; the low 20 bits count
-    std::uint16_t signature = 0;  // a hash of what all ranks must agree on: kind, type, operation, root, sizes
+    std::uint32_t signature = 0;  // 28 bits: what all ranks must agree on (kind, type, reduction, root, sizes)
     std::span<const ChunkMemory> input;
     std::span<const ChunkMemory> output;
     DataType type = DataType::u8;
@@ -118,7 +118,7 @@ struct CollectiveResult {
         std::uint64_t missing_bytes;
     };
     std::vector<Waiting> waiting_for;
-    // mismatch: what the other rank's message said, as far as it is known
+    // mismatch: what the other rank's message said, as far as it is known; of its signature the low 16 bits
     std::uint16_t foreign_signature = 0;
     std::uint64_t foreign_bytes = 0;
     std::uint64_t expected_bytes = 0;

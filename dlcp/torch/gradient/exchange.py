@@ -204,32 +204,37 @@ class GradientExchange:
                 buffer.detach(), collective, layout, parts, output_numel, into, step
             )
             flight.factor = factor
-            more: dict[str, Any] = {} if sequence is None else {"sequence": sequence}
             if traffic_class is None:
                 traffic_class = state.facts.of(layout).traffic_class
-            if traffic_class is not None:
-                more["traffic_class"] = traffic_class
+            agree = ""
             if flight.runs:
                 # The ranks transform alike or not at all. Not the whole number: plans are kept by these words.
-                more["agree"] = f"Hadamard {step.number % 256} {zlib.crc32(repr(flight.runs).encode()):08x}"
-            flight.operation = self.group._start(
-                collective,
-                opts,
-                (flight.memory, flight.output),
-                span(flight.output),
-                span(flight.memory),
-                DATA_TYPES[flight.memory.dtype],
-                Reduction.AVG if average else Reduction.SUM,
-                loss=LossRules(
-                    flight.given_ratio,
-                    importance,
-                    state.options.fill == "rescale",
-                    state.options.deadline_s,
-                    state.patience.of(self.group, layout.place),
-                ),
-                on=self.communicator,
-                **more,
+                agree = f"Hadamard {step.number % 256} {zlib.crc32(repr(flight.runs).encode()):08x}"
+            loss = LossRules(
+                flight.given_ratio,
+                importance,
+                state.options.fill == "rescale",
+                state.options.deadline_s,
+                state.patience.of(self.group, layout.place),
             )
+            keep = flight.memory, flight.output
+            with self.group.starting(collective, opts, keep, on=self.communicator) as (communicator, call):
+                if sequence is not None:
+                    call["sequence"] = sequence
+                if traffic_class is not None:
+                    call["traffic_class"] = traffic_class
+                start = communicator.bounded_all_reduce
+                if collective == "bounded_reduce_scatter":
+                    start = communicator.bounded_reduce_scatter
+                flight.operation = start(
+                    span(flight.output),
+                    span(flight.memory),
+                    DATA_TYPES[flight.memory.dtype],
+                    Reduction.AVG if average else Reduction.SUM,
+                    loss=loss,
+                    agree=agree,
+                    **call,
+                )
         except BaseException:
             state.cancel(step, flight)
             raise

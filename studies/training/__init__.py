@@ -1,9 +1,9 @@
 """`dlcp study`: what loss does to training and to a tensor, on one machine, without a network.
 
-`tolerance` trains many small models at once (training.py, of models.py and tasks.py) while a simulated network loses
-their gradients (network.py) and a fill makes up for it (fills.py); it asks for the largest loss that costs no extra
-round. `mse` aggregates one tensor under equal drops, by several topologies. The twins of shipped parts that both use
-are held to them by tests.
+`tolerance` trains many small models at once (training.py; tasks and models are those of dlcp_sim.cosimulation) while a
+simulated network loses their gradients (network.py) and a fill makes up for it (fills.py). It asks for the largest loss
+that costs no extra round. `mse` aggregates one tensor under equal drops, by several topologies. Tests hold the batched
+twins of shipped parts that both use to those parts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ def main(arguments: Sequence[str] | None = None, others: Mapping[str, str] | Non
 
     `others`: studies that somebody else makes, name and summary, to be listed with ours.
     """
-    from dlcp.study.command import run
+    from studies.training.command import run
 
     return run(arguments, others or {})

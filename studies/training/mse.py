@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from dlcp.study.fills import hadamard_
+from studies.training.fills import hadamard_
 
 BLOCK = 348
 """float32 entries of a packet of 1500 bytes."""

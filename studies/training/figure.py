@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from dlcp.study.arm import Arm
-from dlcp.study.network import PROCESSES
-from dlcp.study.plan import ARMS, BASELINE
-from dlcp.study.tasks import WORKERS, open_task
-from dlcp.study.tolerance import EXTRA_ROUNDS, Results
+from dlcp_sim.cosimulation.tasks import WORKERS, open_task
+from studies.training.arm import Arm
+from studies.training.network import PROCESSES
+from studies.training.plan import ARMS, BASELINE
+from studies.training.tolerance import EXTRA_ROUNDS, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch")
 
 from dlcp.cli import main
-from dlcp.study import plan
-from dlcp.study.plan import Scope
+from studies.training import plan
+from studies.training.plan import Scope
 
 
 @pytest.mark.parametrize(

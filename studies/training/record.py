@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from dlcp.study.errors import StudyError
-from dlcp.study.tolerance import Results
-from dlcp.study.training import Result, Run
+from studies.training.errors import StudyError
+from studies.training.tolerance import Results
+from studies.training.training import Result, Run
 
 RUNS_NAME = "runs.csv"
 _TYPES = {"float": float, "int": int}

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dlcp.study import mse_report  # noqa: E402
-from dlcp.study.mse import KINDS, OURS, RATES, RING, SERVER, TAR, Found, measure  # noqa: E402
+from studies.training import mse_report  # noqa: E402
+from studies.training.mse import KINDS, OURS, RATES, RING, SERVER, TAR, Found, measure  # noqa: E402
 
 RANKS = 8
 
@@ -55,6 +55,6 @@ def test_report_and_picture(found: Found, tmp_path: Path) -> None:
     mse_report.write(found, tmp_path)
     assert (tmp_path / mse_report.JSON_NAME).exists()
     pytest.importorskip("matplotlib")
-    from dlcp.study.mse_figure import draw
+    from studies.training.mse_figure import draw
 
     assert draw(found, tmp_path / "mse.png").stat().st_size > 10_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dlcp.study.models import BLOCK
+from dlcp_sim.cosimulation.models import BLOCK
 
 # As dlcp.torch.gradient.importance has them.
 SMOOTHING = 0.9

@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from dlcp.study.arm import Arm
-from dlcp.study.network import PROCESSES
-from dlcp.study.tasks import TASKS, open_task
-from dlcp.study.tolerance import Results
-from dlcp.study.training import Run
+from dlcp_sim.cosimulation.tasks import TASKS, open_task
+from studies.training.arm import Arm
+from studies.training.network import PROCESSES
+from studies.training.tolerance import Results
+from studies.training.training import Run
 
 # Times the task's own; the loss-free run is tried at all of them, an arm at the best of these and its neighbours.
 STEP = 1.5

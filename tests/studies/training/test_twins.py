@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from dlcp.study.fills import Filling, hadamard_
-from dlcp.study.importance import Importance
-from dlcp.study.models import BLOCK
-from dlcp.study.tasks import WORKERS
 from dlcp.torch.gradient.importance import Marker
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import GradientOptions, ResidualRule
 from dlcp.torch.gradient.residual import ResidualMemory
+from dlcp_sim.cosimulation.models import BLOCK
+from dlcp_sim.cosimulation.tasks import WORKERS
+from studies.training.fills import Filling, hadamard_
+from studies.training.importance import Importance
 
 BLOCKS_OF_PARAMETERS = (3, 1, 9, 40)
 BLOCKS = sum(BLOCKS_OF_PARAMETERS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dlcp.study.fills import Fill
-from dlcp.study.network import Process, Who
-from dlcp.study.training import Run
+from studies.training.fills import Fill
+from studies.training.network import Process, Who
+from studies.training.training import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from dlcp.study.arm import Arm
-from dlcp.study.training import Result, Run
+from studies.training.arm import Arm
+from studies.training.training import Result, Run
 
 EXTRA_ROUNDS = 0.05
 """Of all rounds: about the least that a handful of seeds tell apart from none."""

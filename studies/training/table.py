@@ -12,13 +12,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from dlcp.study.arm import Arm
-from dlcp.study.models import BLOCK
-from dlcp.study.network import BURST_BLOCKS, PROCESSES, UNEVEN_LOSS_MAX
-from dlcp.study.plan import ARMS, CANDIDATES
-from dlcp.study.tasks import WORKERS, open_task
-from dlcp.study.tolerance import EXTRA_ROUNDS, Results
-from dlcp.study.training import Run
+from dlcp_sim.cosimulation.models import BLOCK
+from dlcp_sim.cosimulation.tasks import WORKERS, open_task
+from studies.training.arm import Arm
+from studies.training.network import BURST_BLOCKS, PROCESSES, UNEVEN_LOSS_MAX
+from studies.training.plan import ARMS, CANDIDATES
+from studies.training.tolerance import EXTRA_ROUNDS, Results
+from studies.training.training import Run
 
 JSON_NAME, MARKDOWN_NAME = "tolerance.json", "tolerance.md"
 

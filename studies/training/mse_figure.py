@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from dlcp.study.figure import FAINT, INK, PAPER, SOFT, STYLE
-from dlcp.study.mse import OURS, OURS_STEPS, RATES, RING, SERVER, STEPS, TAR, Found
+from studies.training.figure import FAINT, INK, PAPER, SOFT, STYLE
+from studies.training.mse import OURS, OURS_STEPS, RATES, RING, SERVER, STEPS, TAR, Found
 
 COLOURS = {
     RING: "#c92a2a",

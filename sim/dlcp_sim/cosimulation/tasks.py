@@ -1,4 +1,4 @@
-"""What the models of the study learn: tasks that a loss-free run has not done with when it stops.
+"""Tasks for small models: long enough that a loss-free run is still learning when it stops.
 
 Everything follows from seeds, and nothing is downloaded: images come with scikit-learn, text is the source of Python's
 own library, and the third task draws its examples from a teacher. Examples never repeat as they were, so that no run
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dlcp.study.models import Model, convolutional, perceptron, transformer
 from dlcp.train.data import digits, library_text
+from dlcp_sim.cosimulation.models import Model, convolutional, perceptron, transformer
 
 WORKERS = 4
 # Draws what is the same for every seed: what is kept out of the training, and the teacher.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dlcp.study.mse import KINDS, OURS, OURS_STEPS, PUBLISHED, RATES, STEPS, TAR, Found
+from studies.training.mse import KINDS, OURS, OURS_STEPS, PUBLISHED, RATES, STEPS, TAR, Found
 
 JSON_NAME, MARKDOWN_NAME = "mse.json", "mse.md"
 

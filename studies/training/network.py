@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from dlcp.study.tasks import WORKERS
+from dlcp_sim.cosimulation.tasks import WORKERS
 
 Process = Literal["independent", "bursty", "uneven"]
 """independent: each block for itself. bursty: a Gilbert-Elliott channel per worker, whose bad state loses all. uneven:

@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dlcp.study.network import (  # noqa: E402
+from dlcp_sim.cosimulation.tasks import WORKERS  # noqa: E402
+from studies.training.network import (  # noqa: E402
     BURST_BLOCKS,
     PROCESSES,
     UNEVEN_LOSS_MAX,
@@ -16,7 +17,6 @@ from dlcp.study.network import (  # noqa: E402
     network_losses,
     uneven_rates,
 )
-from dlcp.study.tasks import WORKERS  # noqa: E402
 
 
 def draw_luck(seed: int, rows: int, blocks: int) -> Luck:

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dlcp.study.fills import MOMENTUM, Fill, Filling
-from dlcp.study.importance import Importance
-from dlcp.study.models import BLOCK
-from dlcp.study.network import Luck, Process, Who, choose, network_losses
-from dlcp.study.tasks import WORKERS, Task, open_task, schedule
+from dlcp_sim.cosimulation.models import BLOCK
+from dlcp_sim.cosimulation.tasks import WORKERS, Task, open_task, schedule
+from studies.training.fills import MOMENTUM, Fill, Filling
+from studies.training.importance import Importance
+from studies.training.network import Luck, Process, Who, choose, network_losses
 
 JITTER = 1e-4
 ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8

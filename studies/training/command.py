@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlcp.arguments import Parser
-from dlcp.study.errors import StudyError
+from studies.training.errors import StudyError
 
 if TYPE_CHECKING:
-    from dlcp.study.training import Result, Run
+    from studies.training.training import Result, Run
 
 
 def run(arguments: Sequence[str] | None, others: Mapping[str, str]) -> int:
@@ -30,7 +30,7 @@ def run(arguments: Sequence[str] | None, others: Mapping[str, str]) -> int:
     try:
         import torch
     except ImportError as error:
-        raise StudyError(f"the study trains with torch ({error}); pip install 'dlcp[torch]'") from error
+        raise StudyError(f"the study trains with torch ({error}); pip install torch") from error
     before = torch.get_num_threads()
     # Operations on models this small do not divide; threads take trainings of their own.
     torch.set_num_threads(1)
@@ -43,9 +43,9 @@ def run(arguments: Sequence[str] | None, others: Mapping[str, str]) -> int:
 
 def _tolerance(options: argparse.Namespace) -> int:
     """`dlcp study tolerance`."""
-    from dlcp.study import table
-    from dlcp.study.plan import QUICK, Scope, missing
-    from dlcp.study.record import Record
+    from studies.training import table
+    from studies.training.plan import QUICK, Scope, missing
+    from studies.training.record import Record
 
     scope = QUICK if options.quick else Scope()
     if options.seeds is not None:
@@ -80,7 +80,7 @@ def _trained(
     batches: Sequence[Sequence[Run]], threads: int, until: float | None
 ) -> Iterator[tuple[Sequence[Run], Sequence[Result]]]:
     """Batches and their results as they end, `threads` at a time; at `until` those under way are the last."""
-    from dlcp.study.training import train
+    from studies.training.training import train
 
     waiting = list(reversed(batches))
     with ThreadPoolExecutor(threads) as pool:
@@ -96,14 +96,14 @@ def _trained(
 
 
 def _draw_tolerance(record: object, out: Path) -> Path:
-    from dlcp.study.figure import draw
+    from studies.training.figure import draw
 
     return draw(record.results, out / "tolerance.png")  # type: ignore[attr-defined]
 
 
 def _mse(options: argparse.Namespace) -> int:
     """`dlcp study mse`."""
-    from dlcp.study import mse, mse_report
+    from studies.training import mse, mse_report
 
     found = mse.measure(
         entries=options.entries, ranks=options.ranks, progress=lambda share: _progress(f"{share:.0%}")
@@ -114,7 +114,7 @@ def _mse(options: argparse.Namespace) -> int:
     mse_report.write(found, options.out)
 
     def picture() -> Path:
-        from dlcp.study.mse_figure import draw
+        from studies.training.mse_figure import draw
 
         return draw(found, options.out / "mse.png")
 
@@ -129,7 +129,7 @@ def _draw(options: argparse.Namespace, draw: Callable[[], Path]) -> None:
     try:
         path = draw()
     except ImportError as error:
-        print(f"\nno picture: {error}; pip install 'dlcp[demo]'")
+        print(f"\nno picture: {error}; pip install matplotlib")
         return
     print(f"\npicture: {path}")
 

@@ -12,8 +12,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from dlcp.study.models import BLOCK
-from dlcp.study.tasks import WORKERS
+from dlcp_sim.cosimulation.models import BLOCK
+from dlcp_sim.cosimulation.tasks import WORKERS
 
 Fill = Literal["zero", "rescale", "residual", "masked", "hadamard"]
 """zero: counts as nothing. rescale: the sum is divided by the contributions that came. residual: kept, decayed each

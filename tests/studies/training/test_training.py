@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dlcp.study import training  # noqa: E402
-from dlcp.study.models import Model  # noqa: E402
-from dlcp.study.tasks import TASKS, WORKERS, open_task, schedule  # noqa: E402
-from dlcp.study.training import Run, train  # noqa: E402
+from dlcp_sim.cosimulation.models import Model  # noqa: E402
+from dlcp_sim.cosimulation.tasks import TASKS, WORKERS, open_task, schedule  # noqa: E402
+from studies.training import training  # noqa: E402
+from studies.training.training import Run, train  # noqa: E402
 
 RUN = Run("mlp", "residual", "transport", "independent", 0.3, 1.0, 0, rounds=0.1, decay=0.5)
 

@@ -10,13 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dlcp.study import table  # noqa: E402
-from dlcp.study.arm import Arm  # noqa: E402
-from dlcp.study.errors import StudyError  # noqa: E402
-from dlcp.study.plan import ARMS, BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
-from dlcp.study.record import Record  # noqa: E402
-from dlcp.study.tolerance import EXTRA_ROUNDS, Results  # noqa: E402
-from dlcp.study.training import Result, Run  # noqa: E402
+from studies.training import table  # noqa: E402
+from studies.training.arm import Arm  # noqa: E402
+from studies.training.errors import StudyError  # noqa: E402
+from studies.training.plan import ARMS, BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
+from studies.training.record import Record  # noqa: E402
+from studies.training.tolerance import EXTRA_ROUNDS, Results  # noqa: E402
+from studies.training.training import Result, Run  # noqa: E402
 
 SCOPE = Scope(tasks=("mlp",), seeds=2, arms=ARMS)
 DEFAULT = Arm("transport", "residual", 0.9)
@@ -108,7 +108,7 @@ def test_report_of_a_part_and_of_all(tmp_path: Path, runs_max: int) -> None:
 
 def test_picture_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from dlcp.study.figure import draw
+    from studies.training.figure import draw
 
     record = Record(tmp_path)
     fill(record, Scope(tasks=("mlp",), seeds=2))
