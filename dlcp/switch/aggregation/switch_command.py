@@ -100,8 +100,10 @@ def run_deploy(options: argparse.Namespace) -> int:
     from dlcp.switch.deploy.pipeline import Pipeline
 
     pipeline = Pipeline.of(programs.load("aggregation"))
-    orders = [
-        transaction.Order.of(replace(target, program="aggregation"), pipeline, wanted_jobs(target, requests))
+    desired_states = [
+        transaction.DesiredState.of(
+            replace(target, program="aggregation"), pipeline, wanted_jobs(target, requests)
+        )
         for target, requests in places
     ]
     settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
@@ -109,24 +111,24 @@ def run_deploy(options: argparse.Namespace) -> int:
     def open_session(target: SwitchTarget) -> GrpcSession:
         return GrpcSession(target, options.timeout)
 
-    def show(seen: list[transaction.Look]) -> None:
+    def show(seen: list[transaction.Comparison]) -> None:
         print(report.text(seen), flush=True)
         for one in seen:
-            check_unmoved(one.order.target, one.held, one.wanted)
+            check_unmoved(one.desired.target, one.held, one.wanted)
 
     if options.dry_run:
-        seen = transaction.look(orders, open_session)
+        seen = transaction.compare(desired_states, open_session)
         show(seen)
         if refused := transaction.refusals(seen, settings):
             raise several(refused)
         return 0
     try:
         with signals_undo():
-            transaction.deploy(orders, open_session, settings, show)
+            transaction.deploy(desired_states, open_session, settings, show)
     except KeyboardInterrupt:  # comes out of the deployment when all is undone
         print("dlcp: interrupted; every switch holds what it held before", file=sys.stderr)
         raise
-    count = len(orders)
+    count = len(desired_states)
     words = "1 switch holds its jobs" if count == 1 else f"{count} switches hold their jobs"
     print(f"{words}, read back and verified")
     return 0
