@@ -1,11 +1,11 @@
-"""Numbers as a person lists them: `0–3, 8`."""
+"""Numbers listed as ranges: `0–3, 8`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 
-def runs(numbers: Iterable[int]) -> str:
+def number_ranges(numbers: Iterable[int]) -> str:
     """The numbers in their order, each once, those in a row as first and last."""
     found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):

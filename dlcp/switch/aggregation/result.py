@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AggregationResult:
     """The same at every worker, except `applied` and `by_hub`.
 
     A block is LANES elements, the last one fewer.

@@ -13,8 +13,8 @@ LEAST_WINDOW = 2
 MOST_WAIT_NS = 1_000_000_000
 
 
-class Pace:
-    """Of one worker."""
+class SendWindow:
+    """The blocks of one worker that may be in flight, and the wait before one is sent again."""
 
     def __init__(self, most_blocks: int, first_wait_ns: int) -> None:
         self._most = most_blocks

@@ -1,11 +1,11 @@
-"""What is sound in a policy and yet seldom meant: lines for people. Pure; nothing is refused here."""
+"""Notes on a policy that can be carried out and seldom does what was meant, a line each. Pure; refuses nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcp.switch.number_ranges import number_ranges
 from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, TrafficClass
-from dlcp.switch.runs import runs
 
 _USED_BY_OTHERS = {
     0: "everybody's traffic has it, unless told otherwise",
@@ -15,8 +15,8 @@ _USED_BY_OTHERS = {
 _LEVELS = range(DROPPABLE_LEVELS + 1)
 
 
-def doubts(policy: Policy) -> Iterator[str]:
-    """One line each."""
+def policy_notes(policy: Policy) -> Iterator[str]:
+    """The notes, a line each."""
     if not policy.classes:
         yield f"the policy has no classes: all traffic is foreign, in queue {policy.foreign_class}"
         return
@@ -38,7 +38,7 @@ def _places(policy: Policy) -> Iterator[tuple[str, TrafficClass]]:
 
 def _named(places: list[str]) -> str:
     everywhere = [int(place) for place in places if place.isdigit()]
-    words = [runs(everywhere)] if everywhere else []
+    words = [number_ranges(everywhere)] if everywhere else []
     words += [place for place in places if not place.isdigit()]
     return f"class{'es' if len(places) > 1 else ''} {', '.join(words)}"
 
@@ -69,8 +69,8 @@ def _one_pot(policy: Policy, port_bytes: int) -> Iterator[str]:
     total = sum(waiting.values())
     if len(waiting) > 1 and total > port_bytes:
         yield (
-            f"queues {runs(waiting)} may together hold {total} bytes, a port {port_bytes}: those served last can take "
-            "the room of the first; shared_bytes leaves it"
+            f"queues {number_ranges(waiting)} may together hold {total} bytes, a port {port_bytes}: those served last "
+            "can take the room of the first; shared_bytes leaves it"
         )
 
 
