@@ -17,7 +17,7 @@ from dlcp.transport.schedule.layout import layout
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.dlcp import Dlcp
+from dlcp_sim.transports import Dlcp
 from dlcp_sim.workloads.collectives import CoarseRing, balanced, hierarchical, hub, lay, split, template
 from dlcp_sim.workloads.load import Kind, Load, When
 

@@ -21,7 +21,7 @@ from dlcp_sim.studies.honest import (
     Condition,
     Found,
 )
-from dlcp_sim.transports.dlcp import Dlcp
+from dlcp_sim.transports import Dlcp
 
 TRIMMING = Condition("rails", 4, "trimming")
 DROPPING = Condition("rails", 4, "dropping")

@@ -9,7 +9,6 @@
 #include "collective/tag.hpp"
 #include "engine/bytes.hpp"
 #include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
 namespace {
@@ -51,33 +50,43 @@ std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32
 
 }  // namespace
 
-struct DlcpTransport::Settings {
-    double target_delay_ps = -1;
-    double initial_window_bytes = -1;
-    double max_window_bytes = -1;
-    double initial_rtt_ps = -1;
-    double min_rto_ps = -1;
-    double max_ack_delay_ps = -1;
-    double eager_bytes = -1;
-    bool warm_sessions = true;
-};
+void DlcpTransport::Settings::list(SettingsTable& table) {
+    table.whole("datagram_bytes", datagram_bytes, 576, 9152, "UDP payload of a full packet: header and a block");
+    table.whole("lower_layer_bytes", lower_layer_bytes, 0, 1000,
+                "on the wire below UDP's payload: Ethernet 38, IPv4 20, UDP 8");
+    table.whole("paths", paths, 1, 64, "path ids that packets are sprayed over");
+    table.whole("run_packets", run_packets, 1, 1024, "packets of one path in a row");
+    table.choice("congestion", congestion, {"window", "line_rate", "credit"},
+                 "window on marks and delay, the papers' line rate, or credit from the receiver");
+    table.whole("target_delay_ps", target_delay_ps, 1000, 10e12, "queueing delay aimed at; none: 0.75 T");
+    table.whole("initial_window_bytes", initial_window_bytes, 576, SettingsTable::unbounded,
+                "in flight before anything is heard");
+    table.whole("max_window_bytes", max_window_bytes, 576, SettingsTable::unbounded,
+                "in flight at most, per pair of hosts");
+    table.whole("initial_rtt_ps", initial_rtt_ps, 1000, 10e12, "round trip until it is measured; none: T");
+    table.whole("min_rto_ps", min_rto_ps, 1000, 10e12, "least timeout; none: 4 T and what drains a port's buffer");
+    table.whole("max_rto_ps", max_rto_ps, 1000, 3600e12, "to which timeouts double");
+    table.whole("max_ack_delay_ps", max_ack_delay_ps, 0, 1e12, "longest wait of an acknowledgement; none: T / 4");
+    table.whole("peer_timeout_ps", peer_timeout_ps, 1e6, 86'400e12, "silence after which a peer is dead");
+    table.whole("timer_granularity_ps", timer_granularity_ps, 0, 1e12, "of the hosts' timers");
+    table.whole("eager_bytes", eager_bytes, 576, SettingsTable::unbounded,
+                "of a message before any of it is acknowledged");
+    table.flag("warm_sessions", warm_sessions,
+               "sessions are there at time zero, by the real handshake; otherwise made when first needed");
+    table.flag("trim", trim, "switches cut the payload off what they would drop (default policy)");
+    table.flag("trim_critical", trim_critical, "switches that trim may trim critical packets too");
+}
 
-DlcpTransport::DlcpTransport(Parameters parameters) : settings_(std::make_unique<Settings>()) {
-    Settings& s = *settings_;
+DlcpTransport::DlcpTransport(const Settings& settings) : settings_(settings) {
+    const Settings& s = settings_;
     EndpointConfig& c = config_;
-    // Blocks of 4096 bytes, as collectives on jumbo frames have.
-    c.max_datagram_bytes =
-        static_cast<std::uint16_t>(parameters.take_integer("datagram_bytes", 4096 + wire::header_bytes));
-    // Spraying as UET and NDP do: packet by packet, over as many paths as there are entropies in use there.
-    c.paths = static_cast<std::uint16_t>(parameters.take_integer("paths", 64));
-    c.run_packets = static_cast<std::uint16_t>(parameters.take_integer("run_packets", 1));
-    const std::int64_t congestion = parameters.take_integer("congestion", 0);
-    if (congestion < 0 || congestion > 2)
-        refuse("congestion is " + std::to_string(congestion) + "; accepted: 0 window, 1 line_rate, 2 credit");
-    c.congestion = static_cast<CongestionAlgorithm>(congestion);
-    c.max_rto = nanoseconds(parameters.take_integer("max_rto_ps", 1'000'000'000'000) / 1000);
-    c.peer_timeout = nanoseconds(parameters.take_integer("peer_timeout_ps", 10'000'000'000'000) / 1000);
-    c.timer_granularity = nanoseconds(parameters.take_integer("timer_granularity_ps", 0) / 1000);
+    c.max_datagram_bytes = s.datagram_bytes;
+    c.paths = s.paths;
+    c.run_packets = s.run_packets;
+    c.congestion = s.congestion;
+    c.max_rto = nanoseconds(s.max_rto_ps / 1000);
+    c.peer_timeout = nanoseconds(s.peer_timeout_ps / 1000);
+    c.timer_granularity = nanoseconds(s.timer_granularity_ps / 1000);
     // Simulated hosts have the memory, and their applications have asked for all that comes.
     c.receive_buffer = Bytes{std::uint64_t{1} << 40};
     c.max_unexpected = Bytes{std::uint64_t{1} << 40};
@@ -85,17 +94,8 @@ DlcpTransport::DlcpTransport(Parameters parameters) : settings_(std::make_unique
     c.max_messages_per_peer = 1u << 20;
     c.max_peers = 65535;
     c.announce_unexpected = true;
-    network_.lower_layer_bytes = static_cast<std::uint32_t>(parameters.take_integer("lower_layer_bytes", 66));
-    network_.trim_critical = parameters.take_integer("trim_critical", 0) != 0;
-    s.warm_sessions = parameters.take_integer("warm_sessions", 1) != 0;
-    s.target_delay_ps = parameters.take("target_delay_ps", -1);
-    s.initial_window_bytes = parameters.take("initial_window_bytes", -1);
-    s.max_window_bytes = parameters.take("max_window_bytes", -1);
-    s.initial_rtt_ps = parameters.take("initial_rtt_ps", -1);
-    s.min_rto_ps = parameters.take("min_rto_ps", -1);
-    s.max_ack_delay_ps = parameters.take("max_ack_delay_ps", -1);
-    s.eager_bytes = parameters.take("eager_bytes", -1);
-    parameters.done("dlcp");
+    network_.lower_layer_bytes = s.lower_layer_bytes;
+    network_.trim_critical = s.trim_critical;
 
     EndpointConfig check = c;
     check.line_rate = Rate{1};
@@ -161,10 +161,12 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     // the size of the way there; what is far is measured soon enough.
     site_rtt_ps_ = std::min(longest_rtt_ps_, shortest_ps * site_over_shortest);
 
-    const auto or_else = [](double given, double derived) { return given >= 0 ? given : derived; };
+    const auto or_else = [](const std::optional<std::int64_t>& given, double derived) {
+        return given ? static_cast<double>(*given) : derived;
+    };
     const auto in_ns = [](double ps) { return nanoseconds(std::max<std::int64_t>(1, std::llround(ps / 1000))); };
     const double rtt = static_cast<double>(site_rtt_ps_);
-    const Settings& s = *settings_;
+    const Settings& s = settings_;
     config_.initial_rtt = in_ns(or_else(s.initial_rtt_ps, static_cast<double>(longest_rtt_ps_)));
     config_.target_delay = in_ns(or_else(s.target_delay_ps, 0.75 * rtt));
     // With less, what waits in one port's full buffer is taken for lost and sent again, which fills it further. A buffer
@@ -191,15 +193,15 @@ DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
     const auto window_for = [&](std::int64_t rtt_ps) {
         return std::max(1.5 * bytes_per_ps * static_cast<double>(rtt_ps), least);
     };
-    const auto or_else = [](double given, double derived) {
-        return Bytes{static_cast<std::uint64_t>(given >= 0 ? given : derived)};
+    const auto or_else = [](const std::optional<std::int64_t>& given, double derived) {
+        return Bytes{given ? static_cast<std::uint64_t>(*given) : static_cast<std::uint64_t>(derived)};
     };
-    config.max_window = or_else(settings_->max_window_bytes, window_for(longest_rtt_ps_));
+    config.max_window = or_else(settings_.max_window_bytes, window_for(longest_rtt_ps_));
     config.initial_window =
-        or_else(settings_->initial_window_bytes,
+        or_else(settings_.initial_window_bytes,
                 std::min(static_cast<double>(config.max_window.value), window_for(site_rtt_ps_)));
-    config.eager = Bytes{settings_->eager_bytes >= 0 ? static_cast<std::uint64_t>(settings_->eager_bytes)
-                                                     : std::max(config.eager.value, 2 * config.max_window.value)};
+    config.eager = or_else(settings_.eager_bytes,
+                           static_cast<double>(std::max(config.eager.value, 2 * config.max_window.value)));
     if (const std::string problem = config.validate(); !problem.empty()) refuse(problem);
     place = std::make_unique<Host>(network_, config, mix64(seed_ ^ mix64(index + 1)),
                                    bodies_[fabric_->region_of(index)], network_.origin);
@@ -255,7 +257,7 @@ void DlcpTransport::prepare(Simulation& simulation) {
     bodies_.assign(fabric_->regions(), BodyPool(depot_));
     const std::vector<Pair> talking = pairs(simulation);
     derive(simulation, talking);
-    if (settings_->warm_sessions) {
+    if (settings_.warm_sessions) {
         const std::uint32_t data = payload_bytes() + header_bytes();
         Time clock{0};
         for (const auto& [a, b] : talking)
@@ -527,7 +529,7 @@ void DlcpTransport::start_collective(Domain& domain, std::uint32_t index, std::u
     const Time now = h.engine.time(domain);
     const Schedule& schedule = *spec.schedules[rank];
     open_group(h, collective.group, rank);
-    if (collective.late || !settings_->warm_sessions)
+    if (collective.late || !settings_.warm_sessions)
         for (const std::uint32_t other : schedule.peers()) peer(h.engine, spec.members[other]);
 
     const std::vector<ChunkMemory> inputs =
@@ -636,8 +638,10 @@ std::map<std::string, double> DlcpTransport::counters() const {
     return sums;
 }
 
-std::unique_ptr<Transport> make_dlcp(Parameters parameters) {
-    return std::make_unique<DlcpTransport>(std::move(parameters));
-}
+namespace {
+
+const TransportKind dlcp = TransportKind::of<DlcpTransport>("dlcp");
+
+}  // namespace
 
 }  // namespace dlcp::sim

@@ -51,7 +51,32 @@ struct CollectiveOutcome {
 
 class DlcpTransport final : public Transport {
 public:
-    explicit DlcpTransport(Parameters parameters);
+    // What is not given follows from the fabric's longest unloaded round trip T between hosts that talk, and from each
+    // host's rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are in
+    // flight.
+    struct Settings {
+        std::uint16_t datagram_bytes = 4096 + wire::header_bytes;  // blocks as collectives on jumbo frames have
+        std::uint32_t lower_layer_bytes = 66;
+        std::uint16_t paths = 64;  // packet by packet, over as many paths as UET and NDP use
+        std::uint16_t run_packets = 1;
+        CongestionAlgorithm congestion = CongestionAlgorithm::window;
+        std::optional<std::int64_t> target_delay_ps;
+        std::optional<std::int64_t> initial_window_bytes;
+        std::optional<std::int64_t> max_window_bytes;
+        std::optional<std::int64_t> initial_rtt_ps;
+        std::optional<std::int64_t> min_rto_ps;
+        std::int64_t max_rto_ps = 1'000'000'000'000;
+        std::optional<std::int64_t> max_ack_delay_ps;
+        std::int64_t peer_timeout_ps = 10'000'000'000'000;
+        std::int64_t timer_granularity_ps = 0;
+        std::optional<std::int64_t> eager_bytes;
+        bool warm_sessions = true;
+        bool trim = false;
+        bool trim_critical = false;
+
+        void list(SettingsTable& table);
+    };
+    explicit DlcpTransport(const Settings& settings);
     ~DlcpTransport() override;
 
     // Before the first run, or between runs. Returns its index. Throws std::invalid_argument.
@@ -82,7 +107,6 @@ public:
 private:
     using Pair = std::pair<std::uint32_t, std::uint32_t>;
 
-    struct Settings;  // as given; what is missing follows from the fabric
     struct Active {
         CollectiveId id;
         std::uint32_t index;
@@ -133,7 +157,7 @@ private:
     void flow_event(Domain& domain, Host& host, const Event& event);
     void collective_over(Domain& domain, Host& host, CollectiveId id, CollectiveResult result);
 
-    std::unique_ptr<Settings> settings_;
+    const Settings settings_;
     EngineNetwork network_;
     EndpointConfig config_;            // of every host, but for rank, line rate and what follows from it
     std::int64_t longest_rtt_ps_ = 0;  // unloaded, of the pairs that talk

@@ -43,7 +43,7 @@ import gc, json, os, resource, sys, time
 import dlcp_sim
 from dlcp_sim.fabrics import FatTree
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.ndp import Ndp
+from dlcp_sim.transports import Ndp
 from dlcp_sim.workloads.flows import Permutation
 from dlcp_sim.run import _built
 def resident():
@@ -162,7 +162,7 @@ def _ns3_work() -> tuple[Path, str] | None:
 
     from dlcp_sim import switches
     from dlcp_sim.scenario import Trace
-    from dlcp_sim.transports.line_rate import LineRate
+    from dlcp_sim.transports import LineRate
 
     # A packet per flow shows the routes.
     first = replace(

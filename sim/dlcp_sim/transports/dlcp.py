@@ -11,13 +11,12 @@ and what was abandoned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import Combine, RankSchedule, Receive, Send, build
-from dlcp_sim.transports.base import Transport, setting
+from dlcp_sim.transports.base import Transport, native
 from dlcp_sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -32,71 +31,25 @@ ELEMENT_BYTES = 4
 _PART_ALIGNMENT_BYTES = 64
 
 
-@dataclass(frozen=True)
+@native
 class Dlcp(Transport):
     """The shipping protocol engine, packet by packet, tuned to the fabric as a deployer would.
 
     What is None follows from the fabric's longest unloaded round trip T between hosts that talk, and from each host's
-    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are under way.
+    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are in flight.
     """
 
     name = "dlcp"
 
-    datagram_bytes: int = setting(
-        4096 + HEADER_BYTES,
-        minimum=576,
-        maximum=9152,
-        help="UDP payload of a full packet: header and a block",
-    )
-    lower_layer_bytes: int = setting(
-        66, minimum=0, maximum=1000, help="on the wire below UDP's payload: Ethernet 38, IPv4 20, UDP 8"
-    )
-    paths: int = setting(64, minimum=1, maximum=64, help="path ids that packets are sprayed over")
-    run_packets: int = setting(1, minimum=1, maximum=1024, help="packets of one path in a row")
-    congestion: str = setting(
-        "window",
-        choices={"window": 0, "line_rate": 1, "credit": 2},
-        help="window on marks and delay, the papers' line rate, or credit from the receiver",
-    )
-    target_delay_s: float | None = setting(None, minimum=1e-9, maximum=10, help="queueing delay aimed at")
-    initial_window_bytes: int | None = setting(None, minimum=576, help="under way before anything is heard")
-    max_window_bytes: int | None = setting(None, minimum=576, help="under way at most, per pair of hosts")
-    initial_rtt_s: float | None = setting(
-        None, minimum=1e-9, maximum=10, help="round trip until it is measured"
-    )
-    min_rto_s: float | None = setting(
-        None, minimum=1e-9, maximum=10, help="least timeout; None: 4 T and what drains a port's buffer"
-    )
-    max_rto_s: float = setting(1.0, minimum=1e-9, maximum=3600, help="to which timeouts double")
-    max_ack_delay_s: float | None = setting(None, minimum=0, maximum=1, help="None: T / 4")
-    peer_timeout_s: float = setting(
-        10.0, minimum=1e-6, maximum=86_400, help="silence after which a peer is dead"
-    )
-    timer_granularity_s: float = setting(0.0, minimum=0, maximum=1, help="of the hosts' timers")
-    eager_bytes: int | None = setting(None, minimum=576, help="of a message before any of it is acknowledged")
-    warm_sessions: bool = setting(
-        True, help="sessions are there at time zero, by the real handshake; otherwise made when first needed"
-    )
-    trim: bool = setting(
-        False, help="switches cut the payload off what they would drop (of the default policy)"
-    )
-    trim_critical: bool = setting(False, help="switches that trim may trim critical packets too")
-
-    def parameters(self) -> dict[str, float]:
-        """What the native transport is given; `trim` is the switches'."""
-        values = super().parameters()
-        del values["trim"]
-        return values
-
     @property
     def packet_bytes(self) -> int:
         """A full packet on the wire."""
-        return self.datagram_bytes + self.lower_layer_bytes
+        return int(self.datagram_bytes + self.lower_layer_bytes)
 
     @property
     def block_bytes(self) -> int:
         """Payload of a full packet, in multiples of 16."""
-        return (self.datagram_bytes - HEADER_BYTES) // 16 * 16
+        return int(self.datagram_bytes - HEADER_BYTES) // 16 * 16
 
     def policy(self, fabric: Fabric) -> Policy:
         """Droppable packets go before critical ones are marked, the least important first."""
