@@ -7,7 +7,7 @@ where to read more.
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from typing import IO, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
@@ -16,3 +16,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Ends the program with status 2 and one line that names what is wrong."""
         self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` says what is accepted\n")
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        """As the base class does, but that nobody reads is raised: it decides the exit status (exit_status.py)."""
+        print(message, end="", file=file)

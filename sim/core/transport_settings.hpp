@@ -85,10 +85,11 @@ public:
 
     const std::vector<TransportSetting>& rows() const { return rows_; }
 
+    // Any row: keeps it, and returns the value that was given for it, checked.
+    std::optional<double> row(TransportSetting setting);
+
 private:
     using Kind = TransportSetting::Kind;
-    // Keeps the row; the value that was given for it, checked.
-    std::optional<double> row(TransportSetting setting);
 
     std::string transport_;
     Parameters given_;

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
 
 #include "collective/tag.hpp"
 #include "engine/bytes.hpp"
@@ -24,23 +28,6 @@ constexpr std::uint64_t importance_stream = 0x696d706f72740000ULL;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
 
-// Memory split as a communicator splits it (native/bind/collective.cpp): evenly, or in parts that begin on cache lines.
-std::vector<ChunkMemory> even_parts(const ChunkMemory& whole, std::uint32_t chunks, DataType type) {
-    constexpr std::uint64_t part_alignment = 64;
-    std::vector<ChunkMemory> parts;
-    if (chunks == 0) return parts;
-    std::uint64_t part = (whole.bytes + chunks - 1) / chunks;
-    if (whole.bytes % (chunks * element_bytes(type)) != 0)
-        part = (part + part_alignment - 1) / part_alignment * part_alignment;
-    std::uint64_t at = 0;
-    for (std::uint32_t i = 0; i < chunks; ++i) {
-        const std::uint64_t bytes = std::min(part, whole.bytes - at);
-        parts.push_back({whole.data == nullptr ? nullptr : whole.data + at, bytes});
-        at += bytes;
-    }
-    return parts;
-}
-
 // A block's importance: `critical_ratio` of them critical, the others anything below.
 std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32_t block, double critical_ratio) {
     const std::uint64_t word = domain.random(importance_stream ^ of, block);
@@ -50,55 +37,101 @@ std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32
 
 }  // namespace
 
+namespace {
+
+// Those of the engine's protocol settings that follow from the fabric unless a scenario gives them (derive, host).
+constexpr std::string_view derived_settings[] = {
+    "target_delay_s", "initial_window_bytes", "max_window_bytes", "initial_rtt_s",
+    "min_rto_s",      "max_ack_delay_s",      "eager_bytes"};
+
+// A row of the engine's table as one of a transport's: times in picoseconds, `default_of` the simulator's.
+TransportSetting row_of(const SettingRow<EndpointConfig>& row, const EndpointConfig& default_of) {
+    const Setting& setting = row.setting;
+    const Accepted& accepted = setting.accepted;
+    const bool is_time = setting.name.ends_with("_s");
+    TransportSetting made{
+        std::string(setting.name),    TransportSetting::Kind::number, {}, accepted.low, accepted.high, {},
+        std::string(setting.sentence)};
+    const bool is_derived = std::ranges::find(derived_settings, setting.name) != std::end(derived_settings);
+    const SettingValue value = row.get(default_of, setting);
+    if (accepted.kind == SettingKind::choice) {
+        made.kind = TransportSetting::Kind::choice;
+        for (std::size_t i = 0; !choice_at(accepted.words, i).empty(); ++i) {
+            made.choices.emplace_back(choice_at(accepted.words, i));
+            if (made.choices.back() == std::get<std::string>(value)) made.otherwise = static_cast<double>(i);
+        }
+        made.minimum = 0;
+        made.maximum = static_cast<double>(made.choices.size() - 1);
+        return made;
+    }
+    if (is_time || accepted.kind == SettingKind::integer) made.kind = TransportSetting::Kind::whole;
+    if (is_time) {  // the engine's clock counts whole nanoseconds, so "above 0" begins there
+        made.name.replace(made.name.size() - 2, 2, "_ps");
+        made.minimum = std::max(accepted.low * 1e12, accepted.above ? 1000.0 : 0.0);
+        made.maximum = accepted.high * 1e12;
+    }
+    const double unit = is_time ? 1e12 : 1;
+    if (!is_derived)
+        made.otherwise = std::visit(
+            [&](const auto& held) -> double {
+                if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(held)>>)
+                    return static_cast<double>(held) * unit;
+                else
+                    throw std::logic_error("a protocol setting of the engine is neither a number nor a choice");
+            },
+            value);
+    return made;
+}
+
+}  // namespace
+
+DlcpTransport::Settings::Settings() {
+    engine.max_datagram_bytes = 4096 + wire::header_bytes;  // blocks as collectives on jumbo frames have
+    engine.paths = 64;  // packet by packet, over as many paths as UET and NDP use
+    engine.run_packets = 1;
+    engine.timer_granularity = nanoseconds(0);
+}
+
 void DlcpTransport::Settings::list(SettingsTable& table) {
-    table.whole("datagram_bytes", datagram_bytes, 576, 9152, "UDP payload of a full packet: header and a block");
+    table.whole("datagram_bytes", engine.max_datagram_bytes, 576, 9152,
+                "UDP payload of a full packet: header and a block");
     table.whole("lower_layer_bytes", lower_layer_bytes, 0, 1000,
                 "on the wire below UDP's payload: Ethernet 38, IPv4 20, UDP 8");
-    table.whole("paths", paths, 1, 64, "path ids that packets are sprayed over");
-    table.whole("run_packets", run_packets, 1, 1024, "packets of one path in a row");
-    table.choice("congestion", congestion, {"window", "line_rate", "credit"},
-                 "window on marks and delay, the papers' line rate, or credit from the receiver");
-    table.whole("target_delay_ps", target_delay_ps, 1000, 10e12, "queueing delay aimed at; none: 0.75 T");
-    table.whole("initial_window_bytes", initial_window_bytes, 576, SettingsTable::unbounded,
-                "in flight before anything is heard");
-    table.whole("max_window_bytes", max_window_bytes, 576, SettingsTable::unbounded,
-                "in flight at most, per pair of hosts");
-    table.whole("initial_rtt_ps", initial_rtt_ps, 1000, 10e12, "round trip until it is measured; none: T");
-    table.whole("min_rto_ps", min_rto_ps, 1000, 10e12, "least timeout; none: 4 T and what drains a port's buffer");
-    table.whole("max_rto_ps", max_rto_ps, 1000, 3600e12, "to which timeouts double");
-    table.whole("max_ack_delay_ps", max_ack_delay_ps, 0, 1e12, "longest wait of an acknowledgement; none: T / 4");
-    table.whole("peer_timeout_ps", peer_timeout_ps, 1e6, 86'400e12, "silence after which a peer is dead");
-    table.whole("timer_granularity_ps", timer_granularity_ps, 0, 1e12, "of the hosts' timers");
-    table.whole("eager_bytes", eager_bytes, 576, SettingsTable::unbounded,
-                "of a message before any of it is acknowledged");
+    for (const SettingRow<EndpointConfig>& row : protocol_settings) {
+        const Setting& setting = row.setting;
+        const TransportSetting made = row_of(row, engine);
+        const std::optional<double> value = table.row(made);
+        if (!value) continue;
+        if (made.kind == TransportSetting::Kind::choice)
+            row.set(engine, setting, made.choices[static_cast<std::size_t>(*value)]);
+        else
+            row.set(engine, setting, setting.name.ends_with("_s") ? *value * 1e-12 : *value);
+        given.insert(setting.name);
+    }
     table.flag("warm_sessions", warm_sessions,
                "sessions are there at time zero, by the real handshake; otherwise made when first needed");
     table.flag("trim", trim, "switches cut the payload off what they would drop (default policy)");
     table.flag("trim_critical", trim_critical, "switches that trim may trim critical packets too");
 }
 
-DlcpTransport::DlcpTransport(const Settings& settings) : settings_(settings) {
-    const Settings& s = settings_;
+DlcpTransport::DlcpTransport(const Settings& settings) : settings_(settings), config_(settings.engine) {
     EndpointConfig& c = config_;
-    c.max_datagram_bytes = s.datagram_bytes;
-    c.paths = s.paths;
-    c.run_packets = s.run_packets;
-    c.congestion = s.congestion;
-    c.max_rto = nanoseconds(s.max_rto_ps / 1000);
-    c.peer_timeout = nanoseconds(s.peer_timeout_ps / 1000);
-    c.timer_granularity = nanoseconds(s.timer_granularity_ps / 1000);
     // Simulated hosts have the memory, and their applications have asked for all that comes.
     c.receive_buffer = Bytes{std::uint64_t{1} << 40};
     c.max_unexpected = Bytes{std::uint64_t{1} << 40};
-    c.max_unexpected_message = Bytes{UINT64_MAX};
+    c.max_unexpected_message = Bytes{std::uint64_t{1} << 40};
     c.max_messages_per_peer = 1u << 20;
     c.max_peers = 65535;
     c.announce_unexpected = true;
-    network_.lower_layer_bytes = s.lower_layer_bytes;
-    network_.trim_critical = s.trim_critical;
+    network_.lower_layer_bytes = settings.lower_layer_bytes;
+    network_.trim_critical = settings.trim_critical;
 
+    // Every host's config is checked when it is made; here what does not depend on the fabric.
     EndpointConfig check = c;
     check.line_rate = Rate{1};
+    check.max_window = std::max(c.max_window, c.initial_window);
+    check.max_rto = std::max(c.max_rto, c.min_rto);
+    check.peer_timeout = std::max(c.peer_timeout, c.min_rto);
     if (const std::string problem = check.validate(); !problem.empty()) refuse(problem);
     for (std::size_t i = 0; i < c.dscp.size(); ++i)
         network_.class_of_dscp[c.dscp[i]] = static_cast<std::uint8_t>(i);
@@ -161,21 +194,20 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     // the size of the way there; what is far is measured soon enough.
     site_rtt_ps_ = std::min(longest_rtt_ps_, shortest_ps * site_over_shortest);
 
-    const auto or_else = [](const std::optional<std::int64_t>& given, double derived) {
-        return given ? static_cast<double>(*given) : derived;
+    const auto derive_time = [&](std::string_view name, Duration& field, double ps) {
+        if (!settings_.has(name)) field = nanoseconds(std::llround(ps / 1000));
+        field = std::max(field, nanoseconds(1));
     };
-    const auto in_ns = [](double ps) { return nanoseconds(std::max<std::int64_t>(1, std::llround(ps / 1000))); };
     const double rtt = static_cast<double>(site_rtt_ps_);
-    const Settings& s = settings_;
-    config_.initial_rtt = in_ns(or_else(s.initial_rtt_ps, static_cast<double>(longest_rtt_ps_)));
-    config_.target_delay = in_ns(or_else(s.target_delay_ps, 0.75 * rtt));
+    derive_time("initial_rtt_s", config_.initial_rtt, static_cast<double>(longest_rtt_ps_));
+    derive_time("target_delay_s", config_.target_delay, 0.75 * rtt);
     // With less, what waits in one port's full buffer is taken for lost and sent again, which fills it further. A buffer
     // that is shared or without a limit says little about how long that is.
     const std::uint32_t buffer_bytes = simulation.policy().port_bytes;
     const double drain_ps =
         static_cast<double>(buffer_bytes) * 8e12 / static_cast<double>(simulation.fabric().link(0).rate_bps);
-    config_.min_rto = in_ns(or_else(s.min_rto_ps, 4 * rtt + std::min(drain_ps, longest_drain_ps)));
-    config_.max_ack_delay = in_ns(or_else(s.max_ack_delay_ps, rtt / 4));
+    derive_time("min_rto_s", config_.min_rto, 4 * rtt + std::min(drain_ps, longest_drain_ps));
+    derive_time("max_ack_delay_s", config_.max_ack_delay, rtt / 4);
     config_.max_rto = std::max(config_.max_rto, config_.min_rto);
     config_.peer_timeout = std::max(config_.peer_timeout, config_.min_rto);
 }
@@ -193,15 +225,15 @@ DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
     const auto window_for = [&](std::int64_t rtt_ps) {
         return std::max(1.5 * bytes_per_ps * static_cast<double>(rtt_ps), least);
     };
-    const auto or_else = [](const std::optional<std::int64_t>& given, double derived) {
-        return Bytes{given ? static_cast<std::uint64_t>(*given) : static_cast<std::uint64_t>(derived)};
+    const auto derive_bytes = [&](std::string_view name, Bytes& field, double bytes) {
+        if (!settings_.has(name)) field = Bytes{static_cast<std::uint64_t>(bytes)};
     };
-    config.max_window = or_else(settings_.max_window_bytes, window_for(longest_rtt_ps_));
-    config.initial_window =
-        or_else(settings_.initial_window_bytes,
-                std::min(static_cast<double>(config.max_window.value), window_for(site_rtt_ps_)));
-    config.eager = or_else(settings_.eager_bytes,
-                           static_cast<double>(std::max(config.eager.value, 2 * config.max_window.value)));
+    derive_bytes("max_window_bytes", config.max_window, window_for(longest_rtt_ps_));
+    derive_bytes("initial_window_bytes", config.initial_window,
+                 std::min(static_cast<double>(config.max_window.value), window_for(site_rtt_ps_)));
+    derive_bytes(
+        "eager_bytes", config.eager,
+        std::min(tebibyte, static_cast<double>(std::max(config.eager.value, 2 * config.max_window.value))));
     if (const std::string problem = config.validate(); !problem.empty()) refuse(problem);
     place = std::make_unique<Host>(network_, config, mix64(seed_ ^ mix64(index + 1)),
                                    bodies_[fabric_->region_of(index)], network_.origin);
@@ -532,10 +564,9 @@ void DlcpTransport::start_collective(Domain& domain, std::uint32_t index, std::u
     if (collective.late || !settings_.warm_sessions)
         for (const std::uint32_t other : schedule.peers()) peer(h.engine, spec.members[other]);
 
-    const std::vector<ChunkMemory> inputs =
-        even_parts(spec.inputs[rank], schedule.chunks(Space::input), spec.type);
+    const std::vector<ChunkMemory> inputs = partition(spec.inputs[rank], schedule.chunks(Space::input), spec.type);
     const std::vector<ChunkMemory> outputs =
-        even_parts(spec.outputs[rank], schedule.chunks(Space::output), spec.type);
+        partition(spec.outputs[rank], schedule.chunks(Space::output), spec.type);
     CollectiveCommand command;
     command.group = collective.group;
     command.schedule = spec.schedules[rank];

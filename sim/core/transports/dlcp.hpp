@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -55,26 +56,16 @@ public:
     // host's rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are in
     // flight.
     struct Settings {
-        std::uint16_t datagram_bytes = 4096 + wire::header_bytes;  // blocks as collectives on jumbo frames have
+        EndpointConfig engine;             // of every host, with the simulator's defaults
+        std::set<std::string_view> given;  // names of the engine's protocol_settings that the scenario gives
         std::uint32_t lower_layer_bytes = 66;
-        std::uint16_t paths = 64;  // packet by packet, over as many paths as UET and NDP use
-        std::uint16_t run_packets = 1;
-        CongestionAlgorithm congestion = CongestionAlgorithm::window;
-        std::optional<std::int64_t> target_delay_ps;
-        std::optional<std::int64_t> initial_window_bytes;
-        std::optional<std::int64_t> max_window_bytes;
-        std::optional<std::int64_t> initial_rtt_ps;
-        std::optional<std::int64_t> min_rto_ps;
-        std::int64_t max_rto_ps = 1'000'000'000'000;
-        std::optional<std::int64_t> max_ack_delay_ps;
-        std::int64_t peer_timeout_ps = 10'000'000'000'000;
-        std::int64_t timer_granularity_ps = 0;
-        std::optional<std::int64_t> eager_bytes;
         bool warm_sessions = true;
         bool trim = false;
         bool trim_critical = false;
 
+        Settings();
         void list(SettingsTable& table);
+        bool has(std::string_view name) const { return given.contains(name); }
     };
     explicit DlcpTransport(const Settings& settings);
     ~DlcpTransport() override;

@@ -65,13 +65,13 @@ class Dlcp(Transport):
     target_delay_s: float | None
     initial_window_bytes: int | None
     max_window_bytes: int | None
+    eager_bytes: int | None
+    peer_timeout_s: float
     initial_rtt_s: float | None
     min_rto_s: float | None
     max_rto_s: float
     max_ack_delay_s: float | None
-    peer_timeout_s: float
     timer_granularity_s: float
-    eager_bytes: int | None
     warm_sessions: bool
     trim: bool
     trim_critical: bool
@@ -86,13 +86,13 @@ class Dlcp(Transport):
         target_delay_s: float | None = None,
         initial_window_bytes: int | None = None,
         max_window_bytes: int | None = None,
+        eager_bytes: int | None = None,
+        peer_timeout_s: float = 10.0,
         initial_rtt_s: float | None = None,
         min_rto_s: float | None = None,
         max_rto_s: float = 1.0,
         max_ack_delay_s: float | None = None,
-        peer_timeout_s: float = 10.0,
         timer_granularity_s: float = 0.0,
-        eager_bytes: int | None = None,
         warm_sessions: bool = True,
         trim: bool = False,
         trim_critical: bool = False,

@@ -28,7 +28,6 @@ HEADER_BYTES = 64
 """Of dlcp's own header (native/engine/wire.hpp)."""
 ELEMENT_BYTES = 4
 """Collectives are of float32."""
-_PART_ALIGNMENT_BYTES = 64
 
 
 @native
@@ -36,7 +35,9 @@ class Dlcp(Transport):
     """The shipping protocol engine, packet by packet, tuned to the fabric as a deployer would.
 
     What is None follows from the fabric's longest unloaded round trip T between hosts that talk, and from each host's
-    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are in flight.
+    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are in flight. The
+    least timeout is 4 T and what drains a port's buffer; an acknowledgement waits T / 4. The engine's other settings
+    are accepted too.
     """
 
     name = "dlcp"
@@ -102,13 +103,10 @@ def add_collective(
 
 
 def part_bytes(nbytes: int, parts: int) -> list[int]:
-    """How the core, as a communicator, cuts memory into so many parts: evenly, or on cache lines."""
-    if parts == 0:
-        return []
-    part = -(-nbytes // parts)
-    if nbytes % (parts * ELEMENT_BYTES):
-        part = -(-part // _PART_ALIGNMENT_BYTES) * _PART_ALIGNMENT_BYTES
-    return [max(0, min(part, nbytes - i * part)) for i in range(parts)]
+    """Bytes of each part of memory of float32, as native/collective/partition.hpp partitions it."""
+    from dlcp_sim import _core
+
+    return _core.part_bytes(nbytes, parts)
 
 
 def memory_bytes(
