@@ -12,13 +12,23 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dlcp.transport.schedule import ALGORITHMS, Combine, Receive, Send, Space, build
+from dlcp.transport.schedule import ALGORITHMS, Combine, RankSchedule, Receive, Send, Space, build
 from dlcp.transport.schedule.layout import layout
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
 from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dlcp
-from dlcp_sim.workloads.collectives import CoarseRing, balanced, hierarchical, hub, lay, split, template
+from dlcp_sim.workloads.collectives import (
+    CoarseRing,
+    balanced,
+    hierarchical,
+    hub,
+    lay,
+    rank_program,
+    rank_programs,
+    split,
+    template,
+)
 from dlcp_sim.workloads.load import Kind, Load, When
 
 STAR = ThreeTier(hosts_per_edge=16, rate_bps=100e9)
@@ -345,3 +355,34 @@ def test_a_bounded_job_over_dlcp_loses_within_its_budget() -> None:
     assert lossy.any()
     assert (flows.abandoned_bytes <= 0.1 * flows.bytes).all()
     assert flows.finished.all()
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "world_size"), [*EVERY, *((c, a, 16) for c, a, world in EVERY if world == 8)]
+)
+def test_programs_made_by_turning_one_are_those_of_the_schedules(
+    collective: str, algorithm: str, world_size: int
+) -> None:
+    """Ranks that do the same are not built one by one: each must still be what its schedule says."""
+    made = rank_programs(collective, algorithm, world_size)
+    for rank, program in enumerate(made):
+        assert program.equals(rank_program(collective, algorithm, world_size, rank)), rank
+
+
+def test_the_graph_of_a_ring_takes_time_in_proportion_to_its_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Building a rank's schedule in Python costs its messages: with one build per rank, set-up was quadratic."""
+    from dlcp_sim.workloads import collectives
+
+    built: list[int] = []
+    build = collectives.build
+
+    def counted(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> RankSchedule:
+        built.append(rank)
+        return build(collective, algorithm, world_size, rank, root)
+
+    monkeypatch.setattr(collectives, "build", counted)
+    graph = collectives.template.__wrapped__("all_reduce", "ring", 64)
+    assert graph.messages == 64 * 2 * 63
+    assert len(built) <= 5
