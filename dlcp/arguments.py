@@ -7,11 +7,17 @@ where to read more.
 from __future__ import annotations
 
 import argparse
-from typing import IO, NoReturn
+import re
+from typing import IO, Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that complains in one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # A value such as -5G reaches its option, which says what it accepts; argparse lets through plain numbers only.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
         """Ends the program with status 2 and one line that names what is wrong."""
