@@ -27,7 +27,7 @@ from dlcp_sim.workloads.load import Workload
 
 WORKLOADS = ("P128", "I32", "P1024")
 WINDOW_PACKETS, QUEUE_PACKETS, WIRE_BYTES, FLOW_BYTES = 50, 35, 4160, 2_000_000
-SOURCES = Path(__file__).resolve().parents[3]
+SOURCES = Path(__file__).resolve().parents[2]
 """The checkout, if this is one: only there are the native programs."""
 
 

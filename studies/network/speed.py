@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from dlcp_sim.report.tables import Table
-from dlcp_sim.studies import _ns3, _reference
-from dlcp_sim.studies._reference import Bar
 from dlcp_sim.units import grouped
+from studies.network import _ns3, _reference
+from studies.network._reference import Bar
 
 NAME = "speed"
 SUMMARY = "how fast the simulator is: ns and instructions per hop, set-up, memory; ns-3 beside it"
