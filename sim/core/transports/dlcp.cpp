@@ -1,3 +1,4 @@
+// Flows as messages of the shipping engine, collectives as commands of its executor, settings that follow the fabric.
 #include "sim/core/transports/dlcp.hpp"
 
 #include <algorithm>
