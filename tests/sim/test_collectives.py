@@ -16,8 +16,9 @@ from dlcp.transport.schedule import ALGORITHMS, Combine, RankSchedule, Receive, 
 from dlcp.transport.schedule.layout import layout
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
+from dlcp_sim.faults import RandomLoss
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports import Dlcp
+from dlcp_sim.transports import Dlcp, transport_named
 from dlcp_sim.workloads.collectives import (
     CoarseRing,
     balanced,
@@ -386,3 +387,73 @@ def test_the_graph_of_a_ring_takes_time_in_proportion_to_its_messages(
     graph = collectives.template.__wrapped__("all_reduce", "ring", 64)
     assert graph.messages == 64 * 2 * 63
     assert len(built) <= 5
+
+
+def test_figures_count_what_the_executor_sent_again_and_gave_up() -> None:
+    result = Scenario(
+        fabric=ThreeTier(hosts_per_edge=8, rate_bps=100e9),
+        transport=Dlcp(),
+        workload=workloads.collective(
+            collective="bounded_all_reduce",
+            algorithm="direct",
+            bytes=2_000_000,
+            executor=True,
+            loss_ratio=0.3,
+            critical_ratio=0.2,
+        ),
+        faults=(RandomLoss("host 3", 0.02),),
+    ).run()
+    counters = result.metadata["transport_counters"]
+    figures, collectives = result.figures(), result.collectives
+    assert collectives is not None
+    assert counters["abandoned_bytes"] > 0
+    assert figures["abandoned_bytes"] == collectives.abandoned_bytes.sum() == counters["abandoned_bytes"]
+    assert figures["retransmitted_packets"] > 0
+    assert figures["delivered_bytes"] > 0
+    assert "given up: " in result.summary()
+    assert "packets: " in result.summary()
+    assert " 0 sent again" not in result.summary()
+
+
+@pytest.mark.parametrize(
+    ("collective", "transport", "critical_ratio", "note"),
+    [
+        ("bounded_all_reduce", "dlcp", 1.0, "note: loss_ratio has no effect while critical_ratio is 1"),
+        ("bounded_all_reduce", "dctcp", 0.5, "note: dctcp delivers all bytes: loss_ratio has no effect"),
+        (
+            "all_reduce",
+            "dlcp",
+            0.5,
+            "note: all messages of all_reduce direct are reliable: loss_ratio has no",
+        ),
+        ("bounded_all_reduce", "dlcp", 0.5, ""),
+    ],
+)
+def test_a_loss_ratio_without_effect_is_noted(
+    collective: str, transport: str, critical_ratio: float, note: str
+) -> None:
+    result = Scenario(
+        fabric=STAR,
+        transport=transport_named(transport),
+        workload=workloads.collective(
+            collective=collective,
+            algorithm="direct",
+            bytes=100_000,
+            loss_ratio=0.3,
+            critical_ratio=critical_ratio,
+        ),
+    ).run()
+    assert ("note: " in result.summary()) == bool(note)
+    assert note in result.summary()
+
+
+def test_classes_that_receivers_do_not_heed_are_noted() -> None:
+    low, high = (workloads.permutation(bytes=10_000, traffic_class=number) for number in (0, 3))
+    workload = workloads.together(low, high)
+    notes = {
+        name: Scenario(fabric=STAR, transport=transport_named(name), workload=workload)
+        .run()
+        .metadata["notes"]
+        for name in ("ndp", "uet")
+    }
+    assert notes == {"ndp": ["receivers of ndp pull flows of all traffic classes in turn"], "uet": []}

@@ -116,6 +116,10 @@ class Transport:
     """Of the native transport, of the TOML table and on the command line."""
     discipline: ClassVar[str] = "strict_priority"
     """How ports choose the next packet; "least_rank" for pFabric."""
+    may_lose: ClassVar[bool] = False
+    """Whether a flow's `loss_ratio` of its bytes may be given up."""
+    serves_classes: ClassVar[bool] = True
+    """Whether hosts prefer flows of a higher traffic class where switches do."""
 
     if TYPE_CHECKING:
 

@@ -41,6 +41,7 @@ class Dlcp(Transport):
     """
 
     name = "dlcp"
+    may_lose = True
 
     @property
     def packet_bytes(self) -> int:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 class Ndp(Transport):
     """A full first window at line rate, packets sprayed; then receivers pull, each at the pace of its own link.
 
-    What a switch trims is answered with a NACK and sent again when it is pulled; the timeout is for faults. A pull that
-    is due as its packet arrives rides in the answer.
+    Receivers pull the flows of all traffic classes in turn, so that classes differ in switches only. What a switch
+    trims is answered with a NACK and sent again when it is pulled; the timeout is for faults. A pull that is due as
+    its packet arrives rides in the answer.
     """
 
     name = "ndp"
+    serves_classes = False
 
     def policy(self, fabric: Fabric) -> Policy:
         """Queues of `queue_packets`, then trimming; headers and control ahead of data."""

@@ -629,6 +629,10 @@ class CollectiveRun(Workload):
         for name in ("loss_ratio", "critical_ratio"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ArgumentError(f"{name} is {getattr(self, name)!r}; accepted: 0 to 1")
+        if self.loss_ratio and self.algorithm != "hub" and not self.collective.startswith("bounded_"):
+            load.note(
+                f"all messages of {self.collective} {self.algorithm} are reliable: loss_ratio has no effect"
+            )
         servers = np.empty(0, np.int64)
         if self.algorithm == "hub":
             wanted = self.servers
