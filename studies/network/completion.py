@@ -25,10 +25,9 @@ from dlcp_sim import switches
 from dlcp_sim.fabrics import LeafSpine
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.dlcp import HEADER_BYTES, Dlcp
-from dlcp_sim.transports.ndp import Ndp
-from dlcp_sim.transports.pfabric import PFabric
-from dlcp_sim.transports.tcp import ETHERNET_BYTES, Dctcp
+from dlcp_sim.transports import Dctcp, Dlcp, Ndp, PFabric
+from dlcp_sim.transports.dlcp import HEADER_BYTES
+from dlcp_sim.transports.tcp import ETHERNET_BYTES
 from dlcp_sim.units import PS_PER_S, duration
 from dlcp_sim.workloads.flows import FlowWorkload
 

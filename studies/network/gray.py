@@ -31,8 +31,8 @@ from dlcp_sim.faults import Fault, RandomLoss
 from dlcp_sim.report import pictures
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.dlcp import HEADER_BYTES, Dlcp
-from dlcp_sim.transports.tcp import Dctcp, Tcp
+from dlcp_sim.transports import Dctcp, Dlcp, Tcp
+from dlcp_sim.transports.dlcp import HEADER_BYTES
 from dlcp_sim.units import duration
 from dlcp_sim.workloads.training import TrainingJob, training_report
 

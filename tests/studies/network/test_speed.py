@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dlcp_sim.result import Result
-from dlcp_sim.studies import _ns3, _reference, speed, threads
-from dlcp_sim.studies._reference import Bar
+from studies.network import _ns3, _reference, speed, threads
+from studies.network._reference import Bar
 
 
 def links(fat_tree_k: int, source: int, destination: int) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlcp_sim.studies._reference import SOURCES
+from studies.network._reference import SOURCES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlcp_sim.studies import honest
-from dlcp_sim.studies.honest import (
+from dlcp_sim.transports import Dlcp
+from studies.network import honest
+from studies.network.honest import (
     ARMS,
     BOUNDED,
     DCQCN,
@@ -21,7 +22,6 @@ from dlcp_sim.studies.honest import (
     Condition,
     Found,
 )
-from dlcp_sim.transports.dlcp import Dlcp
 
 TRIMMING = Condition("rails", 4, "trimming")
 DROPPING = Condition("rails", 4, "dropping")

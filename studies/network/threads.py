@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlcp_sim.report.tables import Table
-from dlcp_sim.studies import _reference
-from dlcp_sim.studies._reference import Bar
+from studies.network import _reference
+from studies.network._reference import Bar
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result

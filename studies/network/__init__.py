@@ -1,4 +1,4 @@
-"""Studies that the simulator makes: `dlcp study NAME` prints a table and leaves NAME.md, NAME.csv and NAME.png.
+"""How transports do on simulated networks: `dlcp study NAME` prints a table and leaves NAME.md, NAME.csv and NAME.png.
 
 A study is a module of this package with `NAME`, `SUMMARY` and `run(output, quick, seeds)`; being there is being listed.
 What several studies share is in modules whose names begin with `_`.

@@ -29,8 +29,7 @@ from dlcp_sim import switches
 from dlcp_sim.fabrics import LeafSpine, ThreeTier
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.line_rate import LineRate
-from dlcp_sim.transports.tcp import Tcp
+from dlcp_sim.transports import LineRate, Tcp
 from dlcp_sim.workloads import models
 from dlcp_sim.workloads.collectives import CoarseRing
 from dlcp_sim.workloads.load import Load, Workload, host_numbers

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dlcp_sim.studies import scale
-from dlcp_sim.studies.scale import (
+from studies.network import scale
+from studies.network.scale import (
     Case,
     HostCase,
     check_table,

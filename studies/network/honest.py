@@ -26,9 +26,7 @@ from dlcp_sim.fabrics import Fabric, LeafSpine
 from dlcp_sim.faults import RandomLoss
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.dcqcn import Dcqcn
-from dlcp_sim.transports.dlcp import Dlcp
-from dlcp_sim.transports.uet import Uet
+from dlcp_sim.transports import Dcqcn, Dlcp, Uet
 from dlcp_sim.units import duration
 from dlcp_sim.workloads.collectives import CollectiveRun
 from dlcp_sim.workloads.flows import together

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dlcp_sim.faults import RandomLoss
-from dlcp_sim.studies import gray
-from dlcp_sim.studies.gray import GRAY_LINK, QUICK, SENDERS, TOPOLOGIES, Case, Found, Plan, measure, simulate
+from studies.network import gray
+from studies.network.gray import GRAY_LINK, QUICK, SENDERS, TOPOLOGIES, Case, Found, Plan, measure, simulate
 
 SMALL = Plan(iterations=3, scale=1 / 64, cap_s=2.0, round_cap_s=0.3)
 

@@ -26,8 +26,8 @@ from dlcp_sim import switches
 from dlcp_sim.fabrics import ThreeTier
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.dlcp import HEADER_BYTES, Dlcp
-from dlcp_sim.transports.tcp import Tcp
+from dlcp_sim.transports import Dlcp, Tcp
+from dlcp_sim.transports.dlcp import HEADER_BYTES
 from dlcp_sim.workloads.models import Model
 from dlcp_sim.workloads.training import TrainingJob, training_report
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dlcp_sim.studies import training
-from dlcp_sim.studies.training import (
+from dlcp_sim.workloads import models
+from studies.network import training
+from studies.network.training import (
     Case,
     Found,
     best,
@@ -19,7 +20,6 @@ from dlcp_sim.studies.training import (
     measure,
     sweep_cases,
 )
-from dlcp_sim.workloads import models
 
 RESNET = models.resnet50()
 QUARTER = replace(

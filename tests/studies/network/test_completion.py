@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.studies import completion
-from dlcp_sim.studies.completion import FABRIC, Case, Found, PushRounds, change, gains, measure, together
+from studies.network import completion
+from studies.network.completion import FABRIC, Case, Found, PushRounds, change, gains, measure, together
 
 FEW = PushRounds(servers=1, fan_in=(48,), sizes=(40_000,))
 

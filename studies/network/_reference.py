@@ -20,17 +20,14 @@ from dlcp_sim import switches
 from dlcp_sim.fabrics import Fabric, FatTree
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
+from dlcp_sim.transports import Dlcp, LineRate, Ndp, Uet
 from dlcp_sim.transports.base import Transport
-from dlcp_sim.transports.dlcp import Dlcp
-from dlcp_sim.transports.line_rate import LineRate
-from dlcp_sim.transports.ndp import Ndp
-from dlcp_sim.transports.uet import Uet
 from dlcp_sim.workloads.flows import Incast, Permutation
 from dlcp_sim.workloads.load import Workload
 
 WORKLOADS = ("P128", "I32", "P1024")
 WINDOW_PACKETS, QUEUE_PACKETS, WIRE_BYTES, FLOW_BYTES = 50, 35, 4160, 2_000_000
-SOURCES = Path(__file__).resolve().parents[3]
+SOURCES = Path(__file__).resolve().parents[2]
 """The checkout, if this is one: only there are the native programs."""
 
 

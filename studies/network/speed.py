@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from dlcp_sim.report.tables import Table
-from dlcp_sim.studies import _ns3, _reference
-from dlcp_sim.studies._reference import Bar
 from dlcp_sim.units import grouped
+from studies.network import _ns3, _reference
+from studies.network._reference import Bar
 
 NAME = "speed"
 SUMMARY = "how fast the simulator is: ns and instructions per hop, set-up, memory; ns-3 beside it"
@@ -43,7 +43,7 @@ import gc, json, os, resource, sys, time
 import dlcp_sim
 from dlcp_sim.fabrics import FatTree
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.ndp import Ndp
+from dlcp_sim.transports import Ndp
 from dlcp_sim.workloads.flows import Permutation
 from dlcp_sim.run import _built
 def resident():
@@ -162,7 +162,7 @@ def _ns3_work() -> tuple[Path, str] | None:
 
     from dlcp_sim import switches
     from dlcp_sim.scenario import Trace
-    from dlcp_sim.transports.line_rate import LineRate
+    from dlcp_sim.transports import LineRate
 
     # A packet per flow shows the routes.
     first = replace(
