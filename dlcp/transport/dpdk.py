@@ -104,7 +104,7 @@ def start(arguments: str = "") -> None:
     arguments, or does not start; ResourceError: no permission, no huge pages; SettingsError: an argument that it does
     not know; InterfaceError: a device that is not there; ForkError: it was started before a fork.
 
-    What is refused before DPDK sees it (no free huge page; a quote that is not closed, a word that is no argument,
+    What is refused before DPDK sees it (no free huge page; a quote that is not closed, text that is no argument,
     --help) leaves this process free to call again. What DPDK itself refuses (an unknown option, a wrong value, too
     little memory, a device that is not there) is final, since DPDK initializes once per process: each later call
     raises DriverError with the first reason.

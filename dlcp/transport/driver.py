@@ -1,8 +1,8 @@
-"""What a driver's name and words say before there is one: where it leads, its own address, its devices.
+"""What a driver's name and options say before it is opened: where it leads, its own address, its devices.
 
-The driver itself parses its options when it opens (native/io/dpdk/options.cpp, native/io/xdp/options.cpp,
-native/ipstack/interface_options.cpp) and decides. This module knows what jobs and `dlcp doctor` need earlier, and refuses
-early what cannot be meant. Pure, except for a look at which plugins are installed.
+A driver reads its options itself when it opens, and decides (native/io/dpdk/options.cpp, native/io/xdp/options.cpp,
+native/ipstack/interface_options.cpp). Here is what jobs and `dlcp doctor` must know earlier, and what is refused before
+a driver is asked, because the settings do not mean it. Pure, but for a look at whether a plugin is there.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _END_OF_WORDS = re.compile(r"(?:^|\s)--(?:\s+|$)")
 
 @dataclass(frozen=True, slots=True)
 class NamedPort:
-    """A word of driver_options that names a device: port=DEVICE@ADDRESS for dpdk, interface=DEVICE for xdp."""
+    """An option that names a device: port=DEVICE@ADDRESS for dpdk, interface=DEVICE for xdp."""
 
     device: str
     """"": the only one there is."""
     address: str | None
-    """Its own, perhaps with the length of its prefix; None: the word has none."""
+    """Its own, perhaps with the length of its prefix; None: the option has none."""
 
 
 # ---- names ----
@@ -76,21 +76,21 @@ def _is_plugin(name: str) -> bool:
     return True
 
 
-# ---- words ----
+# ---- options ----
 
 
 def ends_words(options: str) -> bool:
-    """Whether driver_options have a word --, behind which a library below the driver has its arguments."""
+    """Whether driver_options have a --, behind which a library below the driver has its arguments."""
     return _END_OF_WORDS.search(options) is not None
 
 
 def arguments_below(options: str) -> str:
-    """What follows the word --; "": nothing."""
+    """What follows the --; "": nothing."""
     return "".join(_END_OF_WORDS.split(options, 1)[1:])
 
 
 def named_ports(options: str, key: str) -> list[NamedPort]:
-    """The devices that words like `key`=DEVICE@ADDRESS name, in turn."""
+    """The devices that options like `key`=DEVICE@ADDRESS name, in turn."""
     words = _END_OF_WORDS.split(options, 1)[0].split()
     values = [word.removeprefix(f"{key}=").partition("@") for word in words if word.startswith(f"{key}=")]
     return [NamedPort(device, address if at else None) for device, at, address in values]
@@ -126,11 +126,11 @@ def why_not_own_address(text: str) -> str | None:
     return None
 
 
-def is_same_address(bind_host: str, word: str) -> bool:
-    """Whether a port's address given twice is one: the word may add a prefix's length, and must not leave one out."""
-    prefix, other_prefix = bind_host.partition("/")[2], word.partition("/")[2]
+def is_same_address(bind_host: str, option: str) -> bool:
+    """Whether a port's address given twice is one: the option may add a prefix's length, and must not leave one out."""
+    prefix, other_prefix = bind_host.partition("/")[2], option.partition("/")[2]
     try:
-        same = ipaddress.ip_interface(bind_host).ip == ipaddress.ip_interface(word).ip
+        same = ipaddress.ip_interface(bind_host).ip == ipaddress.ip_interface(option).ip
     except ValueError:
         return True  # no address: the driver says so
     return same and prefix in ("", other_prefix)

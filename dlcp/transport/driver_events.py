@@ -5,8 +5,8 @@ the engine repairs what is lost meanwhile, or finds the peer silent. A thread lo
 comes when something happens, and not when somebody asks for the log. It is a thread of its own since the endpoint's
 callback thread waits for messages, without a limit, and for whatever callbacks wait for.
 
-A link that goes down is told one look later: a memif port has none once its peer has closed, and where this endpoint
-closes within the second, that is how things end.
+A link that goes down is reported one look later: a memif port has none once its peer has closed, and where this
+endpoint closes within the second, that is how things end.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Looked(Protocol):
 class EventWatch:
     """Looks once per second on a thread of its own, until stop() or an error of dlcp's.
 
-    `count`: the driver's counters; read more rarely, and no more once one of them has been told of.
+    `count`: the driver's counters; read more rarely, and no more once one of them has been reported.
     """
 
     def __init__(self, rank: int, looked: Looked, count: Callable[[], dict[str, int]]) -> None:

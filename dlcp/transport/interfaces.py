@@ -107,9 +107,9 @@ class Pattern:
 
 
 def choose_bind_host(pattern: str | None, toward: str | None = None) -> Chosen:
-    """The address of this host to bind, by a pattern of interface names or by the way to another host.
+    """The address of this host to bind, by a pattern of interface names or by the route to another host.
 
-    With a pattern: of the matching interfaces that are up and have an address, the one on the way to `toward`, then
+    With a pattern: of the matching interfaces that are up and have an address, the one on the route to `toward`, then
     the one named first; loopback only if it is named, or leads to `toward`, or nothing else is there and no `toward` is
     given. Without: the source address of the route
     to `toward`, so loopback for loopback and an own address for itself; with neither, 127.0.0.1.

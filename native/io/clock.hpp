@@ -1,4 +1,4 @@
-// The clock of drivers in real time: CLOCK_MONOTONIC in nanoseconds. And the way to it from the wall clock, with which
+// The clock of drivers in real time: CLOCK_MONOTONIC in nanoseconds. And its offset from the wall clock, with which
 // the kernel stamps arriving packets.
 #pragma once
 

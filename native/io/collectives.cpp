@@ -1,3 +1,4 @@
+// What the executor has ended, handed to the callers that hold it.
 #include "io/collectives.hpp"
 
 #include <utility>

@@ -1,6 +1,6 @@
-// Collectives of a runtime: the executor, and what callers hold of those under way.
+// Collectives of a runtime: the executor, and what callers hold of those that are pending.
 //
-// Called with the runtime's mutex held, by any thread. Invariant: an operation is told as over once, after the executor
+// Called with the runtime's mutex held, by any thread. Invariant: an operation becomes over once, after the executor
 // has let go of its memory.
 #pragma once
 
@@ -38,7 +38,7 @@ public:
     }
     // What has ended since the last call: its results are set, `over` is the caller's to set.
     std::vector<CollectivePtr> take_over();
-    // What is still under way, as aborted; its `over` is the caller's to set. Only after the endpoint was closed.
+    // What is still pending, as aborted; its `over` is the caller's to set. Only after the endpoint was closed.
     std::vector<CollectivePtr> give_up();
     std::size_t under_way() const { return under_way_.size(); }
 

@@ -1,3 +1,4 @@
+// The list of open descriptors that a forked child closes.
 #include "io/descriptor.hpp"
 
 #include <pthread.h>

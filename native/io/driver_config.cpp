@@ -1,3 +1,4 @@
+// The checks, and the draw.
 #include "io/driver_config.hpp"
 
 #include <sys/random.h>

@@ -1,3 +1,4 @@
+// A ring of events that drops the oldest.
 #include "io/driver_events.hpp"
 
 #include <cstdarg>
@@ -5,7 +6,7 @@
 
 namespace dlcp {
 
-void DriverEvents::tell(std::int64_t now_ns, std::uint32_t kind, const char* format, ...) {
+void DriverEvents::add(std::int64_t now_ns, std::uint32_t kind, const char* format, ...) {
     if (used_ == ring_.size()) {
         first_ = (first_ + 1) % ring_.size();
         --used_;

@@ -1,5 +1,5 @@
-// What befell a driver, kept until somebody takes it (io_table.h): sentences in a ring that allocates nothing, since
-// packets and buffers may be what there is no memory for.
+// What happened to a driver, kept until somebody takes it (io_table.h): sentences in a ring that allocates nothing, since
+// memory may be what is lacking.
 #pragma once
 
 #include <array>
@@ -14,11 +14,11 @@ class DriverEvents {
 public:
     static constexpr std::size_t events_max = 64;  // beyond them the oldest goes
 
-    [[gnu::format(printf, 4, 5)]] void tell(std::int64_t now_ns, std::uint32_t kind, const char* format, ...);
+    [[gnu::format(printf, 4, 5)]] void add(std::int64_t now_ns, std::uint32_t kind, const char* format, ...);
     // The oldest first; how many. What does not fit is news again.
     int take(dlcp_io_event* out, int count);
     std::uint64_t dropped() const { return dropped_; }  // for want of room, nobody having taken them
-    // Some were told since this was last asked.
+    // Some came since this was last asked.
     bool take_news() {
         const bool news = news_;
         news_ = false;

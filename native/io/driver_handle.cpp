@@ -1,3 +1,4 @@
+// The calls of a table that answer by value.
 #include "io/driver_handle.hpp"
 
 namespace dlcp {

@@ -1,3 +1,4 @@
+// Built-in names, plugins beside this library or on the linker's path, and refusals.
 #include "io/driver_registry.hpp"
 
 #include <dlfcn.h>

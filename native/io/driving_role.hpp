@@ -1,4 +1,4 @@
-// Who drives: one thread at a time has the role, the others sleep until they are done or are given it.
+// Which thread drives: one at a time has the role, the others sleep until they are done or are given it.
 //
 // At rest the I/O thread has it. A caller that waits for something takes it and drives until that has come (leader);
 // other callers sleep meanwhile (followers), and one of them is given the role when the leader leaves. When no caller

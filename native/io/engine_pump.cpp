@@ -1,3 +1,4 @@
+// One round: receive, timers, transmit; and how long to sleep after it.
 #include "io/engine_pump.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // What driving an engine means: packets from the driver to it and back, its timers, and sleep until more is due.
 //
 // Only the thread that drives calls `round` and `sleep`; any thread may call `now` and `interrupt`. All with the
-// host's mutex held, which is given up whenever the driver is called. Keeps no packet over from one call to the next.
+// runtime's mutex held, which is given up whenever the driver is called. Keeps no packet over from one call to the next.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ public:
     // Until a packet, the engine's deadline, interrupt() or `until`. Returns at once if there was an interrupt()
     // since the last round began.
     void sleep(Lock& lock, RealTime until);
-    // Has the thread that drives look again: at a command, or at who else wants to drive.
+    // Has the thread that drives look again: at a command, or at another thread that wants to drive.
     void interrupt();
 
     std::uint64_t sleeps() const { return sleeps_; }

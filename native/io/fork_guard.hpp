@@ -16,7 +16,7 @@ public:
         std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); }); });
         made_in_ = generation.load();
     }
-    // An atomic load: asked at every call of a host (getpid() is a system call).
+    // An atomic load: asked at every call of a runtime (getpid() is a system call).
     bool forked() const { return made_in_ != generation.load(std::memory_order_relaxed); }
 
 private:

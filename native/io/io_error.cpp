@@ -1,3 +1,4 @@
+// Kinds by errno and by the engine's errors, and the sentences.
 #include "io/io_error.hpp"
 
 #include <cerrno>
@@ -22,7 +23,7 @@ IoErrorKind kind_of_open_error(int error) {
         case ENETUNREACH:
         case ENOENT: return IoErrorKind::address;
         case EDOM: return IoErrorKind::settings;  // an option of the driver, or its value
-        case EALREADY:                            // a library below it that runs already, in another way
+        case EALREADY:                            // a library below it that runs already, with other arguments
         case ENOSYS:
         case EOPNOTSUPP: return IoErrorKind::driver;
         default: return IoErrorKind::system;
@@ -98,7 +99,7 @@ IoError refusal(CommandError error, const RefusedCommand& command, const Endpoin
         case CommandError::too_many_messages:
             return {IoErrorKind::too_many, std::to_string(config.max_messages_per_peer) + " messages with " +
                                                peer +
-                                               " are under way already; wait for some, or raise "
+                                               " are pending already; wait for some, or raise "
                                                "max_messages_per_peer"};
         case CommandError::no_key:
             return {IoErrorKind::no_key,

@@ -33,8 +33,8 @@ typedef struct dlcp_io_config {
     uint32_t max_datagram_bytes;  /* cap on UDP payload; 0: what the interface's MTU allows */
     uint32_t socket_buffer_bytes; /* of the kernel or the card, receiving and sending alike; 0: driver's default */
     uint32_t flags;               /* DLCP_IO_NO_GSO, DLCP_IO_NO_GRO */
-    const char* extra;            /* driver-specific words, by spaces; what follows a word "--" is for a library
-                                     below it (EAL arguments). NULL: none */
+    const char* extra;            /* driver-specific options, by spaces; what follows "--" is for a library below
+                                     it (EAL arguments). NULL: none */
 } dlcp_io_config;
 
 #define DLCP_IO_NO_GSO 1u
@@ -65,10 +65,10 @@ typedef struct dlcp_io_counters {
     uint64_t channels; /* open now */
 } dlcp_io_counters;
 
-/* What befell a driver while it was open. */
+/* What happened to a driver while it was open. */
 #define DLCP_IO_LINK_DOWN 1u       /* a port has no link: packets of its paths are lost meanwhile */
 #define DLCP_IO_LINK_UP 2u         /* it has one again */
-#define DLCP_IO_NO_BUFFERS 3u      /* no packet buffer could be had; told once until one could again */
+#define DLCP_IO_NO_BUFFERS 3u      /* there is no packet buffer; one event until there was one again */
 #define DLCP_IO_NEIGHBOUR_LOST 4u  /* a next hop does not answer ARP or neighbour discovery */
 #define DLCP_IO_NEIGHBOUR_FOUND 5u /* it answers again */
 #define DLCP_IO_ADDRESS_TAKEN 6u   /* another station says that it has our address */
@@ -92,7 +92,7 @@ typedef struct dlcp_io_table {
     int (*open)(const dlcp_io_config*, dlcp_io** out, char* error, size_t error_bytes);
     void (*capabilities)(dlcp_io*, dlcp_io_capabilities*);
     /* Text to address: "10.0.0.1:7000", "[::1]:7000", "host:7000". Blocking if a name is looked up. What follows a
-     * "+" is another driver's way to the same endpoint: a driver that does not know it leaves it out. */
+     * "+" is another driver's name of the same endpoint: a driver that does not know it leaves it out. */
     int (*resolve)(dlcp_io*, const char* text, dlcp_address* out, char* error, size_t error_bytes);
     /* Address to text. Always ends with NUL. */
     void (*format)(dlcp_io*, const dlcp_address*, char* text, size_t text_bytes);
@@ -117,7 +117,7 @@ typedef struct dlcp_io_table {
      * raise, missing offloads. Owned by the driver. */
     const char* (*warnings)(dlcp_io*);
     void (*close)(dlcp_io*);
-    /* Has wait() return for `descriptor` as well and set *readable then, which the caller clears. Edge-triggered: told
+    /* Has wait() return for `descriptor` as well and set *readable then, which the caller clears. Edge-triggered: set
      * once per arrival, also of one that is there already, so read until it would block. rx may set it too. Until
      * unwatch(), which comes before the descriptor is closed. For a driver that holds another one. NULL: cannot. */
     int (*watch)(dlcp_io*, int descriptor, uint8_t* readable);

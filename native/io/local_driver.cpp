@@ -1,3 +1,4 @@
+// Options of the local driver, and which packets take a channel.
 #include "io/local_driver.hpp"
 
 #include <errno.h>
@@ -198,10 +199,10 @@ void Driver::rx_done(dlcp_packet* packets, int count) {
         if ((cookie & shm::ring_cookie) != 0) {
             while (i < count && packets[i].cookie == cookie) ++i;
             if (channels_) channels_->give_back(cookie, static_cast<std::uint32_t>(i - first));
-        } else if (cookie == shm::word_cookie) {
+        } else if (cookie == shm::gone_cookie) {
             ++i;
         } else {
-            while (i < count && (packets[i].cookie & (shm::ring_cookie | shm::word_cookie)) == 0) ++i;
+            while (i < count && (packets[i].cookie & (shm::ring_cookie | shm::gone_cookie)) == 0) ++i;
             DriverHandle::rx_done(packets + first, i - first);
         }
     }

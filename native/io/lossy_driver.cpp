@@ -1,3 +1,4 @@
+// Draws per packet received; hands all else to the driver within.
 #include "io/lossy_driver.hpp"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// From RuntimeOptions to an open driver, with injected loss around it if asked for.
 #include "io/open_driver.hpp"
 
 #include "io/driver_registry.hpp"

@@ -1,8 +1,8 @@
 // How long a caller that waits looks again and again before it sleeps.
 //
 // Waking a sleeper takes tens of microseconds, most of all where a virtual processor went idle meanwhile: as much as the
-// exchange of a short message. So who finds that its sleeps are short looks for a while first; who finds that they are
-// not stops looking. Between two looks the processor is offered to others.
+// exchange of a short message. So a caller whose sleeps were short looks for a while first; one whose sleeps were long
+// stops looking. Between two looks the processor is offered to others.
 #pragma once
 
 #include <sched.h>

@@ -1,3 +1,4 @@
+// epoll_pwait2 or its replacement, and the two flags that make no wake get lost.
 #include "io/poller.hpp"
 
 #include <errno.h>

@@ -17,7 +17,7 @@ public:
     int open(ErrorText error);
     // `index` 0..63: the bit under which readable sockets are reported.
     int add(int descriptor, unsigned index, ErrorText error);
-    // The `watch` and `unwatch` of io_table.h: descriptors of others, told of through a flag of theirs.
+    // The `watch` and `unwatch` of io_table.h: descriptors of others, reported by a flag of theirs.
     int watch(int descriptor, std::uint8_t* readable);
     void unwatch(int descriptor);
 

@@ -1,3 +1,4 @@
+// The calls of a runtime: peers, messages, groups, statistics.
 #include "io/runtime.hpp"
 
 #include <algorithm>

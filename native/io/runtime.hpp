@@ -1,6 +1,6 @@
 // A runtime joins one engine to one driver and gives both a clock, a seed and a thread.
 //
-// Who drives. Driving means: receive, handle, transmit, take events, sleep. One thread at a time has the driving
+// Driving. It means: receive, handle, transmit, take events, sleep. One thread at a time has the driving
 // role. At rest it is the I/O thread, asleep in the driver's wait(). A caller that waits for a message takes the
 // role itself (leader), so that a small message pays no hand-over between threads; other waiting callers sleep on
 // a condition variable (followers) and one of them is given the role when the leader leaves. The I/O thread takes

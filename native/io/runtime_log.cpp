@@ -1,3 +1,4 @@
+// Entries from events of engine and driver, and the bounded list of them.
 #include "io/runtime_log.hpp"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// Makes and takes over a channel's memory file and bells.
 #include "io/shm_channel.hpp"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Opening, accepting, choosing and ending channels; packets in and out of their rings.
 #include "io/shm_channels.hpp"
 
 #include <errno.h>
@@ -18,7 +19,7 @@ constexpr std::uint64_t publish_bytes = 64 * 1024;
 // While the rings have packets, new channels are looked for every so many calls.
 constexpr std::uint32_t rx_calls_between_accepts = 64;
 
-constexpr const char* way = "+shm:";  // in an address, before the host and the endpoint's name
+constexpr const char* separator = "+shm:";  // in an address, before the host and the endpoint's name
 
 // An address names a neighbour by its place and, against mistakes, by its name.
 dlcp_address address_of(std::uint32_t index, const Name& name) {
@@ -50,7 +51,7 @@ std::string Channels::open(std::string address) {
     if (const int result = inner_.watch(rendezvous_.descriptor(), &listener_readable_); result < 0)
         return strerror(-result);
     listening_ = true;
-    address_ = std::move(address) + way + identity_ + "/" + to_text(rendezvous_.name());
+    address_ = std::move(address) + separator + identity_ + "/" + to_text(rendezvous_.name());
     return "";
 }
 
@@ -92,7 +93,7 @@ bool Channels::add(std::unique_ptr<Channel> channel, std::uint32_t neighbour, st
     slots_[slot] = {std::move(channel), neighbour, false, false};
     open_slots_.push_back(slot);
     place = slot;
-    neighbours_[neighbour]->told_gone = false;
+    neighbours_[neighbour]->reported_gone = false;
     ++counters_.channels;
     return true;
 }
@@ -109,8 +110,8 @@ void Channels::retire(std::uint32_t slot) {
     if (neighbour.opened == slot) neighbour.opened = UINT32_MAX;
     if (neighbour.taken == slot) neighbour.taken = UINT32_MAX;
     choose_sending(neighbour);
-    if (neighbour.sending == UINT32_MAX && !neighbour.told_gone) {
-        neighbour.told_gone = true;
+    if (neighbour.sending == UINT32_MAX && !neighbour.reported_gone) {
+        neighbour.reported_gone = true;
         gone_.push_back(slots_[slot].neighbour);
     }
     --counters_.channels;
@@ -160,7 +161,7 @@ void Channels::look_for_ends() {
 }
 
 int Channels::connect(std::string_view address_text, dlcp_address& out) {
-    const std::string prefix = way + identity_ + "/";
+    const std::string prefix = separator + identity_ + "/";
     const std::size_t at = address_text.find(prefix);
     if (at == std::string_view::npos) return 0;
     std::string_view rest = address_text.substr(at + prefix.size());
@@ -306,7 +307,7 @@ int Channels::receive(dlcp_packet* packets, int count) {
         packets[received] = {};
         packets[received].address = &neighbours_[gone_.back()]->address;
         packets[received].flags = DLCP_PACKET_TRUSTED | DLCP_PACKET_GONE;
-        packets[received++].cookie = word_cookie;
+        packets[received++].cookie = gone_cookie;
         gone_.pop_back();
     }
     return received;

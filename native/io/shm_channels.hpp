@@ -1,4 +1,4 @@
-// The channels of one endpoint to other processes of its host: who is there, which channel packets leave by, and what
+// The channels of one endpoint to other processes of its host: which there are, which channel packets leave by, and what
 // comes out of all of them. It keeps their order: where both sides have opened a channel, both send through the same.
 //
 // Descriptors are watched by the driver below, whose functions these calls may call; one thread at a time, as io_table.h
@@ -21,7 +21,7 @@ namespace dlcp::shm {
 
 // What rx() filled from a channel; others' cookies have neither bit.
 inline constexpr std::uint64_t ring_cookie = std::uint64_t{1} << 63;
-inline constexpr std::uint64_t word_cookie = std::uint64_t{1} << 62;  // not a packet: nothing to give back
+inline constexpr std::uint64_t gone_cookie = std::uint64_t{1} << 62;  // not a packet: nothing to give back
 
 class Channels {
 public:
@@ -31,7 +31,7 @@ public:
     Channels(const Channels&) = delete;
     Channels& operator=(const Channels&) = delete;
 
-    // Begins to listen. `address`: the endpoint's, to which the way through shared memory is added. "", or why there is
+    // Begins to listen. `address`: the endpoint's, to which the name in shared memory is added. "", or why there is
     // none. Nothing else may be called then.
     std::string open(std::string address);
     const std::string& address() const { return address_; }
@@ -47,7 +47,7 @@ public:
     bool put(const dlcp_packet& packet);
     void show_written();
 
-    // Packets, and a word for each neighbour that has gone; lent until give_back().
+    // Packets, and an empty one for each neighbour that has gone; lent until give_back().
     int receive(dlcp_packet* packets, int count);
     void give_back(std::uint64_t cookie, std::uint32_t count);
     // After a burst was given back.
@@ -72,7 +72,7 @@ private:
         std::uint32_t sending = UINT32_MAX;  // slot of the channel that packets leave by; UINT32_MAX: none
         std::uint32_t opened = UINT32_MAX;   // slot of the channel that this side opened
         std::uint32_t taken = UINT32_MAX;    // … and of the one that the other side opened
-        bool told_gone = false;
+        bool reported_gone = false;
     };
     struct Slot {
         std::unique_ptr<Channel> channel;  // nullptr: free
@@ -108,7 +108,7 @@ private:
     std::vector<std::uint32_t> open_slots_;  // of channels, in the order they are read
     std::size_t first_read_ = 0;             // rotates, so that all are read alike
     std::uint32_t unheard_ = 0;              // slots with that mark
-    std::vector<std::uint32_t> gone_;        // neighbours to be told of as gone
+    std::vector<std::uint32_t> gone_;        // neighbours whose end is to be reported
     std::vector<std::uint32_t> written_;     // slots with packets not yet shown
     std::uint32_t rx_calls_to_accept_ = 0;
     dlcp_io_counters counters_{};

@@ -1,3 +1,4 @@
+// The listening socket and its folder, and the greeting that carries descriptors.
 #include "io/shm_rendezvous.hpp"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// Reserving, publishing and reading packets in a ring, with the checks of what the other side wrote.
 #include "io/shm_ring.hpp"
 
 #include <atomic>

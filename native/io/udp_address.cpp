@@ -1,3 +1,4 @@
+// Parsing, formatting and looking up addresses; the interfaces of this host.
 #include "io/udp_address.hpp"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// Opens one socket per path and joins transmitter, receiver and poller.
 #include "io/udp_driver.hpp"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Reads sockets in turn and unpacks what the kernel merged.
 #include "io/udp_receive.hpp"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Makes, configures and binds a socket; asks what the kernel granted.
 #include "io/udp_socket.hpp"
 
 #include <errno.h>

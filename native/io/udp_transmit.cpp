@@ -1,3 +1,4 @@
+// Gathers runs of packets into as few messages as the kernel allows, and handles what it refuses.
 #include "io/udp_transmit.hpp"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Parsing and formatting of MAC and IP addresses; which are groups, loopback or link-local.
 #include "ipstack/address.hpp"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// When the next probe or announcement is due.
 #include "ipstack/address_claim.hpp"
 
 namespace dlcp::ipstack {

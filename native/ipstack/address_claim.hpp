@@ -4,7 +4,7 @@
 //     probing ────────────────────────────► ours: announced twice
 //        └─────── somebody has it ────────► taken, for good
 //
-// Different from the RFCs: three probes are 20 ms apart, not a second or two, for a job waits. Who needs longer to answer,
+// Different from the RFCs: three probes are 20 ms apart, not a second or two, for a job waits. A station that needs longer to answer,
 // or sits behind a switch port that does not forward yet, is heard later: its frames or its defence against the
 // announcements are a conflict then.
 #pragma once

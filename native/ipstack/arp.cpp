@@ -1,3 +1,4 @@
+// Reads and writes ARP messages.
 #include "ipstack/arp.hpp"
 
 #include <cstring>

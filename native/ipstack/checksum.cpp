@@ -1,3 +1,4 @@
+// Sums in 64-bit steps, over pieces that begin at any offset.
 #include "ipstack/checksum.hpp"
 
 #include <cstring>

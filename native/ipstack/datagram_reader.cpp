@@ -1,3 +1,4 @@
+// Sorts frames, and checks lengths and checksums of datagrams for us.
 #include "ipstack/datagram_reader.hpp"
 
 #include <cstring>
@@ -104,7 +105,7 @@ bool DatagramReader::read_next_of_run(std::span<const std::uint8_t> frame, CardC
     if (wire::load16(datagram + 6) == 0) {
         if (is_v6) return false;  // even where the sum would hold
     } else if (udp != CardChecksum::good) {
-        // Those that do not hold, and those that a kernel left out, are told apart there.
+        // Those that do not hold, and those that a kernel left out, are distinguished there.
         const std::uint8_t* const addresses = header + (is_v6 ? 8 : 12);
         const std::uint64_t pseudo =
             pseudo_header_sum(addresses, addresses + (is_v6 ? 16 : 4), is_v6, protocol_udp, bytes);

@@ -1,3 +1,4 @@
+// Writes prepared headers with the fields that differ per packet; reads headers off frames.
 #include "ipstack/headers.hpp"
 
 #include <algorithm>

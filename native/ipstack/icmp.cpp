@@ -1,3 +1,4 @@
+// Checks and answers echo requests.
 #include "ipstack/icmp.hpp"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// Joins the parts: destinations, neighbours, address claim, multicast reports, own frames.
 #include "ipstack/interface.hpp"
 
 #include <algorithm>
@@ -102,7 +103,7 @@ private:
     bool address_is_ours() const { return claim_.state() == AddressState::ours; }
     bool on_link(const IpAddress& ip) const;
     bool can_send_to(const IpAddress& ip) const;
-    // Who a packet to `ip` is handed to; no address: it cannot be reached.
+    // The next hop of a packet to `ip`; no address: it cannot be reached.
     IpAddress next_hop_of(const IpAddress& ip) const;
 
     void handle_arp(Time now, const NetworkPacket& packet);
@@ -275,12 +276,12 @@ void Interface::Impl::handle_neighbour_message(Time now, const NetworkPacket& pa
     if (source == config_.address) return handle_conflict(now, said_mac);
     if (message->target != config_.address) return;
     if (!address_is_ours()) {
-        // Who asks in nobody's name probes for it too (RFC 4862, 5.4.3).
+        // A station that asks from "::" probes for it too (RFC 4862, 5.4.3).
         if (is_unspecified(source)) handle_conflict(now, said_mac);
         return;
     }
     ++counters_.rx_address_request_frames;
-    // Who has no address yet says no MAC either: parse_neighbour_message() has seen to it.
+    // A station without an address names no MAC either: parse_neighbour_message() has seen to it.
     if (message->mac && on_link(source)) neighbours_.asked_by(now, source, *message->mac);
     frames_.send_advertisement(source, said_mac);
 }

@@ -34,7 +34,7 @@ struct InterfaceConfig {
     MacAddress mac{};
     IpAddress address;
     unsigned prefix_bits = 0;        // of the link's network; 0: everybody is on the link
-    IpAddress gateway;               // for who is not on the link; absent: they cannot be reached
+    IpAddress gateway;               // for hosts that are not on the link; absent: they cannot be reached
     std::uint16_t vlan = 0;          // 1..4094: frames carry this tag; 0: none
     std::uint32_t mtu_bytes = 1500;  // of IP packets
     std::uint16_t port = 0;          // UDP port that datagrams come to
@@ -46,7 +46,7 @@ struct InterfaceConfig {
 };
 
 // What happened; the driver tells it on (io_table.h). A neighbour is lost when three requests to all were not answered,
-// and told once, until it is found. At most 256 wait to be taken; the oldest goes.
+// and reported once, until it is found. At most 256 wait to be taken; the oldest goes.
 struct InterfaceEvent {
     enum class Kind : std::uint8_t { neighbour_lost, neighbour_found, address_taken };
     Kind kind;
@@ -96,7 +96,7 @@ public:
     void ask(Time now, const Destination& destination);
     // Rises whenever a destination becomes resolved, so that a driver with waiting packets knows when to look.
     std::uint64_t resolutions() const;
-    // Told of a packet sent there: a stale neighbour is asked anew. Once per burst and destination will do.
+    // A packet was sent there: a stale neighbour is asked anew. Once per burst and destination will do.
     void used(Time now, const Destination& destination);
 
     // ---- receiving ----
@@ -119,9 +119,9 @@ public:
     // nothing is sent from the address.
     void claim(Time now);
     AddressState address_state() const;
-    // Who has it, once it is taken.
+    // The station that has it, once it is taken.
     const MacAddress& address_holder() const;
-    // Says who we are, when a link is back. Once now and once two seconds later (RFC 5227, 2.3).
+    // Announces our address, when a link is back. Once now and once two seconds later (RFC 5227, 2.3).
     void announce(Time now);
 
     // ---- time ----

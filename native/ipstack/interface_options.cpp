@@ -1,3 +1,4 @@
+// Reads options, numbers, addresses, gateways and neighbours.
 #include "ipstack/interface_options.hpp"
 
 #include <algorithm>

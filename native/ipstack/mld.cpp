@@ -1,3 +1,4 @@
+// Writes reports, reads queries, and keeps the timer between them.
 #include "ipstack/mld.hpp"
 
 #include <algorithm>

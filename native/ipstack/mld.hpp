@@ -1,4 +1,4 @@
-// Multicast listener discovery, the listener's half: which switches that snoop must be told before a group's frames come
+// Multicast listener discovery, the listener's half: which switches that snoop must hear before a group's frames come
 // here. MLDv2 (RFC 3810, now RFC 9777); MLDv1 (RFC 2710) while somebody asks so.
 //
 //      0    1     2 3       4 5       6 7    8 … 23   24    25   26 27    28 …

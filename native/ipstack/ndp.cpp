@@ -1,3 +1,4 @@
+// Reads and writes solicitations and advertisements, with their options.
 #include "ipstack/ndp.hpp"
 
 #include <cstring>

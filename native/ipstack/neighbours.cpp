@@ -1,3 +1,4 @@
+// The transitions between a neighbour's states, and its retries.
 #include "ipstack/neighbours.hpp"
 
 #include <array>
@@ -13,7 +14,7 @@ constexpr std::uint8_t unicast_requests = request_waits.size();
 constexpr std::uint8_t probe_requests = 2 * unicast_requests;
 constexpr Duration reachable_time = seconds(30);    // REACHABLE_TIME (RFC 4861, 10)
 constexpr Duration first_probe_delay = seconds(5);  // DELAY_FIRST_PROBE_TIME
-constexpr Duration retry_interval = seconds(1);     // between requests for who has failed
+constexpr Duration retry_interval = seconds(1);     // between requests for a neighbour that has failed
 // Many neighbours at once have more requests than there is room for: a request counts when it is on its way.
 constexpr Duration no_room_delay = milliseconds(1);
 constexpr Duration suspicion_interval = seconds(1);  // between probes since packets come from another MAC

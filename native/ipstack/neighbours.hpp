@@ -11,10 +11,10 @@
 //
 // And: any datagram from the MAC that is known confirms it. RFC 4861, 7.3.1 wants a hint that ours have arrived; here
 // most that comes from a peer answers what it got. It spares questions that congestion would lose, and neighbours missed
-// for that. The price: while only the way there is broken and the peer still sends by itself, nobody asks and no loss is
-// told here; the engine's own timeout for the peer tells it.
+// for that. The price: while only the path there is broken and the peer still sends by itself, nobody asks and no loss is
+// reported here; the engine's own timeout for the peer does that.
 //
-// Bounded: `neighbours_max` entries. Those that a destination goes through stay; of the others, made by who asked for
+// Bounded: `neighbours_max` entries. Those that a destination goes through stay; of the others, made by stations that asked for
 // us, the oldest goes when there are too many.
 #pragma once
 
@@ -92,7 +92,7 @@ private:
         State state = State::failed;
         bool has_mac = false;       // packets go to `mac`
         bool kept = false;          // a destination goes through it
-        bool was_lost = false;      // told so; finding it is worth telling too
+        bool was_lost = false;      // reported; finding it is then reported too
         bool asked_ever = false;    // `asked_at` means something
         std::uint8_t requests = 0;  // sent in this state
         Time asked_at{0};           // the last request

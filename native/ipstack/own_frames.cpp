@@ -1,3 +1,4 @@
+// Writes ARP, neighbour discovery, echo replies and reports into the ring.
 #include "ipstack/own_frames.hpp"
 
 #include <algorithm>

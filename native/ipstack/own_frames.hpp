@@ -30,9 +30,9 @@ public:
     // Who we are: a gratuitous ARP request (RFC 5227, 2.3), or an unsolicited advertisement to all nodes (RFC 4861,
     // 7.2.6).
     void send_announcement();
-    // To who has asked in ARP, or looks whether our address is free (its own is 0.0.0.0 then).
+    // To a station that has asked in ARP, or looks whether our address is free (its own is 0.0.0.0 then).
     void send_arp_reply(const ArpPacket& request);
-    // To who has asked in neighbour discovery; from "::", whether our address is free: all nodes are told (RFC 4861,
+    // To a station that has asked in neighbour discovery; from "::", whether our address is free: to all nodes (RFC 4861,
     // 7.2.4).
     void send_advertisement(const IpAddress& asker, const MacAddress& asker_mac);
     // The answer to an echo request, to the MAC that it came from.

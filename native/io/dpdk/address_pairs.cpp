@@ -1,3 +1,4 @@
+// Which address pairs reach a peer, and the tables of peers.
 #include "io/dpdk/address_pairs.hpp"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+// Asks ipstack whether addresses are free; says who has one that is not.
 #include "io/dpdk/claim.hpp"
 
 #include <algorithm>

@@ -9,8 +9,8 @@
 
 namespace dlcp::dpdk {
 
-// Asks on the ports that have a link; on the others there is nobody to ask, and who has the address is heard of later, as
-// an event. Without `probe` the addresses are only announced.
+// Asks on the ports that have a link; on the others there is nobody to ask, and a
+// station that has the address is reported later, as an event. Without `probe` the addresses are only announced.
 void begin_claims(std::span<Uplink> uplinks, bool probe, Time now);
 
 // It is not known yet. Ends by the timers of the interfaces alone: 60 ms after it began, or later if they are not run.

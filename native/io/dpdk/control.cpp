@@ -1,3 +1,4 @@
+// The C functions behind dlcp.transport.dpdk: start of DPDK, its ports, its log.
 #include "io/dpdk/control.h"
 
 #include <rte_ethdev.h>

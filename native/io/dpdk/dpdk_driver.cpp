@@ -1,3 +1,4 @@
+// Opening and closing the dpdk driver, its timers and events.
 #include "io/dpdk/dpdk_driver.hpp"
 
 #include <errno.h>
@@ -98,8 +99,8 @@ int Driver::claim_addresses(bool probe, ErrorText error) {
     return check_claims(uplinks_, error);
 }
 
-// Peers may send to the address before it is ours, to who had it before us: they send again. All that has come is read
-// before timers run, so that who answered is heard even if this process was not run for as long as answers are awaited.
+// Peers may send to the address before it is ours, to the station that had it before us: they send again. All that has come is read
+// before timers run, so that an answer is heard even if this process was not run for as long as answers are awaited.
 bool Driver::drop_early() {
     constexpr int rounds_max = 128;  // of 64: more than lies in the queues, but not for as long as somebody sends
     std::array<dlcp_packet, 64> early;
@@ -250,8 +251,8 @@ bool Driver::poll(std::int64_t now_ns) {
     const bool found = receiver_->poll(Time{now_ns});
     if (found && has_memif_) hold_memif(now_ns);
     look_after_if_due(now_ns);
-    // An event ends a wait too, one wait: an idle endpoint would hear of it at its next packet, and who takes no events
-    // must sleep all the same.
+    // An event ends a wait too, one wait: an idle endpoint would hear of it at its next packet, and a caller that takes no
+    // events must sleep all the same.
     return events_.take_news() || found;
 }
 
@@ -281,7 +282,7 @@ void Driver::look_after_all(std::int64_t now_ns) {
         uplink.was_up = uplink.port->up();
         if (uplink.probing && uplink.was_up) transmitter_->probe(now, uplink);
         if (interface.next_deadline() <= now) interface.handle_timer(now);
-        while (const auto event = interface.next_event()) tell_of(uplink, *event, now_ns);
+        while (const auto event = interface.next_event()) note(uplink, *event, now_ns);
         transmitter_->send_own_frames(uplink);
         if (interface.resolutions() != uplink.resolutions_seen) {
             uplink.resolutions_seen = interface.resolutions();
@@ -309,19 +310,19 @@ void Driver::handle_memif(std::int64_t now_ns) {
     memif_due_ns_ = now_ns + (all || links == 0 ? Port::link_check_ns : connecting_ns);
 }
 
-void Driver::tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns) {
+void Driver::note(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns) {
     const std::string ip = ipstack::to_text(event.ip);
     const char* const port = uplink.port->name().c_str();
     switch (event.kind) {
         case ipstack::InterfaceEvent::Kind::neighbour_lost:
-            return events_.tell(now_ns, DLCP_IO_NEIGHBOUR_LOST, "%s on port %s does not say its Ethernet address",
-                                ip.c_str(), port);
+            return events_.add(now_ns, DLCP_IO_NEIGHBOUR_LOST, "%s on port %s does not say its Ethernet address",
+                               ip.c_str(), port);
         case ipstack::InterfaceEvent::Kind::neighbour_found:
-            return events_.tell(now_ns, DLCP_IO_NEIGHBOUR_FOUND, "%s on port %s answers again: it is %s",
-                                ip.c_str(), port, ipstack::to_text(event.mac).c_str());
+            return events_.add(now_ns, DLCP_IO_NEIGHBOUR_FOUND, "%s on port %s answers again: it is %s",
+                               ip.c_str(), port, ipstack::to_text(event.mac).c_str());
         case ipstack::InterfaceEvent::Kind::address_taken:
-            return events_.tell(now_ns, DLCP_IO_ADDRESS_TAKEN, "%s says that it has the address %s of port %s",
-                                ipstack::to_text(event.mac).c_str(), ip.c_str(), port);
+            return events_.add(now_ns, DLCP_IO_ADDRESS_TAKEN, "%s says that it has the address %s of port %s",
+                               ipstack::to_text(event.mac).c_str(), ip.c_str(), port);
     }
 }
 

@@ -1,7 +1,7 @@
 // The "dpdk" driver: datagrams over Ethernet ports that this process drives itself, or over DPDK's virtual devices.
 //
 // Joins ports (port.hpp), IP interfaces on them (ipstack/interface.hpp) and the engine's table. What it does beyond the
-// two is housekeeping: timers, link changes, answers to those who ask for our address, events.
+// two is housekeeping: timers, link changes, answers to requests for our address, events.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +91,7 @@ private:
         heard_ns_ = now_ns;
         if (hold_ == nullptr) hold_ = std::make_unique<InterruptHold>();
     }
-    void tell_of(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns);
+    void note(const Uplink& uplink, const ipstack::InterfaceEvent& event, std::int64_t now_ns);
 
     Lcore lcore_;
     std::uint16_t udp_port_ = 0;

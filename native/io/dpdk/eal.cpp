@@ -1,3 +1,4 @@
+// Starts the EAL once per process and turns its failure into a sentence.
 #include "io/dpdk/eal.hpp"
 
 #include <rte_eal.h>

@@ -1,3 +1,4 @@
+// The table of EAL options that are known, and the reading of a command line of them.
 #include "io/dpdk/eal_arguments.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The table of what lines of DPDK's log mean for a user.
 #include "io/dpdk/eal_failure.hpp"
 
 namespace dlcp::dpdk {
@@ -19,7 +20,7 @@ constexpr const char* cores =
     "thread "
     "floats over all of these";
 
-// The first that some line shows is told, so what is the consequence of another comes after it: without permission
+// The first that some line shows is the answer, so what is the consequence of another comes after it: without permission
 // there is no memory either, and a wrong argument is always said to be one, last.
 const Cause causes[] = {
     {"unrecognized option", guide},

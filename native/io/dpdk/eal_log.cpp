@@ -1,3 +1,4 @@
+// Takes the log and the standard streams over while DPDK starts, and keeps the last lines.
 #include "io/dpdk/eal_log.hpp"
 
 #include <rte_log.h>
@@ -25,7 +26,7 @@ struct Line {
 struct Kept {
     std::mutex mutex;
     std::deque<Line> lines;
-    std::uint64_t told = 0;  // lines ever; lines.back() is the last of them
+    std::uint64_t written = 0;  // lines ever; lines.back() is the last of them
     std::string partial;
     bool echo = false;
 };
@@ -51,12 +52,12 @@ void append(Kept& log, std::uint32_t level, std::string_view text) {
         std::string line = log.partial.substr(0, std::min(end, line_bytes_max));
         log.partial.erase(0, end + 1);
         if (line.empty() || is_noise(line)) continue;
-        // What is told again and again keeps one place.
+        // A line that is repeated keeps one place.
         const bool is_repeated = !log.lines.empty() && log.lines.back().text == line;
         if (is_repeated) log.lines.pop_back();
         if (log.lines.size() == lines_max) log.lines.pop_front();
         log.lines.push_back({level, std::move(line)});
-        ++log.told;
+        ++log.written;
     }
     if (log.partial.size() > line_bytes_max) log.partial.clear();
 }
@@ -89,14 +90,14 @@ std::string kept_log() {
 std::uint64_t log_mark() {
     Kept& log = kept();
     const std::lock_guard lock(log.mutex);
-    return log.told;
+    return log.written;
 }
 
 std::string last_complaints(std::uint64_t since, std::size_t lines) {
     Kept& log = kept();
     const std::lock_guard lock(log.mutex);
     std::deque<std::string_view> last;
-    std::uint64_t number = log.told;
+    std::uint64_t number = log.written;
     for (auto line = log.lines.rbegin(); line != log.lines.rend() && number > since && last.size() < lines;
          ++line) {
         --number;
@@ -119,7 +120,7 @@ std::vector<std::string> logged_errors() {
 std::string find_in_log(std::uint64_t since, const std::string& part) {
     Kept& log = kept();
     const std::lock_guard lock(log.mutex);
-    std::uint64_t number = log.told;
+    std::uint64_t number = log.written;
     for (auto line = log.lines.rbegin(); line != log.lines.rend() && number > since; ++line) {
         --number;
         if (line->text.find(part) != std::string::npos) return line->text;

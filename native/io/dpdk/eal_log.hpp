@@ -16,7 +16,7 @@ std::string kept_log();
 std::uint64_t log_mark();
 // The last lines of warnings and errors since a mark, joined with "; "; empty: none.
 std::string last_complaints(std::uint64_t since, std::size_t lines);
-// All lines of errors, as far as they are kept, oldest first: neither warnings nor what is told for information.
+// All lines of errors, as far as they are kept, oldest first: neither warnings nor information.
 std::vector<std::string> logged_errors();
 // The last line since a mark that contains `part`; empty: none.
 std::string find_in_log(std::uint64_t since, const std::string& part);

@@ -1,3 +1,4 @@
+// The shared info that a linked segment needs, and when it is free again.
 #include "io/dpdk/external_buffer.hpp"
 
 #include <rte_mempool.h>

@@ -1,3 +1,4 @@
+// A lock between DPDK's interrupt thread and the threads that poll memif ports.
 #include "io/dpdk/interrupt_thread.hpp"
 
 #include <rte_alarm.h>
@@ -59,7 +60,7 @@ struct Order {
     bool change(OrderState from, OrderState to) { return state.compare_exchange_strong(from, to); }
 };
 
-// Holds on to the order itself: who gave it may have given up.
+// Holds on to the order itself: the thread that gave it may have given up.
 void carry_out(void* given) {
     const std::unique_ptr<std::shared_ptr<Order>> kept(static_cast<std::shared_ptr<Order>*>(given));
     Order& order = **kept;

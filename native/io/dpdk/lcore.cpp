@@ -1,3 +1,4 @@
+// Lends lcore numbers to drivers and runs DPDK's timers for them.
 #include "io/dpdk/lcore.hpp"
 
 #include <rte_lcore.h>

@@ -25,7 +25,7 @@ public:
     // Once, when DPDK has started; DPDK may be built without timers.
     static void prepare_timers();
     // Runs timers that devices have set under this number, when they were opened: ENA watches itself by one, a second
-    // apart, and counts on who drives it (DPDK's guide of the driver: "Watchdog").
+    // apart, and counts on the thread that drives it (DPDK's guide of the driver: "Watchdog").
     void run_timers() const;
 
     // While it lives the calling thread has the driver's number. Another one that it had, of DPDK's own or of another

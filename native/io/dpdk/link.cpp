@@ -1,10 +1,10 @@
+// Registers for device events and asks driver and kernel for the link.
 #include "io/dpdk/link.hpp"
 
 #include <net/if.h>
 #include <rte_ethdev.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -24,26 +24,26 @@ void change(std::atomic<DeviceState>& state, DeviceState to) {
         if (state.compare_exchange_weak(from, to)) return;
 }
 
-struct Told {
+struct DeviceEvent {
     rte_eth_event_type event;
     DeviceState state;
 };
 
 // What DPDK's guide says of each is at enum rte_eth_event_type (rte_ethdev.h).
-constexpr std::array told_events{
-    Told{RTE_ETH_EVENT_INTR_RMV, DeviceState::removed},
-    Told{RTE_ETH_EVENT_DESTROY, DeviceState::removed},
-    Told{RTE_ETH_EVENT_INTR_RESET, DeviceState::needs_reset},
-    Told{RTE_ETH_EVENT_ERR_RECOVERING, DeviceState::recovering},
-    Told{RTE_ETH_EVENT_RECOVERY_SUCCESS, DeviceState::usable},
-    Told{RTE_ETH_EVENT_RECOVERY_FAILED, DeviceState::failed},
+constexpr std::array device_events{
+    DeviceEvent{RTE_ETH_EVENT_INTR_RMV, DeviceState::removed},
+    DeviceEvent{RTE_ETH_EVENT_DESTROY, DeviceState::removed},
+    DeviceEvent{RTE_ETH_EVENT_INTR_RESET, DeviceState::needs_reset},
+    DeviceEvent{RTE_ETH_EVENT_ERR_RECOVERING, DeviceState::recovering},
+    DeviceEvent{RTE_ETH_EVENT_RECOVERY_SUCCESS, DeviceState::usable},
+    DeviceEvent{RTE_ETH_EVENT_RECOVERY_FAILED, DeviceState::failed},
 };
 
 int note(std::uint16_t port, rte_eth_event_type event, void*, void*) {
     if (port >= states.size()) return 0;
     if (event == RTE_ETH_EVENT_RECOVERY_SUCCESS) ++recoveries[port];  // before it is seen to be usable
-    for (const Told& told : told_events)
-        if (told.event == event) change(states[port], told.state);
+    for (const DeviceEvent& one : device_events)
+        if (one.event == event) change(states[port], one.state);
     return 0;
 }
 
@@ -59,29 +59,28 @@ std::optional<ifreq> request_for(int socket, unsigned index) {
 
 LinkWatch::LinkWatch(std::uint16_t port, const InterfaceBelow& interface)
     : port_(port), interface_(interface), state_(states[port]), recoveries_seen_(recoveries[port]) {
-    if (interface_.index != 0) socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (interface_.index != 0) socket_ = Descriptor(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     state_ = DeviceState::usable;
-    for (const Told& told : told_events) rte_eth_dev_callback_register(port_, told.event, note, nullptr);
+    for (const DeviceEvent& one : device_events) rte_eth_dev_callback_register(port_, one.event, note, nullptr);
 }
 
 LinkWatch::~LinkWatch() {
-    for (const Told& told : told_events) rte_eth_dev_callback_unregister(port_, told.event, note, nullptr);
-    if (socket_ >= 0) ::close(socket_);
+    for (const DeviceEvent& one : device_events) rte_eth_dev_callback_unregister(port_, one.event, note, nullptr);
 }
 
 bool LinkWatch::is_up() const {
     if (!has_link(port_)) return false;
-    if (socket_ < 0 || !interface_.knows_link) return true;
-    std::optional<ifreq> request = request_for(socket_, interface_.index);
-    return request && ::ioctl(socket_, SIOCGIFFLAGS, &*request) == 0 && (request->ifr_flags & IFF_UP) != 0 &&
-           (request->ifr_flags & IFF_RUNNING) != 0;
+    if (!socket_ || !interface_.knows_link) return true;
+    std::optional<ifreq> request = request_for(socket_.number(), interface_.index);
+    return request && ::ioctl(socket_.number(), SIOCGIFFLAGS, &*request) == 0 &&
+           (request->ifr_flags & IFF_UP) != 0 && (request->ifr_flags & IFF_RUNNING) != 0;
 }
 
 DeviceState LinkWatch::look() {
     if (state() != DeviceState::usable) return state();
     if (rte_eth_dev_is_removed(port_) == 1) {
         change(state_, DeviceState::removed);
-    } else if (socket_ >= 0 && !request_for(socket_, interface_.index) && errno == ENODEV) {
+    } else if (socket_ && !request_for(socket_.number(), interface_.index) && errno == ENODEV) {
         // Moved to another namespace is as good as deleted: the kernel has let go of the device's socket.
         change(state_, DeviceState::interface_removed);
     }

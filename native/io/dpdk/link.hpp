@@ -4,11 +4,13 @@
 //   usable <──> recovering ──> failed
 //      └────────────┴────────> removed, interface_removed, needs_reset
 //
-// The four on the right are for good: who wants the port again opens it anew.
+// The four on the right are for good: to use the port again, open it anew.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+
+#include "io/descriptor.hpp"
 
 namespace dlcp::dpdk {
 
@@ -49,7 +51,7 @@ private:
     const InterfaceBelow interface_;
     std::atomic<DeviceState>& state_;
     std::uint32_t recoveries_seen_;
-    int socket_ = -1;  // for asking the kernel, in the network namespace of who opened the port
+    Descriptor socket_;  // for asking the kernel, in the network namespace that the port was opened in
 };
 
 // As the driver says.

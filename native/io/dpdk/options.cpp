@@ -1,3 +1,4 @@
+// Reads the options of the dpdk driver.
 #include "io/dpdk/options.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Completes a PCI address with its domain.
 #include "io/dpdk/pci_address.hpp"
 
 #include <algorithm>

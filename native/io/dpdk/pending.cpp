@@ -1,3 +1,4 @@
+// Adds, expires and frees packets that wait for their next hop's Ethernet address.
 #include "io/dpdk/pending.hpp"
 
 namespace dlcp::dpdk {

@@ -1,3 +1,4 @@
+// Opens, starts and stops a port.
 #include "io/dpdk/port.hpp"
 
 #include <rte_cycles.h>
@@ -159,7 +160,7 @@ int Port::take_pools(const PortSetup& setup, std::uint16_t rx_descriptors_min, s
     return take_pool(id_, PoolUse::transmit, size, transmit_pool_, error);
 }
 
-// `mark`: of the log, before what is told if this fails.
+// `mark`: of the log, from where lines explain a failure.
 int Port::start(PortSetup& setup, const PortIdentity& identity, std::uint64_t mark, ErrorText error) {
     // Others, mlx5 say, go on when their interface moves to another namespace.
     const bool lies_over_it = asks_kernel_of_link(driver_) || driver_ == "net_tap";
@@ -194,7 +195,7 @@ int Port::start(PortSetup& setup, const PortIdentity& identity, std::uint64_t ma
         static_cast<std::uint16_t>(std::min<std::uint32_t>(abilities_.rx_descriptors, ring_packets(identity)));
     warnings_ = setup.warnings;
     if (setup.vlan != vlan_) {
-        warn("port " + name_ + ": it cannot be told to let tag " + std::to_string(setup.vlan) +
+        warn("port " + name_ + ": it does not let itself be set to let tag " + std::to_string(setup.vlan) +
              " through: if it filters by tag, nothing arrives");
     }
     if (!started_) warn("port " + name_ + ": memif's server is not there yet; it is looked for every second");

@@ -83,7 +83,7 @@ public:
     // (a burst would print a stack, once per process and direction), and a device that is gone or mends itself.
     bool started() const { return started_ && link_->state() == DeviceState::usable; }
     static constexpr std::int64_t link_check_ns = 50'000'000;
-    // Whether frames are lost since there is no buffer to receive them in: told once until none was for a while. Asks the
+    // Whether frames are lost since there is no buffer to receive them in: one event, until none was for a while. Asks the
     // card's counters, which may take a tenth of a millisecond: at most every buffers_check_ns.
     void watch_buffers(std::int64_t now_ns, DriverEvents& events);
     static constexpr std::int64_t buffers_check_ns = 200'000'000;
@@ -114,7 +114,7 @@ private:
 
     std::uint16_t id_ = 0;
     bool claimed_ = false;
-    std::uint16_t vlan_ = 0;  // that the card was told to let through
+    std::uint16_t vlan_ = 0;  // the tag that the card lets through
     bool started_ = false;
     bool isolates_flows_ = false;
     bool must_reconnect_ = false;  // a memif client, whose driver connects at the start and never again
@@ -125,7 +125,7 @@ private:
     std::uint64_t rx_dropped_before_ = 0;      // by the device before we opened it
     mutable std::atomic<std::uint64_t> rx_dropped_last_{0};
     std::unique_ptr<LinkWatch> link_;
-    std::vector<std::string> extended_names_;    // of xstats, by place; empty: told already by a basic one
+    std::vector<std::string> extended_names_;    // of xstats, by place; empty: a basic one counts the same
     std::vector<int> interrupt_descriptors_;     // per queue; -1: none
     std::vector<bool> interrupts_need_reading_;  // an eventfd: stays readable until it is read
     std::string name_, driver_, warnings_;
@@ -138,7 +138,7 @@ private:
     std::int64_t buffers_checked_ns_ = 0;  // 0: never
     std::uint64_t rx_no_buffer_ = 0;       // as last seen
     bool told_of_no_buffers_ = false;
-    DeviceState device_ = DeviceState::usable;  // as last told
+    DeviceState device_ = DeviceState::usable;  // as the device last reported
 };
 
 }  // namespace dlcp::dpdk

@@ -1,3 +1,4 @@
+// Names of ports, the list of those there are, and who has claimed which.
 #include "io/dpdk/port_find.hpp"
 
 #include <net/if.h>
@@ -6,7 +7,6 @@
 #include <rte_devargs.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "io/descriptor.hpp"
 #include "io/dpdk/eal.hpp"
 #include "io/dpdk/eal_arguments.hpp"
 #include "io/dpdk/eal_log.hpp"
@@ -27,12 +28,11 @@ namespace {
 std::array<std::atomic<bool>, RTE_MAX_ETHPORTS> claimed{};
 
 std::uint32_t interface_mtu_bytes(const std::string& name) {
-    const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (socket < 0) return 0;
+    const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket) return 0;
     ifreq request{};
     name.copy(request.ifr_name, sizeof request.ifr_name - 1);
-    const bool known = ::ioctl(socket, SIOCGIFMTU, &request) == 0;
-    ::close(socket);
+    const bool known = ::ioctl(socket.number(), SIOCGIFMTU, &request) == 0;
     return known && request.ifr_mtu > 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
 }
 
@@ -174,7 +174,7 @@ int find_port(const std::string& device, std::uint16_t& out, ErrorText error) {
         }
     }
     // The kernel's interface of a device: of a card that the kernel drives too (mlx5), or below a virtual one. One that is
-    // taken, if there is no other, so that this is what is told.
+    // taken, if there is no other, so that this is the answer.
     bool found = false;
     for (const PortIdentity& port : ports) {
         if (port.interface_name != device || (found && is_claimed(port.id))) continue;

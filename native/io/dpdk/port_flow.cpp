@@ -1,3 +1,4 @@
+// The flow rules of an isolated port.
 #include "io/dpdk/port_flow.hpp"
 
 #include <rte_byteorder.h>

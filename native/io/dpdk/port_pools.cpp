@@ -1,3 +1,4 @@
+// Makes pools of packet buffers and keeps them for the next who opens the port.
 #include "io/dpdk/port_pools.hpp"
 
 #include <rte_errno.h>

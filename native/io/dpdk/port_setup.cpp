@@ -1,3 +1,4 @@
+// Decides queues, offloads, MTU and buffers of a port; refuses what its device cannot.
 #include "io/dpdk/port_setup.hpp"
 
 #include <linux/if_packet.h>
@@ -180,7 +181,7 @@ void plan_sending(const PortIdentity& port, const rte_eth_dev_info& info, const 
                   PortSetup& out) {
     const bool copies =
         config.payload == PayloadMode::copy || (config.payload == PayloadMode::automatic && !port.is_virtual);
-    // Not asked for where nothing is gathered: with it, some cards send in a slower way (22.11, i40e_set_tx_function_flag).
+    // Not asked for where nothing is gathered: with it, some cards send more slowly (22.11, i40e_set_tx_function_flag).
     if (!copies && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0) {
         out.conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
         out.abilities.gathers = true;
@@ -212,7 +213,7 @@ void plan_descriptors(const PortIdentity& port, const rte_eth_dev_info& info, co
         static_cast<std::uint16_t>(std::min(std::max(std::bit_ceil(wanted), least), std::bit_floor(has)));
 }
 
-// A card that can filter by tag may do so unasked, and some virtual functions do: it is told which is ours.
+// A card that can filter by tag may do so by itself, and some virtual functions do: it is given ours.
 void plan_vlan(const rte_eth_dev_info& info, const PortConfig& config, PortSetup& out) {
     if (config.vlan == 0 || (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER) == 0) return;
     out.conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_VLAN_FILTER;

@@ -17,8 +17,8 @@ struct PortSetup {
     PortAbilities abilities;
     std::uint16_t descriptors = 1024;   // to ask for, of each queue either way
     std::uint32_t data_room_bytes = 0;  // of a buffer, headroom included
-    bool sets_mtu = false;              // the device is to be told, beyond conf.rxmode.mtu
-    std::uint16_t vlan = 0;             // that it is to be told to let through; 0: it lets all through
+    bool sets_mtu = false;              // the device is set to it by a call, beyond conf.rxmode.mtu
+    std::uint16_t vlan = 0;             // the tag to be let through; 0: it lets all through
     std::string warnings;               // lines
 };
 

@@ -1,3 +1,4 @@
+// Reads a port's basic and extended counters and names them.
 #include "io/dpdk/port_statistics.hpp"
 
 #include <rte_ethdev.h>

@@ -46,7 +46,7 @@ int Port::listen_to(std::span<const ipstack::MacAddress> groups, ErrorText error
         // A virtual device that has no such switch filters nothing. Of cards, gve and ena have none.
         if (!identify(id_).is_virtual) {
             warn("port " + name_ + " (" + driver_ +
-                 ") cannot be told to hear multicast: unless it does unasked, neighbour discovery goes "
+                 ") cannot be set to receive multicast: unless it does so by itself, neighbour discovery goes "
                  "unanswered, and "
                  "each end has to name the other with neighbour=ADDRESS@MAC");
         }
@@ -80,8 +80,8 @@ void Port::watch_link(std::int64_t now_ns, DriverEvents& events) {
     if (!now_up && must_reconnect_) reconnect(now_ns);
     if (now_up == up_) return;
     up_ = now_up;
-    events.tell(now_ns, now_up ? DLCP_IO_LINK_UP : DLCP_IO_LINK_DOWN, "port %s %s", name_.c_str(),
-                now_up ? "has a link" : "has lost its link");
+    events.add(now_ns, now_up ? DLCP_IO_LINK_UP : DLCP_IO_LINK_DOWN, "port %s %s", name_.c_str(),
+               now_up ? "has a link" : "has lost its link");
 }
 
 void Port::watch_buffers(std::int64_t now_ns, DriverEvents& events) {
@@ -95,8 +95,8 @@ void Port::watch_buffers(std::int64_t now_ns, DriverEvents& events) {
         (!first && stats.rx_nombuf > rx_no_buffer_) || rte_mempool_avail_count(receive_pool_) == 0;
     rx_no_buffer_ = stats.rx_nombuf;
     if (none_free && !told_of_no_buffers_) {
-        events.tell(now_ns, DLCP_IO_NO_BUFFERS, "port %s: no packet buffer for receiving is free: frames are lost",
-                    name_.c_str());
+        events.add(now_ns, DLCP_IO_NO_BUFFERS, "port %s: no packet buffer for receiving is free: frames are lost",
+                   name_.c_str());
     }
     told_of_no_buffers_ = none_free;
 }
@@ -114,10 +114,10 @@ bool Port::watch_device(std::int64_t now_ns, DriverEvents& events) {
     const bool was_up = up_;
     up_ = false;
     if (const char* const end = end_of(device_)) {
-        events.tell(now_ns, DLCP_IO_DEVICE_GONE, "port %s %s", name_.c_str(), end);
+        events.add(now_ns, DLCP_IO_DEVICE_GONE, "port %s %s", name_.c_str(), end);
     } else if (was_up) {
-        events.tell(now_ns, DLCP_IO_LINK_DOWN,
-                    "port %s has lost its link: its driver mends an error of the device", name_.c_str());
+        events.add(now_ns, DLCP_IO_LINK_DOWN, "port %s has lost its link: its driver mends an error of the device",
+                   name_.c_str());
     }
     return false;
 }

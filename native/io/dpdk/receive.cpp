@@ -1,3 +1,4 @@
+// Takes bursts apart into datagrams and frames for the interface.
 #include "io/dpdk/receive.hpp"
 
 #include <rte_ethdev.h>
@@ -136,7 +137,7 @@ int Receiver::read_burst(Time now, const Queue& queue, dlcp_packet* packets, int
         try {
             accepted = accept(now, queue.uplink, burst[i], packets[received]);
         } catch (const std::bad_alloc&) {
-            // Of an interface, about neighbours. Who asked will ask again.
+            // Of an interface, about neighbours. A station that asked will ask again.
         }
         if (accepted)
             ++received;

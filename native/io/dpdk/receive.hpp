@@ -58,7 +58,7 @@ private:
     struct Source {
         ipstack::UdpAddress udp;
         std::uint16_t uplink = UINT16_MAX;
-        std::uint64_t heard_round = 0;  // the receive() that told the interface
+        std::uint64_t heard_round = 0;  // the receive() that last called Interface::heard
         dlcp_address address = {};
     };
 

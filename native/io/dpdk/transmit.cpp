@@ -1,3 +1,4 @@
+// Puts headers before payloads, collects frames per queue and sends them in bursts.
 #include "io/dpdk/transmit.hpp"
 
 #include <rte_ethdev.h>
@@ -95,9 +96,9 @@ bool Transmitter::refill(std::uint32_t wanted) {
     }
     ++statistics_.no_buffer_calls;
     if (!told_of_no_buffers_) {
-        events_.tell(monotonic_ns(), DLCP_IO_NO_BUFFERS,
-                     "port %s: no packet buffer for sending is free: its queue does not empty",
-                     uplinks_.front().port->name().c_str());
+        events_.add(monotonic_ns(), DLCP_IO_NO_BUFFERS,
+                    "port %s: no packet buffer for sending is free: its queue does not empty",
+                    uplinks_.front().port->name().c_str());
         told_of_no_buffers_ = true;
     }
     return false;

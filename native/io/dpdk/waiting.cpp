@@ -1,3 +1,4 @@
+// The loop of wait(): look, yield, sleep, or arm interrupts.
 #include "io/dpdk/waiting.hpp"
 
 #include <rte_pause.h>

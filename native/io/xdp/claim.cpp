@@ -1,3 +1,4 @@
+// Claims the address and waits for the answer.
 #include "io/xdp/claim.hpp"
 
 #include <errno.h>

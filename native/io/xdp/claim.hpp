@@ -1,4 +1,4 @@
-// Making an address ours: whether a station on the link has it already (RFC 5227, RFC 4862), told by ipstack::Interface.
+// Making an address ours: whether a station on the link has it already (RFC 5227, RFC 4862), as ipstack::Interface finds out.
 #pragma once
 
 #include <functional>

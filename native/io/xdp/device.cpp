@@ -1,3 +1,4 @@
+// ioctl and rtnetlink: what an interface is, and news of its link.
 #include "io/xdp/device.hpp"
 
 #include <errno.h>

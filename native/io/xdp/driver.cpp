@@ -1,3 +1,4 @@
+// Opening and closing the xdp driver, its timers and events.
 #include "io/xdp/driver.hpp"
 
 #include <errno.h>
@@ -192,7 +193,7 @@ void Driver::warn_of_vlan() {
     const std::string& name = device_.name;
     if (device_.takes_vlan_tags) {
         warnings_ += "interface " + name +
-                     " may take the VLAN tag off a frame before our program sees it, which then is none of ours: "
+                     " may take the VLAN tag off a frame before our program sees it, so that we do not get it: "
                      "ethtool -K " +
                      name + " rxvlan off\n";
     }
@@ -223,7 +224,7 @@ int Driver::watch_queues(ErrorText error) {
 int Driver::claim(ErrorText error) {
     if (link_state_ != LinkWatch::State::up) return 0;  // nobody would hear it; announced when there is a link
     const auto work = [this] {
-        dlcp_packet early[32];  // of peers that are told our address before it is ours: they send again
+        dlcp_packet early[32];  // of peers that have our address before it is ours: they send again
         const int count = rx(early, static_cast<int>(std::size(early)));
         rx_done(early, count);
         if (count == 0) wait(link_check_ns);  // no longer than the interface has to wait for an answer
@@ -240,14 +241,14 @@ void Driver::check_link(std::int64_t now_ns) {
     const char* const name = device_.name.c_str();
     switch (state) {
         case LinkWatch::State::up:
-            events_.tell(now_ns, DLCP_IO_LINK_UP, "interface %s has a link again", name);
+            events_.add(now_ns, DLCP_IO_LINK_UP, "interface %s has a link again", name);
             interface_->announce({now_ns});
             break;
         case LinkWatch::State::down:
-            events_.tell(now_ns, DLCP_IO_LINK_DOWN, "interface %s has lost its link", name);
+            events_.add(now_ns, DLCP_IO_LINK_DOWN, "interface %s has lost its link", name);
             break;
         case LinkWatch::State::gone:
-            events_.tell(now_ns, DLCP_IO_DEVICE_GONE, "interface %s was taken away", name);
+            events_.add(now_ns, DLCP_IO_DEVICE_GONE, "interface %s was taken away", name);
             // Their sockets report an error for ever after, and wait() would not sleep.
             for (const auto& queue : queues_) poller_.unwatch(queue->descriptor());
             break;
@@ -261,25 +262,25 @@ void Driver::note_starvation(std::int64_t now_ns) {
         starvation_told_ = false;
     } else if (!starvation_told_ && now_ns - since_ns > starvation_ns) {
         starvation_told_ = true;
-        events_.tell(now_ns, DLCP_IO_NO_BUFFERS, "interface %s has given no buffer back for a second",
-                     device_.name.c_str());
+        events_.add(now_ns, DLCP_IO_NO_BUFFERS, "interface %s has given no buffer back for a second",
+                    device_.name.c_str());
     }
 }
 
-void Driver::tell_of(const ipstack::InterfaceEvent& event, std::int64_t now_ns) {
+void Driver::note(const ipstack::InterfaceEvent& event, std::int64_t now_ns) {
     using enum ipstack::InterfaceEvent::Kind;
     const std::string ip = ipstack::to_text(event.ip), mac = ipstack::to_text(event.mac);
     const char* const name = device_.name.c_str();
     switch (event.kind) {
         case neighbour_lost:
-            return events_.tell(now_ns, DLCP_IO_NEIGHBOUR_LOST, "neighbour %s on %s does not answer", ip.c_str(),
-                                name);
+            return events_.add(now_ns, DLCP_IO_NEIGHBOUR_LOST, "neighbour %s on %s does not answer", ip.c_str(),
+                               name);
         case neighbour_found:
-            return events_.tell(now_ns, DLCP_IO_NEIGHBOUR_FOUND, "neighbour %s on %s answers again: it is %s",
-                                ip.c_str(), name, mac.c_str());
+            return events_.add(now_ns, DLCP_IO_NEIGHBOUR_FOUND, "neighbour %s on %s answers again: it is %s",
+                               ip.c_str(), name, mac.c_str());
         case address_taken:
-            return events_.tell(now_ns, DLCP_IO_ADDRESS_TAKEN, "station %s on %s says that it has %s", mac.c_str(),
-                                name, ip.c_str());
+            return events_.add(now_ns, DLCP_IO_ADDRESS_TAKEN, "station %s on %s says that it has %s", mac.c_str(),
+                               name, ip.c_str());
     }
 }
 
@@ -323,7 +324,7 @@ void Driver::wait(std::int64_t timeout_ns) noexcept {
     if (receiver_->has_work()) return;
     const std::int64_t now_ns = monotonic_ns();
     serve(now_ns);
-    // One wait, so that who takes no events sleeps all the same.
+    // One wait, so that a caller that takes no events sleeps all the same.
     if (events_.take_news()) return;
     const auto shorten = [&](std::int64_t ns) {
         if (timeout_ns < 0 || ns < timeout_ns) timeout_ns = std::max<std::int64_t>(ns, 0);
@@ -338,7 +339,7 @@ void Driver::wait(std::int64_t timeout_ns) noexcept {
 
 void Driver::serve(std::int64_t now_ns) {
     transmitter_->serve({now_ns});
-    while (const auto event = interface_->next_event()) tell_of(*event, now_ns);
+    while (const auto event = interface_->next_event()) note(*event, now_ns);
 }
 
 dlcp_io_counters Driver::counters() const {

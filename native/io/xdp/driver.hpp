@@ -72,7 +72,7 @@ private:
     void linger();
     void check_link(std::int64_t now_ns);
     void note_starvation(std::int64_t now_ns);
-    void tell_of(const ipstack::InterfaceEvent& event, std::int64_t now_ns);
+    void note(const ipstack::InterfaceEvent& event, std::int64_t now_ns);
 
     Options options_;
     Device device_;

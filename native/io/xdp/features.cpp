@@ -1,3 +1,4 @@
+// Asks ethtool for the names and states of an interface's features.
 #include "io/xdp/features.hpp"
 
 #include <linux/ethtool.h>

@@ -1,3 +1,4 @@
+// Assembles the BPF program, loads it and attaches it.
 #include "io/xdp/filter.hpp"
 
 #include <arpa/inet.h>
@@ -228,11 +229,11 @@ int create_link(int program, unsigned interface_index, uint32_t mode_flag) {
 
 int fail_to_attach(int number, const std::string& interface, AttachMode mode, ErrorText error) {
     if (number == EBUSY || number == EEXIST) {
-        return error.fail(
-            EBUSY,
-            "interface %s has another XDP program: end who uses it (`ip link show dev %s` names it), "
-            "or take it off: ip link set dev %s xdp off (or xdpgeneric off)",
-            interface.c_str(), interface.c_str(), interface.c_str());
+        return error.fail(EBUSY,
+                          "interface %s has another XDP program: end the process that uses it (`ip link show dev "
+                          "%s` names the program), "
+                          "or take it off: ip link set dev %s xdp off (or xdpgeneric off)",
+                          interface.c_str(), interface.c_str(), interface.c_str());
     }
     if (number == EPERM) return refuse(EPERM, "attach an XDP program", error);
     if (mode == AttachMode::native) {

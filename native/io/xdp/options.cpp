@@ -1,3 +1,4 @@
+// Reads the options of the xdp driver.
 #include "io/xdp/options.hpp"
 
 #include <errno.h>

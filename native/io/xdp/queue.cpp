@@ -1,3 +1,4 @@
+// Opens an AF_XDP socket with its memory, and moves chunks through its rings.
 #include "io/xdp/queue.hpp"
 
 #include <errno.h>
@@ -154,7 +155,7 @@ void Queue::refill() {
         xsk_ring_prod__submit(&fill_, count);
         recycled_.clear();
     }
-    // A card that ran out of chunks waits to be told of new ones.
+    // A card that ran out of chunks waits for a call that shows it new ones.
     if (xsk_ring_prod__needs_wakeup(&fill_)) recvfrom(descriptor_, nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }
 

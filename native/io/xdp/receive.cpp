@@ -1,3 +1,4 @@
+// Reads the queues in turn and gives chunks back to them.
 #include "io/xdp/receive.hpp"
 
 #include <linux/bpf.h>

@@ -1,3 +1,4 @@
+// Writes frames into chunks and has the kernel send them.
 #include "io/xdp/transmit.hpp"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-// Sending: headers and payload are written into the chunk that the engine wrote its header to, and the kernel is told
-// once per burst.
+// Sending: headers and payload are written into the chunk that the engine wrote its header to, and the kernel is
+// called once per burst.
 //
 //   chunk  [ room │ Ethernet IP UDP │ head │ body │ tag │ … ]     the engine writes head and tag; body is copied behind
 //                 frame begins here    lent from here             head from the tensor, the tag behind it

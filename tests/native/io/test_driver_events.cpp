@@ -11,7 +11,7 @@ using dlcp::DriverEvents;
 TEST_CASE("driver events: what was not taken is news again") {
     DriverEvents events;
     CHECK(!events.take_news());
-    for (int number = 0; number < 20; ++number) events.tell(number, DLCP_IO_LINK_UP, "port %d", number);
+    for (int number = 0; number < 20; ++number) events.add(number, DLCP_IO_LINK_UP, "port %d", number);
     CHECK(events.take_news());
     CHECK(!events.take_news());  // whoever takes none may sleep all the same
     std::array<dlcp_io_event, 8> out;
@@ -32,7 +32,7 @@ TEST_CASE("driver events: the oldest goes when nobody takes any, and is counted"
     DriverEvents events;
     constexpr int more = 5;
     for (int number = 0; number < static_cast<int>(DriverEvents::events_max) + more; ++number)
-        events.tell(number, DLCP_IO_LINK_UP, "port");
+        events.add(number, DLCP_IO_LINK_UP, "port");
     CHECK(events.dropped() == more);
     dlcp_io_event first;
     CHECK(events.take(&first, 1) == 1);
