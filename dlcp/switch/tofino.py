@@ -25,7 +25,7 @@ from dlcp.switch.policy import (
     Thresholds,
     TrafficClass,
 )
-from dlcp.switch.render.finding import Finding, Weight
+from dlcp.switch.render.caveat import Caveat, Weight
 from dlcp.switch.resolved import MARK_STEPS, NEVER_BYTES, RATIO_MAX
 
 CELL_BYTES = 80  # of a Tofino 1's packet buffer
@@ -75,7 +75,7 @@ class TofinoConfiguration:
     """The script and what a person should know of it."""
 
     text: str
-    differences: tuple[Finding, ...]
+    differences: tuple[Caveat, ...]
     """Caveats: where it does not do what the policy says, and what happens instead."""
 
 
@@ -242,7 +242,7 @@ def _manager_lines(policy: Policy, dev_ports: Mapping[str, int]) -> Iterator[str
     yield "            **at, drop_enable=True, drop_limit_yellow=yellow, drop_limit_red=red)"
 
 
-def _differences(policy: Policy) -> Iterator[Finding]:
+def _differences(policy: Policy) -> Iterator[Caveat]:
     for index, traffic_class in enumerate(policy.classes):
         yield from _class_differences(policy, traffic_class, f"class[{index}]")
     for place, port in enumerate(policy.ports):
@@ -277,11 +277,11 @@ def _differences(policy: Policy) -> Iterator[Finding]:
         yield _told("trimmed_run_packets", "nothing is trimmed")
 
 
-def _told(field: str, instead: str) -> Finding:
-    return Finding(Weight.CAVEAT, field, "", instead)
+def _told(field: str, instead: str) -> Caveat:
+    return Caveat(Weight.CAVEAT, field, "", instead)
 
 
-def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) -> Iterator[Finding]:
+def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) -> Iterator[Caveat]:
     end = queue_bytes(policy, traffic_class)
     colours = colour_queue(traffic_class, end)
     moved: list[str] = []

@@ -7,6 +7,6 @@ the only one that touches anything.
 """
 
 from dlcp.switch.render.base import RENDERERS, Rendered, render
-from dlcp.switch.render.finding import Finding, RenderError, Weight
+from dlcp.switch.render.caveat import Caveat, RenderError, Weight
 
-__all__ = ["RENDERERS", "Finding", "RenderError", "Rendered", "Weight", "render"]
+__all__ = ["RENDERERS", "Caveat", "RenderError", "Rendered", "Weight", "render"]

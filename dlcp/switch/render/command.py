@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dlcp.switch.policy import Policy
 from dlcp.switch.port_names import PortNames
 from dlcp.switch.render.base import RENDERERS, render, renderer
-from dlcp.switch.render.finding import RenderError, sentences
+from dlcp.switch.render.caveat import RenderError, sentences
 from dlcp.switch.toml_lines import toml_lines
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _apply(args: argparse.Namespace) -> int:
         _report(tc_apply.remove(interfaces, dry_run=args.dry_run), args.dry_run, removed=True)
         return 0
     done = render(policy, "tc", interfaces, source=source, strict=args.strict)
-    own = tc_apply.findings_for(policy, interfaces, args.qdisc)
+    own = tc_apply.caveats_for(policy, interfaces, args.qdisc)
     refuse(own, SYSTEM, toml_lines(source), args.strict)
     changes = tc_apply.apply(policy, interfaces, args.qdisc, dry_run=args.dry_run)
     _say(args.policy, [f"caveat: {f.text(done.lines)}" for f in own] if own else done.complaints())

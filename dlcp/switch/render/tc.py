@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dlcp.switch.policy import TRAFFIC_CLASSES, Policy, Port
-from dlcp.switch.render.finding import Finding, Weight
+from dlcp.switch.render.caveat import Caveat, Weight
 from dlcp.switch.render.queue import Curve, Queue, queues_of
 from dlcp.switch.render.system import System
 
@@ -188,7 +188,7 @@ def least_ratio(begin: int, full: int) -> float:
     return min((full - begin) * 2.0**-30, _PROBABILITY_MOST)
 
 
-def own_findings(policy: Policy, ports: Sequence[str]) -> Iterator[Finding]:
+def own_caveats(policy: Policy, ports: Sequence[str]) -> Iterator[Caveat]:
     """Ramps of marks that are too flat for iproute2."""
     for name in ports:
         for queue in queues_of(policy, name):
@@ -198,7 +198,7 @@ def own_findings(policy: Policy, ports: Sequence[str]) -> Iterator[Finding]:
                     asked = (
                         f"class {queue.number} marks {curve.ratio:g} of packets at {curve.max_bytes} bytes"
                     )
-                    yield Finding(Weight.CAVEAT, "class", asked, f"{least:g} is the least on a ramp so long")
+                    yield Caveat(Weight.CAVEAT, "class", asked, f"{least:g} is the least on a ramp so long")
 
 
 def filters(policy: Policy, name: str, parent: str, minor_of: dict[int, int]) -> list[str]:

@@ -34,14 +34,14 @@ def test_golden_files_are_what_is_rendered() -> None:
 def test_caveats_have_lines_that_hold_their_field(policy: str, system: str) -> None:
     done = golden.rendered(policy, system)
     lines = golden.source(policy, system).splitlines()
-    for finding in done.findings:
-        if finding.weight is Weight.CAVEAT and finding.field:
-            number = re.match(r"line (\d+): ", finding.text(done.lines))
-            assert number is not None, finding
+    for caveat in done.caveats:
+        if caveat.weight is Weight.CAVEAT and caveat.field:
+            number = re.match(r"line (\d+): ", caveat.text(done.lines))
+            assert number is not None, caveat
             # The innermost thing of the field that is written down: a key of its name, or its level's table.
             line = lines[int(number.group(1)) - 1]
-            parts = [*re.findall(r"[a-z_]+", finding.field), "drop_above_bytes"]
-            assert any(part in line for part in parts), (finding.field, line)
+            parts = [*re.findall(r"[a-z_]+", caveat.field), "drop_above_bytes"]
+            assert any(part in line for part in parts), (caveat.field, line)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -59,7 +59,7 @@ def test_any_policy_is_rendered_the_same_twice_or_refused_by_name(system: str, d
     again = render(Policy.from_toml(policy.to_toml()), system)
     assert (first.text, first.notes) == (again.text, again.notes)
     assert first.text.endswith("\n")
-    if not any(f.weight is Weight.CAVEAT for f in first.findings):
+    if not any(f.weight is Weight.CAVEAT for f in first.caveats):
         assert render(policy, system, strict=True).text == first.text
 
 

@@ -43,7 +43,7 @@ def test_trimming_that_would_take_critical_packets_is_refused() -> None:
         r"ones never; SONiC would trim critical ones as well",
     ) as error:
         render(Policy.from_toml(text), "sonic", ["Ethernet0"], source=text)
-    assert [f.weight for f in error.value.findings] == [Weight.ERROR]
+    assert [f.weight for f in error.value.caveats] == [Weight.ERROR]
 
 
 def test_marks_that_would_drop_before_trimming_are_refused() -> None:
