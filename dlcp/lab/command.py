@@ -79,7 +79,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: leaves by the same way as Ctrl-C, past the end of every `with`."""
+    """SIGTERM: ends as Ctrl-C does, through the end of every `with`."""
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ class PortCount:
     """By number; empty: this kind of switch knows none."""
     critical_kept: int | None = None
     critical_dropped: int | None = None
-    """Of ECN-capable packets; None: not told apart."""
+    """Of ECN-capable packets; None: not counted apart."""
     droppable_dropped: int | None = None
     faults_lost: int = 0
     """By faults of its link, in the direction that this port sends into …"""

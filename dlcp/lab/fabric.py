@@ -68,7 +68,7 @@ class Fabric:
     """None: there is one leaf, and all hosts hang on it."""
     hosts_per_leaf: int = 2
     host_rate_bps: int = 10**8
-    """Of a host's link, each way. Two cores forward about 1 Gbit/s over four hops, all links together."""
+    """Of a host's link, in each direction. Two cores forward about 1 Gbit/s over four hops, all links together."""
     fabric_rate_bps: int = 10**8
     """Of a link between leaf and spine."""
     mtu: int = 1500

@@ -114,7 +114,7 @@ class Network:
         return [peer for link in self.fabric.each_link() for own, peer in link.ends if own == node]
 
     def _lines(self, node: str) -> list[str]:
-        """What `ip` is told in that node's namespace; may be run again."""
+        """The lines of `ip -batch` in that node's namespace; may be run again."""
         lines = ["link set lo up"]
         for peer in self._peers(node):
             lines += [f"link set {self.interface(node, peer)} addrgenmode none up"]

@@ -28,7 +28,7 @@ GRACE_S = 3.0
 
 
 def environment(lab: SwitchedLab, hosts: Sequence[int], rank: int) -> dict[str, str]:
-    """What a rank is told; what is set outside stays, where it does not say who and where a rank is."""
+    """The variables of a rank; those that are set outside stay, unless they say which rank this is and where."""
     return {
         "OMP_NUM_THREADS": "1",  # the ranks together have few cores
         "PYTHONUNBUFFERED": "1",

@@ -103,7 +103,7 @@ def to_json(lab: SwitchedLab) -> dict[str, Any]:
 
 
 def lost_words(lab: SwitchedLab) -> list[str]:
-    """For people: who still sends by a way that leads nowhere."""
+    """For people: which leaf still sends by a spine that leads nowhere."""
     return [f"{leaf} still sends to {other} by {spine}: lost" for leaf, other, spine in lab.lost_next_hops()]
 
 

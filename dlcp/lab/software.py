@@ -157,8 +157,8 @@ class SoftwareSwitches:
         words += ["--salt", _seed(switch, "salt"), "--seed", _seed(switch, "seed")]
         if self._sample_s is not None:
             words += ["--sample", f"{self._sample_s * 1e6:.0f}us"]
-        for mac, way in addresses(self._fabric, switch).items():
-            words += ["--address", f"{mac}={way}"]
+        for mac, place in addresses(self._fabric, switch).items():
+            words += ["--address", f"{mac}={place}"]
         with (self._directory / f"{switch}.log").open("wb") as log:
             # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
             return subprocess.Popen(

@@ -43,8 +43,8 @@ def refuse(limits: Iterable[Limit], accepted: Collection[str], policy_text: str 
     if refused:
         lines = list(dict.fromkeys(limit.line for limit in refused))
         words = " ".join(f"--accept {line}" for line in lines)
-        told = "; and ".join(limit.text(policy_text, path) for limit in refused)
-        raise UnsupportedError(f"{told}. To go on all the same: {words}")
+        reasons = "; and ".join(limit.text(policy_text, path) for limit in refused)
+        raise UnsupportedError(f"{reasons}. To go on all the same: {words}")
 
 
 def line_number(policy_text: str, line: str) -> int | None:

@@ -2,7 +2,7 @@
 
     policy > check (what the system cannot do) > body of one language
 
-system.py holds capabilities as data, queue.py what ordinary queues can be told, one module each language; apply.py is
+system.py holds capabilities as data, queue.py what ordinary queues can do, one module each language; apply.py is
 the only one that touches anything.
 """
 

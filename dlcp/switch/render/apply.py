@@ -54,7 +54,7 @@ class Change:
 
 
 def commands_for(policy: Policy, interface: str, qdisc: str = "red") -> list[str]:
-    """What tc is told for one interface, without the word tc."""
+    """The commands of tc for one interface, without the word tc."""
     if qdisc not in QDISCS:
         raise RenderError(f"no qdisc {qdisc!r}; accepted: {', '.join(QDISCS)}")
     if qdisc == "red":

@@ -58,7 +58,7 @@ def renderer(name: str) -> Renderer:
     """The renderer of an operating system; RenderError names the nearest if there is none."""
     if name in RENDERERS:
         return RENDERERS[name]
-    names = (*RENDERERS, "tofino")  # which has a way of its own: command.py
+    names = (*RENDERERS, "tofino")  # which command.py renders itself
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}? " if near else ""
     raise RenderError(f"no operating system {name!r}; {hint}accepted: {', '.join(names)}")
@@ -75,7 +75,7 @@ def render(
 ) -> Rendered:
     """The policy in the language of operating system `name`.
 
-    `ports`: which ports are told; None: the policy's. `source`: the TOML text that the policy came from, so that
+    `ports`: which ports are configured; None: the policy's. `source`: the TOML text that the policy came from, so that
     caveats have lines. `shape`: hold ports at the policy's rates; None: as is usual for the system, which is yes for
     Linux, whose queues are in front of the hardware's. `strict`: caveats are errors. RenderError: nothing is rendered.
     """

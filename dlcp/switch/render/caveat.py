@@ -81,7 +81,7 @@ def _elsewhere(first: str, fields: Iterable[str]) -> str:
 class RenderError(SettingsError):
     """A policy, a port or an operating system's name that cannot be rendered. Nothing was written.
 
-    `caveats`: what was in the way, if it was the policy.
+    `caveats`: what prevented it, if it was the policy.
     """
 
     def __init__(self, text: str, caveats: Sequence[Caveat] = ()) -> None:

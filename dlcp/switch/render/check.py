@@ -140,7 +140,7 @@ def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) ->
 
 
 def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Caveat]:
-    """What the policy says of ports that are not configured; of a system told without ports, none is left out."""
+    """What the policy says of ports that are not configured; of a system configured without ports, none is left out."""
     if not ports:
         return
     for group, members in policy.path_groups.items():

@@ -144,7 +144,7 @@ def _wred(queue: Queue) -> dict[str, object]:
     assert queue.curve is not None
     curve = queue.curve
     profile: dict[str, object] = {"ecn": "ecn_all"}
-    # Packets are green unless something colours them; the other colours are told the same, so that it does not matter.
+    # Packets are green unless something colours them; the others get the same thresholds.
     for colour in ("green", "yellow", "red"):
         profile |= {
             f"wred_{colour}_enable": "true",
@@ -167,7 +167,7 @@ def _buffer(policy: Policy, queue: Queue) -> dict[str, object]:
 
 
 def own_caveats(policy: Policy, ports: Sequence[str]) -> Iterator[Caveat]:
-    """What only SONiC's way of trimming asks for."""
+    """What only trimming by SONiC needs."""
     queues = [queue for port in ports for queue in queues_of(policy, port, trims=True)]
     if all(queue.trim_bytes is None for queue in queues):
         return
