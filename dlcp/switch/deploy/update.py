@@ -8,9 +8,9 @@ Pure. The order is chosen so that live traffic never meets an unsafe mixture:
   3. What is no longer wanted goes last and in reverse: nothing refers any more to what is deleted.
 
 A group does not change while something refers to it: with other next hops it gets another number (groups.py).
-Thresholds of a class rise from the most important level down, then others fall from the least important up: at no
-moment is a packet cut or dropped where a less important one is kept (between two writes, a port with thresholds of its own may
-be the exception).
+Thresholds of a class rise from the most important level down, then others fall from the least important up. So at no
+moment is a packet cut or dropped where a less important one is kept, except, between two writes, at a port with
+thresholds of its own.
 """
 
 from __future__ import annotations
