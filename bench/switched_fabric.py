@@ -19,11 +19,11 @@ from bench.collectives.compare import progress
 from bench.collectives.world import GLOO, Backend, Place, Ranks
 from bench.gradient_lab import LOSS_BUDGET, Steps, median_s, slowest_s, train
 from bench.report import Bar, Figure, Report, Table, percentile
-from dlcp.lab.bed import Bed
 from dlcp.lab.counts import Counts
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.netlab import INTERFACE
 from dlcp.lab.policies import fifo, usual
+from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.lab.traffic import Stream
 
 SUMMARY = (
@@ -65,7 +65,7 @@ def run(*, quick: bool) -> Report:
     repeats, steps = (1, 6) if quick else (3, 10)
     found: dict[tuple[str, str], list[list[Steps]]] = {}
     dropped: dict[tuple[str, str], list[Dropped]] = {}
-    with Ranks() as ranks, Bed(FABRIC, policy=POLICIES["policy"]) as bed:
+    with Ranks() as ranks, SwitchedLab(FABRIC, policy=POLICIES["policy"]) as bed:
         place = Place(
             tuple(bed.namespace(host) for host in RANK_HOSTS), bed.addresses[RANK_HOSTS[0]], INTERFACE
         )
@@ -151,7 +151,7 @@ def _ratio(
 
 
 @contextmanager
-def _load(bed: Bed) -> Iterator[None]:
+def _load(bed: SwitchedLab) -> Iterator[None]:
     """The senders that listen to nobody, for as long as it lasts."""
     words = [sys.executable, "-m", "dlcp.lab.traffic", "send"]
     how = ["--rate", f"{LOAD_SHARE * RATE_BPS / 1e6:g}M", "--seconds", 3600, "--stream", LOAD]

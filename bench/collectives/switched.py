@@ -11,10 +11,10 @@ from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate
 from bench.collectives.limited_link import PAYLOAD_BYTES
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
 from bench.report import Bar, Report, Table
-from dlcp.lab.bed import Bed
 from dlcp.lab.counts import shares, total
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.switched_lab import SwitchedLab
 
 SUMMARY = "the same across a leaf-spine of software switches, 100 Mbit/s: what policy and spraying cost"
 NEEDS_LAB = True
@@ -35,7 +35,7 @@ def utilisation(backend: Backend, world: int, sample: Sample) -> float:
 def run(*, quick: bool) -> Report:
     repeats, seconds = (1, 2.0) if quick else (5, 4.0)
     words = f"leaf-spine, {FABRIC.hosts} ranks"
-    with Ranks() as ranks, Bed(FABRIC) as bed:
+    with Ranks() as ranks, SwitchedLab(FABRIC) as bed:
         hosts = range(FABRIC.hosts)
         # Racks in turn, so that each step of a ring crosses the spines.
         order = sorted(hosts, key=lambda host: (host % FABRIC.hosts_per_leaf, host))

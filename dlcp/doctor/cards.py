@@ -135,7 +135,7 @@ def _bound_to_kernel(driver: str, device: NetworkDevice, uses: Sequence[str]) ->
             " reached)",
         )
     if driver and not device.interfaces:
-        # Nobody is told to take what a container may be using.
+        # No advice to take what a container may be using.
         return fail(
             "dpdk",
             f"{text}. No interface of it is seen here; another network namespace may have one",

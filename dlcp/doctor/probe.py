@@ -327,13 +327,13 @@ def path_mtu_bytes(address: str, datagram_bytes: int) -> int | None:
 
 
 def _connected_socket(host: str, port: int) -> socket.socket:
-    """A UDP socket that is told of what ICMP says. Raises OSError."""
+    """A UDP socket that reports ICMP errors. Raises OSError."""
     is_ipv6 = ":" in host
     probe = socket.socket(
         socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
     )
     try:
-        # IPV6_RECVERR, IP_RECVERR: otherwise only a refusal is told.
+        # IPV6_RECVERR, IP_RECVERR: otherwise only refusals are reported.
         probe.setsockopt(*((socket.IPPROTO_IPV6, 25, 1) if is_ipv6 else (socket.IPPROTO_IP, 11, 1)))
         probe.connect((host, port))
     except OSError:

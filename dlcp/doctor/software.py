@@ -108,7 +108,7 @@ def _remedy(error: str, given: Sequence[str], environ: Mapping[str, str]) -> str
         )
     bad = min(places, key=lambda name: places[name])
     if "set key_file" in error:
-        # Nobody is told to do without encryption.
+        # No advice to do without encryption.
         return "export DLCP_KEY_FILE=FILE, with 32 random bytes in it, the same on all hosts"
     near = re.search(r"did you mean ([a-z+]+)\?", error)
     if near is not None:

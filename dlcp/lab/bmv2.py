@@ -25,8 +25,8 @@ from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.namespaces import NETNS, run
 from dlcp.lab.netlab import LabError
 from dlcp.lab.network import Network, each_of, host_mac
+from dlcp.lab.next_hops import shared_next_hops
 from dlcp.lab.simple_switch import Runtime
-from dlcp.lab.ways import shared_ways
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -150,7 +150,7 @@ class Bmv2Switches:
 
         if not switch.startswith("l") or self._fabric.spines < 2:
             return list(entries)
-        chosen = shared_ways(self._fabric, switch, self._network.around)
+        chosen = shared_next_hops(self._fabric, switch, self._network.around)
         ports = self._ports(switch)
         spines = [f"s{i}" for i in range(self._fabric.spines)]
         left_out = [spine for spine in spines if spine not in chosen]

@@ -1,7 +1,7 @@
-"""The words of `dlcp lab`: what they mean and what is refused. What a lab is, says bed.py.
+"""`dlcp lab`: its subcommands, what they do and what they refuse. switched_lab.py says what a lab is.
 
-Exit status: 0; of `run` and `exec` that of the command; 2 with one line for bad words and for what the system does not
-let be; 130 after Ctrl-C, 143 after SIGTERM, with the lab taken down in both cases and a line that says so.
+Exit status: 0; of `run` and `exec` that of the command; 2 with one line for bad input and for what the system refuses;
+130 after Ctrl-C and 143 after SIGTERM, after the lab has been taken down and a line has said so.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 
 from dlcp.arguments import Parser
 from dlcp.lab import show, state, unprivileged
-from dlcp.lab.bed import Bed
 from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
 from dlcp.lab.ranks import exit_status, parse_hosts, run_ranks
+from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.units import parse_rate
 
 _EPILOG = """\
@@ -79,7 +79,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: leaves by the same way as Ctrl-C, past the end of every `with`."""
+    """SIGTERM: ends as Ctrl-C does, through the end of every `with`."""
 
 
 @contextlib.contextmanager
@@ -101,7 +101,7 @@ def _terminating() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told_when_interrupted() -> Iterator[None]:
+def _says_when_interrupted() -> Iterator[None]:
     """Around a lab that ends with its `with`: says that it did."""
     try:
         yield
@@ -111,42 +111,42 @@ def _told_when_interrupted() -> Iterator[None]:
 
 
 def _up(options: argparse.Namespace) -> int:
-    bed = Bed(_fabric(options), name=_name(options))
-    with _told_when_interrupted(), contextlib.ExitStack() as stack:
-        stack.enter_context(bed)
-        bed.let_stand()
+    lab = SwitchedLab(_fabric(options), name=_name(options))
+    with _says_when_interrupted(), contextlib.ExitStack() as stack:
+        stack.enter_context(lab)
+        lab.let_stand()
         stack.pop_all()
-    fabric = bed.fabric
+    fabric = lab.fabric
     print(
-        f"lab {bed.name} is up: {fabric.hosts} hosts at {rate_words(fabric.host_rate_bps)}, "
+        f"lab {lab.name} is up: {fabric.hosts} hosts at {rate_words(fabric.host_rate_bps)}, "
         f"{len(fabric.switch_names)} switches: {fabric.switch}"
     )
-    for note in bed.switches.notes():
+    for note in lab.switches.notes():
         print(f"note: {note}")
-    print(f"hosts: {', '.join(f'{n} {a}' for n, a in zip(fabric.host_names, bed.addresses, strict=True))}")
+    print(f"hosts: {', '.join(f'{n} {a}' for n, a in zip(fabric.host_names, lab.addresses, strict=True))}")
     return 0
 
 
 def _run(options: argparse.Namespace) -> int:
     fabric = _fabric(options)
     hosts = None if options.hosts is None else parse_hosts(options.hosts, fabric.hosts)
-    with _told_when_interrupted(), Bed(fabric, name=options.name) as bed:
-        for note in bed.switches.notes():
+    with _says_when_interrupted(), SwitchedLab(fabric, name=options.name) as lab:
+        for note in lab.switches.notes():
             print(f"note: {note}", file=sys.stderr)
-        status = run_ranks(bed, options.command, hosts)
+        status = run_ranks(lab, options.command, hosts)
         if options.status:
-            print("\n".join(show.lines(bed, notes=False)))
+            print("\n".join(show.lines(lab, notes=False)))
     return status
 
 
 def _exec(options: argparse.Namespace) -> int:
-    bed = Bed.find(_name(options))
-    host = parse_hosts(options.host, bed.hosts)[0] if options.host[:1] not in "ls" else None
+    lab = SwitchedLab.find(_name(options))
+    host = parse_hosts(options.host, lab.hosts)[0] if options.host[:1] not in "ls" else None
     node = options.host if host is None else f"h{host}"
-    if host is None and node not in bed.fabric.switch_names:
-        names = ", ".join((*bed.fabric.host_names, *bed.fabric.switch_names))
+    if host is None and node not in lab.fabric.switch_names:
+        names = ", ".join((*lab.fabric.host_names, *lab.fabric.switch_names))
         raise FabricError(f"no host {node!r}; accepted: {names}")
-    with subprocess.Popen(bed.network.command(node, options.command)) as process:
+    with subprocess.Popen(lab.network.command(node, options.command)) as process:
         try:
             return exit_status(process.wait())
         except KeyboardInterrupt:
@@ -155,8 +155,8 @@ def _exec(options: argparse.Namespace) -> int:
 
 
 def _fault(options: argparse.Namespace) -> int:
-    bed = Bed.find(_name(options))
-    link = bed.fabric.link(options.link)
+    lab = SwitchedLab.find(_name(options))
+    link = lab.fabric.link(options.link)
     changes: dict[str, Any] = {
         key: value
         for key, value in {
@@ -174,21 +174,21 @@ def _fault(options: argparse.Namespace) -> int:
             f"rate is {rate_words(options.rate)}; accepted: less than the {rate_words(link.rate_bps)} that "
             f"{link.name} has"
         )
-    before = NO_FAULT if options.clear else bed.faults.get(link.name, NO_FAULT)
-    if bed.fabric.switch == "software":
+    before = NO_FAULT if options.clear else lab.faults.get(link.name, NO_FAULT)
+    if lab.fabric.switch == "software":
         _check_losses(link.name, before, options)
     if changes.get("down") and link.lower.startswith("h") and options.converge is not None:
-        raise FabricError(f"{link.name} is a host's only way: nothing converges; leave out --converge")
+        raise FabricError(f"{link.name} is a host's only link: nothing converges; leave out --converge")
     fault = replace(before, **changes)
-    was_down = bed.faults.get(link.name, NO_FAULT).down
+    was_down = lab.faults.get(link.name, NO_FAULT).down
     at_once = options.converge in (None, 0.0)
-    bed.set_fault(link.name, fault, converge=at_once)
-    print(f"{link.name}: {bed.faults.get(link.name, NO_FAULT)}", flush=True)
+    lab.set_fault(link.name, fault, converge=at_once)
+    print(f"{link.name}: {lab.faults.get(link.name, NO_FAULT)}", flush=True)
     if not at_once and options.converge != math.inf and fault.down != was_down:
         time.sleep(options.converge)
-        bed = Bed.find(bed.name)  # others may have changed it meanwhile
-        bed.converge()
-    for line in show.lost_words(bed):
+        lab = SwitchedLab.find(lab.name)  # others may have changed it meanwhile
+        lab.converge()
+    for line in show.lost_words(lab):
         print(f"note: {line}")
     return 0
 
@@ -208,13 +208,13 @@ def _check_losses(link: str, before: Fault, options: argparse.Namespace) -> None
 def _policy(options: argparse.Namespace) -> int:
     from dlcp.switch.policy import Policy
 
-    bed = Bed.find(_name(options))
+    lab = SwitchedLab.find(_name(options))
     try:
         policy = Policy.load(options.policy)
     except OSError as error:
         raise FabricError(f"policy {options.policy}: {error.strerror}") from None
-    bed.set_policy(policy)
-    print(f"lab {bed.name}: policy {policy.name or options.policy}")
+    lab.set_policy(policy)
+    print(f"lab {lab.name}: policy {policy.name or options.policy}")
     return 0
 
 
@@ -226,8 +226,8 @@ def _status(options: argparse.Namespace) -> int:
             return 0
         if len(names) == 1:
             options.name = names[0]
-    bed = Bed.find(_name(options))
-    print(json.dumps(show.to_json(bed), indent=1) if options.json else "\n".join(show.lines(bed)))
+    lab = SwitchedLab.find(_name(options))
+    print(json.dumps(show.to_json(lab), indent=1) if options.json else "\n".join(show.lines(lab)))
     return 0
 
 
@@ -249,18 +249,18 @@ def _demo(options: argparse.Namespace) -> int:
 def _down(options: argparse.Namespace) -> int:
     removed = state.remove_orphans()
     if options.all:
-        beds = [one for one in state.each() if one.holder is None]
-        for one in beds:
-            Bed.find(one.name).take_down()
-        names = [*removed, *(one.name for one in beds)]
+        labs = [one for one in state.each() if one.holder is None]
+        for one in labs:
+            SwitchedLab.find(one.name).take_down()
+        names = [*removed, *(one.name for one in labs)]
         print(f"down: {', '.join(names) or 'nothing was up'}")
         return 0
     name = _name(options)
     if name not in removed:
-        bed = Bed.find(name)
-        if bed.holder is not None:
-            raise FabricError(f"lab {name!r} is held by process {bed.holder}, and ends with it")
-        bed.take_down()
+        lab = SwitchedLab.find(name)
+        if lab.holder is not None:
+            raise FabricError(f"lab {name!r} is held by process {lab.holder}, and ends with it")
+        lab.take_down()
     print(f"lab {name} is down")
     return 0
 
@@ -342,7 +342,9 @@ def _parser() -> Parser:
     policy = words.add_parser("policy", parents=[named], help="give all switches another policy, live")
     policy.add_argument("policy", type=Path, metavar="POLICY", help="a TOML file")
     policy.set_defaults(function=_policy)
-    status = words.add_parser("status", parents=[named], help="links, faults, queues, ways of a lab")
+    status = words.add_parser(
+        "status", parents=[named], help="links, faults, queues, shares of equal next hops"
+    )
     status.add_argument("--json", action="store_true", help="for programs")
     status.set_defaults(function=_status)
     demo = words.add_parser(

@@ -36,7 +36,7 @@ class PortCount:
     """By number; empty: this kind of switch knows none."""
     critical_kept: int | None = None
     critical_dropped: int | None = None
-    """Of ECN-capable packets; None: not told apart."""
+    """Of ECN-capable packets; None: not counted apart."""
     droppable_dropped: int | None = None
     faults_lost: int = 0
     """By faults of its link, in the direction that this port sends into …"""
@@ -63,6 +63,6 @@ def total(ports: Iterable[PortCount], name: str) -> int:
 
 
 def shares(ports: dict[str, PortCount], group: tuple[str, ...]) -> dict[str, float]:
-    """What part of a group's packets each of its ways carried."""
+    """What part of a group's packets each of its ports carried."""
     sent = {name: ports[name].sent for name in group if name in ports}
     return {name: count / max(1, sum(sent.values())) for name, count in sent.items()}

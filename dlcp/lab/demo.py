@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlcp.lab.bed import Bed
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.netlab import LabError
+from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.lab.traffic import Stream
 
 if TYPE_CHECKING:
@@ -93,28 +93,28 @@ def policies() -> tuple[Policy, Policy]:
 
 
 def play(rate_bps: int = 50_000_000, seconds: float = 4.0) -> Scene:
-    """Does the scene. Blocks for its length and a second. Raises what Bed raises."""
+    """Does the scene. Blocks for its length and a second. Raises what SwitchedLab raises."""
     before, after = policies()
     fabric = Fabric(leaves=1, spines=0, hosts_per_leaf=3, host_rate_bps=rate_bps)
     traffic = [sys.executable, "-m", "dlcp.lab.traffic"]
-    with Bed(fabric, policy=before, sample_s=SAMPLE_S) as bed:
-        sink = bed.start(RECEIVER, [*traffic, "receive"], stdin=subprocess.PIPE)
+    with SwitchedLab(fabric, policy=before, sample_s=SAMPLE_S) as lab:
+        sink = lab.start(RECEIVER, [*traffic, "receive"], stdin=subprocess.PIPE)
         _await(sink)
-        words = [*traffic, "send", bed.addresses[RECEIVER], "--seconds", seconds, "--bytes", 1000]
+        words = [*traffic, "send", lab.addresses[RECEIVER], "--seconds", seconds, "--bytes", 1000]
         words += ["--rate", f"{OVERLOAD * rate_bps / 2e6:.3f}M"]
         for number in CLASSES:
             words += ["--stream", Stream(dscp=8 * number, dlcp=0)]
-        sources = [bed.start(host, [*words, "--wait"], stdin=subprocess.PIPE) for host in range(RECEIVER)]
+        sources = [lab.start(host, [*words, "--wait"], stdin=subprocess.PIPE) for host in range(RECEIVER)]
         for source in sources:
             _await(source)
         for source in sources:
             _begin(source)
         time.sleep(seconds / 2)
         change_s = time.monotonic()
-        bed.set_policy(after)
+        lab.set_policy(after)
         offered_bps = sum(json.loads(_finish(source))["rate_bps"] for source in sources)
         _finish(sink)
-        switches: SoftwareSwitches = bed.switches  # type: ignore[assignment]
+        switches: SoftwareSwitches = lab.switches  # type: ignore[assignment]
         with switches.control("l0") as control:
             samples = [one for one in control.samples() if one["port"] == f"h{RECEIVER}"]
     # A host says a word or two of its own before.

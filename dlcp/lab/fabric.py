@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Link:
-    """A link between two nodes: a host and its leaf, or a leaf and a spine. The same both ways."""
+    """A link between two nodes: a host and its leaf, or a leaf and a spine. The same in both directions."""
 
     name: str
     lower: str
@@ -68,7 +68,7 @@ class Fabric:
     """None: there is one leaf, and all hosts hang on it."""
     hosts_per_leaf: int = 2
     host_rate_bps: int = 10**8
-    """Of a host's link, each way. Two cores forward about 1 Gbit/s over four hops, all links together."""
+    """Of a host's link, in each direction. Two cores forward about 1 Gbit/s over four hops, all links together."""
     fabric_rate_bps: int = 10**8
     """Of a link between leaf and spine."""
     mtu: int = 1500
@@ -155,7 +155,7 @@ class Fabric:
         return {peer: link for link in self.each_link() for node, peer in link.ends if node == switch}
 
     def path_groups(self, switch: str) -> dict[str, tuple[str, ...]]:
-        """Ports of this switch that are equal ways: a leaf's to the spines."""
+        """Ports of this switch to equal next hops: a leaf's to the spines."""
         if switch.startswith("l") and self.spines > 1:
             return {"spines": tuple(f"s{i}" for i in range(self.spines))}
         return {}

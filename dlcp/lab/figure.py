@@ -1,6 +1,6 @@
 """The demo's picture: what waits in each class's queue and what part of each class is delivered, over time.
 
-Classes are told apart by colour (Okabe and Ito's, seen by colour-blind eyes) and named beside them. Needs
+Classes differ by colour (Okabe and Ito's, seen by colour-blind eyes) and named beside them. Needs
 matplotlib; draws without a display.
 """
 

@@ -1,7 +1,7 @@
 """Switches made of the kernel: routes, HTB's strict priority, and the policy in a BPF program in front of it.
 
 Obeyed are classes, thresholds, the marking ramp and a buffer per port, or a shared one as if each port had it to
-itself, since ports do not know of each other, which `notes` says; ways to the spines are chosen by a flow's
+itself, since ports do not know of each other, which `notes` says; spines are chosen by a flow's
 addresses and ports, so by a dlcp path, which is a source port. What else a policy asks is refused by name, but for
 trimming: such a threshold drops, which `notes` says.
 

@@ -42,7 +42,7 @@ _serial = itertools.count()
 # takes from its ring at once.
 QUEUE_BYTES = 1_000_000
 BURST_BYTES = 64 * 1024
-# On their way at once: 10 Gbit/s of full frames for 100 ms. netem's own default, 1000, would drop most of them.
+# Delayed at once: 10 Gbit/s of full frames for 100 ms. netem's own default, 1000, would drop most of them.
 DELAYED_PACKETS_MAX = 100_000
 
 
@@ -68,7 +68,7 @@ def missing() -> str | None:
 class Lab:
     """A network of `hosts` hosts, from `with` to its end.
 
-    rate_bps: what each interface carries; None: as fast as the processor. delay_s: from each host on, one way; needs
+    rate_bps: what each interface carries; None: as fast as the processor. delay_s: of what a host sends; needs
     netem. loss: on arrival at every host. links: by host, those that differ from the rest; 3 hosts or more. mtu in
     bytes. congestion: TCP's. offload: leave segmentation on (only without loss).
     Raises LabError if a step fails, and ValueError for settings that contradict each other.

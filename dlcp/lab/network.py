@@ -20,7 +20,7 @@ from dlcp.lab import namespaces
 from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.namespaces import batch, run
 from dlcp.lab.netlab import INTERFACE
-from dlcp.lab.ways import leaves, ways
+from dlcp.lab.next_hops import leaves, next_hops
 
 CONGESTION = "cubic"
 # What a host may have waiting for its own cable: more than a socket's buffer, so that the host itself loses nothing.
@@ -31,7 +31,7 @@ _SUBNETS = ("10.78.0.0/24", "fd78::/64")
 class Network:
     """Namespaces and cables of a fabric. `routed`: its switches are routers, so hosts send to them and not through.
 
-    around: the cut links that routing knows of (ways.py).
+    around: the cut links that routing knows of (next_hops.py).
     """
 
     def __init__(self, fabric: Fabric, prefix: str, *, routed: bool, around: Collection[str] = ()) -> None:
@@ -99,11 +99,11 @@ class Network:
                 "echo 1 > ipv4/ip_forward",
                 "echo 1 > ipv6/conf/all/forwarding",
                 "echo 0 > ipv4/conf/all/rp_filter",
-                # A way whose cable is cut is none, as with any routing protocol.
+                # No route over a cable that is cut, as with any routing protocol.
                 "echo 1 > ipv4/conf/all/ignore_routes_with_linkdown",
                 "echo 1 > ipv6/conf/all/ignore_routes_with_linkdown",
                 *(f"echo 0 > ipv4/conf/{name}/rp_filter" for name in interfaces),
-                # By addresses, ports and protocol, so that a sender's path, a source port, chooses its way.
+                # By addresses, ports and protocol, so that a sender's path, a source port, chooses the next hop.
                 "echo 1 > ipv4/fib_multipath_hash_policy",
                 "echo 1 > ipv6/fib_multipath_hash_policy",
             ]
@@ -114,7 +114,7 @@ class Network:
         return [peer for link in self.fabric.each_link() for own, peer in link.ends if own == node]
 
     def _lines(self, node: str) -> list[str]:
-        """What `ip` is told in that node's namespace; may be run again."""
+        """The lines of `ip -batch` in that node's namespace; may be run again."""
         lines = ["link set lo up"]
         for peer in self._peers(node):
             lines += [f"link set {self.interface(node, peer)} addrgenmode none up"]
@@ -143,7 +143,7 @@ class Network:
         return lines
 
     def _router_lines(self, switch: str) -> list[str]:
-        """Routes to every host: by the cable, or by all ways there are."""
+        """Routes to every host: by the cable, or by all equal next hops."""
         fabric = self.fabric
         lines = []
         peers = self._peers(switch)
@@ -162,8 +162,8 @@ class Network:
                         f"route replace {address}/{whole} dev {name}",
                     ]
                     continue
-                by = (leaf,) if switch.startswith("s") else ways(fabric, switch, [leaf], self.around)
-                hops = " ".join(f"nexthop via {_gateways(way)[version]} dev {way} onlink" for way in by)
+                by = (leaf,) if switch.startswith("s") else next_hops(fabric, switch, [leaf], self.around)
+                hops = " ".join(f"nexthop via {_gateways(hop)[version]} dev {hop} onlink" for hop in by)
                 lines.append(f"route replace {address}/{whole} {hops}")
         return lines
 

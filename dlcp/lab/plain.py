@@ -1,6 +1,6 @@
 """Switches that know nothing: the kernel routes, and every port has one queue, first in first out, at the link's rate.
 
-What a fabric does that nobody has told anything; the other kinds are compared with it. Ways to the spines are chosen by
+What a fabric does without any policy; the other kinds are compared with it. Spines are chosen by
 a flow's addresses and ports, so by a dlcp path, which is a source port.
 """
 
@@ -26,7 +26,7 @@ QUEUE_S = 0.02
 
 
 class PlainSwitches:
-    """Routers with one queue per port: what a fabric does that nobody has told anything."""
+    """Routers with one queue per port: what a fabric does without any policy."""
 
     def __init__(self, network: Network, directory: Path) -> None:
         self._network = network
@@ -60,7 +60,7 @@ class PlainSwitches:
         self._network.set_down(link, fault.down)
 
     def go_around(self, links: Collection[str]) -> None:
-        """Leaves send by no way that one of these links is on, as long as there is another."""
+        """Leaves send by no spine behind one of these links, as long as there is another."""
         self._network.go_around(links)
 
     def counts(self) -> Counts:

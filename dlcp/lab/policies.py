@@ -47,7 +47,7 @@ def load(fabric: Fabric) -> Policy:
 
 
 def fit(policy: Policy, fabric: Fabric) -> dict[str, Policy]:
-    """The policy of each switch: with its ports, at their links' rates, and its ways to the spines.
+    """The policy of each switch: with its ports, at their links' rates, and its next hops, the spines.
 
     Of the policy's own ports those called as one here (h0, s1) keep their thresholds; FabricError for any other.
     """

@@ -18,17 +18,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from dlcp.lab.bed import Bed
 from dlcp.lab.fault import FabricError
 from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.switched_lab import SwitchedLab
 
 MASTER_PORT = 29500
 # Between being asked to end and being killed.
 GRACE_S = 3.0
 
 
-def environment(bed: Bed, hosts: Sequence[int], rank: int) -> dict[str, str]:
-    """What a rank is told; what is set outside stays, where it does not say who and where a rank is."""
+def environment(lab: SwitchedLab, hosts: Sequence[int], rank: int) -> dict[str, str]:
+    """The variables of a rank; those that are set outside stay, unless they say which rank this is and where."""
     return {
         "OMP_NUM_THREADS": "1",  # the ranks together have few cores
         "PYTHONUNBUFFERED": "1",
@@ -38,11 +38,11 @@ def environment(bed: Bed, hosts: Sequence[int], rank: int) -> dict[str, str]:
         "WORLD_SIZE": str(len(hosts)),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": bed.addresses[hosts[0]],
+        "MASTER_ADDR": lab.addresses[hosts[0]],
         "MASTER_PORT": os.environ.get("MASTER_PORT", str(MASTER_PORT)),
         "DLCP_INTERFACE": INTERFACE,
         "GLOO_SOCKET_IFNAME": INTERFACE,
-        "DLCP_LAB": bed.name,
+        "DLCP_LAB": lab.name,
     }
 
 
@@ -78,22 +78,22 @@ class _Rank:
             print(f"{prefix}{line.decode(errors='replace')}", file=target, flush=True)
 
 
-def run_ranks(bed: Bed, words: Sequence[str], hosts: Iterable[int] | None = None) -> int:
+def run_ranks(lab: SwitchedLab, words: Sequence[str], hosts: Iterable[int] | None = None) -> int:
     """Runs a command on the hosts, all of them if None. Returns 0, or the status of the first that failed.
 
     A rank that a signal ended counts as 128 and the signal's number. Blocks until all are over.
     """
-    chosen = list(range(bed.hosts) if hosts is None else hosts)
+    chosen = list(range(lab.hosts) if hosts is None else hosts)
     ranks: list[_Rank] = []
     with selectors.DefaultSelector() as selector:
         try:
             for number, host in enumerate(chosen):
                 process = subprocess.Popen(
-                    bed.command(host, words),
+                    lab.command(host, words),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env=environment(bed, chosen, number),
+                    env=environment(lab, chosen, number),
                     start_new_session=True,
                 )
                 rank = _Rank(number, host, process, {})

@@ -1,22 +1,22 @@
-"""What `dlcp lab status` prints: hosts, links, queues, ways. Text from values; nothing is asked of a switch here."""
+"""What `dlcp lab status` prints: hosts, links, queues, shares of equal next hops. Pure: values in, text out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from dlcp.lab.bed import Bed
 from dlcp.lab.counts import CLASSES, Counts, PortCount, shares
 from dlcp.lab.fault import NO_FAULT, rate_words
+from dlcp.lab.switched_lab import SwitchedLab
 
 
-def lines(bed: Bed, *, notes: bool = True) -> Iterator[str]:
+def lines(lab: SwitchedLab, *, notes: bool = True) -> Iterator[str]:
     """The lab for people. notes: what its switches do differently from the policy as well."""
-    fabric, counts = bed.fabric, bed.counts()
+    fabric, counts = lab.fabric, lab.counts()
     form = f"{fabric.leaves} leaves, {fabric.spines} spines" if fabric.spines else "one switch"
-    policy = "" if bed.policy is None else f", policy {bed.policy.name or fabric.policy or 'without a name'}"
-    yield f"lab {bed.name}: {fabric.hosts} hosts, {form}, switches: {fabric.switch}{policy}, MTU {fabric.mtu}"
-    yield from (f"note: {note}" for note in (bed.switches.notes() if notes else []))
+    policy = "" if lab.policy is None else f", policy {lab.policy.name or fabric.policy or 'without a name'}"
+    yield f"lab {lab.name}: {fabric.hosts} hosts, {form}, switches: {fabric.switch}{policy}, MTU {fabric.mtu}"
+    yield from (f"note: {note}" for note in (lab.switches.notes() if notes else []))
     yield ""
     rows = [["link", "rate", "fault", "sent up", "sent down", "lost by fault"]]
     for link in fabric.each_link():
@@ -27,7 +27,7 @@ def lines(bed: Bed, *, notes: bool = True) -> Iterator[str]:
             [
                 link.name,
                 rate_words(link.rate_bps),
-                str(bed.faults.get(link.name, NO_FAULT)),
+                str(lab.faults.get(link.name, NO_FAULT)),
                 "" if up is None else str(up.sent),
                 "" if down is None else str(down.sent),
                 str(lost),
@@ -37,7 +37,7 @@ def lines(bed: Bed, *, notes: bool = True) -> Iterator[str]:
     yield ""
     rows = [["port", "state", "class", "sent", "dropped", "marked", "trimmed", "waiting", "most waiting"]]
     for switch, peer, port in _ports(counts):
-        left_out = peer in bed.left_out.get(switch, ())
+        left_out = peer in lab.left_out.get(switch, ())
         state = "down" if not port.up else "left out" if left_out else "up"
         before = len(rows)
         for number in reversed(range(CLASSES)):
@@ -60,51 +60,51 @@ def lines(bed: Bed, *, notes: bool = True) -> Iterator[str]:
             rows.append(row)
     if len(rows) > 1:
         yield from _table(rows)
-    if bed.around:
-        yield f"left out: no packets are sent there, because of {', '.join(bed.around)}"
-    yield from (f"note: {note}" for note in lost_words(bed))
+    if lab.around:
+        yield f"left out: no packets are sent there, because of {', '.join(lab.around)}"
+    yield from (f"note: {note}" for note in lost_words(lab))
     for switch in fabric.switch_names:
         for group, members in fabric.path_groups(switch).items():
-            ways = ", ".join(f"{name} {part:.3f}" for name, part in shares(counts[switch], members).items())
-            yield f"{switch}, {group}: {ways}"
+            parts = ", ".join(f"{name} {part:.3f}" for name, part in shares(counts[switch], members).items())
+            yield f"{switch}, {group}: {parts}"
 
 
-def to_json(bed: Bed) -> dict[str, Any]:
+def to_json(lab: SwitchedLab) -> dict[str, Any]:
     """The lab for programs."""
-    counts = bed.counts()
+    counts = lab.counts()
     return {
-        "name": bed.name,
-        "fabric": bed.fabric.to_table(),
-        "policy": None if bed.policy is None else bed.policy.name,
-        "notes": bed.switches.notes(),
+        "name": lab.name,
+        "fabric": lab.fabric.to_table(),
+        "policy": None if lab.policy is None else lab.policy.name,
+        "notes": lab.switches.notes(),
         "namespaces": {
-            node: bed.network.namespace(node) for node in (*bed.fabric.host_names, *bed.fabric.switch_names)
+            node: lab.network.namespace(node) for node in (*lab.fabric.host_names, *lab.fabric.switch_names)
         },
-        "addresses": bed.addresses,
+        "addresses": lab.addresses,
         "links": [
             {
                 "name": link.name,
                 "rate_bps": link.rate_bps,
-                "fault": bed.faults.get(link.name, NO_FAULT).to_table(),
+                "fault": lab.faults.get(link.name, NO_FAULT).to_table(),
             }
-            for link in bed.fabric.each_link()
+            for link in lab.fabric.each_link()
         ],
         "ports": {
             switch: {name: port.to_json() for name, port in ports.items()} for switch, ports in counts.items()
         },
-        "left_out": bed.left_out,
-        "lost_ways": bed.lost_ways(),
+        "left_out": lab.left_out,
+        "lost_next_hops": lab.lost_next_hops(),
         "shares": {
             switch: shares(counts[switch], members)
-            for switch in bed.fabric.switch_names
-            for members in bed.fabric.path_groups(switch).values()
+            for switch in lab.fabric.switch_names
+            for members in lab.fabric.path_groups(switch).values()
         },
     }
 
 
-def lost_words(bed: Bed) -> list[str]:
-    """For people: who still sends by a way that leads nowhere."""
-    return [f"{leaf} still sends to {other} by {spine}: lost" for leaf, other, spine in bed.lost_ways()]
+def lost_words(lab: SwitchedLab) -> list[str]:
+    """For people: which leaf still sends by a spine that leads nowhere."""
+    return [f"{leaf} still sends to {other} by {spine}: lost" for leaf, other, spine in lab.lost_next_hops()]
 
 
 def _ports(counts: Counts) -> Iterator[tuple[str, str, PortCount]]:

@@ -31,7 +31,7 @@ from dlcp.lab.thrift import I32, I64, STRING, Bmv2Error, Thrift
 EXECUTABLE = "simple_switch_grpc"
 PRIORITY_QUEUES = 8
 THRIFT_PORT = 9090
-# A program that bounds its queues in bytes is not to meet the bound of BMv2, 64 packets unless told otherwise.
+# A program that bounds its queues in bytes is not to meet the bound of BMv2, 64 packets by default.
 DEEP_PACKETS = 65536
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
@@ -80,7 +80,7 @@ def is_up(folder: Path) -> bool:
 
 
 class Runtime:
-    """What a running switch is told and asked over Thrift."""
+    """Settings and registers of a running switch, over Thrift."""
 
     def __init__(self, port: int = THRIFT_PORT, namespace: Path | None = None) -> None:
         """OSError if nothing listens at that port, in the network namespace that a file stands for."""

@@ -22,7 +22,7 @@ from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.netlab import LabError
 from dlcp.lab.network import Network, host_mac
-from dlcp.lab.ways import leaves, shared_ways
+from dlcp.lab.next_hops import leaves, shared_next_hops
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -115,7 +115,7 @@ class SoftwareSwitches:
         if not switch.startswith("l"):
             return frozenset()
         spines = {f"s{i}" for i in range(self._fabric.spines)}
-        return frozenset(spines - set(shared_ways(self._fabric, switch, self._network.around)))
+        return frozenset(spines - set(shared_next_hops(self._fabric, switch, self._network.around)))
 
     def counts(self) -> Counts:
         """What all ports did so far."""
@@ -157,8 +157,8 @@ class SoftwareSwitches:
         words += ["--salt", _seed(switch, "salt"), "--seed", _seed(switch, "seed")]
         if self._sample_s is not None:
             words += ["--sample", f"{self._sample_s * 1e6:.0f}us"]
-        for mac, way in addresses(self._fabric, switch).items():
-            words += ["--address", f"{mac}={way}"]
+        for mac, place in addresses(self._fabric, switch).items():
+            words += ["--address", f"{mac}={place}"]
         with (self._directory / f"{switch}.log").open("wb") as log:
             # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
             return subprocess.Popen(
@@ -187,8 +187,8 @@ def addresses(fabric: Fabric, switch: str) -> dict[str, str]:
     ports, groups = fabric.ports(switch), fabric.path_groups(switch)
     found = {}
     for host in range(fabric.hosts):
-        ways = (f"h{host}", fabric.leaf_of(host), *groups, "s0")
-        found[host_mac(fabric, host)] = next(way for way in ways if way in ports or way in groups)
+        hops = (f"h{host}", fabric.leaf_of(host), *groups, "s0")
+        found[host_mac(fabric, host)] = next(hop for hop in hops if hop in ports or hop in groups)
     return found
 
 

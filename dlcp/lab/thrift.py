@@ -21,7 +21,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 class Bmv2Error(DlcpError, RuntimeError):
-    """The switch did not start, or refuses what it was told; the text holds its own words."""
+    """The switch did not start, or refuses a command; the text holds what it said."""
 
 
 class Thrift:

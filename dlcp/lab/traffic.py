@@ -87,7 +87,7 @@ def send(
     enough = enough or threading.Event()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     wire_bytes = payload_bytes + WIRE_BYTES + (20 if family == socket.AF_INET6 else 0)
-    ways = [[_open(family, address, stream) for _ in range(stream.paths)] for stream in streams]
+    sockets = [[_open(family, address, stream) for _ in range(stream.paths)] for stream in streams]
     padding = bytes(payload_bytes - _NUMBERS.size)
     headers = [
         [
@@ -99,7 +99,7 @@ def send(
     interval_s = wire_bytes * 8 / rate_bps
     counts, refused = [0] * len(streams), 0
     # In rounds, each in an order of its own: in a fixed one a full queue drops the same stream again and again.
-    draw = random.Random(str(ways[0][0].getsockname()[0]))
+    draw = random.Random(str(sockets[0][0].getsockname()[0]))
     turns: list[int] = []
     start_s = next_s = time.perf_counter()
     while (now_s := time.perf_counter()) < start_s + seconds and not enough.is_set():
@@ -110,9 +110,9 @@ def send(
         turns = turns or draw.sample(range(len(streams)), len(streams))
         turn = turns.pop()
         number = counts[turn]
-        path = number % len(ways[turn])
+        path = number % len(sockets[turn])
         try:
-            ways[turn][path].send(headers[turn][path] + _NUMBERS.pack(turn, number) + padding)
+            sockets[turn][path].send(headers[turn][path] + _NUMBERS.pack(turn, number) + padding)
         except OSError:  # a full queue of the host's own, or a port that nobody listens at
             refused += 1
         counts[turn] += 1

@@ -1,4 +1,4 @@
-"""The switch half: the policy that every switch of a fabric is told, and the ways it gets there.
+"""The switch half: the policy that every switch of a fabric has, and how it gets there.
 
 `Policy` is written once; `Topology` says which P4Runtime switches take it. `dlcp.switch.deploy` brings it onto those,
 `dlcp.switch.render` writes it in the languages of ordinary switches, `dlcp.switch.software` is a switch itself; none of

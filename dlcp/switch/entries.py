@@ -262,8 +262,8 @@ def _bridge(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[En
     """MAC addresses behind ports and groups. A group's number is its place among the groups, from 1."""
     numbers = {name: number for number, name in enumerate(groups, 1)}
     for name, members in groups.items():
-        ways = [("member_port", {"port": target.ports[port]}) for port in members]
-        yield from _group(policy, target, numbers[name], ways)
+        hops_of_group = [("member_port", {"port": target.ports[port]}) for port in members]
+        yield from _group(policy, target, numbers[name], hops_of_group)
         for port in members:
             arrival = {"ingress_port": Exact(target.ports[port])}
             yield _entry("arrival_group", arrival, "in_group", group=numbers[name])
@@ -276,16 +276,16 @@ def _bridge(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[En
 
 
 def _group(
-    policy: Policy, target: SwitchTarget, number: int, ways: list[tuple[str, dict[str, int]]]
+    policy: Policy, target: SwitchTarget, number: int, hops_of_group: list[tuple[str, dict[str, int]]]
 ) -> Iterator[Entry]:
-    """A group, and its ways twice where the program draws two of them to compare."""
+    """A group, and its next hops twice where the program draws two of them to compare."""
     tables = ("member", "member_other") if policy.path_choice == "adaptive" else ("member",)
     group = {"group": Exact(number)}
     for table in tables:
-        for index, (action, params) in enumerate(ways):
+        for index, (action, params) in enumerate(hops_of_group):
             yield _entry(table, {**group, "index": Exact(index)}, action, **params)
     choice = PathChoice[policy.path_choice.upper()]
-    yield _entry("path_group", group, "choose", size=len(ways), choice=choice, salt=target.path_salt)
+    yield _entry("path_group", group, "choose", size=len(hops_of_group), choice=choice, salt=target.path_salt)
 
 
 def _flood(target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
@@ -304,7 +304,7 @@ def _flood(target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
 
 
 def _routes(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
-    """Routes. Equal next hops are a group of their own, behind the bridge's: its ways write other MAC addresses."""
+    """Routes. Equal next hops are a group of their own, behind the bridge's: they write other MAC addresses."""
     if not target.routes:
         return
     source = mac_number("router_macs", target.router_macs[0])
@@ -325,10 +325,10 @@ def _routes(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[En
         hops = tuple((target.ports[p], mac_number("next_hops", route.next_hops[p])) for p in members)
         if hops not in numbers:
             numbers[hops] = len(groups) + len(numbers) + 1
-            ways = [
+            hops_of_group = [
                 ("routed_member", {"port": port, "dst_mac": mac, "src_mac": source}) for port, mac in hops
             ]
-            yield from _group(policy, target, numbers[hops], ways)
+            yield from _group(policy, target, numbers[hops], hops_of_group)
         yield _entry(table, match, "next_hop_group", group=numbers[hops])
 
 

@@ -1,7 +1,7 @@
 """What a target cannot do of a policy: which line of it, and what would be done instead.
 
-A limit is either *refused*, since carrying on would break what the policy promises, until somebody accepts it by the
-line's name; or only *told*, since the rest of the policy holds without it. Nothing here knows a target.
+A limit is *refused* until the user accepts it by the name of the line, since the policy would not hold; or it is only
+*noted*, since the rest of the policy holds without it. Nothing here knows a target.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from dlcp.errors import SettingsError
+from dlcp.switch.toml_lines import toml_lines
 
 
 class UnsupportedError(SettingsError):
@@ -42,17 +43,11 @@ def refuse(limits: Iterable[Limit], accepted: Collection[str], policy_text: str 
     if refused:
         lines = list(dict.fromkeys(limit.line for limit in refused))
         words = " ".join(f"--accept {line}" for line in lines)
-        told = "; and ".join(limit.text(policy_text, path) for limit in refused)
-        raise UnsupportedError(f"{told}. To go on all the same: {words}")
+        reasons = "; and ".join(limit.text(policy_text, path) for limit in refused)
+        raise UnsupportedError(f"{reasons}. To go on all the same: {words}")
 
 
 def line_number(policy_text: str, line: str) -> int | None:
     """Where a field of a policy stands in its TOML text, counted from 1: the first place. None: nowhere."""
-    *tables, key = line.split(".")
-    heading = ""
-    for number, text in enumerate(policy_text.splitlines(), 1):
-        if match := re.match(r"\s*\[+\s*([\w.\"-]+)\s*\]+", text):
-            heading = match[1]
-        elif re.match(rf"\s*\"?{re.escape(key)}\"?\s*=", text) and heading == ".".join(tables):
-            return number
-    return None
+    lines = toml_lines(policy_text).items()
+    return min((number for path, number in lines if re.sub(r"\[\d+\]", "", path) == line), default=None)

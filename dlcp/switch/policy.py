@@ -1,4 +1,4 @@
-"""The switch policy: what every switch of a fabric is told, written once and rendered for every target.
+"""The switch policy: what every switch of a fabric does, written once and rendered for every target.
 
 Pure data: classes with their DSCP values, thresholds for critical and for droppable packets, how a path is chosen, how
 a buffer is shared, port rates. The simulator and the software switch read the same object as the P4 tables and the
@@ -178,7 +178,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a switch is told. Immutable; `replace(policy, …)` gives another one, checked as well."""
+    """What a switch does with packets. Immutable; `replace(policy, …)` gives another one, checked as well."""
 
     name: str = ""
     classes: tuple[TrafficClass, ...] = ()
@@ -187,7 +187,7 @@ class Policy:
     """flow_hash: one path per flow. path_id: by the id that the host wrote. random, round_robin: packet by packet.
     adaptive: the shorter queue of two drawn at random, packet by packet."""
     path_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Name of a group of equal ways → its ports. The simulator knows its own from the fabric."""
+    """Name of a group of equal next hops → the ports to them. The simulator knows its own from the fabric."""
     ports: tuple[Port, ...] = ()
     foreign_class: int = 0
     """Whose queue packets join that belong to no class, by a DSCP value that none has, or by not being IP. They are

@@ -34,6 +34,6 @@ class PolicyFile:
         """UnsupportedError for limits that are refused and not accepted by their line's name."""
         refuse(limits, accepted, self.text, self.path)
 
-    def told(self, limit: Limit) -> str:
+    def sentence(self, limit: Limit) -> str:
         """A limit as a sentence."""
         return limit.text(self.text, self.path)

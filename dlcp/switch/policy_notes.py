@@ -55,8 +55,8 @@ def _never_met(policy: Policy, end: int) -> Iterator[str]:
                 over = max((value for value in values if value is not None and value >= end), default=None)
                 if over is not None:
                     found.setdefault(f"{kind}.{name} = {over}", []).append(place)
-    for told, places in found.items():
-        yield f"{_named(places)}: {told} is never met: no queue holds more than {end} bytes"
+    for threshold, places in found.items():
+        yield f"{_named(places)}: {threshold} is never met: no queue holds more than {end} bytes"
 
 
 def _one_pot(policy: Policy, port_bytes: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A policy as TOML, both ways.
+"""A policy read from TOML and written to it.
 
 Beyond what `Policy` holds, a text may say things once:
 
@@ -42,7 +42,7 @@ from dlcp.switch.toml_lines import nearest_line, toml_lines
 from dlcp.toml_text import toml_key, toml_value
 
 _RAMPS = {"drop": "drop_above_bytes", "trim": "trim_above_bytes"}
-"""What may be told as `drop_from_bytes` and `drop_to_bytes`: thresholds in equal steps of importance."""
+"""What may be written as `drop_from_bytes` and `drop_to_bytes`: thresholds in equal steps of importance."""
 
 
 def policy_from_text(text: str) -> Policy:
@@ -297,7 +297,7 @@ def _toml(thresholds: Thresholds) -> str:
 
 
 def _droppable_text(droppable: tuple[Thresholds, ...]) -> str:
-    """As short as it can be told."""
+    """The shortest form."""
     if len(droppable) == 1:
         return _toml(droppable[0])
     for fate, name in _RAMPS.items():

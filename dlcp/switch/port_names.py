@@ -26,7 +26,7 @@ class PortNames:
     ports: tuple[str, ...]
     """By the device's names, in the order typed."""
     renamed: Mapping[str, str]
-    """The policy's name of a port → the device's, where they were told apart."""
+    """The policy's name of a port → the device's, where they differ."""
 
     @classmethod
     def parse(cls, words: Iterable[str], option: str, drop_prefix: str = "") -> PortNames:

@@ -16,7 +16,7 @@ from dlcp.errors import SettingsError
 
 CLASSES = 8
 MAX_PORTS = 64  # of a switch that runs v1model.p4; their numbers are 0 … 63
-MAX_GROUPS = 255  # of equal ways; their numbers are 1 … 255
+MAX_GROUPS = 255  # of equal next hops; their numbers are 1 … 255
 KEEP_DSCP = 255  # of trimmed packets: theirs
 FOREIGN_LEVEL = 9  # in counters, behind eight droppable levels and the critical one
 LEVELS = FOREIGN_LEVEL + 1
@@ -50,7 +50,7 @@ class Decision(enum.IntEnum):
 
 
 class PathChoice(enum.IntEnum):
-    """How one of equal ways is chosen; in lower case, `Policy.path_choice`."""
+    """How one of equal next hops is chosen; in lower case, `Policy.path_choice`."""
 
     FLOW_HASH = 0
     PATH_ID = 1

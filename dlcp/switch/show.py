@@ -110,21 +110,21 @@ def _thresholds(alike: dict[_Both, list[str]]) -> Iterator[str]:
         "mark ratio": all(at.mark_ratio == 1 for at in every),
     }
     columns = [
-        (title, told)
-        for title, told in _COLUMNS
-        if not needless.get(title) and any(told(at) is not None for at in every)
+        (title, value_of)
+        for title, value_of in _COLUMNS
+        if not needless.get(title) and any(value_of(at) is not None for at in every)
     ]
     rows: list[tuple[str, ...]] = []
     for (critical, droppable), who in alike.items():
         if rows:
             rows.append(("",))
         names = _numbers(who)
-        if not any(told(at) is not None for at in (critical, *droppable) for _, told in columns):
+        if not any(value_of(at) is not None for at in (critical, *droppable) for _, value_of in columns):
             rows.append((f"{names}: never marked or trimmed, dropped only where the buffer ends",))
             continue
         rows.append((names, *(title for title, _ in columns)))
         for words, at in _levels(critical, droppable):
-            cells = ("–" if (value := told(at)) is None else str(value) for _, told in columns)
+            cells = ("–" if (value := value_of(at)) is None else str(value) for _, value_of in columns)
             rows.append((f"  {words}", *cells))
     yield from _table(rows)
 

@@ -25,7 +25,7 @@ from dlcp.switch.policy import (
     Thresholds,
     TrafficClass,
 )
-from dlcp.switch.render.finding import Finding, Weight
+from dlcp.switch.render.caveat import Caveat, Weight
 from dlcp.switch.resolved import MARK_STEPS, NEVER_BYTES, RATIO_MAX
 
 CELL_BYTES = 80  # of a Tofino 1's packet buffer
@@ -75,7 +75,7 @@ class TofinoConfiguration:
     """The script and what a person should know of it."""
 
     text: str
-    differences: tuple[Finding, ...]
+    differences: tuple[Caveat, ...]
     """Caveats: where it does not do what the policy says, and what happens instead."""
 
 
@@ -142,7 +142,7 @@ def mark_ranges(thresholds: Thresholds, end_cells: int) -> Iterator[tuple[int, i
 def render_tofino(policy: Policy, dev_ports: Mapping[str, int]) -> TofinoConfiguration:
     """The script for these ports: name in the policy (or any) → device port.
 
-    TofinoError: what a Tofino cannot do at all. What it does in another way is in `differences`, and in the script's
+    TofinoError: what a Tofino cannot do at all. What it does otherwise is in `differences`, and in the script's
     head.
     """
     if not dev_ports:
@@ -242,7 +242,7 @@ def _manager_lines(policy: Policy, dev_ports: Mapping[str, int]) -> Iterator[str
     yield "            **at, drop_enable=True, drop_limit_yellow=yellow, drop_limit_red=red)"
 
 
-def _differences(policy: Policy) -> Iterator[Finding]:
+def _differences(policy: Policy) -> Iterator[Caveat]:
     for index, traffic_class in enumerate(policy.classes):
         yield from _class_differences(policy, traffic_class, f"class[{index}]")
     for place, port in enumerate(policy.ports):
@@ -253,35 +253,35 @@ def _differences(policy: Policy) -> Iterator[Finding]:
             common = colour_queue(at_all, queue_bytes(policy, at_all)).red_levels
             own = colour_queue(at, queue_bytes(policy, at)).red_levels
             if own != common:
-                yield _told(
+                yield _caveat(
                     f"{where}.droppable",
                     f"levels below {common} are red, as at all ports; by its own thresholds it would be {own}",
                 )
     if policy.path_choice == "adaptive":
-        yield _told("path_choice", "adaptive becomes random: a Tofino 1 knows no queue's depth at ingress")
+        yield _caveat("path_choice", "adaptive becomes random: a Tofino 1 knows no queue's depth at ingress")
     elif policy.path_groups:
-        yield _told(
+        yield _caveat(
             "path_choice", "the chip's selector takes other members than other switches of this policy do"
         )
     if policy.port_bytes is not None:
-        yield _told("port_bytes", "holds for each queue, not for all of a port's together")
+        yield _caveat("port_bytes", "holds for each queue, not for all of a port's together")
     if policy.shared_bytes is not None:
-        yield _told(
+        yield _caveat(
             "shared_bytes",
             "a queue ends at a fixed limit, at most at what it may take while others are empty; of one that moves, "
             "the limits by colour would be shares",
         )
     if policy.pause_above_bytes is not None:
-        yield _told("pause_above_bytes", "not set; see tf1.tm.ppg.cfg and tf1.tm.port.flowcontrol")
+        yield _caveat("pause_above_bytes", "not set; see tf1.tm.ppg.cfg and tf1.tm.port.flowcontrol")
     if policy.trimmed_run_packets:
-        yield _told("trimmed_run_packets", "nothing is trimmed")
+        yield _caveat("trimmed_run_packets", "nothing is trimmed")
 
 
-def _told(field: str, instead: str) -> Finding:
-    return Finding(Weight.CAVEAT, field, "", instead)
+def _caveat(field: str, instead: str) -> Caveat:
+    return Caveat(Weight.CAVEAT, field, "", instead)
 
 
-def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) -> Iterator[Finding]:
+def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) -> Iterator[Caveat]:
     end = queue_bytes(policy, traffic_class)
     colours = colour_queue(traffic_class, end)
     moved: list[str] = []
@@ -292,17 +292,17 @@ def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) 
             moved.append(f"{level} above {got} instead of {'the end' if wanted is None else wanted}")
     if moved:
         whole = colours.cells * CELL_BYTES
-        yield _told(
+        yield _caveat(
             f"{where}.droppable", f"levels are dropped at eighths of {whole} bytes: {', '.join(moved)}"
         )
-    for name, told in (
+    for name, instead in (
         ("trim_above_bytes", "nothing is trimmed; droppable packets are dropped there"),
         ("mark_from_bytes", "packets that are not ECN-capable are not marked"),
     ):
         if any(getattr(traffic_class.level(level), name) is not None for level in range(DROPPABLE_LEVELS)):
-            yield _told(f"{where}.droppable[0].{name}", told)
+            yield _caveat(f"{where}.droppable[0].{name}", instead)
     if traffic_class.critical.trim_above_bytes is not None:
-        yield _told(
+        yield _caveat(
             f"{where}.critical.trim_above_bytes", "nothing is trimmed; critical packets are kept whole"
         )
 

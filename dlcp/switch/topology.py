@@ -4,7 +4,7 @@ Pure data, written once per fabric, beside the policy, in TOML or Python. What c
 TopologyError names the field, its value and what is accepted. A port has the name that the policy uses and the number
 that the switch's program knows it by. Nothing here talks to a switch.
 
-A *path group* is a set of equal ways: one of its ports is chosen per packet, as the policy says. A switch has those
+A *path group* is a set of equal next hops: the policy says which of its ports a packet takes. A switch has those
 groups of the policy whose ports it has, or its own instead.
 """
 
@@ -34,7 +34,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class TopologyError(SettingsError):
-    """Switches that cannot be as they are told; the text names the field, its value and what is accepted."""
+    """Switches that cannot be as the file says; the text names the field, its value and what is accepted."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))

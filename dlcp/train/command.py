@@ -281,9 +281,9 @@ def _links(options: argparse.Namespace) -> Links | Fabric | None:
 def _missing(options: argparse.Namespace) -> str | None:
     """Why there can be no such network here, or None."""
     if options.fabric is not None:
-        from dlcp.lab import bed
+        from dlcp.lab import switched_lab
 
-        return bed.missing()
+        return switched_lab.missing()
     from dlcp.lab import missing
 
     return missing()

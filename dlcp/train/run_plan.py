@@ -26,8 +26,8 @@ from dlcp.train.record import Links as LinkCount
 
 if TYPE_CHECKING:
     from dlcp.lab import Lab
-    from dlcp.lab.bed import Bed
     from dlcp.lab.fabric import Fabric
+    from dlcp.lab.switched_lab import SwitchedLab
 
 # UDP payload of a full Ethernet frame. Loopback would carry six times as much, and one loss would be another thing.
 ETHERNET_DATAGRAM_BYTES = 1472
@@ -177,7 +177,7 @@ class _InLab:
 class _InFabric:
     """A host of a fabric per rank; a run's loss is of the hosts' links, half of it at either end of a path."""
 
-    def __init__(self, bed: Bed, world_size: int) -> None:
+    def __init__(self, bed: SwitchedLab, world_size: int) -> None:
         self._bed = bed
         # In blocks, as launchers place them, over all leaves.
         self._hosts = [rank * bed.hosts // world_size for rank in range(world_size)]
@@ -222,14 +222,14 @@ def _network(links: Links | Fabric | None, world_size: int) -> Iterator[_Loopbac
         yield _Loopback()
         return
     from dlcp.lab import Lab, LabError
-    from dlcp.lab.bed import Bed
+    from dlcp.lab.switched_lab import SwitchedLab
 
     try:
         if isinstance(links, Links):
             with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
                 yield _InLab(lab)
         else:
-            with Bed(links) as bed:
+            with SwitchedLab(links) as bed:
                 yield _InFabric(bed, world_size)
     except LabError as error:
         raise TrainError(f"the network lab: {error}") from error

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlcp.lab.bed import Bed
 from dlcp.lab.namespaces import NETNS
+from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.lab.traffic import Stream
 
 _TRIES = 6
@@ -36,7 +36,7 @@ class Load:
 
 
 def offer(
-    bed: Bed,
+    bed: SwitchedLab,
     streams: Sequence[Stream],
     rate_bps: int,
     *,
@@ -94,7 +94,7 @@ def offer_all(offered: Callable[[], Load], rate_bps: int) -> Load:
 
 
 def offer_light(
-    bed: Bed,
+    bed: SwitchedLab,
     stream: Stream,
     *,
     senders: Sequence[int] = (0,),

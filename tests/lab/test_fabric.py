@@ -14,9 +14,9 @@ from dlcp.lab.counts import PortCount, shares
 from dlcp.lab.fabric import Difference, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault
 from dlcp.lab.kernel import check, layout
+from dlcp.lab.next_hops import lost_next_hops, next_hops, shared_next_hops
 from dlcp.lab.ranks import parse_hosts
 from dlcp.lab.traffic import Stream
-from dlcp.lab.ways import lost_ways, shared_ways, ways
 from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass
 
 SMALL = """
@@ -46,29 +46,29 @@ def test_leaf_spine_has_its_links_and_ports() -> None:
 
 def test_leaves_go_around_cut_links_as_far_as_they_can() -> None:
     fabric = Fabric(leaves=3, spines=2, hosts_per_leaf=1)
-    assert shared_ways(fabric, "l1", ()) == ("s0", "s1")
-    assert shared_ways(fabric, "l1", {"l0-s1"}) == ("s0",)
-    assert ways(fabric, "l1", ["l2"], {"l0-s1"}) == ("s0", "s1"), "who routes chooses by destination"
-    assert ways(fabric, "l1", ["l0"], {"l0-s1"}) == ("s0",)
+    assert shared_next_hops(fabric, "l1", ()) == ("s0", "s1")
+    assert shared_next_hops(fabric, "l1", {"l0-s1"}) == ("s0",)
+    assert next_hops(fabric, "l1", ["l2"], {"l0-s1"}) == ("s0", "s1"), "who routes chooses by destination"
+    assert next_hops(fabric, "l1", ["l0"], {"l0-s1"}) == ("s0",)
     # No spine reaches all: a leaf that has one group sends by all that its own cables allow.
-    assert shared_ways(fabric, "l1", {"l0-s1", "l2-s0"}) == ("s0", "s1")
-    assert shared_ways(fabric, "l1", {"l0-s1", "l1-s0"}) == ("s1",)
-    assert shared_ways(fabric, "l1", {"l1-s0", "l1-s1"}) == ("s0", "s1")
+    assert shared_next_hops(fabric, "l1", {"l0-s1", "l2-s0"}) == ("s0", "s1")
+    assert shared_next_hops(fabric, "l1", {"l0-s1", "l1-s0"}) == ("s1",)
+    assert shared_next_hops(fabric, "l1", {"l1-s0", "l1-s1"}) == ("s0", "s1")
 
 
 def test_ways_that_lead_nowhere_are_named() -> None:
     fabric = Fabric(leaves=3, spines=2, hosts_per_leaf=1)
     cut = {"l0-s1"}
     blind = [("l0", "l1", "s1"), ("l0", "l2", "s1"), ("l1", "l0", "s1"), ("l2", "l0", "s1")]
-    assert list(lost_ways(fabric, cut, (), routed=False, sees_own=False)) == blind
-    assert list(lost_ways(fabric, cut, (), routed=True, sees_own=True)) == blind[2:]
-    assert list(lost_ways(fabric, cut, cut, routed=False, sees_own=False)) == []
+    assert list(lost_next_hops(fabric, cut, (), routed=False, sees_own=False)) == blind
+    assert list(lost_next_hops(fabric, cut, (), routed=True, sees_own=True)) == blind[2:]
+    assert list(lost_next_hops(fabric, cut, cut, routed=False, sees_own=False)) == []
     # l1 has one group: what reaches l2 misses l0.
     both = {"l0-s1", "l2-s0"}
-    lost = list(lost_ways(fabric, both, both, routed=False, sees_own=True))
+    lost = list(lost_next_hops(fabric, both, both, routed=False, sees_own=True))
     assert ("l1", "l0", "s1") in lost
     assert ("l1", "l2", "s0") in lost
-    lost = list(lost_ways(fabric, both, both, routed=True, sees_own=True))
+    lost = list(lost_next_hops(fabric, both, both, routed=True, sees_own=True))
     assert {(a, b) for a, b, _ in lost} == {("l0", "l2"), ("l2", "l0")}, "no spine joins these two"
 
 

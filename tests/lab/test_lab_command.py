@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from dlcp.lab import state
-from dlcp.lab.bed import Bed, missing
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.namespaces import NETNS, processes, started_at
 from dlcp.lab.policies import usual
+from dlcp.lab.switched_lab import SwitchedLab, missing
 from tests.lab.switched import namespaces_of
 
 LAB = [sys.executable, "-m", "dlcp", "lab"]
@@ -227,16 +227,16 @@ def reapers(prefix: str) -> list[int]:
 
 def test_lab_that_stands_is_not_an_orphan(name: str) -> None:
     assert dlcp("up", *PLAIN, "--name", name).returncode == 0
-    with Bed(Fabric(leaves=1, spines=0, hosts_per_leaf=2, switch="none")):
-        assert Bed.find(name).hosts == 4
-    assert Bed.find(name).hosts == 4
+    with SwitchedLab(Fabric(leaves=1, spines=0, hosts_per_leaf=2, switch="none")):
+        assert SwitchedLab.find(name).hosts == 4
+    assert SwitchedLab.find(name).hosts == 4
 
 
 def test_lab_that_cannot_be_made_leaves_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise FabricError("no")
 
-    bed = Bed(Fabric(leaves=1, spines=0, hosts_per_leaf=2, switch="none"), name=name)
+    bed = SwitchedLab(Fabric(leaves=1, spines=0, hosts_per_leaf=2, switch="none"), name=name)
     monkeypatch.setattr("dlcp.lab.plain.PlainSwitches.start", fail)
     with pytest.raises(FabricError, match="no"):
         bed.__enter__()
@@ -280,7 +280,7 @@ def test_fault_without_a_wish_and_unknown_link_are_refused(name: str) -> None:
         "link 'h0-s0' is not there; accepted: h0-l0"
         in dlcp("fault", "h0-s0", "--down", "--name", name).stderr
     )
-    bed = Bed.find(name)
+    bed = SwitchedLab.find(name)
     with pytest.raises(FabricError, match="it obeys no policy"):
         bed.set_policy(usual(10**8))
     bed.set_fault("h0-l0", Fault(rate_bps=10**6))

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.lab.bed import Bed, missing
 from dlcp.lab.counts import PortCount
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.policies import usual
+from dlcp.lab.switched_lab import SwitchedLab, missing
 from dlcp.lab.traffic import Stream
 from tests.lab.switched import begin
 
@@ -39,14 +39,14 @@ DEAF = Stream(dscp=0, importance=40)
 
 
 @pytest.fixture
-def bed() -> Iterator[Bed]:
-    with Bed(
+def bed() -> Iterator[SwitchedLab]:
+    with SwitchedLab(
         Fabric(leaves=1, spines=0, hosts_per_leaf=4, host_rate_bps=RATE_BPS), policy=usual(RATE_BPS)
     ) as made:
         yield made
 
 
-def load(bed: Bed, source: int, target: int, share: float, seconds: float) -> subprocess.Popen[str]:
+def load(bed: SwitchedLab, source: int, target: int, share: float, seconds: float) -> subprocess.Popen[str]:
     """Packets at a share of the link's rate, whatever becomes of them; nobody takes them in."""
     words = ["send", bed.addresses[target], "--rate", f"{share * RATE_BPS / 1e6:.2f}M", "--seconds", seconds]
     return bed.start(source, [*TRAFFIC, *words, "--stream", DEAF, "--wait"], stdin=subprocess.PIPE)
@@ -64,7 +64,7 @@ def lost_between(before: PortCount, after: PortCount) -> tuple[int, int]:
     )
 
 
-def test_bounded_messages_lose_nothing_critical_under_overload(bed: Bed) -> None:
+def test_bounded_messages_lose_nothing_critical_under_overload(bed: SwitchedLab) -> None:
     # dlcp is told that it has a fifth of the line to itself, so that it does not slow down.
     settings = {"congestion": "line_rate", "line_rate_bps": RATE_BPS // 5}
     common = {"bytes": 400_000, "messages": 3, "settings": settings}
@@ -101,7 +101,7 @@ def test_bounded_messages_lose_nothing_critical_under_overload(bed: Bed) -> None
     assert sum(one["abandoned_bytes"] for one in received) > 0, "nothing was given up, so nothing was shown"
 
 
-def test_bounded_all_reduce_ends_with_the_same_bits_on_all_ranks(bed: Bed) -> None:
+def test_bounded_all_reduce_ends_with_the_same_bits_on_all_ranks(bed: SwitchedLab) -> None:
     pytest.importorskip("torch")
     from bench.collectives.world import DLCP, Place, Ranks
     from bench.gradient_lab import train

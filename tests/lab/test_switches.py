@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 
 from dlcp.lab import simple_switch
-from dlcp.lab.bed import Bed, missing
 from dlcp.lab.counts import shares
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import Burst, FabricError, Fault
 from dlcp.lab.policies import usual
+from dlcp.lab.switched_lab import SwitchedLab, missing
 from dlcp.lab.traffic import Stream
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
 from dlcp.switch.starting_policy import starting_policy
@@ -61,13 +61,13 @@ def star(kind: str) -> Fabric:
 
 
 @pytest.fixture(scope="module", params=["software", "kernel"])
-def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
-    with Bed(star(request.param), policy=FOUR) as made:
+def bed(request: pytest.FixtureRequest) -> Iterator[SwitchedLab]:
+    with SwitchedLab(star(request.param), policy=FOUR) as made:
         yield made
     assert not namespaces_of(made.network.prefix)
 
 
-def test_twice_the_rate_in_four_classes_delivers_the_upper_two(bed: Bed) -> None:
+def test_twice_the_rate_in_four_classes_delivers_the_upper_two(bed: SwitchedLab) -> None:
     bed.set_policy(FOUR)
     streams = [Stream(dscp=8 * n) for n in CLASSES]
     load = offer_all(lambda: offer(bed, streams, 2 * RATE_BPS), 2 * RATE_BPS)
@@ -80,7 +80,7 @@ def test_twice_the_rate_in_four_classes_delivers_the_upper_two(bed: Bed) -> None
     assert lowest < 0.12, load
 
 
-def test_overload_in_one_class_spares_what_is_critical_and_important(bed: Bed) -> None:
+def test_overload_in_one_class_spares_what_is_critical_and_important(bed: SwitchedLab) -> None:
     bed.set_policy(COLOURS)
     before = bed.counts()["l0"]["h2"]
     streams = [CRITICAL, *(Stream(dscp=8, importance=importance) for importance in (250, 130, 0))]
@@ -102,7 +102,7 @@ def test_overload_in_one_class_spares_what_is_critical_and_important(bed: Bed) -
     [[Stream(), Stream(), Stream(ecn=2)], [Stream(dscp=dscp, ecn=2) for dscp in (11, 19, 27)]],
     ids=["foreign", "lower classes"],
 )
-def test_starting_policy_has_room_for_the_class_served_first(bed: Bed, others: list[Stream]) -> None:
+def test_starting_policy_has_room_for_the_class_served_first(bed: SwitchedLab, others: list[Stream]) -> None:
     policy = starting_policy(RATE_BPS, separate=True, ports=3)
     lost = {}
     for name, one in (
@@ -128,7 +128,7 @@ def test_starting_policy_has_room_for_the_class_served_first(bed: Bed, others: l
     assert lost["of a port"] > 0.02, "nothing was shown"
 
 
-def test_loss_of_a_link_is_what_was_asked(bed: Bed) -> None:
+def test_loss_of_a_link_is_what_was_asked(bed: SwitchedLab) -> None:
     bed.set_policy(FOUR)
     before = bed.counts()["l0"]["h2"]
     bed.set_fault("h0-l0", Fault(loss_ratio=0.1))
@@ -146,7 +146,7 @@ def test_loss_of_a_link_is_what_was_asked(bed: Bed) -> None:
     assert offer_light(bed, Stream(dscp=48), receiver=2).delivered(0) == 1
 
 
-def test_bursts_lose_on_average_what_they_say(bed: Bed) -> None:
+def test_bursts_lose_on_average_what_they_say(bed: SwitchedLab) -> None:
     bed.set_policy(FOUR)
     burst = Burst(0.05, 0.5)
     before = bed.counts()["l0"]["h2"].classes[6]
@@ -159,7 +159,7 @@ def test_bursts_lose_on_average_what_they_say(bed: Bed) -> None:
     assert abs(1 - load.sent[0] * load.delivered(0) / carried - burst.mean_ratio) < 0.04, load
 
 
-def test_slow_link_carries_its_lower_rate_and_then_its_own_again(bed: Bed) -> None:
+def test_slow_link_carries_its_lower_rate_and_then_its_own_again(bed: SwitchedLab) -> None:
     bed.set_policy(FOUR)
     bed.set_fault("h2-l0", Fault(rate_bps=RATE_BPS // 5))
     slow = offer(bed, [Stream(dscp=16)], int(0.8 * RATE_BPS), senders=[0], seconds=0.8)
@@ -174,7 +174,7 @@ def test_slow_link_carries_its_lower_rate_and_then_its_own_again(bed: Bed) -> No
     assert round(whole.delivered(0) * whole.sent[0]) + dropped == whole.sent[0]
 
 
-def test_cut_link_carries_nothing_until_it_is_mended(bed: Bed) -> None:
+def test_cut_link_carries_nothing_until_it_is_mended(bed: SwitchedLab) -> None:
     bed.set_fault("h2-l0", Fault(down=True))
     assert bed.counts()["l0"]["h2"].up is False
     ping = bed.start(0, ["ping", "-c", "1", "-W", "1", bed.addresses[2]])
@@ -187,7 +187,7 @@ def test_cut_link_carries_nothing_until_it_is_mended(bed: Bed) -> None:
     assert ping.returncode == 0
 
 
-def test_ipv6_has_classes_too(bed: Bed) -> None:
+def test_ipv6_has_classes_too(bed: SwitchedLab) -> None:
     bed.set_policy(FOUR)
     before = bed.counts()["l0"]["h2"].classes[4].sent
     load = offer_light(bed, Stream(dscp=32, ecn=1), receiver=2, version=6)
@@ -198,7 +198,7 @@ def test_ipv6_has_classes_too(bed: Bed) -> None:
 @pytest.mark.parametrize("kind", ["software", "kernel", "none"])
 def test_ways_to_the_spines_are_shared(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch=kind)
-    with Bed(fabric) as bed:
+    with SwitchedLab(fabric) as bed:
         load = offer_light(bed, Stream(dscp=8, ecn=1, paths=32), receiver=1)
         assert load.delivered(0) > 0.99
         spines = {name: port.sent for name, port in bed.counts()["l0"].items() if name.startswith("s")}
@@ -214,21 +214,21 @@ def test_other_leaves_go_around_a_cut_link_once_routing_has_converged(kind: str)
     # 32 flows each way, over both spines; those that a leaf still sends to the spine without a cable are lost.
     stream = Stream(dscp=8, ecn=1, paths=32)
 
-    def delivered(bed: Bed, sender: int) -> float:
+    def delivered(bed: SwitchedLab, sender: int) -> float:
         return offer_light(bed, stream, senders=[sender], receiver=1 - sender).delivered(0)
 
-    with Bed(fabric) as bed:
+    with SwitchedLab(fabric) as bed:
         assert all(port.up for ports in bed.counts().values() for port in ports.values()), "a lab just made"
         bed.set_fault("l0-s1", Fault(down=True), converge=False)
-        assert bed.lost_ways() == [("l1", "l0", "s1")]
+        assert bed.lost_next_hops() == [("l1", "l0", "s1")]
         assert 0.2 < delivered(bed, 1) < 0.8
         assert delivered(bed, 0) > 0.99, "a leaf sees its own cable"
         bed.converge()
-        assert bed.lost_ways() == []
+        assert bed.lost_next_hops() == []
         assert bed.left_out == {"l0": (), "l1": ("s1",)}
         assert min(delivered(bed, sender) for sender in (0, 1)) > 0.99
         assert bed.counts()["l1"]["s1"].up, "its cable is whole"
-        found = Bed.find(bed.name)
+        found = SwitchedLab.find(bed.name)
         found.set_fault("l1-s1", Fault(rate_bps=10**7))
         assert delivered(found, 1) > 0.99, "another fault of that leaf's does not bring the way back"
         found.set_fault("l0-s1", Fault())
@@ -242,7 +242,7 @@ def test_other_leaves_go_around_a_cut_link_once_routing_has_converged(kind: str)
 
 @pytest.mark.skipif((reason := simple_switch.missing()) is not None, reason=reason or "")
 def test_leaves_of_bmv2_go_around_a_cut_link_too() -> None:
-    with Bed(Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch="bmv2")) as bed:
+    with SwitchedLab(Fabric(leaves=2, spines=2, hosts_per_leaf=1, switch="bmv2")) as bed:
 
         def delivered(sender: int) -> float:
             streams = [Stream(dscp=8, ecn=1, paths=32)]
@@ -250,7 +250,9 @@ def test_leaves_of_bmv2_go_around_a_cut_link_too() -> None:
             return load.delivered(0)
 
         bed.set_fault("l0-s1", Fault(down=True), converge=False)
-        assert bed.lost_ways() == [("l0", "l1", "s1"), ("l1", "l0", "s1")], "it does not look at its cables"
+        assert bed.lost_next_hops() == [("l0", "l1", "s1"), ("l1", "l0", "s1")], (
+            "it does not look at its cables"
+        )
         assert all(0.2 < delivered(sender) < 0.8 for sender in (0, 1))
         bed.converge()
         assert all(delivered(sender) > 0.99 for sender in (0, 1))
@@ -263,7 +265,7 @@ def test_leaves_of_bmv2_go_around_a_cut_link_too() -> None:
 @pytest.mark.parametrize("kind", ["software", "kernel"])
 def test_losses_between_switches_are_counted_once(kind: str) -> None:
     fabric = Fabric(leaves=2, spines=1, hosts_per_leaf=1, switch=kind)
-    with Bed(fabric) as bed:
+    with SwitchedLab(fabric) as bed:
         bed.set_fault("l0-s0", Fault(loss_ratio=0.2))
         # The usual policy holds twice as much of what is critical.
         there = offer_light(bed, Stream(ecn=1), senders=[0], receiver=1, seconds=0.6)
@@ -280,7 +282,7 @@ def test_losses_between_switches_are_counted_once(kind: str) -> None:
 
 def test_round_robin_sprays_one_flow_over_all_ways() -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1)
-    with Bed(fabric, policy=replace(usual(10**8), path_choice="round_robin")) as bed:
+    with SwitchedLab(fabric, policy=replace(usual(10**8), path_choice="round_robin")) as bed:
         load = offer_light(bed, Stream(ecn=1), receiver=1, seconds=0.6)
         assert load.delivered(0) == 1
         ways = shares(bed.counts()["l0"], ("s0", "s1"))
@@ -288,7 +290,7 @@ def test_round_robin_sprays_one_flow_over_all_ways() -> None:
 
 
 def test_plain_switches_have_one_queue_for_all() -> None:
-    with Bed(star("none")) as bed:
+    with SwitchedLab(star("none")) as bed:
         load = offer(bed, [Stream(dscp=0), Stream(dscp=48, ecn=2)], int(1.6 * RATE_BPS))
         assert load.delivered(1) < 0.9, "critical packets are lost as others"
         assert bed.counts()["l0"]["h2"].other["queue_full"] > 0
@@ -296,9 +298,9 @@ def test_plain_switches_have_one_queue_for_all() -> None:
 
 def test_kernel_says_that_it_does_not_trim() -> None:
     trimming = Policy("t", (TrafficClass(1, dscp=(8,), droppable=(Thresholds(trim_above_bytes=9_000),)),))
-    with Bed(star("kernel"), policy=trimming) as bed:
+    with SwitchedLab(star("kernel"), policy=trimming) as bed:
         assert bed.switches.notes() == [
             "trim_above_bytes: the kernel does not trim; what it would trim is dropped"
         ]
     with pytest.raises(FabricError, match="path_choice is 'random'; accepted"):
-        Bed(star("kernel"), policy=Policy("r", path_choice="random")).__enter__()
+        SwitchedLab(star("kernel"), policy=Policy("r", path_choice="random")).__enter__()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.lab.bed import missing
+from dlcp.lab.switched_lab import missing
 
 TRAIN = [sys.executable, "-m", "dlcp", "train"]
 pytest.importorskip("torch")

@@ -11,17 +11,16 @@ import pytest
 
 pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
 
-from dlcp.lab import bed as lab
 from dlcp.lab import simple_switch
-from dlcp.lab.bed import Bed
 from dlcp.lab.counts import shares
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import FabricError, Fault
+from dlcp.lab.switched_lab import SwitchedLab, missing
 from dlcp.lab.traffic import Stream
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
 from tests.lab.switched import namespaces_of, offer
 
-REASON = simple_switch.missing() or lab.missing()
+REASON = simple_switch.missing() or missing()
 pytestmark = [pytest.mark.needs_root, pytest.mark.skipif(REASON is not None, reason=REASON or "")]
 
 RATE_BPS = 20_000_000
@@ -40,14 +39,14 @@ def policy(drop_above_bytes: int, choice: str = "path_id") -> Policy:
 
 
 @pytest.fixture(name="bed", scope="module")
-def fixture_bed() -> Iterator[Bed]:
+def fixture_bed() -> Iterator[SwitchedLab]:
     fabric = Fabric(leaves=1, spines=0, hosts_per_leaf=3, host_rate_bps=RATE_BPS, switch="bmv2")
-    with Bed(fabric, policy=policy(20_000)) as made:
+    with SwitchedLab(fabric, policy=policy(20_000)) as made:
         yield made
     assert not namespaces_of(made.network.prefix)
 
 
-def test_droppable_packets_take_the_whole_loss(bed: Bed) -> None:
+def test_droppable_packets_take_the_whole_loss(bed: SwitchedLab) -> None:
     load = offer(bed, [CRITICAL, DROPPABLE], int(1.4 * RATE_BPS), seconds=1.5)
     assert load.delivered(0) >= 0.999
     assert load.delivered(1) < 0.75
@@ -58,7 +57,7 @@ def test_droppable_packets_take_the_whole_loss(bed: Bed) -> None:
     assert port.classes[1].marked > 50
 
 
-def test_policy_and_faults_are_changed_live(bed: Bed) -> None:
+def test_policy_and_faults_are_changed_live(bed: SwitchedLab) -> None:
     bed.set_policy(policy(390_000))
     load = offer(bed, [DROPPABLE], RATE_BPS // 2, seconds=0.5)
     assert load.delivered(0) == 1
@@ -73,9 +72,9 @@ def test_policy_and_faults_are_changed_live(bed: Bed) -> None:
     assert offer(bed, [DROPPABLE], RATE_BPS // 4, seconds=0.3).delivered(0) == 1
 
 
-def test_turns_use_both_spines(bed: Bed) -> None:
+def test_turns_use_both_spines(bed: SwitchedLab) -> None:
     fabric = Fabric(leaves=2, spines=2, hosts_per_leaf=1, host_rate_bps=RATE_BPS, switch="bmv2")
-    with Bed(fabric, policy=policy(200_000, "round_robin")) as two:
+    with SwitchedLab(fabric, policy=policy(200_000, "round_robin")) as two:
         load = offer(two, [CRITICAL], RATE_BPS // 4, senders=(0,), receiver=1, seconds=0.5)
         assert load.delivered(0) == 1
         share = shares(two.counts()["l0"], ("s0", "s1"))

@@ -62,9 +62,9 @@ def parser() -> argparse.ArgumentParser:
         part.add_argument("--trust-switch", action="store_true", help="must be given: see the package's text")
         part.add_argument("--job", type=int, default=1)
         part.add_argument(
-            "--generation", type=int, default=1, help="of the job, as the switch was told; +1 for each start"
+            "--generation", type=int, default=1, help="of the job, as the switch has it; +1 for each start"
         )
-        part.add_argument("--slots", type=int, default=128, help="of the job, as the switch was told")
+        part.add_argument("--slots", type=int, default=128, help="of the job, as the switch has it")
         part.add_argument("--bind", type=address, required=True, metavar="IP:PORT")
         part.add_argument("--deadline-ms", type=duration, help="default: none, all workers are waited for")
         part.add_argument("--quorum", type=int, default=1, help="with a deadline: fewest workers of a result")

@@ -24,11 +24,11 @@ def wanted_jobs(target: SwitchTarget, jobs: Sequence[JobRequest]) -> tuple[Entry
     """All entries of one switch. SettingsError: jobs that it has no room for, or that its ports do not fit."""
     places = _places(target, jobs)
     # Groups of flooding are numbered behind the ports, jobs behind those.
-    told = flood_entries(target.ports.values(), first_group=1)
-    told += bridge_entries(dict(sorted(places.items())))
+    planned = flood_entries(target.ports.values(), first_group=1)
+    planned += bridge_entries(dict(sorted(places.items())))
     for placement in place_jobs(jobs, first_group=len(target.ports) + 1):
-        told += job_entries(placement)
-    return tuple(_entries(target, told))
+        planned += job_entries(placement)
+    return tuple(_entries(target, planned))
 
 
 def check_unmoved(target: SwitchTarget, held: Iterable[Entry], wanted: Iterable[Entry]) -> None:
@@ -85,8 +85,8 @@ def _places(target: SwitchTarget, jobs: Sequence[JobRequest]) -> dict[int, int]:
     return places
 
 
-def _entries(target: SwitchTarget, told: JobEntries) -> Iterator[Entry]:
-    for group in told.multicast_groups:
+def _entries(target: SwitchTarget, planned: JobEntries) -> Iterator[Entry]:
+    for group in planned.multicast_groups:
         if any(instance != 1 for _, instance in group.replicas):
             raise SettingsError(
                 f"{target.name}: several workers of a job are behind one port; accepted: a port for each, where "
@@ -94,8 +94,8 @@ def _entries(target: SwitchTarget, told: JobEntries) -> Iterator[Entry]:
             )
         if group.replicas:
             yield MulticastGroup(group.group, tuple(sorted(port for port, _ in group.replicas)))
-    groups = {group.group for group in told.multicast_groups if group.replicas}
-    for entry in told.table_entries:
+    groups = {group.group for group in planned.multicast_groups if group.replicas}
+    for entry in planned.table_entries:
         if entry.table == "flood" and entry.parameters["group"] not in groups:
             continue  # the only port: to nowhere, which is the default
         match = tuple(sorted((name, Exact(value)) for name, value in entry.match.items()))

@@ -1,4 +1,4 @@
-"""What an aggregating switch is told for its jobs: table entries and multicast groups, as pure data.
+"""What an aggregating switch holds for its jobs: table entries and multicast groups, as pure data.
 
 Names are those of p4/aggregation.p4, as its P4Info shortens them. `place_jobs` gives each job a range of slots that no
 other has, a counter row and a multicast group; `job_entries` writes its entries. A job that is admitted again needs a
@@ -223,7 +223,7 @@ def place_jobs(requests: Sequence[JobRequest], first_group: int = 1) -> list[Job
 
 
 def job_entries(placement: JobPlacement) -> JobEntries:
-    """What the switch is told for one job."""
+    """What the switch holds for one job."""
     instance_of = instances(placement.request)
     return JobEntries(
         tuple(_job_table_entries(placement)),

@@ -4,7 +4,7 @@ It hears of such a block by any contribution or flush that arrives here: turned 
 because there is no such switch. It then asks all workers. One that has the switch's result says so, and that is the
 decision; it is the same wherever it is, since a switch makes one per block. If all workers say that they have none,
 and will take none from the switch any more, nobody has one, and the hub adds up what they sent along, each once. There
-is no third way, so replicas do not diverge; a worker that never answers fails the job, after `peer_timeout_ns`.
+is no third result, so replicas do not diverge; a worker that never answers fails the job, after `peer_timeout_ns`.
 
 A protocol engine like the worker: `handle_packet`, `poll_packet`, `next_time_ns`. One per job; it may run at a worker.
 """

@@ -27,7 +27,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class BlockState(enum.Enum):
-    """Where a block is on its way."""
+    """How far a block has come."""
 
     UNSENT = enum.auto()
     SENT = enum.auto()

@@ -2,7 +2,7 @@
 
 Integers: block i is the i-th row of values. Floats: for every LANES rows one block of exponent codes (Operation.MAX),
 which has to be decided before those rows are sent. The block of a group comes before the values of the group before it,
-so that there is something to send while it is under way:
+so that there is something to send while it is pending:
 
     codes 0 · codes 1 · values 0 … 31 · codes 2 · values 32 … 63 · codes 3 · …
 

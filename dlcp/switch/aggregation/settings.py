@@ -24,7 +24,7 @@ class JobSettings:
     trust_switch: bool
     """Must be True: the switch may write any values, and so may whoever can send from a participant's port."""
     generation: int = 1
-    """Of the job, as the switch was told; +1 for each run, else results of the last one are taken for this one's."""
+    """Of the job, as the switch has it; +1 for each run, else results of the last one are taken for this one's."""
     deadline_ns: int | None = None
     """From the first transmission of a block: then its result is what is in. None: exact, all are waited for."""
     quorum: int = 1

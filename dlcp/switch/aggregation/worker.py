@@ -1,7 +1,7 @@
 """A worker of an aggregating job: contributions out, results in, once each.
 
 A protocol engine: `start` gives it values, `handle_packet` a datagram, `poll_packet` and `poll_event` are repeated
-until they give None, `next_time_ns` says when to poll again. All it sends is for the hub's address; a switch on the way
+until they give None, `next_time_ns` says when to poll again. All it sends is for the hub's address; a switch in between
 may answer instead. p4/aggregation.md has the protocol and its proofs; the rules kept here are
 
 - a block's slot is its position in the job's stream of blocks, modulo the slots, and no block is sent half a range or
@@ -149,7 +149,7 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way, and nobody can ask for anything any more."""
+        """Nothing is pending, and no other participant can ask for anything any more."""
         return not self._messages and not self._out
 
     # ---- packets in ----

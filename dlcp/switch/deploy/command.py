@@ -162,7 +162,7 @@ def _orders(
     for target in topology.switches:
         entries, limits = (found := desired_entries(file.policy, target)).entries, found.limits
         file.refuse(limits, accepted)
-        notes += [file.told(limit) for limit in limits]
+        notes += [file.sentence(limit) for limit in limits]
         notes += _room(file, target)
         desired_states.append(DesiredState.of(target, pipelines[target.program], entries))
     return desired_states, list(dict.fromkeys(notes))

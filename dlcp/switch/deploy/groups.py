@@ -1,8 +1,8 @@
-"""Numbers of path groups, chosen so that live traffic never takes another group's ways.
+"""Numbers of path groups, chosen so that live traffic never takes another group's next hops.
 
 A group's number means nothing by itself. Where groups come, go or change, a number that is in use would for a moment
-lead to ways that are not those of whoever refers to it. So a group that a switch holds keeps the number it has there,
-and one that is new, or has other ways than before, gets a number that is not in use: it is complete before anything
+lead to next hops that what refers to it does not mean. So a group that a switch holds keeps the number it has there,
+and one that is new, or has other next hops than before, gets an unused number: it is complete before anything
 refers to it, and the old one goes when nothing does any more. Only with all 255 numbers in use one is taken over.
 """
 
@@ -23,10 +23,10 @@ Ways = frozenset[tuple[object, ...]]
 def renumbered(held: Iterable[Entry], wanted: Iterable[Entry]) -> list[Entry]:
     """`wanted`, with the numbers of its groups changed to suit a switch that holds `held`."""
     wanted = list(wanted)
-    there, here = _ways(held), _ways(wanted)
+    there, here = _hops(held), _hops(wanted)
     numbers: dict[int, int] = {}
-    for number, ways in here.items():
-        same = [n for n in (number, *there) if there.get(n) == ways and n not in numbers.values()]
+    for number, hops in here.items():
+        same = [n for n in (number, *there) if there.get(n) == hops and n not in numbers.values()]
         if same:
             numbers[number] = same[0]
     for number in here:
@@ -37,7 +37,7 @@ def renumbered(held: Iterable[Entry], wanted: Iterable[Entry]) -> list[Entry]:
     return [_renumber(entry, numbers) for entry in wanted]
 
 
-def _ways(entries: Iterable[Entry]) -> dict[int, Ways]:
+def _hops(entries: Iterable[Entry]) -> dict[int, Ways]:
     """Number of each group → what its members are."""
     found: dict[int, set[tuple[object, ...]]] = {}
     for entry in entries:
@@ -45,10 +45,10 @@ def _ways(entries: Iterable[Entry]) -> dict[int, Ways]:
             keys = dict(entry.match)
             group = keys.pop("group")
             assert isinstance(group, Exact)
-            ways = found.setdefault(group.value, set())
+            hops = found.setdefault(group.value, set())
             if entry.table == "member":
-                ways.add((tuple(keys.items()), entry.action, entry.params))
-    return {number: frozenset(ways) for number, ways in sorted(found.items())}
+                hops.add((tuple(keys.items()), entry.action, entry.params))
+    return {number: frozenset(hops) for number, hops in sorted(found.items())}
 
 
 def _renumber(entry: Entry, numbers: dict[int, int]) -> Entry:

@@ -1,4 +1,4 @@
-"""Run under a Python that has p4runtime-shell: does what it is told on standard input, one JSON object per line.
+"""Run under a Python that has p4runtime-shell: carries out requests from standard input, one JSON object per line.
 
 A process per switch, since the shell has one global client, and a Python of its own, since its pins (protobuf below
 3.21) contradict those of everything else here. So this file uses nothing of dlcp and is never imported by it.

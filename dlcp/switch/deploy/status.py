@@ -49,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
         nargs="?",
         type=_interval,
         const=1.0,
-        help="again and again, as rates since the time before (every second, unless told otherwise)",
+        help="again and again, as rates since the time before (every second, by default)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per reading, on a line")
 

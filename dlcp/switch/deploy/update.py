@@ -5,12 +5,12 @@ Pure. The order is chosen so that live traffic never meets an unsafe mixture:
   1. What decides about packets, before what sends any to it: buffer, thresholds, marks; then who is in which class.
   2. What forwarding refers to, before forwarding does: members of a group, then the group's size; multicast groups,
      then flooding; at last MAC addresses and routes. So a fresh switch forwards nothing until it can do so rightly.
-  3. What is no longer wanted goes last and the other way round: nothing refers any more to what is deleted.
+  3. What is no longer wanted goes last and in reverse: nothing refers any more to what is deleted.
 
-Groups do not change under those who refer to them: groups.py gives one with other ways another number. Thresholds of a
-class rise from the most important level down, then others fall from the least important up: at no moment is a packet
-cut or dropped where a less important one is kept (between two writes, a port with thresholds of its own may be the
-exception).
+A group does not change while something refers to it: with other next hops it gets another number (groups.py).
+Thresholds of a class rise from the most important level down, then others fall from the least important up. So at no
+moment is a packet cut or dropped where a less important one is kept, except, between two writes, at a port with
+thresholds of its own.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     policy > check (what the system cannot do) > body of one language
 
-system.py holds capabilities as data, queue.py what ordinary queues can be told, one module each language; apply.py is
+system.py holds capabilities as data, queue.py what ordinary queues can do, one module each language; apply.py is
 the only one that touches anything.
 """
 
 from dlcp.switch.render.base import RENDERERS, Rendered, render
-from dlcp.switch.render.finding import Finding, RenderError, Weight
+from dlcp.switch.render.caveat import Caveat, RenderError, Weight
 
-__all__ = ["RENDERERS", "Finding", "RenderError", "Rendered", "Weight", "render"]
+__all__ = ["RENDERERS", "Caveat", "RenderError", "Rendered", "Weight", "render"]

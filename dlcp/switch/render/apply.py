@@ -24,7 +24,7 @@ from typing import Any
 from dlcp.errors import DlcpError, InterfaceError, ResourceError
 from dlcp.switch.policy import DROPPABLE_LEVELS, Policy
 from dlcp.switch.render import htb, tc
-from dlcp.switch.render.finding import Finding, RenderError, Weight
+from dlcp.switch.render.caveat import Caveat, RenderError, Weight
 
 STATE = Path("/run/dlcp/switch")
 QDISCS = ("red", "htb")
@@ -54,7 +54,7 @@ class Change:
 
 
 def commands_for(policy: Policy, interface: str, qdisc: str = "red") -> list[str]:
-    """What tc is told for one interface, without the word tc."""
+    """The commands of tc for one interface, without the word tc."""
     if qdisc not in QDISCS:
         raise RenderError(f"no qdisc {qdisc!r}; accepted: {', '.join(QDISCS)}")
     if qdisc == "red":
@@ -67,7 +67,7 @@ def commands_for(policy: Policy, interface: str, qdisc: str = "red") -> list[str
     return htb.commands(policy, port)
 
 
-def findings_for(policy: Policy, interfaces: Sequence[str], qdisc: str) -> list[Finding]:
+def caveats_for(policy: Policy, interfaces: Sequence[str], qdisc: str) -> list[Caveat]:
     """What HTB lacks; RED's own are the renderer's."""
     if qdisc != "htb":
         return []
@@ -78,7 +78,7 @@ def findings_for(policy: Policy, interfaces: Sequence[str], qdisc: str) -> list[
         for at in every
         for limit in (at.drop_above_bytes, at.mark_from_bytes, at.trim_above_bytes)
     )
-    return [Finding(Weight.CAVEAT, "class", "thresholds", htb.LACKS)] if asks else []
+    return [Caveat(Weight.CAVEAT, "class", "thresholds", htb.LACKS)] if asks else []
 
 
 def apply(

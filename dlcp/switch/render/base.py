@@ -15,14 +15,14 @@ from typing import Protocol
 from dlcp import __version__
 from dlcp.switch.policy import Policy
 from dlcp.switch.render import cumulus, eos, nvue, nxos, sonic, tc
+from dlcp.switch.render.caveat import Caveat, RenderError, Weight, sentences
 from dlcp.switch.render.check import check
-from dlcp.switch.render.finding import Finding, RenderError, Weight, sentences
 from dlcp.switch.render.system import System
 from dlcp.switch.toml_lines import toml_lines
 
 
 class Renderer(Protocol):
-    """A module that writes one language. It may also have `own_findings(policy, ports)`."""
+    """A module that writes one language. It may also have `own_caveats(policy, ports)`."""
 
     SYSTEM: System
 
@@ -44,13 +44,13 @@ class Rendered:
     """The configuration; begins with the notes, as comments, if the language has any."""
     notes: str
     """What to type, what to look at, what differs, and what was not verified."""
-    findings: tuple[Finding, ...]
+    caveats: tuple[Caveat, ...]
     lines: Mapping[str, int]
     """Lines of the policy's file by field, if it came from one."""
 
     def complaints(self) -> Iterator[str]:
         """A sentence for each caveat; what several classes have in common is said once."""
-        caveats = [finding for finding in self.findings if finding.weight is Weight.CAVEAT]
+        caveats = [caveat for caveat in self.caveats if caveat.weight is Weight.CAVEAT]
         yield from (f"{Weight.CAVEAT}: {text}" for text in sentences(caveats, self.lines))
 
 
@@ -58,7 +58,7 @@ def renderer(name: str) -> Renderer:
     """The renderer of an operating system; RenderError names the nearest if there is none."""
     if name in RENDERERS:
         return RENDERERS[name]
-    names = (*RENDERERS, "tofino")  # which has a way of its own: command.py
+    names = (*RENDERERS, "tofino")  # which command.py renders itself
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}? " if near else ""
     raise RenderError(f"no operating system {name!r}; {hint}accepted: {', '.join(names)}")
@@ -75,8 +75,8 @@ def render(
 ) -> Rendered:
     """The policy in the language of operating system `name`.
 
-    `ports`: which ports are told; None: the policy's. `source`: the TOML text that the policy came from, so that
-    findings have lines. `shape`: hold ports at the policy's rates; None: as is usual for the system, which is yes for
+    `ports`: which ports are configured; None: the policy's. `source`: the TOML text that the policy came from, so that
+    caveats have lines. `shape`: hold ports at the policy's rates; None: as is usual for the system, which is yes for
     Linux, whose queues are in front of the hardware's. `strict`: caveats are errors. RenderError: nothing is rendered.
     """
     module = renderer(name)
@@ -88,25 +88,25 @@ def render(
             f"--ports {system.port_example.split()[0]},…"
         )
     shaped = name == "tc" if shape is None else shape
-    findings = check(policy, system, chosen, shaped)
-    own = getattr(module, "own_findings", None)
+    caveats = check(policy, system, chosen, shaped)
+    own = getattr(module, "own_caveats", None)
     if own is not None:
-        findings += own(policy, chosen)
+        caveats += own(policy, chosen)
     lines = toml_lines(source) if source is not None else {}
-    refuse(findings, system, lines, strict)
-    notes = "\n".join(_notes(policy, system, findings, lines)) + "\n"
+    refuse(caveats, system, lines, strict)
+    notes = "\n".join(_notes(policy, system, caveats, lines)) + "\n"
     body = "\n".join(module.body(policy, chosen, shaped)) + "\n"
     if system.comment is not None:
         head = [f"{system.comment} {line}".rstrip() for line in notes.splitlines()]
         if name == "tc":
             head.insert(0, "#!/bin/sh")
         body = "\n".join([*head, system.comment, body])
-    return Rendered(system, body, notes, tuple(findings), lines)
+    return Rendered(system, body, notes, tuple(caveats), lines)
 
 
-def refuse(findings: Sequence[Finding], system: System, lines: Mapping[str, int], strict: bool) -> None:
-    """RenderError if one of the findings is an error, or under `strict` a caveat."""
-    grave = [f for f in findings if f.weight is Weight.ERROR or (strict and f.weight is Weight.CAVEAT)]
+def refuse(caveats: Sequence[Caveat], system: System, lines: Mapping[str, int], strict: bool) -> None:
+    """RenderError if one of the caveats is an error, or under `strict` a caveat."""
+    grave = [f for f in caveats if f.weight is Weight.ERROR or (strict and f.weight is Weight.CAVEAT)]
     if not grave:
         return
     rest = f" (and {len(grave) - 1} more)" if len(grave) > 1 else ""
@@ -114,15 +114,15 @@ def refuse(findings: Sequence[Finding], system: System, lines: Mapping[str, int]
 
 
 def _notes(
-    policy: Policy, system: System, findings: Sequence[Finding], lines: Mapping[str, int]
+    policy: Policy, system: System, caveats: Sequence[Caveat], lines: Mapping[str, int]
 ) -> Iterator[str]:
     # A name may hold anything; as JSON it is one line of printable characters.
     yield f"Generated by dlcp {__version__} from policy {json.dumps(policy.name)} for {system.title}."
     for title, entries in (
         ("Put it there", system.install),
         ("Then look", system.look),
-        ("Otherwise than the policy asks", _texts(findings, lines, Weight.CAVEAT)),
-        ("To be known", _texts(findings, lines, Weight.NOTE)),
+        ("Otherwise than the policy asks", _texts(caveats, lines, Weight.CAVEAT)),
+        ("To be known", _texts(caveats, lines, Weight.NOTE)),
         ("Where these lines come from", system.sources),
     ):
         if entries:
@@ -132,5 +132,5 @@ def _notes(
                 yield f"  {entry}"
 
 
-def _texts(findings: Sequence[Finding], lines: Mapping[str, int], weight: Weight) -> tuple[str, ...]:
-    return tuple(f"- {text}" for text in sentences([f for f in findings if f.weight is weight], lines))
+def _texts(caveats: Sequence[Caveat], lines: Mapping[str, int], weight: Weight) -> tuple[str, ...]:
+    return tuple(f"- {text}" for text in sentences([f for f in caveats if f.weight is weight], lines))

@@ -1,7 +1,7 @@
 """Goes over a policy before it is rendered and says, field by field, what an operating system cannot do of it.
 
 The list is complete in this sense: a field of the policy that changes nothing in the rendered text, or less than it
-asks for, has a finding. What would turn the policy into its opposite is an error.
+asks for, has a caveat. What would turn the policy into its opposite is an error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, TrafficClass
-from dlcp.switch.render.finding import Finding, Weight
+from dlcp.switch.render.caveat import Caveat, Weight
 from dlcp.switch.render.queue import Queue, drop_limit, queue_of
 from dlcp.switch.render.system import System
 
@@ -22,7 +22,7 @@ _STARVED = (
 )
 
 
-def check(policy: Policy, system: System, ports: Sequence[str], shape: bool = False) -> list[Finding]:
+def check(policy: Policy, system: System, ports: Sequence[str], shape: bool = False) -> list[Caveat]:
     """Everything that `system` does not do as the policy says, in the order of the policy's fields."""
     found = [*_switch(policy, system), *_paths(policy, system), *_ports(policy, system, ports, shape)]
     found += _left_out(policy, ports, shape and system.shapes)
@@ -33,23 +33,23 @@ def check(policy: Policy, system: System, ports: Sequence[str], shape: bool = Fa
             for inner, traffic_class in enumerate(port.classes):
                 where = f"port[{index}].class[{inner}]"
                 found += _class(policy, system, traffic_class, port.name, where)
-    found += [Finding(NOTE, "", "", note) for note in (*system.notes, _STARVED)]
+    found += [Caveat(NOTE, "", "", note) for note in (*system.notes, _STARVED)]
     return found
 
 
 # ---- the switch as a whole ----
 
 
-def _switch(policy: Policy, system: System) -> Iterator[Finding]:
+def _switch(policy: Policy, system: System) -> Iterator[Caveat]:
     for index, traffic_class in enumerate(policy.classes):
         if traffic_class.number >= system.queues:
             asked = f"a queue of number {traffic_class.number}"
             instead = f"{system.title} has queues 0 to {system.queues - 1}"
-            yield Finding(ERROR, f"class[{index}].number", asked, instead)
+            yield Caveat(ERROR, f"class[{index}].number", asked, instead)
     if policy.foreign_class in {c.number for c in policy.classes}:
         queue = queue_of(policy, policy.foreign_class, None, system.trims)
         if queue.curve or queue.tail_bytes is not None or queue.trim_bytes is not None:
-            yield Finding(
+            yield Caveat(
                 CAVEAT,
                 "foreign_class",
                 f"foreign traffic is left alone in queue {policy.foreign_class}",
@@ -61,15 +61,15 @@ def _switch(policy: Policy, system: System) -> Iterator[Finding]:
         else:
             instead = "the switch's own buffer settings decide"
         asked = f"a port holds {policy.port_bytes} bytes in all its queues"
-        yield Finding(CAVEAT, "port_bytes", asked, instead)
+        yield Caveat(CAVEAT, "port_bytes", asked, instead)
     if policy.shared_bytes is not None:
         yield from _shared(policy, system)
     if policy.trimmed_run_packets and any(_trim_limits(c) for c in policy.classes):
         asked = f"after {policy.trimmed_run_packets} trimmed packets another class has its turn"
-        yield Finding(CAVEAT, "trimmed_run_packets", asked, "the trimmed class is strictly first")
+        yield Caveat(CAVEAT, "trimmed_run_packets", asked, "the trimmed class is strictly first")
     if policy.pause_above_bytes is not None:
         asked = f"an input that has brought more than {policy.pause_above_bytes} bytes is paused"
-        yield Finding(
+        yield Caveat(
             CAVEAT, "pause_above_bytes", asked, f"nothing is paused: not rendered. {system.pausing}".strip()
         )
 
@@ -79,16 +79,16 @@ def _trim_limits(traffic_class: TrafficClass) -> list[int]:
     return [limit for limit in limits if limit is not None]
 
 
-def _shared(policy: Policy, system: System) -> Iterator[Finding]:
+def _shared(policy: Policy, system: System) -> Iterator[Caveat]:
     exponent = policy.shared_alpha_log2
     asked = f"a queue may grow to 2^{exponent} of what is free in the shared buffer"
     if system.alpha_log2 is None:
         instead = "not rendered: the system's own buffer settings stay"
-        yield Finding(CAVEAT, "shared_alpha_log2" if exponent else "shared_bytes", asked, instead)
+        yield Caveat(CAVEAT, "shared_alpha_log2" if exponent else "shared_bytes", asked, instead)
     elif exponent not in system.alpha_log2:
         near = clamped_alpha(policy, system)
-        yield Finding(CAVEAT, "shared_alpha_log2", asked, f"2^{near} is the nearest that can be set")
-    yield Finding(NOTE, "shared_bytes", "", "the size of the shared buffer is the hardware's")
+        yield Caveat(CAVEAT, "shared_alpha_log2", asked, f"2^{near} is the nearest that can be set")
+    yield Caveat(NOTE, "shared_bytes", "", "the size of the shared buffer is the hardware's")
 
 
 def clamped_alpha(policy: Policy, system: System) -> int:
@@ -97,29 +97,29 @@ def clamped_alpha(policy: Policy, system: System) -> int:
     return max(system.alpha_log2[0], min(system.alpha_log2[-1], policy.shared_alpha_log2))
 
 
-def _paths(policy: Policy, system: System) -> Iterator[Finding]:
+def _paths(policy: Policy, system: System) -> Iterator[Caveat]:
     if not policy.path_groups:
         return
-    yield Finding(
+    yield Caveat(
         NOTE, "path_groups", "", f"which ports are equal ways is the routing's to know. {system.hashing}"
     )
     match policy.path_choice:
         case "path_id":
             instead = "the host writes the path id into the UDP source port, and the hash reads it there"
-            yield Finding(NOTE, "path_choice", "", instead)
+            yield Caveat(NOTE, "path_choice", "", instead)
         case "random" | "round_robin" | "adaptive":
             asked = f"each packet takes a way of its own ({policy.path_choice})"
             instead = "a hash over addresses and UDP ports decides: hosts spray by their source ports."
             instead += f" {system.spraying}"
-            yield Finding(CAVEAT, "path_choice", asked, instead.strip())
+            yield Caveat(CAVEAT, "path_choice", asked, instead.strip())
 
 
-def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) -> Iterator[Finding]:
+def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) -> Iterator[Caveat]:
     listed = {port.name: (index, port) for index, port in enumerate(policy.ports)}
     for name in ports:
         if not system.has_port(name):
             field = f"port[{listed[name][0]}].name" if name in listed else ""
-            yield Finding(
+            yield Caveat(
                 ERROR,
                 field,
                 f"a port called {name!r}",
@@ -129,18 +129,18 @@ def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) ->
             index, port = listed[name]
             if shape:
                 asked = f"{name} is shaped to {port.rate_bps} bit/s"
-                yield Finding(
+                yield Caveat(
                     CAVEAT,
                     f"port[{index}].rate_bps",
                     asked,
                     "no shaper of the port is rendered: its link's speed",
                 )
     if any(name in listed for name in ports) and system.shapes and not shape:
-        yield Finding(NOTE, "", "", "rate_bps is taken for the speed of the link: no shaper without --shape")
+        yield Caveat(NOTE, "", "", "rate_bps is taken for the speed of the link: no shaper without --shape")
 
 
-def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Finding]:
-    """What the policy says of ports that are not configured; of a system told without ports, none is left out."""
+def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Caveat]:
+    """What the policy says of ports that are not configured; of a system configured without ports, none is left out."""
     if not ports:
         return
     for group, members in policy.path_groups.items():
@@ -148,13 +148,13 @@ def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Fin
         if missing:
             asked = f"equal ways by {', '.join(map(repr, missing))}"
             instead = "not among the ports given: where they are called otherwise, give them as PORT=NAME"
-            yield Finding(CAVEAT, f"path_groups.{group}", asked, instead)
+            yield Caveat(CAVEAT, f"path_groups.{group}", asked, instead)
     for index, port in enumerate(policy.ports):
         own = ["thresholds"] if port.classes else []
         own += ["a rate"] if shape else []
         if own and port.name not in ports:
             asked = f"{port.name!r} has {' and '.join(own)} of its own"
-            yield Finding(CAVEAT, f"port[{index}]", asked, "not rendered: it is not among the ports given")
+            yield Caveat(CAVEAT, f"port[{index}]", asked, "not rendered: it is not among the ports given")
 
 
 # ---- one class at one port ----
@@ -162,7 +162,7 @@ def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Fin
 
 def _class(
     policy: Policy, system: System, traffic_class: TrafficClass, port: str | None, where: str
-) -> Iterator[Finding]:
+) -> Iterator[Caveat]:
     if traffic_class.number >= system.queues:
         return
     queue = queue_of(policy, traffic_class.number, port, system.trims)
@@ -177,7 +177,7 @@ def _class(
         and port is None
         and queue.number != policy.foreign_class
     ):
-        yield Finding(
+        yield Caveat(
             CAVEAT,
             f"{where}.dscp",
             "DSCP 0 belongs to this class",
@@ -187,10 +187,10 @@ def _class(
         yield from _routing(queue, where)
 
 
-def _routing(queue: Queue, where: str) -> Iterator[Finding]:
+def _routing(queue: Queue, where: str) -> Iterator[Caveat]:
     listed = [value for value in _ROUTING_DSCP if value in queue.dscp]
     if listed:
-        yield Finding(
+        yield Caveat(
             CAVEAT,
             f"{where}.dscp",
             f"DSCP {' and '.join(map(str, listed))} in a class that drops",
@@ -199,7 +199,7 @@ def _routing(queue: Queue, where: str) -> Iterator[Finding]:
         )
 
 
-def _levels(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Finding]:
+def _levels(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Caveat]:
     limits = [drop_limit(traffic_class, level, system.trims) for level in range(DROPPABLE_LEVELS)]
     if queue.drop_bytes is None or len(set(limits)) == 1:
         return
@@ -211,14 +211,14 @@ def _levels(system: System, traffic_class: TrafficClass, queue: Queue, where: st
         index = 0
         asked = f"droppable packets go above {limits[0]} to {limits[-1]}, by importance"
         instead = f"switches do not read it: all go above {queue.drop_bytes}, the most important's"
-    yield Finding(CAVEAT, f"{where}.droppable[{index}]", asked, instead)
+    yield Caveat(CAVEAT, f"{where}.droppable[{index}]", asked, instead)
 
 
-def _marks(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Finding]:
+def _marks(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Caveat]:
     field = f"{where}.critical.mark_from_bytes"
     if queue.mark is None:
         if queue.drop_bytes is not None:
-            yield Finding(
+            yield Caveat(
                 CAVEAT,
                 f"{where}.critical",
                 "critical packets are never marked",
@@ -228,7 +228,7 @@ def _marks(system: System, traffic_class: TrafficClass, queue: Queue, where: str
     begin, full, ratio = queue.mark
     if queue.drop_bytes is None:
         if not system.marks_without_drops:
-            yield Finding(
+            yield Caveat(
                 CAVEAT,
                 field,
                 f"critical packets are marked from {begin} and droppable ones kept",
@@ -244,13 +244,13 @@ def _marks(system: System, traffic_class: TrafficClass, queue: Queue, where: str
         instead = f"all are from {queue.drop_bytes}, since marks and drops share the threshold"
         if not system.marks_below_drops and begin < queue.drop_bytes:
             instead += ", and a mark too late costs less than a drop too early"
-        yield Finding(CAVEAT, field, asked, instead)
+        yield Caveat(CAVEAT, field, asked, instead)
 
 
-def _curve(system: System, mark: tuple[int, int, float], where: str) -> Iterator[Finding]:
+def _curve(system: System, mark: tuple[int, int, float], where: str) -> Iterator[Caveat]:
     _, full, ratio = mark
     if ratio < 1:
-        yield Finding(
+        yield Caveat(
             CAVEAT,
             f"{where}.critical.mark_ratio",
             f"{ratio:g} of packets are marked above {full}",
@@ -258,7 +258,7 @@ def _curve(system: System, mark: tuple[int, int, float], where: str) -> Iterator
         )
         if not system.any_ratio and round(100 * ratio) != 100 * ratio:
             percent = max(1, round(100 * ratio))
-            yield Finding(
+            yield Caveat(
                 CAVEAT,
                 f"{where}.critical.mark_ratio",
                 f"a ratio of {ratio:g}",
@@ -268,19 +268,19 @@ def _curve(system: System, mark: tuple[int, int, float], where: str) -> Iterator
 
 def _trims(
     policy: Policy, system: System, traffic_class: TrafficClass, queue: Queue, where: str
-) -> Iterator[Finding]:
+) -> Iterator[Caveat]:
     droppable = [traffic_class.level(level).trim_above_bytes for level in range(DROPPABLE_LEVELS)]
     critical = traffic_class.critical.trim_above_bytes
     if not system.trims:
         if any(limit is not None for limit in droppable):
-            yield Finding(
+            yield Caveat(
                 CAVEAT,
                 f"{where}.droppable[{_first(droppable)}].trim_above_bytes",
                 "droppable packets lose their payload and go on as headers",
                 f"they are dropped above {queue.drop_bytes}: the receiver learns of it by time, not by a header",
             )
         if critical is not None:
-            yield Finding(
+            yield Caveat(
                 CAVEAT,
                 f"{where}.critical.trim_above_bytes",
                 f"critical packets are trimmed above {critical}",
@@ -291,7 +291,7 @@ def _trims(
         return
     field = f"{where}.droppable[{_first(droppable)}].trim_above_bytes"
     if critical is None:
-        yield Finding(
+        yield Caveat(
             ERROR,
             field,
             "droppable packets are trimmed and critical ones never",
@@ -300,7 +300,7 @@ def _trims(
         )
         return
     if queue.mark is not None and queue.drop_bytes is None and not system.marks_without_drops:
-        yield Finding(
+        yield Caveat(
             ERROR,
             field if _first(droppable) is not None else f"{where}.critical.trim_above_bytes",
             f"packets are trimmed above {queue.trim_bytes} and marked from {queue.mark[0]}",
@@ -308,14 +308,14 @@ def _trims(
             "Set droppable.drop_above_bytes above the trim threshold, or no mark",
         )
     if policy.shared_bytes is not None:
-        yield Finding(
+        yield Caveat(
             CAVEAT,
             f"{where}.critical.trim_above_bytes",
             f"packets are trimmed above {queue.trim_bytes}",
             "packets are trimmed where the shared buffer ends for the queue, by shared_alpha_log2",
         )
     elif {*droppable, critical} != {queue.trim_bytes}:
-        yield Finding(
+        yield Caveat(
             CAVEAT,
             field if _first(droppable) is not None else f"{where}.critical.trim_above_bytes",
             "trim thresholds differ by importance",
@@ -327,7 +327,7 @@ def _first(limits: Iterable[int | None]) -> int | None:
     return next((index for index, limit in enumerate(limits) if limit is not None), None)
 
 
-def _limit(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Finding]:
+def _limit(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Caveat]:
     if queue.tail_bytes is None:
         return
     field = f"{where}.critical.drop_above_bytes"
@@ -335,15 +335,15 @@ def _limit(system: System, traffic_class: TrafficClass, queue: Queue, where: str
     levels = [traffic_class.level(level).drop_above_bytes for level in range(DROPPABLE_LEVELS)]
     kept = [limit for limit in levels if limit is None or limit > queue.tail_bytes]
     if not system.limits_queue:
-        yield Finding(CAVEAT, field, asked, "they are kept as long as the buffer lasts")
+        yield Caveat(CAVEAT, field, asked, "they are kept as long as the buffer lasts")
     elif kept:
         longer = "never" if kept[-1] is None else f"only above {kept[-1]}"
-        yield Finding(
+        yield Caveat(
             CAVEAT, field, f"{asked}, droppable ones {longer}", "everything is: that is the end of the queue"
         )
 
 
-def _range(system: System, queue: Queue, where: str) -> Iterator[Finding]:
+def _range(system: System, queue: Queue, where: str) -> Iterator[Caveat]:
     accepted = system.threshold_bytes
     depths = [
         ("droppable", queue.drop_bytes),
@@ -355,11 +355,11 @@ def _range(system: System, queue: Queue, where: str) -> Iterator[Finding]:
         if depth is None:
             continue
         if depth >= accepted.stop:
-            yield Finding(
+            yield Caveat(
                 ERROR, f"{where}.{level}", f"a threshold of {depth}", f"it takes {accepted.stop - 1} at most"
             )
         elif depth < accepted.start:
-            yield Finding(
+            yield Caveat(
                 CAVEAT,
                 f"{where}.{level}",
                 f"a threshold of {depth}",

@@ -1,7 +1,7 @@
 """`dlcp switch render` and `dlcp switch apply`: a policy as text for another system, or onto this host's interfaces.
 
 The configuration goes to standard output or a file, what differs from the policy to standard error. Exit status 2 and
-one line if anything is in the way, and then nothing was written.
+one line if anything prevents it, and then nothing was written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dlcp.switch.policy import Policy
 from dlcp.switch.port_names import PortNames
 from dlcp.switch.render.base import RENDERERS, render, renderer
-from dlcp.switch.render.finding import RenderError, sentences
+from dlcp.switch.render.caveat import RenderError, sentences
 from dlcp.switch.toml_lines import toml_lines
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _render_tofino(args: argparse.Namespace) -> int:
-    """For a switch that runs our program, so it has a way of its own: dlcp/switch/tofino.py."""
+    """For a switch that runs p4/tofino.p4: a script that dlcp/switch/tofino.py writes."""
     from dlcp.switch.tofino import dev_ports_from, render_tofino
 
     policy, source = _load(args.policy)
@@ -169,7 +169,7 @@ def _apply(args: argparse.Namespace) -> int:
         _report(tc_apply.remove(interfaces, dry_run=args.dry_run), args.dry_run, removed=True)
         return 0
     done = render(policy, "tc", interfaces, source=source, strict=args.strict)
-    own = tc_apply.findings_for(policy, interfaces, args.qdisc)
+    own = tc_apply.caveats_for(policy, interfaces, args.qdisc)
     refuse(own, SYSTEM, toml_lines(source), args.strict)
     changes = tc_apply.apply(policy, interfaces, args.qdisc, dry_run=args.dry_run)
     _say(args.policy, [f"caveat: {f.text(done.lines)}" for f in own] if own else done.complaints())
@@ -180,7 +180,7 @@ def _apply(args: argparse.Namespace) -> int:
 def _report(changes: Sequence[Change], dry_run: bool, removed: bool) -> None:
     for change in changes:
         if removed:
-            state = "had none of ours" if change.before == "none" else "default queues"
+            state = "had no queues of dlcp" if change.before == "none" else "default queues"
         elif change.before == "same":
             state = "unchanged"
         else:

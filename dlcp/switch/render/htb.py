@@ -16,7 +16,7 @@ _TOKEN_BPS = 8000  # HTB serves a class's own rate first, whatever its priority:
 
 
 def commands(policy: Policy, port: Port) -> list[str]:
-    """What tc is told for one port, without the word tc."""
+    """The commands of tc for one port, without the word tc."""
     name, rate_bps = port.name, tc.rate_of(port)
     burst = max(rate_bps // 8000, 3000)
     minor_of = {number: _LEAF + tc.band_of(number) for number in range(TRAFFIC_CLASSES)}

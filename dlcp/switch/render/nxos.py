@@ -1,6 +1,6 @@
 """Cisco NX-OS on Nexus 9000: class maps by DSCP, a policy that sets qos-groups, and one that queues by them.
 
-WRED with the word ecn marks ECN-capable packets and drops others. Priority levels count the other way round: level 1 is
+WRED with the word ecn marks ECN-capable packets and drops others. Priority levels count in reverse: level 1 is
 served first. Queue 0 is the system's c-out-8q-q-default and takes what the seven levels leave.
 """
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 
 from dlcp.switch.policy import MAX_BYTES, TRAFFIC_CLASSES, Policy
+from dlcp.switch.render.caveat import Caveat, Weight
 from dlcp.switch.render.check import clamped_alpha
-from dlcp.switch.render.finding import Finding, Weight
 from dlcp.switch.render.queue import Queue, dscp_of_queues, queues_of
 from dlcp.switch.render.system import System
 
@@ -144,7 +144,7 @@ def _wred(queue: Queue) -> dict[str, object]:
     assert queue.curve is not None
     curve = queue.curve
     profile: dict[str, object] = {"ecn": "ecn_all"}
-    # Packets are green unless something colours them; the other colours are told the same, so that it does not matter.
+    # Packets are green unless something colours them; the others get the same thresholds.
     for colour in ("green", "yellow", "red"):
         profile |= {
             f"wred_{colour}_enable": "true",
@@ -166,27 +166,27 @@ def _buffer(policy: Policy, queue: Queue) -> dict[str, object]:
     return profile
 
 
-def own_findings(policy: Policy, ports: Sequence[str]) -> Iterator[Finding]:
-    """What only SONiC's way of trimming asks for."""
+def own_caveats(policy: Policy, ports: Sequence[str]) -> Iterator[Caveat]:
+    """What only trimming by SONiC needs."""
     queues = [queue for port in ports for queue in queues_of(policy, port, trims=True)]
     if all(queue.trim_bytes is None for queue in queues):
         return
     if not policy.traffic_class(policy.trimmed_class).dscp:
-        yield Finding(
+        yield Caveat(
             Weight.ERROR,
             "trimmed_class",
             f"trimmed packets go on in class {policy.trimmed_class}",
             "that class has no DSCP value, and SWITCH_TRIMMING wants one to write; give it one",
         )
     if policy.trimmed_bytes < HEADER_BYTES:
-        yield Finding(
+        yield Caveat(
             Weight.CAVEAT,
             "trimmed_bytes",
             f"{policy.trimmed_bytes} bytes are left of a trimmed packet",
             f"that many are, but a receiver reads nothing of it: dlcp's header ends at {HEADER_BYTES} over IPv6",
         )
     if policy.shared_bytes is None:
-        yield Finding(
+        yield Caveat(
             Weight.CAVEAT,
             "shared_bytes",
             "a trim threshold in bytes is a static_th",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dlcp.switch.policy import TRAFFIC_CLASSES, Policy, Port
-from dlcp.switch.render.finding import Finding, Weight
+from dlcp.switch.render.caveat import Caveat, Weight
 from dlcp.switch.render.queue import Curve, Queue, queues_of
 from dlcp.switch.render.system import System
 
@@ -81,7 +81,7 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
 
 
 def commands(policy: Policy, name: str, shape: bool) -> list[str]:
-    """What tc is told for one port, without the word tc, in an order in which every parent comes first."""
+    """The commands of tc for one port, without the word tc, in an order in which every parent comes first."""
     port = next((p for p in policy.ports if p.name == name), None)
     rate_bps = rate_of(port) if port is not None else _RATE_BPS_MOST
     lines = []
@@ -188,7 +188,7 @@ def least_ratio(begin: int, full: int) -> float:
     return min((full - begin) * 2.0**-30, _PROBABILITY_MOST)
 
 
-def own_findings(policy: Policy, ports: Sequence[str]) -> Iterator[Finding]:
+def own_caveats(policy: Policy, ports: Sequence[str]) -> Iterator[Caveat]:
     """Ramps of marks that are too flat for iproute2."""
     for name in ports:
         for queue in queues_of(policy, name):
@@ -198,7 +198,7 @@ def own_findings(policy: Policy, ports: Sequence[str]) -> Iterator[Finding]:
                     asked = (
                         f"class {queue.number} marks {curve.ratio:g} of packets at {curve.max_bytes} bytes"
                     )
-                    yield Finding(Weight.CAVEAT, "class", asked, f"{least:g} is the least on a ramp so long")
+                    yield Caveat(Weight.CAVEAT, "class", asked, f"{least:g} is the least on a ramp so long")
 
 
 def filters(policy: Policy, name: str, parent: str, minor_of: dict[int, int]) -> list[str]:

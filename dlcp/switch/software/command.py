@@ -1,4 +1,4 @@
-"""`dlcp switch run`: this host as a switch, until it is told to end; then a table of what passed.
+"""`dlcp switch run`: this host as a switch, until a signal ends it; then a table of what passed.
 
 Exit status: 0 ended as asked (Ctrl-C, SIGTERM, --duration, control socket); 2 bad input, and then nothing is left.
 """
@@ -27,7 +27,7 @@ from dlcp.units import parse_rate
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _ALIVE_S = 0.2  # how often the main thread looks whether the loop still runs
-_LOOK_S = 1.0  # how often somebody who does not ask is told of what goes wrong
+_LOOK_S = 1.0  # how often new failures are printed
 
 ParserType = TypeVar("ParserType", bound=argparse.ArgumentParser)
 
@@ -192,5 +192,5 @@ def _pair(text: str) -> tuple[str, str]:
 
 _DESCRIPTION = """\
 Forwards between interfaces by the policy: strict priority, selective drop, marks, trimming, a rate per port, spraying
-over groups of equal ways. Needs root, or a network of one's own (unshare -Urnm). Prints `ready` when it forwards, and
+over groups of equal next hops. Needs root, or a network of one's own (unshare -Urnm). Prints `ready`, and
 counters at the end. On hosts behind it: ethtool -K INTERFACE gso off tso off gro off tx-udp-segmentation off."""

@@ -35,7 +35,7 @@ def port_rate(policy: Policy, port: str, rate_bps: int) -> int:
 def to_native(
     policy: Policy, ports: Sequence[str], rate_bps: int, addresses: Mapping[str, str]
 ) -> _native.SwitchConfiguration:
-    """The whole configuration. `addresses`: MAC address → port or group, told for good."""
+    """The whole configuration. `addresses`: MAC address → port or group, which it never learns anew."""
     check(policy, ports)
     out = _native.SwitchConfiguration()
     for dscp, traffic_class in policy.class_of_dscp().items():

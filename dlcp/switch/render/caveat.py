@@ -1,8 +1,9 @@
-"""What a rendering has to say besides the configuration: where an operating system cannot do what the policy asks.
+"""What an operating system does otherwise than a policy asks: caveats beside the rendered configuration.
 
-A finding names the field of the policy by its path in TOML, and its line if the policy came from a file. Three weights:
-an error would do the opposite of what is asked, so nothing is rendered; a caveat is rendered as the nearest thing there
-is; a note is a property of the system that no policy changes, or something that nobody here has checked.
+A caveat names the field of the policy by its path in TOML, and its line if the policy came from a file. Its weight says
+what follows: after an error nothing is rendered, since the switch would do the opposite of what is asked; a caveat
+proper stands for the nearest thing that is rendered; a note is a property of the system under any policy, or something
+that nobody has checked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dlcp.switch.toml_lines import nearest_line
 
 
 class Weight(enum.StrEnum):
-    """How much a finding matters."""
+    """How much a caveat matters."""
 
     ERROR = "error"
     CAVEAT = "caveat"
@@ -26,7 +27,7 @@ class Weight(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Caveat:
     """One thing that the policy asks for, and what the operating system does instead."""
 
     weight: Weight
@@ -45,11 +46,11 @@ class Finding:
         return f"{where}: {sentence}" if where else sentence
 
 
-def sentences(findings: Iterable[Finding], lines: Mapping[str, int] | None = None) -> list[str]:
-    """A sentence for each finding; what is true of several places is said once, at the first of them."""
-    places: dict[tuple[str, str], list[Finding]] = {}
-    for finding in findings:
-        places.setdefault((finding.asked, finding.instead), []).append(finding)
+def sentences(caveats: Iterable[Caveat], lines: Mapping[str, int] | None = None) -> list[str]:
+    """A sentence for each caveat; what is true of several places is said once, at the first of them."""
+    places: dict[tuple[str, str], list[Caveat]] = {}
+    for caveat in caveats:
+        places.setdefault((caveat.asked, caveat.instead), []).append(caveat)
     texts = []
     for first, *others in places.values():
         also = _elsewhere(first.field, [other.field for other in others])
@@ -80,9 +81,9 @@ def _elsewhere(first: str, fields: Iterable[str]) -> str:
 class RenderError(SettingsError):
     """A policy, a port or an operating system's name that cannot be rendered. Nothing was written.
 
-    `findings`: what was in the way, if it was the policy.
+    `caveats`: what prevented it, if it was the policy.
     """
 
-    def __init__(self, text: str, findings: Sequence[Finding] = ()) -> None:
+    def __init__(self, text: str, caveats: Sequence[Caveat] = ()) -> None:
         super().__init__(text)
-        self.findings = tuple(findings)
+        self.caveats = tuple(caveats)

@@ -3,7 +3,7 @@
 A leaf sees its own cables; that another leaf's is cut, only routing tells it. `around` names the cut links that routing
 knows of. Switches that route choose by destination, so exactly; those that bridge have one group of spines for all
 other leaves, and leave out a spine that misses one of them, as long as another reaches all. Invariant: a leaf always
-has a way that its own cables allow, if there is one, even where some leaf cannot be reached by it.
+has a next hop that its own cables allow, if there is one, even where some leaf cannot be reached by it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Collection, Iterator
 from dlcp.lab.fabric import Fabric
 
 
-def ways(fabric: Fabric, leaf: str, others: Collection[str], around: Collection[str]) -> tuple[str, ...]:
+def next_hops(fabric: Fabric, leaf: str, others: Collection[str], around: Collection[str]) -> tuple[str, ...]:
     """The spines by which `leaf` sends to all of `others`."""
     spines = tuple(f"s{i}" for i in range(fabric.spines))
     own = tuple(s for s in spines if f"{leaf}-{s}" not in around)
     return tuple(s for s in own if all(f"{other}-{s}" not in around for other in others)) or own or spines
 
 
-def shared_ways(fabric: Fabric, leaf: str, around: Collection[str]) -> tuple[str, ...]:
+def shared_next_hops(fabric: Fabric, leaf: str, around: Collection[str]) -> tuple[str, ...]:
     """The same of a leaf that has one group of spines for whatever lies beyond."""
-    return ways(fabric, leaf, [other for other in leaves(fabric) if other != leaf], around)
+    return next_hops(fabric, leaf, [other for other in leaves(fabric) if other != leaf], around)
 
 
 def leaves(fabric: Fabric) -> list[str]:
@@ -30,16 +30,18 @@ def leaves(fabric: Fabric) -> list[str]:
     return [f"l{i}" for i in range(fabric.leaves)]
 
 
-def lost_ways(
+def lost_next_hops(
     fabric: Fabric, cut: Collection[str], around: Collection[str], *, routed: bool, sees_own: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """(leaf, other leaf, spine) for every way that is taken and leads nowhere. `sees_own`: leaves see their cables."""
+    """(leaf, other leaf, spine) for every next hop in use that leads nowhere. `sees_own`: leaves see their cables."""
     for leaf in leaves(fabric):
         known = {*around, *(link for link in cut if sees_own and link.startswith(f"{leaf}-"))}
         for other in leaves(fabric):
             if other == leaf:
                 continue
-            chosen = ways(fabric, leaf, [other], known) if routed else shared_ways(fabric, leaf, known)
+            chosen = (
+                next_hops(fabric, leaf, [other], known) if routed else shared_next_hops(fabric, leaf, known)
+            )
             for spine in chosen:
                 if f"{leaf}-{spine}" in cut or f"{other}-{spine}" in cut:
                     yield leaf, other, spine

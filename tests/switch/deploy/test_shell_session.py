@@ -1,7 +1,7 @@
 """Deployment by p4runtime-shell, for real: its processes, under its own Python, against the same servers.
 
-The transaction is that of test_deploy.py; here is what the shell adds: processes that end, hang or cannot start, and
-errors that it turns into the end of the process.
+What transactions do is tested in test_transaction.py; here is what the shell adds: processes that end, hang or do not
+start, and errors that end the process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dlcp.switch.programs import Decision, decisions_index
 from tests.support.deployment import NEW, PIPELINE, desired, open_session, state, topology_text
 from tests.support.p4runtime import P4RuntimeServer
 from tests.support.shell_environment import shell_python
-from tests.switch.test_deploy import foreign_config, occupied
+from tests.switch.deploy.test_transaction import foreign_config, occupied
 
 PLAIN = Settings(undo_s=10.0)
 GRACE_S = 0.2

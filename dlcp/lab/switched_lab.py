@@ -1,12 +1,12 @@
-"""A test bed: a fabric's namespaces, cables and switches, from `with` to its end, or standing until taken down.
+"""A switched lab: a fabric's namespaces, cables and switches, from `with` to its end, or standing until taken down.
 
-    with Bed(Fabric.preset("star")) as bed:
-        process = bed.start(0, ["iperf3", "-s"])
-        bed.set_fault("h1-l0", Fault(loss_ratio=0.01))
-        print(bed.counts()["l0"]["h1"].classes[0].dropped)
+    with SwitchedLab(Fabric.preset("star")) as lab:
+        process = lab.start(0, ["iperf3", "-s"])
+        lab.set_fault("h1-l0", Fault(loss_ratio=0.01))
+        print(lab.counts()["l0"]["h1"].classes[0].dropped)
 
 Invariant: leaving the context ends what runs in the lab and removes it. If this process is killed, its reaper does so;
-if that is killed too, the next lab does. Any process may look at a lab and change it: `Bed.find(name)`.
+if that is killed too, the next lab does. Any process may look at a lab and change it: `SwitchedLab.find(name)`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dlcp.lab.counts import Counts
 from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.fault import NO_FAULT, FabricError, Fault
 from dlcp.lab.network import Network
+from dlcp.lab.next_hops import leaves, lost_next_hops, shared_next_hops
 from dlcp.lab.reaper import Reaper
 from dlcp.lab.state import State
-from dlcp.lab.ways import leaves, lost_ways, shared_ways
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ class Switches(Protocol):
         """Makes the link's fault so, and no other. FabricError: this kind cannot."""
 
     def go_around(self, links: Collection[str]) -> None:
-        """Routing knows that these links are cut, and of no others; leaves choose their spines by it (ways.py)."""
+        """Routing knows that these links are cut, and of no others; leaves choose their spines by it (next_hops.py)."""
 
     def counts(self) -> Counts:
         """What all ports did so far."""
@@ -63,7 +63,7 @@ class Switches(Protocol):
         """What they do differently from the policy."""
 
 
-class Bed:
+class SwitchedLab:
     """A lab. `policy`: in place of the fabric's own. `name`: for `dlcp lab --name`; None: one of its own.
 
     sample_s: how often a software switch notes its queues. Raises FabricError for what the fabric, the policy or the
@@ -94,26 +94,26 @@ class Bed:
         )
 
     @classmethod
-    def find(cls, name: str) -> Bed:
+    def find(cls, name: str) -> SwitchedLab:
         """A lab that is up, to look at and change; not for a `with`, which makes one. FabricError: it is not up."""
         found = State.load(name)
         if found.is_orphan:
             raise FabricError(
                 f"lab {name!r} lost the process that held it; `dlcp lab down --name {name}` clears it away"
             )
-        bed = cls.__new__(cls)
-        bed.fabric, bed._sample_s, bed._started, bed._policy = found.fabric, None, [], None
+        lab = cls.__new__(cls)
+        lab.fabric, lab._sample_s, lab._started, lab._policy = found.fabric, None, [], None
         if found.policy:
             from dlcp.switch.policy import Policy
 
-            bed._policy = Policy.from_toml(found.policy)
-        bed._use(found)
-        bed.switches = _switches(bed.network, found.directory, bed._policy, None)
-        return bed
+            lab._policy = Policy.from_toml(found.policy)
+        lab._use(found)
+        lab.switches = _switches(lab.network, found.directory, lab._policy, None)
+        return lab
 
     # ---- from beginning to end ----
 
-    def __enter__(self) -> Bed:
+    def __enter__(self) -> SwitchedLab:
         if (reason := missing()) is not None:
             raise FabricError(reason)
         state.remove_orphans()
@@ -257,11 +257,11 @@ class Bed:
         """Links between switches whose cable is out."""
         return {name for name, fault in self.faults.items() if fault.down and not name.startswith("h")}
 
-    def lost_ways(self) -> list[tuple[str, str, str]]:
-        """(leaf, other leaf, spine) for every way that leaves take now though it leads nowhere."""
+    def lost_next_hops(self) -> list[tuple[str, str, str]]:
+        """(leaf, other leaf, spine) for every next hop that leaves use now though it leads nowhere."""
         bridged_blindly = self.fabric.switch == "bmv2"  # it does not look at its cables
         return list(
-            lost_ways(
+            lost_next_hops(
                 self.fabric,
                 self._cut,
                 self._state.around,
@@ -275,7 +275,7 @@ class Bed:
         """By leaf, the spines that it could send by and does not, at least to some leaf."""
         found = {}
         for leaf in leaves(self.fabric) if self.fabric.spines else []:
-            chosen = shared_ways(self.fabric, leaf, self._state.around)
+            chosen = shared_next_hops(self.fabric, leaf, self._state.around)
             found[leaf] = tuple(
                 f"s{i}"
                 for i in range(self.fabric.spines)
@@ -295,7 +295,7 @@ class Bed:
 
 
 def missing() -> str | None:
-    """Why no test bed can be made here, or None. What a kind of switch needs besides, it says itself."""
+    """Why no lab can be made here, or None. What a kind of switch needs besides, it says itself."""
     if os.geteuid() != 0:
         return "the lab needs root (`dlcp lab run` makes do with `unshare -Urnm`)"
     for tool, package in _TOOLS.items():

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 
 import pytest
 
 from dlcp.switch import Policy, Thresholds, TrafficClass
-from dlcp.switch.command import main
 from dlcp.switch.render import RENDERERS, RenderError, Weight, render, sonic
 from dlcp.switch.render.base import renderer
 from dlcp.switch.render.check import check
-from dlcp.switch.render.finding import Finding, sentences
-from dlcp.switch.toml_lines import toml_lines
 from tests.support import render_golden as golden
 
 HEAD = 'name = "p"\n'
@@ -36,105 +32,6 @@ def said(text: str, system: str) -> list[str]:
     return list(done.complaints())
 
 
-# ---- lines ----
-
-
-def test_lines_of_every_way_to_write_a_field() -> None:
-    lines = toml_lines(
-        """\
-# a comment with [brackets] and "quotes
-name = "a # b [c] = {"
-path_groups.up = ["x",
-  "y"]
-
-[[class]] # one
-number = 1
-critical.mark_from_bytes = 5
-droppable = [
-  {drop_above_bytes = 1}, # {
-  {trim_above_bytes = 1, drop_above_bytes = 2},
-]
-
-[[ class ]]
-"number" = 2
-note = '''
-droppable = no
-'''
-[class.critical]
-mark_from_bytes = 6
-
-[[port]]
-name = "x"
-[[port.class]]
-number = 1
-[[port]]
-[[port.class]]
-[[port.class]]
-critical = {mark_from_bytes = 1, drop_above_bytes = 2}
-"""
-    )
-    assert lines["name"] == 2
-    assert lines["path_groups.up"] == 3
-    assert lines["path_groups.up[1]"] == 4
-    assert lines["class[0]"] == 6
-    assert lines["class[0].critical.mark_from_bytes"] == 8
-    assert lines["class[0].droppable"] == 9
-    assert lines["class[0].droppable[1].drop_above_bytes"] == 11
-    assert lines["class[1].number"] == 15
-    assert lines["class[1].critical.mark_from_bytes"] == 20
-    assert "class[1].droppable" not in lines
-    assert lines["port[0].class[0].number"] == 25
-    assert lines["port[1].class[1].critical.drop_above_bytes"] == 29
-
-
-def test_thresholds_in_common_have_the_lines_where_they_are_written() -> None:
-    lines = toml_lines(
-        """\
-[thresholds.data]
-critical = {mark_from_bytes = 5}
-[[class]]
-number = 1
-thresholds = "data"
-critical = {drop_above_bytes = 9}
-[[port]]
-[[port.class]]
-thresholds = "data"
-"""
-    )
-    assert lines["class[0].critical"] == 6
-    assert lines["class[0].critical.drop_above_bytes"] == 6
-    assert lines["port[0].class[0].critical.mark_from_bytes"] == 2
-
-
-def test_field_that_is_not_written_down_has_the_line_around_it() -> None:
-    text = HEAD + TRIM
-    assert any(
-        complaint.startswith("caveat: line 5: class[0].droppable[0].trim_above_bytes: ")
-        for complaint in said(text, "nxos")
-    )
-    # Written as one table for all levels, so level 0 has no line of its own.
-    assert "class[0].droppable[0]" not in toml_lines(text)
-
-
-def test_what_several_classes_have_in_common_is_said_once() -> None:
-    levels = "droppable = {drop_above_bytes = 9000}\n"
-    text = HEAD + "".join(f"[[class]]\nnumber = {n}\n{levels}" for n in (1, 2, 3))
-    assert [sentence for sentence in said(text, "tc") if "never marked" in sentence] == [
-        "caveat: line 2: class[0].critical: critical packets are never marked; they are marked above 9000, where "
-        "others are dropped: that is what keeps them (also class[1–2])"
-    ]
-
-
-def test_places_alike_are_listed_by_runs() -> None:
-    fields = [f"class[{n}].critical" for n in (0, 1, 2, 4, 5)] + [
-        f"port[1].class[{n}].critical" for n in (0, 1)
-    ]
-    findings = [Finding(Weight.CAVEAT, field, "a", "b") for field in (*fields, "path_choice", fields[0])]
-    assert sentences(findings) == [
-        "class[0].critical: a; b (also class[1–2, 4–5], port[1].class[0–1], path_choice)"
-    ]
-
-
 # ---- errors: the opposite of what is asked ----
 
 
@@ -146,7 +43,7 @@ def test_trimming_that_would_take_critical_packets_is_refused() -> None:
         r"ones never; SONiC would trim critical ones as well",
     ) as error:
         render(Policy.from_toml(text), "sonic", ["Ethernet0"], source=text)
-    assert [f.weight for f in error.value.findings] == [Weight.ERROR]
+    assert [f.weight for f in error.value.caveats] == [Weight.ERROR]
 
 
 def test_marks_that_would_drop_before_trimming_are_refused() -> None:
@@ -361,91 +258,3 @@ def test_caveat_is_said_where_it_applies_and_nowhere_else(text: str, complaint: 
             assert found[0].startswith("caveat: line "), found
             with pytest.raises(RenderError):
                 render(policy, system, [port], strict=True)
-
-
-# ---- the command ----
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.toml"
-    path.write_text(golden.source("selective", "sonic"), encoding="utf-8")
-    return path
-
-
-def test_command_writes_json_alone_and_says_the_rest_elsewhere(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["render", str(file), "--os", "sonic"]) == 0
-    out, err = capsys.readouterr()
-    assert out == golden.rendered("selective", "sonic").text
-    assert f"{file}: caveat: line 3: port_bytes" in err
-    assert "Put it there:" in err
-
-
-def test_command_writes_a_file_and_its_notes(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tmp_path / "config.json"
-    assert (
-        main(
-            ["render", str(file), "--os", "sonic", "--ports", "Ethernet4,Ethernet0", "--output", str(target)]
-        )
-        == 0
-    )
-    assert capsys.readouterr().out == ""
-    assert target.read_text(encoding="utf-8").startswith("{")
-    assert (tmp_path / "config.json.txt").read_text(encoding="utf-8").startswith("Generated by dlcp")
-
-
-def test_command_takes_the_policys_names_of_ports(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", str(file), "--os", "sonic"]) == 0
-    as_written = capsys.readouterr()
-    other = file.with_name("other.toml")
-    other.write_text(golden.source("selective", "nxos"), encoding="utf-8")
-    names = ",".join(
-        f"{port}={name}"
-        for port, name in zip(golden.PORTS["sonic"][:2], golden.PORTS["nxos"][:2], strict=True)
-    )
-    assert main(["render", str(other), "--os", "sonic", "--ports", names]) == 0
-    renamed = capsys.readouterr()
-    assert renamed.out == as_written.out
-    assert renamed.err.replace(str(other), str(file)) == as_written.err
-
-
-def test_no_port_is_left_out_where_none_is_named() -> None:
-    policy = Policy(path_groups={"up": ("a", "b")})
-    assert not any("not among" in said for said in render(policy, "nvue").complaints())
-
-
-def test_command_lists_the_systems(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*RENDERERS, "tofino"]
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--os", "sonics"], "did you mean sonic"),
-        ([], "give a POLICY and --os"),
-        (["--os", "sonic", "--strict"], "SONiC: line 3: port_bytes"),
-        (["--os", "nxos"], "a port called 'Ethernet0'"),
-    ],
-)
-def test_command_refuses_and_writes_nothing(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
-) -> None:
-    target = tmp_path / "out"
-    with pytest.raises(RenderError, match=complaint):
-        main(["render", str(file), "--output", str(target), *words])
-    assert not target.exists()
-    assert capsys.readouterr().out == ""
-
-
-def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RenderError, match="nothing.toml: No such file"):
-        main(["render", str(tmp_path / "nothing.toml"), "--os", "tc"])
-    (tmp_path / "policy.toml").write_text("", encoding="utf-8")
-    words = ["render", str(tmp_path / "policy.toml"), "--os", "tc", "--ports", "a", "--output"]
-    with pytest.raises(RenderError, match="no/out: No such file"):
-        main([*words, str(tmp_path / "no" / "out")])

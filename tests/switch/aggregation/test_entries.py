@@ -1,0 +1,123 @@
+"""What a switch is to hold for its jobs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dlcp.errors import SettingsError
+from dlcp.switch.aggregation import entries as switch_entries
+from dlcp.switch.aggregation.entries import (
+    JobRequest,
+    bridge_entries,
+    flood_entries,
+    job_entries,
+    place_jobs,
+)
+from dlcp.switch.aggregation.packet import (
+    HUB,
+    Kind,
+)
+from tests.support.aggregation_network import participant
+
+
+def request(job: int = 7, slots: int = 128) -> JobRequest:
+    return JobRequest(job, (participant(1), participant(2)), participant(3), slots)
+
+
+def test_jobs_have_slots_of_their_own() -> None:
+    placements = place_jobs([request(1, 1000), request(2, 48), request(3, 1000)], first_group=5)
+    assert [(p.first_slot, p.row, p.group) for p in placements] == [(0, 1, 5), (1000, 2, 6), (1048, 3, 7)]
+    with pytest.raises(SettingsError, match=r"job\[1\].slots is 1049; accepted: at most 1048, what is left"):
+        place_jobs([request(1, 1000), request(2, 1049)])
+    with pytest.raises(SettingsError, match=r"job\[1\].job is 1; accepted: a number that no other job has"):
+        place_jobs([request(1), request(1)])
+    with pytest.raises(SettingsError, match="job has 64 entries; accepted: at most 63"):
+        place_jobs([request(job, 2) for job in range(64)])
+
+
+def test_entries_of_a_job() -> None:
+    entries = job_entries(place_jobs([request()])[0])
+    assert [group.replicas for group in entries.multicast_groups] == [((1, 1), (2, 1))]
+    admitted = [entry for entry in entries.table_entries if entry.table == "participant"]
+    assert [entry.match["worker"] for entry in admitted] == [0, 1, HUB]
+    assert [entry.parameters["bit_of_worker"] for entry in admitted] == [1, 2, 0]
+    assert {entry.parameters["everyone"] for entry in admitted} == {3}
+
+
+def test_workers_behind_one_port_differ_by_instance() -> None:
+    workers = (participant(1), participant(2), participant(2, 5001), participant(2, 5002))
+    entries = job_entries(place_jobs([JobRequest(7, workers, participant(3))])[0])
+    assert [group.replicas for group in entries.multicast_groups] == [((1, 1), (2, 1), (2, 2), (2, 3))]
+    addressed = {
+        (entry.match["port"], entry.match["instance"]): entry.parameters["udp_port"]
+        for entry in entries.table_entries
+        if entry.table == "addressees"
+    }
+    assert [addressed[2, 2], addressed[2, 3]] == [5001, 5002]
+    assert len(addressed) == 5
+
+
+def test_entries_are_of_the_compiled_program(repository: Path) -> None:
+    info = (repository / "p4" / "compiled" / "aggregation.p4info.txtpb").read_text()
+    names = set(re.findall(r'(?:name|alias): "([^"]+)"', info))
+    told = job_entries(place_jobs([request()])[0]) + bridge_entries({5: 1}) + flood_entries([1, 2], 9)
+    for entry in told.table_entries:
+        assert {entry.table, entry.action, *entry.match, *entry.parameters} <= names, entry
+    assert {entry.table for entry in told.table_entries} == {
+        "participant",
+        "addressees",
+        "bridge",
+        "flood",
+    }
+
+
+def test_numbers_of_the_program(repository: Path) -> None:
+    """Constants that exist twice: in P4 and here."""
+    folder = repository / "p4"
+    program = (folder / "aggregation.p4").read_text()
+    headers = (folder / "blocks" / "aggregation_headers.p4").read_text()
+    assert f"#define AGGREGATION_SLOTS {switch_entries.SLOTS}\n" in program
+    assert f"#define AGGREGATION_JOBS {switch_entries.MAX_JOBS + 1}\n" in program
+    outcomes = re.findall(r"OUTCOME_(\w+) = (\d+);", headers)
+    assert [name.lower() for name, _ in outcomes] == list(switch_entries.OUTCOMES)
+    assert [int(number) for _, number in outcomes] == list(range(len(outcomes)))
+    for kind in (Kind.CONTRIBUTION, Kind.RESULT, Kind.FLUSH, Kind.RELEASE):
+        assert f"KIND_{kind.name} = {kind.value};" in headers
+
+
+TABLE = {
+    "job": 7,
+    "slots": 64,
+    "worker": [{"port": "h1", "mac": "02:00:00:00:00:01", "ip": "10.0.0.1", "udp_port": 5000}],
+    "hub": {"port": "h2", "mac": "02:00:00:00:00:02", "ip": "10.0.0.2", "udp_port": 5000},
+}
+
+
+def test_job_from_a_table() -> None:
+    got = JobRequest.from_table(TABLE, port_numbers={"h1": 1, "h2": 4})
+    assert (got.job, got.slots, got.generation, got.workers[0].port, got.hub.port) == (7, 64, 1, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"speed": 1}, "job.speed is not known; accepted: generation, hub, job, slots, worker"),
+        ({"worker": []}, "job.worker has 0 entries; accepted: 1 to 32"),
+        ({"worker": 5}, "job.worker is 5; accepted: a list of tables"),
+        (
+            {"hub": {**TABLE["hub"], "port": "h9"}},
+            "job.hub.port is 'h9'; accepted: a port of the switch: h1, h2",
+        ),  # type: ignore[dict-item]
+        ({"hub": {**TABLE["hub"], "ip": "::1"}}, "job.hub.ip is '::1'; accepted: an IPv4 address"),  # type: ignore[dict-item]
+        ({"hub": {**TABLE["hub"], "mac": "02-00"}}, "job.hub.mac is '02-00'"),  # type: ignore[dict-item]
+        ({"hub": {**TABLE["hub"], "ip": "10.0.0.1"}}, "10.0.0.1:5000 is there twice"),  # type: ignore[dict-item]
+        ({"hub": {**TABLE["hub"], "ip": "10.0.0.1", "udp_port": 1}}, "accepted: an address of its own"),  # type: ignore[dict-item]
+        ({"slots": 4096}, "job.slots is 4096; accepted: an integer from 2 to 2048"),
+    ],
+)
+def test_job_from_a_wrong_table(change: dict[str, object], text: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(text)):
+        JobRequest.from_table({**TABLE, **change}, port_numbers={"h1": 1, "h2": 4})
