@@ -124,56 +124,42 @@ class Delivery(enum.Enum):
     bounded = ...
     deadline = ...
 
-class CongestionAlgorithm(enum.Enum):
-    window = ...
-    line_rate = ...
-    credit = ...
+class Setting:
+    @property
+    def name(self) -> str: ...
+    @property
+    def section(self) -> str: ...
+    @property
+    def layer(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def default(self) -> bool | int | float | str | list[int] | None: ...
+    @property
+    def none(self) -> str: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def above(self) -> bool: ...
+    @property
+    def accepted(self) -> str: ...
+    @property
+    def sentence(self) -> str: ...
 
-class CryptoLibrary(enum.Enum):
-    fastest = ...
-    openssl = ...
-    ipsec_mb = ...
+def settings_table() -> list[Setting]: ...
 
 class RuntimeOptions:
-    rank: int
-    job: int
-    driver: str
-    driver_options: str
-    bind_host: str
-    port: int
-    interface_name: str
-    max_datagram_bytes: int
-    receive_buffer_bytes: int
-    socket_buffer_bytes: int
-    inject_loss_ratio: float
-    allow_unauthenticated: bool
     io_thread: bool
-    segmentation_offload: bool
-    receive_offload: bool
-    encrypt: bool
-    crypto_library: CryptoLibrary
-    paths: int
-    run_packets: int
-    congestion: CongestionAlgorithm
-    line_rate_bps: int
-    dscp: list[int]
-    max_peers: int
-    max_messages_per_peer: int
-    linger_ns: int
-    target_delay_ns: int
-    initial_rtt_ns: int
-    min_rto_ns: int
-    max_rto_ns: int
-    max_ack_delay_ns: int
-    timer_granularity_ns: int
-    peer_timeout_ns: int
-    initial_window_bytes: int
-    max_window_bytes: int
-    max_unexpected_bytes: int
-    max_unexpected_message_bytes: int
-    announce_unexpected: bool
-    def __init__(self) -> None: ...
-    def set_job_key(self, key: bytes) -> None: ...
+    def __init__(
+        self,
+        rank: int,
+        announce_unexpected: bool = False,
+        key: bytes | None = None,
+        incarnation: int = 0,
+    ) -> None: ...
+    def set(self, name: str, value: bool | int | float | str | Sequence[int] | None) -> None: ...
 
 class Transfer:
     @property

@@ -142,7 +142,8 @@ class Calls:
         """Each rank's output becomes the reduction of what came of the inputs."""
         nbytes = input_[1]
         _check_equal("output", output[1], nbytes, "input")
-        parts = [part.nbytes for part in even_parts(input_, self._size)]
+        check_type(dtype, nbytes, "input")
+        parts = [part.nbytes for part in even_parts(input_, self._size, dtype)]
         return self._bounded(
             "bounded_all_reduce", nbytes, parts, parts, dtype, op, rescale, limit_bytes, agree
         )

@@ -249,8 +249,8 @@ class Communicator:
         )
         if self.size == 1:
             return self._start(plan, [input], [output], **how)
-        parts = even_parts(input, self.size)
-        return self._start_bounded(plan, parts, even_parts(output, self.size), loss, how)
+        inputs = even_parts(input, self.size, dtype)
+        return self._start_bounded(plan, inputs, even_parts(output, self.size, dtype), loss, how)
 
     def bounded_reduce_scatter(
         self,
@@ -282,12 +282,13 @@ class Communicator:
         parts = [Span(input[0] + i * step, step) for i in range(self.size)]
         return self._start_bounded(plan, parts, [output], loss, how)
 
-    def parts(self, nbytes: int) -> list[tuple[int, int]]:
+    def parts(self, nbytes: int, dtype: DataType) -> list[tuple[int, int]]:
         """First byte and end of the part of `nbytes` that each rank adds in a bounded_all_reduce, by rank.
 
-        They begin at multiples of 64 bytes; the last may be shorter, or empty.
+        Equal if `nbytes` divides into whole elements; else parts begin at multiples of 64 bytes, and the last ones may
+        be shorter, or empty.
         """
-        return [(part[0], part[0] + part[1]) for part in even_parts(Span(0, nbytes), self.size)]
+        return [(part[0], part[0] + part[1]) for part in even_parts(Span(0, nbytes), self.size, dtype)]
 
     def block_bytes(self, rank: int) -> int:
         """Bytes that one packet carries to the group's rank `rank`: of a block, but for a message's last.
@@ -557,8 +558,8 @@ class Communicator:
             plan.connected = True
         keep = (keep, inputs, outputs)
         if plan.input_parts is not None or plan.output_parts is not None:
-            inputs = lay_out(inputs, plan.input_parts, plan.even_inputs)
-            outputs = lay_out(outputs, plan.output_parts, plan.even_outputs)
+            inputs = lay_out(inputs, plan.input_parts, plan.even_inputs, plan.type)
+            outputs = lay_out(outputs, plan.output_parts, plan.even_outputs, plan.type)
         if sequence is None:
             sequence = self.reserve(1)
         self._log.note(sequence, plan.words)

@@ -22,6 +22,7 @@ from dlcp.transport.closeable import Closeable
 from dlcp.transport.driver_events import EventWatch
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.logger import RankLogger, set_level
+from dlcp.transport.setting_rules import rules
 from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
 from dlcp.transport.transfer import Dispatcher, Outcome, PeerLog, TransferFuture, check_timeout
@@ -61,7 +62,6 @@ _DELIVERIES = {
 IMPORTANCE_CRITICAL = _native.IMPORTANCE_CRITICAL
 # Of every block of a lossy message whose sender says nothing about importance: droppable, in the middle.
 IMPORTANCE_DEFAULT = 127
-_NS_PER_S = 1_000_000_000
 _warned: set[str] = set()
 
 
@@ -462,10 +462,13 @@ def _close(runtime: _native.Runtime, dispatcher: Dispatcher, watch: EventWatch |
 
 
 def _open_runtime(rank: int, settings: Settings, has_groups: bool) -> _native.Runtime:
-    """The native host, on the first free one of the ports that the settings name. Raises what Endpoint does."""
-    options = _options(rank, settings, has_groups)
+    """The runtime, on the first free one of the ports that the settings name. Raises what Endpoint does."""
+    options = _native.RuntimeOptions(rank, has_groups, settings.job_key())
+    values = native_values(settings)
+    for name, value in values.items():
+        options.set(name, value)
     for port in settings.ports:
-        options.port = port
+        options.set("port", port)
         try:
             return _native.Runtime(options)
         except errors.PortInUseError:
@@ -473,65 +476,25 @@ def _open_runtime(rank: int, settings: Settings, has_groups: bool) -> _native.Ru
                 raise
     raise errors.PortInUseError(
         f"port_range is {settings.port_range}, and every one of these UDP ports is in use on"
-        f" {options.bind_host or '127.0.0.1'}: widen it, or stop what has them (ss -ulpn names the programs)"
+        f" {values['bind_host'] or '127.0.0.1'}: widen it, or stop what has them (ss -ulpn names the programs)"
     )
 
 
-def _options(rank: int, settings: Settings, has_groups: bool) -> _native.RuntimeOptions:
-    """The native host's options but the port: its units, 0 and "" for what is to be found out."""
-    options = _native.RuntimeOptions()
-    options.rank = rank
-    options.announce_unexpected = has_groups
-    options.driver = settings.driver
-    options.driver_options = settings.driver_words
-    options.bind_host = settings.bind_host or ""
+def native_values(settings: Settings) -> dict[str, Any]:
+    """The settings that the runtime takes, by name; the interface is one name here, and no pattern."""
+    values = {name: getattr(settings, name) for name, rule in rules().items() if rule.entry.layer != "job"}
+    values["driver_options"] = settings.driver_words
     if settings.below_kernel:
         settings.need_own_address()
         # A device, which the kernel need not know.
-        options.interface_name = settings.device or ""
+        values["interface"] = settings.device
     elif settings.interface is not None:
-        # Here alone a pattern becomes a name. An own address to bind says which interface of several is meant.
+        # An own address to bind says which interface of several is meant.
         wildcard = settings.bind_host in {None, "", "0.0.0.0", "::"}
         chosen = choose_bind_host(settings.interface, None if wildcard else settings.bind_host)
-        options.interface_name = chosen.interface or ""
-        options.bind_host = settings.bind_host or chosen.host
-    options.job = settings.job
-    key = settings.job_key()
-    if key is not None:
-        options.set_job_key(key)
-    options.encrypt = settings.encrypt
-    options.crypto_library = getattr(_native.CryptoLibrary, settings.crypto_library)
-    options.inject_loss_ratio = settings.inject_loss_ratio
-    options.allow_unauthenticated = settings.allow_unauthenticated
-    options.max_datagram_bytes = settings.max_datagram_bytes or 0
-    options.socket_buffer_bytes = settings.socket_buffer_bytes or 0
-    options.receive_buffer_bytes = settings.receive_buffer_bytes or 0
-    options.segmentation_offload = settings.segmentation_offload
-    options.receive_offload = settings.receive_offload
-    options.paths = settings.paths or 0
-    options.run_packets = settings.run_packets
-    options.dscp = list(settings.dscp)
-    options.congestion = getattr(_native.CongestionAlgorithm, settings.congestion)
-    options.line_rate_bps = settings.line_rate_bps
-    options.target_delay_ns = _ns(settings.target_delay_s)
-    options.initial_window_bytes = settings.initial_window_bytes
-    options.max_window_bytes = settings.max_window_bytes
-    options.peer_timeout_ns = _ns(settings.peer_timeout_s)
-    options.initial_rtt_ns = _ns(settings.initial_rtt_s)
-    options.min_rto_ns = _ns(settings.min_rto_s)
-    options.max_rto_ns = _ns(settings.max_rto_s)
-    options.max_ack_delay_ns = _ns(settings.max_ack_delay_s)
-    options.timer_granularity_ns = _ns(settings.timer_granularity_s)
-    options.linger_ns = _ns(settings.linger_s)
-    options.max_peers = settings.max_peers
-    options.max_messages_per_peer = settings.max_messages_per_peer
-    options.max_unexpected_bytes = settings.max_unexpected_bytes
-    options.max_unexpected_message_bytes = settings.max_unexpected_message_bytes
-    return options
-
-
-def _ns(seconds: float) -> int:
-    return max(1, round(seconds * _NS_PER_S)) if seconds > 0 else 0
+        values["interface"] = chosen.interface
+        values["bind_host"] = settings.bind_host or chosen.host
+    return values
 
 
 def _is_integer(value: object) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcp import errors
-from dlcp.transport.call_log import operation_of
 from dlcp.transport.rank_card import RankCard
+from dlcp.transport.signature import arithmetic_of, operation_of
 
 _MIXED = "The memory that it was to fill may hold old and new values mixed."
 
@@ -288,7 +288,10 @@ def _foreign(result: Mapping[str, Any], scene: Scene, told: bool) -> str:
     size = f" (in messages of {result['foreign_bytes']} bytes)" if result["foreign_bytes"] else ""
     if operation is None:
         return f"called something else{size}"
-    if scene.own_words and scene.own_words.split("(")[0] == operation:
+    arithmetic = arithmetic_of(result["foreign_signature"])
+    if arithmetic is not None:
+        operation = f"{operation} of {arithmetic}"
+    if scene.own_words and scene.own_words.split("(")[0] == operation.split(" ")[0]:
         return f"called {operation} with another type, reduction, root or size{size}"
     return f"called {operation}{size}"
 

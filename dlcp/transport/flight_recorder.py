@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dlcp import __version__
+from dlcp import __version__, _native
 from dlcp.transport.operation_counts import OperationCounts
 
 Key = TypeVar("Key")
@@ -40,18 +40,7 @@ TRACE_VERSION = "2.10"
 # The prefix of operations that the tool accepts for tensors of a CPU; it accepts no unknown one.
 _TRACE_BACKEND = "gloo"
 # torch's names of element types, and their sizes in bytes, by ours.
-_ELEMENTS = {
-    "f32": ("Float", 4),
-    "f64": ("Double", 8),
-    "f16": ("Half", 2),
-    "bf16": ("BFloat16", 2),
-    "i8": ("Char", 1),
-    "i16": ("Short", 2),
-    "i32": ("Int", 4),
-    "i64": ("Long", 8),
-    "u8": ("Byte", 1),
-    "boolean": ("Bool", 1),
-}
+_ELEMENTS = {each.type.name: (each.recorder_name, each.nbytes) for each in _native.DATA_TYPES}
 # Operations whose input and output are as large on all ranks, though some ranks bring only one of them.
 _ONE_SIZE = frozenset({"all_reduce", "broadcast", "reduce", "all_gather_v", "reduce_scatter_v"})
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from dlcp import _native
 from dlcp.errors import ArgumentError
-from dlcp.transport.call_log import signature_of
 from dlcp.transport.calls import Call, Lengths
 from dlcp.transport.schedule import ALGORITHMS, ROOTED, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
 from dlcp.transport.schedule.layout import REDUCING
-from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts, largest_even_part
+from dlcp.transport.schedule_memory import Cut, Part, compile_schedule, even_parts
+from dlcp.transport.signature import signature_of
 from dlcp.transport.span import Span
 
 Memory = Span | list[Span] | None
@@ -42,7 +42,7 @@ class Plan:
     words: str
     """The call with its arguments, for errors and logs."""
     signature: int
-    """What must be equal on all ranks, in 16 bits."""
+    """What must be equal on all ranks, in 28 bits (signature.py)."""
     schedule: _native.Schedule | None
     """None: this rank is done without the others, and its own memory is all there is to copy."""
     peers: list[int]
@@ -93,21 +93,17 @@ class Planner:
             schedule = build(collective, algorithm, len(self._members), self._rank, root)
             known = self._compiled[key] = (schedule, self._compile(schedule))
         schedule, compiled = known
-        input_lengths, even_inputs = _lengths(call.inputs, schedule.input_chunks)
-        output_lengths, even_outputs = _lengths(call.outputs, schedule.output_chunks)
+        type_, _, _ = call.arithmetic
+        inputs, even_inputs = _lengths(call.inputs, schedule.input_chunks, type_)
+        outputs, even_outputs = _lengths(call.outputs, schedule.output_chunks, type_)
         input_parts = output_parts = None
-        if max([*input_lengths, *output_lengths], default=0) > self._limit_bytes:
-            cut = Cut(
-                schedule,
-                _exact(call.inputs, schedule.input_chunks),
-                _exact(call.outputs, schedule.output_chunks),
-                self._limit_bytes,
-            )
+        if max([*inputs, *outputs], default=0) > self._limit_bytes:
+            cut = Cut(schedule, inputs, outputs, self._limit_bytes)
             compiled, input_parts, output_parts = self._compile(cut.schedule), cut.inputs, cut.outputs
         return Plan(
             call.operation,
             call.words,
-            signature_of(call.operation, f"{call.terms} {algorithm} {root}"),
+            signature_of(call.operation, f"{call.terms} {algorithm} {root}", *call.arithmetic),
             compiled,
             [self._members[peer] for peer in compiled.peers],
             *call.arithmetic,
@@ -140,30 +136,23 @@ def _recorded(call: Call, collective: str) -> Recorded:
     )
 
 
-def lay_out(memory: Memory, parts: list[Part] | None, even: int) -> Memory:
+def lay_out(memory: Memory, parts: list[Part] | None, even: int, dtype: _native.DataType) -> Memory:
     """The caller's memory as the plan's schedule names it."""
     if parts is None or memory is None:
         return memory
-    chunks = even_parts(memory, even) if isinstance(memory, Span) else memory
+    chunks = even_parts(memory, even, dtype) if isinstance(memory, Span) else memory
     return [Span(chunks[index].address + at, nbytes) for index, at, nbytes in parts]
 
 
-def _lengths(given: Lengths, chunks: int) -> tuple[list[int], int]:
-    """Bytes of the chunks, those of an even split rounded up; and into how many it is split, 0: it is not."""
+def _lengths(given: Lengths, chunks: int, dtype: _native.DataType) -> tuple[list[int], int]:
+    """Bytes of the chunks; and into how many parts the memory is partitioned, 0: it is not."""
     if isinstance(given, int):
-        return [largest_even_part(given, chunks)] * chunks, chunks
+        return _native.part_bytes(given, chunks, dtype), chunks
     return list(given), 0
 
 
 def _total(given: Lengths) -> int:
     return given if isinstance(given, int) else sum(given)
-
-
-def _exact(given: Lengths, chunks: int) -> list[int]:
-    """Bytes of the chunks, as lay_out cuts them."""
-    if isinstance(given, int):
-        return [part.nbytes for part in even_parts(Span(0, given), chunks)] if chunks else []
-    return list(given)
 
 
 def _overrides(setting: str | None) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ be agreed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate
 
 from dlcp import _native
 from dlcp.errors import LimitError
@@ -52,16 +52,11 @@ def compile_schedule(schedule: RankSchedule, world_size: int, rank: int) -> _nat
     )
 
 
-def even_parts(span: Span, parts: int) -> list[Span]:
-    """Memory in `parts` pieces as equal as whole cache lines allow; the last ones are shorter, or empty."""
-    step = _round_up(-(-span.nbytes // parts))
-    cuts = [min(i * step, span.nbytes) for i in range(parts + 1)]
-    return [Span(span.address + begin, end - begin) for begin, end in pairwise(cuts)]
-
-
-def largest_even_part(nbytes: int, parts: int) -> int:
-    """The longest part of memory that is split evenly, rounded up; by whatever rule, it is not longer."""
-    return _round_up(-(-nbytes // parts)) if parts else 0
+def even_parts(span: Span, parts: int, dtype: _native.DataType) -> list[Span]:
+    """Memory in `parts` parts as native code partitions it (native/collective/partition.hpp)."""
+    lengths = _native.part_bytes(span.nbytes, parts, dtype)
+    begins = accumulate(lengths, initial=span.address)
+    return [Span(begin, nbytes) for begin, nbytes in zip(begins, lengths, strict=False)]
 
 
 class Cut:
@@ -148,7 +143,3 @@ class Cut:
 
 def _pair(chunk: Chunk) -> tuple[int, int]:
     return int(chunk.space), chunk.index
-
-
-def _round_up(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

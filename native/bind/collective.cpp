@@ -18,10 +18,6 @@ namespace {
 
 using Pair = std::pair<std::uint32_t, std::uint32_t>;
 
-// Parts of a buffer that does not divide evenly start at multiples of this: whole cache lines, and whole elements of
-// any type. The last parts are shorter, or empty.
-constexpr std::uint64_t part_alignment = 64;
-
 Chunk chunk_of(Pair pair) {
     if (pair.first >= spaces)
         throw nb::value_error(("space is " + std::to_string(pair.first) + "; accepted: 0 to 2").c_str());
@@ -55,7 +51,7 @@ std::shared_ptr<const Schedule> make_schedule(std::uint32_t world_size, std::uin
                                             std::move(scratch_chunks), std::move(plan));
 }
 
-// None, (address, nbytes) split evenly, or a list of (address, nbytes).
+// None, (address, nbytes) to partition, or a list of (address, nbytes).
 std::vector<ChunkMemory> memory_of(nb::handle given, std::uint32_t chunks, DataType type) {
     std::vector<ChunkMemory> out;
     if (given.is_none()) return out;
@@ -68,17 +64,7 @@ std::vector<ChunkMemory> memory_of(nb::handle given, std::uint32_t chunks, DataT
         for (const nb::handle each : nb::cast<nb::list>(given)) out.push_back(one(each));
         return out;
     }
-    const ChunkMemory whole = one(given);
-    if (chunks == 0) return out;
-    std::uint64_t part = (whole.bytes + chunks - 1) / chunks;
-    if (whole.bytes % (chunks * element_bytes(type)) != 0)
-        part = (part + part_alignment - 1) / part_alignment * part_alignment;
-    for (std::uint64_t at = 0, i = 0; i < chunks; ++i) {
-        const std::uint64_t bytes = std::min(part, whole.bytes - at);
-        out.push_back({whole.data == nullptr ? nullptr : whole.data + at, bytes});
-        at += bytes;
-    }
-    return out;
+    return partition(one(given), chunks, type);
 }
 
 // Objects of collectives that nobody holds. Touched with the GIL held.
@@ -176,7 +162,7 @@ Collective start_collective(BoundRuntime& host, const std::shared_ptr<const Sche
     command.group = group;
     command.schedule = schedule;
     command.sequence = sequence;
-    command.signature = static_cast<std::uint16_t>(signature);
+    command.signature = signature;
     const std::vector<ChunkMemory> inputs = memory_of(input, schedule->chunks(Space::input), type);
     const std::vector<ChunkMemory> outputs = memory_of(output, schedule->chunks(Space::output), type);
     command.input = inputs;
@@ -280,6 +266,17 @@ void bind_collectives(nb::module_& m, nb::class_<BoundRuntime>& runtime) {
         .def_prop_ro("peers", [](const BoundSchedule& s) { return s.schedule->peers(); })
         .def_prop_ro("world_size", [](const BoundSchedule& s) { return s.schedule->world_size(); })
         .def_prop_ro("rank", [](const BoundSchedule& s) { return s.schedule->rank(); });
+
+    m.def(
+        "part_bytes",
+        [](std::uint64_t nbytes, std::uint32_t parts, DataType type) {
+            std::vector<std::uint64_t> lengths;
+            for (const ChunkMemory& part : partition({nullptr, nbytes}, parts, type))
+                lengths.push_back(part.bytes);
+            return lengths;
+        },
+        nb::arg("nbytes"), nb::arg("parts"), nb::arg("type"),
+        "Bytes of each part of memory that a collective partitions (native/collective/partition.hpp).");
 
     nb::class_<Collective>(m, "Collective", "One collective, or message of a group, under way or over.")
         .def_prop_ro("over", &Collective::over)

@@ -330,7 +330,7 @@ CollectiveId CollectiveExecutor::Impl::start(Time now, const CollectiveCommand& 
     const CollectiveId id = id_of(slot);
     running.result.sequence = command.sequence;
     group->past[command.sequence % group->past.size()] = {command.sequence & Tag::sequence_mask,
-                                                          command.signature};
+                                                          static_cast<std::uint16_t>(command.signature)};
     if (group->failed) {
         fail_at_once(now, *group, slot);
         return id;
@@ -338,10 +338,10 @@ CollectiveId CollectiveExecutor::Impl::start(Time now, const CollectiveCommand& 
     // What others called under this number before us.
     const std::uint32_t sequence = command.sequence & Tag::sequence_mask;
     for (const Group::Early& early : std::vector(group->early)) {
-        if (early.sequence != sequence) continue;
-        if (judge(now, *group, early, command.signature, slot)) return id;
+        if (early.tag.sequence != sequence) continue;
+        if (judge(now, *group, early, slot)) return id;
     }
-    std::erase_if(group->early, [&](const Group::Early& early) { return early.sequence == sequence; });
+    std::erase_if(group->early, [&](const Group::Early& early) { return early.tag.sequence == sequence; });
 
     // Sends before receives: a receive may find its message here, and release blocks of a send.
     const auto& plans = command.schedule->steps();
@@ -497,7 +497,7 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
         why.culprit = member;
         why.sequence = running.sequence;
         why.foreign_bytes = why.expected_bytes = bytes;
-        why.foreign_signature = running.signature;
+        why.foreign_signature = static_cast<std::uint16_t>(running.signature);
         if (running.single)
             fail_single(now, owner.slot, why);
         else
@@ -525,7 +525,7 @@ void CollectiveExecutor::Impl::message_over(Time now, Owner owner, const Event& 
             why.error = CollectiveError::mismatch;
             why.expected_bytes = state.memory.bytes;
             why.foreign_bytes = sends ? 0 : bytes;
-            why.foreign_signature = running.signature;
+            why.foreign_signature = static_cast<std::uint16_t>(running.signature);
         }
         const bool left = event.error == CommandError::peer_closed && !running.single;
         if (event.error == CommandError::peer_cancelled || left) {

@@ -24,16 +24,11 @@
 #include <vector>
 
 #include "collective/element.hpp"
+#include "collective/partition.hpp"
 #include "collective/schedule.hpp"
 #include "engine/endpoint.hpp"
 
 namespace dlcp {
-
-// Memory of one chunk.
-struct ChunkMemory {
-    std::uint8_t* data = nullptr;  // nullptr with bytes > 0: virtual, lengths only
-    std::uint64_t bytes = 0;       // less than 4 GiB
-};
 
 // How the lossy messages of a schedule may lose blocks. What is given up is not in the result, and is in
 // CollectiveResult::abandoned at both ends; nothing else of a collective can be lost.
@@ -57,7 +52,7 @@ struct CollectiveCommand {
     std::uint32_t group = 0;
     std::shared_ptr<const Schedule> schedule;
     std::uint32_t sequence = 0;   // of this group's collectives; the low 20 bits count
-    std::uint16_t signature = 0;  // a hash of what all ranks must agree on: kind, type, operation, root, sizes
+    std::uint32_t signature = 0;  // 28 bits: what all ranks must agree on (kind, type, reduction, root, sizes)
     std::span<const ChunkMemory> input;
     std::span<const ChunkMemory> output;
     DataType type = DataType::u8;
@@ -123,7 +118,7 @@ struct CollectiveResult {
         std::uint64_t missing_bytes;
     };
     std::vector<Waiting> waiting_for;
-    // mismatch: what the other rank's message said, as far as it is known
+    // mismatch: what the other rank's message said, as far as it is known; of its signature the low 16 bits
     std::uint16_t foreign_signature = 0;
     std::uint64_t foreign_bytes = 0;
     std::uint64_t expected_bytes = 0;

@@ -120,7 +120,8 @@ private:
     void listen(Time now, Group& group);
     void unexpected(Time now, const Event& event);
     void discard(Time now, std::uint32_t group, const Event& event);
-    bool judge(Time now, Group& group, const Group::Early& early, std::uint16_t own_signature, std::uint32_t slot);
+    bool judge(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
+    void mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
 
     // inquiry.cpp
     void send_note(Time now, std::uint32_t group, PeerId peer, std::uint64_t tag);

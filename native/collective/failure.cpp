@@ -214,15 +214,15 @@ void CollectiveExecutor::Impl::unexpected(Time now, const Event& event) {
         return;
     }
     if (tag.kind != TagKind::collective) return;
-    const Group::Early early{tag.sequence, member_of(*group, event.peer), tag.signature, event.value};
+    const Group::Early early{member_of(*group, event.peer), tag, event.value};
     if (early.peer == UINT32_MAX) return;
     if (const std::uint32_t slot = find_running(*group, tag.sequence); slot != UINT32_MAX) {
-        judge(now, *group, early, running_[slot].signature, slot);
+        judge(now, *group, early, slot);
         return;
     }
     const Group::Past& past = group->past[tag.sequence % group->past.size()];
     if (past.sequence == tag.sequence) {
-        judge(now, *group, early, past.signature, UINT32_MAX);
+        if (tag.signature != past.signature) mismatch(now, *group, early, UINT32_MAX);
         return;
     }
     if (group->early.size() >= most_early) group->early.erase(group->early.begin());
@@ -242,17 +242,27 @@ void CollectiveExecutor::Impl::discard(Time now, std::uint32_t group, const Even
 }
 
 // Did `early.peer` call what this rank calls under the same number? If not, the group fails. True: it has.
-bool CollectiveExecutor::Impl::judge(Time now, Group& group, const Group::Early& early,
-                                     std::uint16_t own_signature, std::uint32_t slot) {
-    if (early.signature == own_signature) return false;
+bool CollectiveExecutor::Impl::judge(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
+    const Running& running = running_[slot];
+    const std::uint32_t message = early.tag.message_under(running.signature);
+    const auto awaits = [&](const Schedule::Step& step) {
+        return step.kind == ScheduleOp::Kind::receive && step.peer == early.peer && step.message == message;
+    };
+    if (early.tag.signature == (running.signature & 0xffff) &&
+        std::ranges::any_of(running.schedule->steps(), awaits))
+        return false;
+    mismatch(now, group, early, slot);
+    return true;
+}
+
+void CollectiveExecutor::Impl::mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
     CollectiveResult why;
     why.error = CollectiveError::mismatch;
     why.culprit = early.peer;
-    why.sequence = early.sequence;
-    why.foreign_signature = early.signature;
+    why.sequence = early.tag.sequence;
+    why.foreign_signature = early.tag.signature;
     why.foreign_bytes = early.bytes;
     fail_group(now, group, why, slot);
-    return true;
 }
 
 }  // namespace dlcp

@@ -11,10 +11,6 @@
 namespace dlcp {
 namespace {
 
-bool is_floating(DataType type) {
-    return type == DataType::f32 || type == DataType::f64 || type == DataType::f16 || type == DataType::bf16;
-}
-
 // Calls `run(offset, bytes)` for each run of abandoned blocks.
 template <class Run>
 void each_run(const MessageOutcome& outcome, Run run) {

@@ -13,6 +13,8 @@
 #include "collective/granules.hpp"
 #include "collective/memory_pool.hpp"
 #include "collective/reduce.hpp"
+#include "collective/schedule.hpp"
+#include "collective/tag.hpp"
 
 namespace dlcp {
 
@@ -40,7 +42,7 @@ struct Running {
     bool single_sends = false;
     std::uint64_t single_tag = 0;
     std::uint32_t sequence = 0;
-    std::uint16_t signature = 0;
+    std::uint32_t signature = 0;               // 28 bits (tag.hpp)
     std::shared_ptr<const Schedule> schedule;  // not of a single message
     DataType type = DataType::u8;
     ReduceFunction reduce = nullptr;
@@ -94,14 +96,13 @@ struct Group {
     // Signatures of the last collectives, by sequence: a message for one that is over here is judged by them.
     struct Past {
         std::uint32_t sequence = UINT32_MAX;
-        std::uint16_t signature = 0;
+        std::uint16_t signature = 0;  // the low bits, as in a tag
     };
     std::array<Past, 256> past{};
     // Messages for collectives that have not started here, by sequence.
     struct Early {
-        std::uint32_t sequence;
         std::uint32_t peer;  // rank in the group
-        std::uint16_t signature;
+        Tag tag;
         std::uint32_t bytes;
     };
     std::vector<Early> early;

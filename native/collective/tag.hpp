@@ -8,8 +8,9 @@
 //   |            |      |    sequence    |  question, or who has not  |   kind 3: who is it that all wait for?
 //   +------------+------+----------------+------------+------------+
 //
-// The signature is a hash of what all ranks must agree on. A rank that called something else sends another tag, which
-// nobody waits for: so it is found, and never summed. Where a group is open, all tags of the endpoint are of this form.
+// The signature says what all ranks must agree on. It has 28 bits: the low 16 stand in the tag, the high 12 are added to
+// the message's number, modulo 4096. A rank that called something else sends tags that nobody waits for: so it is found,
+// and never summed. Where a group is open, all tags of the endpoint are of this form.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +22,22 @@ enum class TagKind : std::uint8_t { collective, message, failure, inquiry };
 struct Tag {
     static constexpr std::uint32_t groups = 1u << 14;
     static constexpr std::uint32_t sequence_mask = (1u << 20) - 1;
+    static constexpr std::uint32_t message_mask = (1u << 12) - 1;
 
     std::uint32_t group = 0;
     TagKind kind = TagKind::collective;
     std::uint32_t sequence = 0;
-    std::uint32_t message = 0;
-    std::uint16_t signature = 0;
+    std::uint32_t message = 0;    // as it stands in the tag: see message_under
+    std::uint16_t signature = 0;  // the low 16 bits
 
     static std::uint64_t of_collective(std::uint32_t group, std::uint32_t sequence, std::uint32_t message,
-                                       std::uint16_t signature) {
+                                       std::uint32_t signature) {
         return std::uint64_t{group} << 50 | std::uint64_t{sequence & sequence_mask} << 28 |
-               std::uint64_t{message} << 16 | signature;
+               std::uint64_t{message + (signature >> 16) & message_mask} << 16 | (signature & 0xffff);
+    }
+    // The number of a message whose sender has this signature.
+    std::uint32_t message_under(std::uint32_t of_sender) const {
+        return message - (of_sender >> 16) & message_mask;
     }
     static std::uint64_t of_message(std::uint32_t group, std::uint32_t tag) {
         return std::uint64_t{group} << 50 | std::uint64_t{1} << 48 | tag;
@@ -53,7 +59,7 @@ struct Tag {
     static Tag read(std::uint64_t bits) {
         return {static_cast<std::uint32_t>(bits >> 50), static_cast<TagKind>(bits >> 48 & 3),
                 static_cast<std::uint32_t>(bits >> 28) & sequence_mask,
-                static_cast<std::uint32_t>(bits >> 16) & 0xfff, static_cast<std::uint16_t>(bits)};
+                static_cast<std::uint32_t>(bits >> 16) & message_mask, static_cast<std::uint16_t>(bits)};
     }
 };
 

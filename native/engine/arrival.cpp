@@ -135,7 +135,10 @@ void Endpoint::Impl::handle_packets(Time now, std::span<const dlcp_packet> packe
         touch(*peer);
         const bool ce = (packet.tos & ecn_mask) == congestion_experienced;
         if (h.type == wire::Type::data) {
-            if (!handle_data(now, arrived, *peer, d)) continue;  // not taken: not acknowledged
+            if (!handle_data(now, arrived, *peer, d)) {
+                peer->window.refuse(h.packet_number);  // not taken: not acknowledged, and not heard again
+                continue;
+            }
             ++counters_.data_packets_received;
             counters_.data_bytes_received += h.payload_bytes;
             ++peer->unacked_packets;

@@ -24,10 +24,12 @@ constexpr std::uint16_t ipv4_minimum_datagram = 548;
 // Hellos that keep to path 0 before the others are tried.
 constexpr std::uint32_t first_path_attempts = 3;
 
-KeyScope hello_scope(std::uint32_t job, std::uint32_t source, std::uint32_t destination, std::uint64_t session) {
+KeyScope hello_scope(const EndpointConfig& config, std::uint32_t source, std::uint32_t destination,
+                     std::uint64_t session) {
     KeyScope scope;
     scope.label = "hello";
-    scope.job = job;
+    scope.job = config.job;
+    scope.incarnation = config.incarnation;
     scope.low_rank = source;
     scope.high_rank = destination;
     scope.low_session = session;
@@ -201,7 +203,7 @@ void Endpoint::Impl::handle_hello(Time now, Time arrived, const dlcp_packet& pac
         }
         const auto key = make_packet_key(
             derive_packet_key(*config_.job_key,
-                              hello_scope(config_.job, d.header.source_rank, config_.rank, hello.own_session)),
+                              hello_scope(config_, d.header.source_rank, config_.rank, hello.own_session)),
             config_.crypto_library);
         if (!key->verify(d.bytes, d.header.packet_number, {d.payload, d.header.payload_bytes}, d.tag)) {
             ++counters_.bad_tag;
@@ -348,7 +350,7 @@ void Endpoint::Impl::write_hello(Time now, Peer& peer, bool candidate, dlcp_pack
     slot.flags = 0;
     if (keyed) {
         const auto key = make_packet_key(
-            derive_packet_key(*config_.job_key, hello_scope(config_.job, config_.rank, peer.rank, own)),
+            derive_packet_key(*config_.job_key, hello_scope(config_, config_.rank, peer.rank, own)),
             config_.crypto_library);
         key->authenticate(slot.head, h.packet_number, {slot.head + wire::header_bytes, writer.size()},
                           slot.head + slot.head_bytes);

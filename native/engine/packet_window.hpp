@@ -1,12 +1,16 @@
 // The receiver's memory of packet numbers: which of the last 8192 arrived, for acknowledgements and against replay.
 //
-// Invariant: `largest` is the largest packet number ever inserted; a number below largest - 8191 counts as seen.
-// Its width bounds the packets in flight: the sender never has an unresolved packet older than the window.
+// Two sets: numbers that were taken are acknowledged; numbers that were refused (authentic, but there was no room) are
+// not, so that the sender repeats their blocks under other numbers. Neither is fresh again.
+// Invariant: `largest` is the largest packet number ever inserted; a number 8192 or more below the largest taken or
+// refused counts as seen. The width bounds the packets in flight: the sender never has an unresolved packet older than
+// the window.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "engine/units.hpp"
 
@@ -23,8 +27,14 @@ public:
     // True if this number was not seen and is not too old. Does not insert, so that a packet can be authenticated
     // between the two steps.
     bool fresh(std::uint64_t number) const {
+        if (refused_ && refused_->has(number)) return false;
         if (empty_ || number > largest_) return true;
         return largest_ - number < width && !bit(received_, number);
+    }
+    // Remembers an authentic packet that was not taken. Allocates at the first of a session: few sessions refuse any.
+    void refuse(std::uint64_t number) {
+        if (!refused_) refused_ = std::make_unique<Refused>();
+        refused_->insert(number);
     }
     void insert(std::uint64_t number, bool ce) {
         if (empty_) {
@@ -67,25 +77,40 @@ private:
     static void set(Bits& bits, std::uint64_t number) {
         bits[number / 64 % bits.size()] |= std::uint64_t{1} << (number % 64);
     }
-    // Moves the window forward, forgetting what falls out. The word that `number` lies in may still hold bits of
-    // numbers one width ago above it; they are cleared as well.
-    void advance(std::uint64_t number) {
-        const std::uint64_t from = largest_ + 1;
-        if (number - largest_ >= width) {
-            received_.fill(0);
-            ce_.fill(0);
-        } else {
-            for (std::uint64_t n = from; n <= number;) {
-                const std::uint64_t in_word = std::min<std::uint64_t>(64 - n % 64, number - n + 1);
-                const std::uint64_t mask =
-                    (in_word == 64 ? ~std::uint64_t{0} : ((std::uint64_t{1} << in_word) - 1)) << (n % 64);
-                received_[n / 64 % received_.size()] &= ~mask;
-                ce_[n / 64 % ce_.size()] &= ~mask;
-                n += in_word;
-            }
+    // Clears the bits of `first` to `last`, which a width ago stood for other numbers.
+    static void forget(Bits& bits, std::uint64_t first, std::uint64_t last) {
+        if (last - first + 1 >= width) {
+            bits.fill(0);
+            return;
         }
+        for (std::uint64_t n = first; n <= last;) {
+            const std::uint64_t in_word = std::min<std::uint64_t>(64 - n % 64, last - n + 1);
+            const std::uint64_t mask = (in_word == 64 ? ~std::uint64_t{0} : ((std::uint64_t{1} << in_word) - 1))
+                                       << (n % 64);
+            bits[n / 64 % bits.size()] &= ~mask;
+            n += in_word;
+        }
+    }
+    void advance(std::uint64_t number) {
+        forget(received_, largest_ + 1, number);
+        forget(ce_, largest_ + 1, number);
         largest_ = number;
     }
+
+    struct Refused {
+        Bits bits{};
+        std::uint64_t largest = 0;
+        bool has(std::uint64_t number) const {
+            return number <= largest && (largest - number >= width || bit(bits, number));
+        }
+        void insert(std::uint64_t number) {
+            if (number > largest) {
+                forget(bits, largest + 1, number);
+                largest = number;
+            }
+            set(bits, number);
+        }
+    };
     std::uint64_t word(const Bits& bits, std::uint64_t newest) const {
         std::uint64_t forward;  // bit 63: newest
         const std::uint64_t shift = newest % 64;
@@ -107,6 +132,7 @@ private:
 
     Bits received_{};
     Bits ce_{};
+    std::unique_ptr<Refused> refused_;  // none until a packet is refused
     std::uint64_t largest_ = 0;
     std::uint64_t lowest_new_ = UINT64_MAX;
     std::array<std::uint64_t, ack_memory> lowest_{UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};

@@ -23,9 +23,9 @@ bool ipsec_mb_is_there() {
     return there;
 }
 
-// label || job || low_rank || high_rank || low_session || high_session || source_rank || epoch
+// label || job || low_rank || high_rank || low_session || high_session || source_rank || epoch [|| incarnation]
 std::string derivation_info(const KeyScope& scope) {
-    std::array<std::uint8_t, 33> numbers;
+    std::array<std::uint8_t, 41> numbers;
     wire::store32(numbers.data(), scope.job);
     wire::store32(numbers.data() + 4, scope.low_rank);
     wire::store32(numbers.data() + 8, scope.high_rank);
@@ -34,7 +34,8 @@ std::string derivation_info(const KeyScope& scope) {
     wire::store32(numbers.data() + 28, scope.source_rank);
     numbers[32] = scope.epoch;
     std::string info(scope.label);
-    info.append(reinterpret_cast<const char*>(numbers.data()), numbers.size());
+    wire::store64(numbers.data() + 33, scope.incarnation);
+    info.append(reinterpret_cast<const char*>(numbers.data()), scope.incarnation != 0 ? 41 : 33);
     return info;
 }
 

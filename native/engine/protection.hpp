@@ -57,10 +57,12 @@ std::string_view fastest_crypto_library();
 
 // HKDF-SHA256 (RFC 5869), salt "dlcp v1", of the job key:
 //   info = label (ASCII, no NUL) || job (32) || low_rank (32) || high_rank (32) || low_session (64) ||
-//          high_session (64) || source_rank (32) || epoch (8), all big-endian
+//          high_session (64) || source_rank (32) || epoch (8), then, unless it is 0, incarnation (64), all big-endian
 // low/high: the two endpoints ordered by rank. label "packet" keys everything but hellos; label "hello" keys a
 // hello, with low_rank = source rank, high_rank = destination rank, low_session = the hello's own_session,
 // high_session = 0, epoch 0: its own_session is fresh for each process, so its nonces are never reused.
+// The incarnation is left out when it is 0, so that endpoints without one derive the keys they always did; no two
+// scopes have the same info, since the labels and the two forms all differ in length or content.
 struct KeyScope {
     std::string_view label;
     std::uint32_t job = 0;
@@ -70,6 +72,7 @@ struct KeyScope {
     std::uint64_t high_session = 0;
     std::uint32_t source_rank = 0;
     std::uint8_t epoch = 0;
+    std::uint64_t incarnation = 0;  // EndpointConfig::incarnation
 };
 PacketKeyBytes derive_packet_key(const JobKeyBytes& job_key, const KeyScope& scope);
 

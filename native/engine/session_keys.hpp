@@ -77,6 +77,7 @@ private:
         scope.high_session = own_low ? scope_.peer_session : scope_.own_session;
         scope.source_rank = source;
         scope.epoch = epoch;
+        scope.incarnation = config.incarnation;
         return make_packet_key(derive_packet_key(*config.job_key, scope), config.crypto_library);
     }
 

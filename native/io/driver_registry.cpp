@@ -8,7 +8,6 @@
 #include "io/local_driver.hpp"
 #include "io/runtime_error.hpp"
 #include "io/udp_driver.hpp"
-#include "io/virtual_driver.hpp"
 
 namespace dlcp {
 namespace {
@@ -55,7 +54,6 @@ const dlcp_io_table& find_driver(const std::string& name) {
     };
     if (name == "udp") return *dlcp_udp_driver();
     if (name == "local") return *dlcp_local_driver();
-    if (name == "virtual") return *dlcp_virtual_driver();
     if (name.starts_with(local_prefix)) {
         find_driver(name.substr(local_prefix.size()));  // refused here rather than when it is opened
         return *dlcp_local_driver();

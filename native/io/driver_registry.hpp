@@ -1,8 +1,8 @@
-// Finds a driver by name: "udp", "local" (shared memory inside a host, UDP between hosts) and "virtual" are built in, any
-// other name is a plugin.
+// Finds a driver by name: "udp" and "local" (shared memory inside a host, UDP between hosts) are built in, any other name
+// is a plugin.
 //
 // A plugin is a shared library that exports `dlcp_io_driver` (io_table.h). It is loaded only when asked for and
-// never unloaded, since its threads and exit handlers may outlive a host.
+// never unloaded, since its threads and exit handlers may outlive a runtime.
 #pragma once
 
 #include <string>

@@ -175,6 +175,15 @@ void bind_cosimulation(nb::module_& m) {
         .def(nb::new_(&make_schedule), nb::arg("world_size"), nb::arg("rank"), nb::arg("input_chunks"),
              nb::arg("output_chunks"), nb::arg("scratch"), nb::arg("ops"))
         .def_prop_ro("peers", [](const BoundSchedule& s) { return s.schedule->peers(); });
+    m.def(
+        "part_bytes",
+        [](std::uint64_t nbytes, std::uint32_t parts) {
+            std::vector<std::uint64_t> lengths;
+            for (const ChunkMemory& part : partition({nullptr, nbytes}, parts, DataType::f32))
+                lengths.push_back(part.bytes);
+            return lengths;
+        },
+        nb::arg("nbytes"), nb::arg("parts"));
     m.def("add_collective", &add_collective, nb::arg("simulation"), nb::arg("members"), nb::arg("schedules"),
           nb::arg("inputs"), nb::arg("outputs"), nb::kw_only(), nb::arg("traffic_class") = 0,
           nb::arg("average_over") = 0, nb::arg("loss_ratio") = 0.0, nb::arg("critical_ratio") = 1.0,

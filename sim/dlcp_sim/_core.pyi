@@ -151,6 +151,7 @@ class Schedule:
     @property
     def peers(self) -> list[int]: ...
 
+def part_bytes(nbytes: int, parts: int) -> list[int]: ...
 def add_collective(
     simulation: Simulation,
     members: Sequence[int],

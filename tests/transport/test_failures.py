@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 
 from dlcp import errors
-from dlcp.transport.call_log import (
-    OPERATIONS,
-    SEQUENCE_MASK,
-    CallLog,
-    exchange_accounts,
-    operation_of,
-    signature_of,
-)
+from dlcp.transport.call_log import SEQUENCE_MASK, CallLog, exchange_accounts
 from dlcp.transport.failures import Member, Scene, explain, group_failed, is_of_the_group, wait_timeout
 from dlcp.transport.rank_card import RankCard
+from dlcp.transport.signature import OPERATIONS
 from dlcp.transport.store import MemoryStore
 
 WORDS = "all_reduce(f32, 4096 elements, sum)"
@@ -202,12 +196,12 @@ def test_mismatch_names_both_calls() -> None:
 
 
 def test_mismatch_without_an_account_says_what_the_message_said() -> None:
-    other = signature_of("all_gather", "")
+    other = (OPERATIONS.index("all_gather") + 1) << 12
     text = text_of(error="mismatch", culprit=1, foreign_signature=other, foreign_bytes=96)
     assert "process 1011) called all_gather (in messages of 96 bytes)" in text
-    same = signature_of("all_reduce", "other terms")
+    same = 0x1123
     text = text_of(error="mismatch", culprit=1, foreign_signature=same)
-    assert "called all_reduce with another type, reduction, root or size" in text
+    assert "called all_reduce of f32, product with another type, reduction, root or size" in text
     text = text_of(error="mismatch", culprit=1, foreign_signature=0xFFFF)
     assert "called something else" in text
     text = text_of(error="mismatch", culprit=1, foreign_signature=same, foreign_bytes=8, expected_bytes=16)
@@ -284,22 +278,6 @@ def test_single_messages_may_fail_alone(
 
 
 # --- calls and accounts of them -----------------------------------------------------------------------------
-
-
-def test_signature_names_its_operation() -> None:
-    for operation in OPERATIONS:
-        signature = signature_of(operation, "terms")
-        assert 0 < signature < 1 << 16
-        assert operation_of(signature) == operation
-    assert operation_of(0) is None
-    assert operation_of(0xF123) is None
-
-
-def test_signature_depends_on_the_terms_alone() -> None:
-    """The same on every rank, whatever its interpreter's hash seed: a figure, so that it cannot change unseen."""
-    assert signature_of("all_reduce", "f32 4096 sum") == signature_of("all_reduce", "f32 4096 sum")
-    assert signature_of("barrier", "") == 9 << 12
-    assert len({signature_of("all_reduce", str(terms)) for terms in range(100)}) > 90
 
 
 def test_log_remembers_the_last_calls() -> None:

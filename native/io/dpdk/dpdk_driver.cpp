@@ -11,10 +11,10 @@
 #include <exception>
 #include <thread>
 
-#include "io/clock.hpp"
 #include "io/dpdk/claim.hpp"
 #include "io/dpdk/eal.hpp"
 #include "io/dpdk/port_setup.hpp"
+#include "io/driver_table.hpp"
 
 namespace dlcp::dpdk {
 
@@ -66,7 +66,7 @@ std::uint16_t draw_port() {
 
 }  // namespace
 
-int Driver::open(const dlcp_io_config& config, ErrorText error) {
+int Driver::configure(const dlcp_io_config& config, ErrorText error) {
     if (const int result = check_config(config, error); result < 0) return result;
     Options options;
     if (const int result = parse_options(config.extra, config.bind_host, options, error); result < 0)
@@ -209,7 +209,8 @@ void Driver::linger() {
     if (left_ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left_ns));
 }
 
-void Driver::capabilities(dlcp_io_capabilities& out) const {
+dlcp_io_capabilities Driver::capabilities() const {
+    dlcp_io_capabilities out = {};
     out.max_datagram_bytes = max_datagram_bytes_;
     out.max_burst_packets = Transmitter::burst_packets_max;
     // All of a peer's packets may land in one queue of one port, whoever spreads them. A packet takes a descriptor however
@@ -226,6 +227,7 @@ void Driver::capabilities(dlcp_io_capabilities& out) const {
     out.reports_ecn = 1;
     out.pollable = waiter_.sleeps();
     out.is_loopback = 0;
+    return out;
 }
 
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
@@ -237,13 +239,13 @@ int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
     return result;
 }
 
-std::string Driver::text_of(const dlcp_address& address) const {
-    const bool own = address.length == local_.length &&
-                     memcmp(address.bytes, local_.bytes, sizeof address.bytes) == 0 && address.length != 0;
-    return own ? text_ : address.length != 0 ? ipstack::to_text(ipstack::from_dlcp(address)) : "(no address)";
+std::string Driver::format(const dlcp_address& address) const {
+    const bool own =
+        address.length == local_.length && memcmp(address.bytes, local_.bytes, sizeof address.bytes) == 0;
+    return own ? text_ : ipstack::to_text(ipstack::from_dlcp(address));
 }
 
-int Driver::put(const dlcp_packet* packets, int count) {
+int Driver::tx_put(const dlcp_packet* packets, int count) {
     const Lcore::Use use(lcore_);
     const auto guard = alone();
     const std::int64_t now_ns = monotonic_ns();
@@ -260,7 +262,7 @@ int Driver::put(const dlcp_packet* packets, int count) {
     return sent;
 }
 
-int Driver::receive(dlcp_packet* packets, int count) {
+int Driver::rx(dlcp_packet* packets, int count) {
     const Lcore::Use use(lcore_);
     const auto guard = alone();
     const std::int64_t now_ns = monotonic_ns();
@@ -358,3 +360,8 @@ dlcp_io_counters Driver::counters() const {
 }
 
 }  // namespace dlcp::dpdk
+
+const dlcp_io_table* dlcp_io_driver() {
+    static constexpr dlcp_io_table table = dlcp::driver_table<dlcp::dpdk::Driver>("dpdk");
+    return &table;
+}

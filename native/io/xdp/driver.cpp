@@ -11,8 +11,7 @@
 #include <bit>
 #include <iterator>
 
-#include "io/clock.hpp"
-#include "io/udp_address.hpp"
+#include "io/driver_table.hpp"
 #include "io/xdp/claim.hpp"
 
 namespace dlcp::xdp {
@@ -77,7 +76,7 @@ int Driver::open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, Err
     int result = driver->open_queues(config, error);
     libxdp_set_print(printed_before);
     if (result == 0) result = driver->attach(error);
-    if (result == 0) result = driver->watch(error);
+    if (result == 0) result = driver->watch_queues(error);
     if (result == 0) result = driver->claim(error);
     if (result == 0) out = std::move(driver);
     return result;
@@ -227,7 +226,7 @@ void Driver::warn_of_vlan() {
     }
 }
 
-int Driver::watch(ErrorText error) {
+int Driver::watch_queues(ErrorText error) {
     if (const int result = poller_.open(error); result < 0) return result;
     for (std::size_t index = 0; index < queues_.size(); ++index) {
         const int result = poller_.add(queues_[index]->descriptor(), static_cast<unsigned>(index), error);
@@ -305,14 +304,15 @@ void Driver::tell_of(const ipstack::InterfaceEvent& event, std::int64_t now_ns) 
     }
 }
 
-void Driver::capabilities(dlcp_io_capabilities& out) const {
-    out = {};
+dlcp_io_capabilities Driver::capabilities() const {
+    dlcp_io_capabilities out = {};
     out.max_datagram_bytes = datagram_bytes_;
     out.max_burst_packets = Transmitter::burst_packets_max;
     // Of one queue: the packets of one peer may all come by it.
     out.receive_buffer_bytes = receive_chunks_ * datagram_bytes_;
     out.reports_ecn = 1;
     out.pollable = 1;
+    return out;
 }
 
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) const {
@@ -320,16 +320,18 @@ int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) const 
     return udp::resolve_endpoint(own.c_str(), udp::family_of(local_), out, error);
 }
 
-int Driver::tx_get(dlcp_packet* packets, int count) {
+int Driver::tx_get(dlcp_packet* packets, int count) noexcept {
     const std::int64_t now_ns = monotonic_ns();
     const int lent = transmitter_->get({now_ns}, packets, count);
     note_starvation(now_ns);
     return lent;
 }
 
-int Driver::tx_put(dlcp_packet* packets, int count) { return transmitter_->put({monotonic_ns()}, packets, count); }
+int Driver::tx_put(dlcp_packet* packets, int count) noexcept {
+    return transmitter_->put({monotonic_ns()}, packets, count);
+}
 
-int Driver::rx(dlcp_packet* packets, int count) {
+int Driver::rx(dlcp_packet* packets, int count) noexcept {
     if (count <= 0) return 0;
     const std::int64_t now_ns = monotonic_ns();
     const int received = receiver_->receive({now_ns}, packets, count);
@@ -338,7 +340,7 @@ int Driver::rx(dlcp_packet* packets, int count) {
     return received;
 }
 
-void Driver::wait(std::int64_t timeout_ns) {
+void Driver::wait(std::int64_t timeout_ns) noexcept {
     if (receiver_->has_work()) return;
     const std::int64_t now_ns = monotonic_ns();
     serve(now_ns);
@@ -360,14 +362,18 @@ void Driver::serve(std::int64_t now_ns) {
     while (const auto event = interface_->next_event()) tell_of(*event, now_ns);
 }
 
-void Driver::counters(dlcp_io_counters& out) const {
-    out = counters_;
+dlcp_io_counters Driver::counters() const {
+    dlcp_io_counters out = counters_;
     for (const auto& queue : queues_) {
         const xdp_statistics statistics = queue->statistics();
         out.rx_dropped_datagrams += statistics.rx_dropped + statistics.rx_ring_full;
     }
+    return out;
 }
 
-int Driver::events(dlcp_io_event* out, int count) { return events_.take(out, count); }
-
 }  // namespace dlcp::xdp
+
+const dlcp_io_table* dlcp_io_driver() {
+    static constexpr dlcp_io_table table = dlcp::driver_table<dlcp::xdp::Driver>("xdp");
+    return &table;
+}

@@ -618,6 +618,42 @@ TEST_CASE("endpoint pair: another key, or none, is nobody") {
     CHECK(world.failure() == "");
 }
 
+TEST_CASE("endpoint pair: endpoints of one incarnation exchange messages") {
+    EndpointConfig config = keyed_config();
+    config.incarnation = 0xfedcba9876543210;
+    Net net(config);
+    net.connect_all();
+    const SendPlan plan{.from = 0, .to = 1, .tag = 1, .message_bytes = 4096};
+    net.receive_for(plan);
+    net.world.send(plan);
+    REQUIRE(net.finish());
+    CHECK(net.world.sends()[0].phase == Phase::finished);
+    net.check();
+}
+
+TEST_CASE("endpoint pair: nothing of an endpoint of another incarnation enters") {
+    // 0 is what an endpoint that knows of no incarnation has.
+    for (const std::uint64_t stale : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 63 | 2}) {
+        CAPTURE(stale);
+        World world(1);
+        EndpointConfig config = keyed_config();
+        config.incarnation = 2;
+        world.add_host(config);
+        config.incarnation = stale;
+        world.add_host(config);
+        world.receive({.at = 0, .from = 1, .tag = 1, .capacity_bytes = 4096});
+        world.send({.from = 1, .to = 0, .tag = 1, .message_bytes = 4096});
+        world.allowed.timeouts = true;
+        world.run_until(Time{0} + milliseconds(500));
+        CHECK(!world.established(0, 1));
+        CHECK(!world.established(1, 0));
+        CHECK(world.counters(0).bad_tag > 0);
+        CHECK(world.counters(0).data_packets_received == 0);
+        CHECK(world.counters(1).bad_tag > 0);
+        CHECK(world.failure() == "");
+    }
+}
+
 TEST_CASE("endpoint pair: damaged packets are dropped and repaired, never delivered") {
     for (const bool encrypt : {false, true}) {
         CAPTURE(encrypt);

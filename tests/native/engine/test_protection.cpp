@@ -374,6 +374,15 @@ TEST_CASE("protection: derived key is HKDF over the scope as written") {
         job_key[31] ^= 0x80;
         CHECK(dlcp::derive_packet_key(job_key, scope) != key);
     }
+
+    SUBCASE("an incarnation follows the epoch, unless it is 0") {
+        dlcp::KeyScope later = scope;
+        later.incarnation = 0x3132333435363738;
+        const Bytes incarnation = unhex("3132333435363738");
+        info.insert(info.end(), incarnation.begin(), incarnation.end());
+        CHECK(hex(dlcp::derive_packet_key(job_key, later)) ==
+              hex(slow_hkdf(salt, Bytes(job_key.begin(), job_key.end()), info, 16)));
+    }
 }
 
 TEST_CASE("protection: fastest is the library it names") {

@@ -31,7 +31,7 @@ dlcp_io* open_udp() {
 // A UDP driver that sends numbered packets, and one that receives them behind a LossyDriver.
 struct Line {
     explicit Line(double loss_ratio, std::uint64_t seed = 1)
-        : sender(open_udp()), lossy(udp, open_udp(), loss_ratio, seed) {
+        : sender(open_udp()), lossy(*new LossyDriver(udp, open_udp(), loss_ratio, seed)) {
         lossy.table().local_address(lossy.io(), &to);
     }
     ~Line() {
@@ -83,7 +83,7 @@ struct Line {
     }
 
     dlcp_io* sender;
-    LossyDriver lossy;
+    LossyDriver& lossy;  // deleted by its close()
     dlcp_address to{};
     std::uint64_t dropped_before = 0;
 };

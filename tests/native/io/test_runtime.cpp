@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "io/driver_registry.hpp"
+#include "io/local_driver.hpp"
 #include "io/runtime.hpp"
 #include "io/udp_driver.hpp"
-#include "io/virtual_driver.hpp"
+#include "support/native/virtual_driver.hpp"
 
 namespace dlcp {
 namespace {
@@ -125,7 +126,7 @@ TEST_CASE("host: over the virtual network, lossy and slow, in virtual time") {
     link.loss_ratio = 0.01;
     RuntimeOptions options = udp_options(0), other = udp_options(1);
     for (RuntimeOptions* each : {&options, &other}) {
-        each->driver = "virtual";
+        each->table = dlcp_virtual_driver();
         each->driver_options = "host-test";
         each->seed = 11 + each->engine.rank;
         each->linger = Duration{0};
@@ -417,7 +418,7 @@ TEST_CASE("driver registry: shared memory goes around any driver") {
 
 TEST_CASE("driver registry: built-in drivers by name") {
     CHECK(&find_driver("udp") == dlcp_udp_driver());
-    CHECK(&find_driver("virtual") == dlcp_virtual_driver());
+    CHECK(&find_driver("local") == dlcp_local_driver());
 }
 
 }  // namespace dlcp
