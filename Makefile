@@ -34,11 +34,12 @@ CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/nul
 PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
-.PHONY: help setup native test lint lint-ruff lint-types lint-format lint-tidy format
+.PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
 .PHONY: p4 bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
+	@echo "make check     lint, types and the fast tests: two minutes once built"
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
 	@echo "make bench     benchmarks, printed"
@@ -120,8 +121,14 @@ ifneq ($(SANITIZE),)
 endif
 	@cmake --build $(NATIVE_BUILD)
 
-test: setup native
-	DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest $(PYTEST_ARGS)
+# One worker more than there are cores: some tests wait. Which tests share a worker: tests/conftest.py.
+PYTEST := DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest -n $(shell expr $(JOBS) + 1) --dist loadgroup
+test: native
+	$(PYTEST) $(PYTEST_ARGS)
+
+# For daily work: about two minutes on two cores, once built.
+check: native lint-ruff lint-types
+	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,bench doctor lab p4 sim/ns3 study switch train) $(PYTEST_ARGS)
 
 soak: native
 	$(NATIVE_BUILD)/dlcp_property --seeds $(SEEDS) --jobs $(JOBS)
