@@ -35,7 +35,7 @@ PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: p4 bench fuzz soak demo clean distclean always
+.PHONY: p4 drawings bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
@@ -143,6 +143,10 @@ fuzz: | build/.system
 	    build/fuzz/$$target -runs=$(RUNS) -print_final_stats=1 -artifact_prefix=build/fuzz/ \
 	        build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
 	done
+
+# After any change of a table of states (tests/tables/states.txt).
+drawings: setup
+	$(PY) -m tests.support.drawings
 
 # What p4/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
 p4: setup
