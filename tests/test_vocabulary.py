@@ -1,4 +1,4 @@
-"""One word per thing: the glossary of ARCHITECTURE.md, and public names, settings, file names and headings that keep to it."""
+"""One word per thing: public names, settings, file names and headings keep to the glossary of ARCHITECTURE.md."""
 
 from __future__ import annotations
 

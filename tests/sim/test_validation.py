@@ -1,6 +1,7 @@
 """Validation of whole runs: collectives, spraying, other simulators' figures, and invariants of every transport.
 
-Single flows, incast and single queues are in native/validation_*.cpp. The numbers are closed forms of docs/simulator/validation.md.
+Single flows, incast and single queues are in native/validation_*.cpp. The numbers are closed forms
+of docs/simulator/validation.md.
 """
 
 from __future__ import annotations
