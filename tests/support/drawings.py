@@ -1,7 +1,7 @@
 """Draws the state machines of ARCHITECTURE.md from the stored transition tables: `python -m tests.support.drawings`.
 
-The C++ tests hold tests/tables/states.txt to the tables in the code (native/engine/state_machine.hpp). A line is `machine
-from event to`; the first `from` of a machine is its initial state. Drawings are in Mermaid's language, which GitHub shows.
+The C++ tests hold tests/tables/states.txt to the tables in the code (native/engine/state_machine.hpp). A line is
+`machine from event to`; the first `from` of a machine is its initial state. The drawings are in Mermaid's language.
 """
 
 from __future__ import annotations
