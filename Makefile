@@ -25,7 +25,7 @@ NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 
 # Debian packages: without the first group nothing builds, the second adds to it.
 SYSTEM_NEEDED := g++ cmake ninja-build libssl-dev doctest-dev python3-venv python3-dev
-SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 ethtool clang clang-format clang-tidy libbpf-dev libns3-dev valgrind
+SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 iputils-ping nftables ethtool clang libclang-rt-dev clang-format clang-tidy libbpf-dev libns3-dev valgrind
 # Of the drivers below the kernel. libdpdk-dev brings every poll-mode driver along, dpdk the tools that bind cards.
 SYSTEM_USEFUL += pkgconf libdpdk-dev dpdk libxdp-dev
 
@@ -34,11 +34,12 @@ CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/nul
 PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
-.PHONY: help setup native test lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: p4 bench fuzz soak demo clean distclean always
+.PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
+.PHONY: p4 drawings bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
+	@echo "make check     lint, types and the fast tests: two minutes once built"
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
 	@echo "make bench     benchmarks, printed"
@@ -49,27 +50,34 @@ help:
 
 # --- setup ----------------------------------------------------------------------------------------------------
 
-# Checked once per change of the list, and again each time while something is missing that root could install. What no
-# package list names, once that list is fresh, is not asked for again. Only Debian and its kin are known here; elsewhere
-# CMake says what it lacks.
-build/.system: Makefile
+# What nothing builds without, then what adds to it; the second is installed while pip works. Checked once per change of the
+# lists, and again each time while something is missing that root could install. What no package list names, once that list
+# is fresh, is not asked for again. Only Debian and its kin are known here; elsewhere CMake says what it lacks.
+missing := missing() { for p in "$$@"; do \
+    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || printf '%s ' $$p; done; }; \
+    install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@" >/dev/null; }
+build/.system-needed: Makefile
 	@mkdir -p build
-	@if ! command -v dpkg-query >/dev/null; then \
-	    echo "not a Debian system: have the equivalents of $(SYSTEM_NEEDED) $(SYSTEM_USEFUL)"; touch $@; exit 0; fi; \
-	missing() { for p in "$$@"; do \
-	    dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || printf '%s ' $$p; done; }; \
-	needed=$$(missing $(SYSTEM_NEEDED)); useful=$$(missing $(SYSTEM_USEFUL)); \
-	if [ -z "$$needed$$useful" ]; then touch $@; \
-	elif [ "$$(id -u)" = 0 ]; then \
-	    echo "installing: $$needed$$useful"; export DEBIAN_FRONTEND=noninteractive; fresh=yes; \
-	    apt-get update -qq -o APT::Update::Error-Mode=any || { fresh=; echo "apt-get update failed; trying with the lists that are here"; }; \
-	    [ -z "$$needed" ] || apt-get install -y -qq --no-install-recommends $$needed >/dev/null || exit 1; \
-	    for p in $$useful; do apt-get install -y -qq --no-install-recommends $$p >/dev/null \
-	        || echo "could not install $$p; what needs it is skipped"; done; \
-	    if [ -n "$$fresh" ] || [ -z "$$(missing $$useful)" ]; then touch $@; fi; \
+	@command -v dpkg-query >/dev/null || { touch $@; \
+	    echo "not a Debian system: have the equivalents of $(SYSTEM_NEEDED) $(SYSTEM_USEFUL)"; exit 0; }; \
+	$(missing); needed=$$(missing $(SYSTEM_NEEDED)); useful=$$(missing $(SYSTEM_USEFUL)); \
+	if [ "$$(id -u)" = 0 ] && [ -n "$$needed$$useful" ]; then \
+	    apt-get update -qq -o APT::Update::Error-Mode=any && touch build/.apt-lists \
+	        || echo "apt-get update failed; trying with the lists that are here"; \
+	    [ -z "$$needed" ] || install $$needed || exit 1; \
+	elif [ -n "$$needed" ]; then echo "missing: apt-get install $$needed"; exit 1; fi; \
+	touch $@
+
+build/.system: build/.system-needed
+	@command -v dpkg-query >/dev/null || { touch $@; exit 0; }; \
+	$(missing); useful=$$(missing $(SYSTEM_USEFUL)); \
+	if [ -z "$$useful" ]; then touch $@; \
+	elif [ "$$(id -u)" != 0 ]; then echo "useful, but missing: apt-get install $$useful"; \
 	else \
-	    [ -z "$$useful" ] || echo "useful, but missing: apt-get install $$useful"; \
-	    [ -z "$$needed" ] || { echo "missing: apt-get install $$needed"; exit 1; }; \
+	    echo "installing: $$useful"; \
+	    install $$useful 2>/dev/null || for p in $$useful; do \
+	        install $$p || echo "could not install $$p; what needs it is skipped"; done; \
+	    if [ -e build/.apt-lists ] || [ -z "$$(missing $$useful)" ]; then touch $@; fi; \
 	fi
 
 # Which libraries the drivers below the kernel find here (CMakeLists.txt, dlcp_plugin), rewritten only when that changes:
@@ -79,37 +87,48 @@ build/.libraries: always | build/.system
 	@found=$$(for p in libdpdk libxdp; do \
 	    echo "$$p $$(pkg-config --modversion $$p 2>/dev/null || echo none)"; done); \
 	if [ "$$found" != "$$(cat $@ 2>/dev/null)" ]; then \
-	    rm -f build/{python,native*}/{CMakeCache.txt,libdlcp_io_*.so}; echo "$$found" >$@; fi
+	    rm -f build/native*/{CMakeCache.txt,libdlcp_io_*.so}; echo "$$found" >$@; fi
 always:
 
-$(PY):
+$(PY): | build/.system-needed
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "dlcp needs Python >= 3.11: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# Build requirements first, so that the build needs no isolation and keeps its objects in build/python.
-$(VENV)/.packages: pyproject.toml constraints.txt | build/.system $(PY)
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt scikit-build-core nanobind
-	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt \
+# Build requirements first, so that the build needs no isolation and shares its objects with the C++ tests, in $(NATIVE_BUILD).
+# Nothing is compiled to bytecode beforehand: most of it is never imported.
+$(VENV)/.packages: pyproject.toml constraints.txt | $(PY)
+	$(PY) -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt scikit-build-core nanobind \
 	    $$($(PY) .ci/requirements.py dependencies test lint demo sim ray p4)
 	@touch $@
 
 $(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt build/.libraries $(CPP_SOURCES)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
-	    --config-settings=build-dir=build/python -e .
+	    --config-settings=build-dir=build/native --config-settings=cmake.define.DLCP_BUILD_TESTS=ON -e .
 	@touch $@
 
-setup: $(VENV)/.dlcp
+setup:
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.packages build/.system
+	@$(MAKE) --no-print-directory $(VENV)/.dlcp
 
 # --- test -----------------------------------------------------------------------------------------------------
 
-native: | build/.libraries
+# The module's own build folder, which has the tests' targets too; a sanitized build has a folder of its own and no module.
+native: $(if $(SANITIZE),| build/.libraries,setup)
+ifneq ($(SANITIZE),)
 	@cmake -S . -B $(NATIVE_BUILD) -G Ninja -DDLCP_BUILD_TESTS=ON -DDLCP_SANITIZE=$(SANITIZE) \
 	    > $(NATIVE_BUILD).log 2>&1 || { cat $(NATIVE_BUILD).log; exit 1; }
+endif
 	@cmake --build $(NATIVE_BUILD)
 
-test: setup native
-	DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest $(PYTEST_ARGS)
+# One worker more than there are cores: some tests wait. Which tests share a worker: tests/conftest.py.
+PYTEST := DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest -n $(shell expr $(JOBS) + 1) --dist loadgroup
+test: native
+	$(PYTEST) $(PYTEST_ARGS)
+
+# For daily work: about two minutes on two cores, once built.
+check: native lint-ruff lint-types
+	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,bench doctor lab p4 sim/ns3 study switch train) $(PYTEST_ARGS)
 
 soak: native
 	$(NATIVE_BUILD)/dlcp_property --seeds $(SEEDS) --jobs $(JOBS)
@@ -124,6 +143,10 @@ fuzz: | build/.system
 	    build/fuzz/$$target -runs=$(RUNS) -print_final_stats=1 -artifact_prefix=build/fuzz/ \
 	        build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
 	done
+
+# After any change of a table of states (tests/tables/states.txt).
+drawings: setup
+	$(PY) -m tests.support.drawings
 
 # What p4/compiled holds is committed: few machines have the compiler. After any change of p4/*.p4 or p4/blocks.
 p4: setup
@@ -149,7 +172,7 @@ lint-format:
 
 # Reads the commands of the build of the Python modules, which compiles all of native/ and sim/.
 lint-tidy:
-	$(RUN_CLANG_TIDY) -quiet -clang-tidy-binary $(CLANG_TIDY) -p build/python -j $(JOBS) '$(CURDIR)/(native|sim)/.*\.cpp$$' \
+	$(RUN_CLANG_TIDY) -quiet -clang-tidy-binary $(CLANG_TIDY) -p build/native -j $(JOBS) '$(CURDIR)/(native|sim)/.*\.cpp$$' \
 	    2>/dev/null | grep -v -e ' -header-filter=' -e '^$$' ; exit $${PIPESTATUS[0]}
 
 format: setup

@@ -34,10 +34,26 @@ def native_build() -> Path:
     return ROOT / os.environ.get("DLCP_NATIVE_BUILD", "build/native")
 
 
+# Tests of these places make namespaces, load the machine or judge how long something takes: they run one after another,
+# on one worker, while the others run the rest.
+ONE_AFTER_ANOTHER = ("tests/lab", "tests/transport/dpdk", "tests/transport/xdp", "tests/doctor", "tests/bench")
+# Files whose cases share nothing: each case goes to any worker. All other files stay whole, for their fixtures.
+SPLIT = ("tests/test_native.py", "tests/torch/test_collectives.py", "tests/test_property.py", "tests/test_docs.py")
+
+
+def _worker_group(item: pytest.Item) -> str | None:
+    """Which tests a worker takes together (pytest-xdist, --dist loadgroup)."""
+    path = item.path.relative_to(ROOT).as_posix()
+    if path.startswith(ONE_AFTER_ANOTHER):
+        return "machine"
+    return None if path in SPLIT else path
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs root, with the reason shown, when not root."""
-    if os.geteuid() == 0:
-        return
+    """Groups tests by worker, and skips what needs root, with the reason shown, when not root."""
     for item in items:
-        if item.get_closest_marker("needs_root"):
+        if group := _worker_group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+        if os.geteuid() != 0 and item.get_closest_marker("needs_root"):
             item.add_marker(pytest.mark.skip(reason="needs root"))

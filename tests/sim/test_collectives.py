@@ -163,7 +163,7 @@ def step_ps(nbytes: int) -> int:
 
 @pytest.mark.parametrize("world", [2, 4, 8])
 def test_ring_takes_its_closed_form(world: int) -> None:
-    """2 (N - 1) [(m + L - 1) s + L d] (simulators.md, section 5), to the picosecond."""
+    """2 (N - 1) [(m + L - 1) s + L d] (docs/simulator/validation.md, 3), to the picosecond."""
     load = Load()
     part = 10 * PAYLOAD
     done = lay(load, template("all_reduce", "ring", world), np.arange(world), world * part)

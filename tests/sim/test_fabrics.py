@@ -193,7 +193,7 @@ def test_transmission_times_are_rounded_as_the_simulator_rounds() -> None:
 
 
 def test_permutation_is_that_of_simulators() -> None:
-    """Path lengths of P128: 1 flow of 2 links, 13 of 4, 114 of 6 (simulators.md, 1)."""
+    """Path lengths of P128: 1 flow of 2 links, 13 of 4, 114 of 6 (docs/simulator/validation.md)."""
     flows = permutation(128, 1)
     links = [
         2 if f.source // 4 == f.destination // 4 else 4 if f.source // 16 == f.destination // 16 else 6

@@ -47,7 +47,7 @@ def test_queue_settings_make_the_policy_of_the_switches() -> None:
 
 
 def test_incast_is_as_fast_as_the_link_and_only_trims() -> None:
-    """simulators.md, section 5, validation 2: N·n·s + (L − 1)·s + L·d."""
+    """docs/simulator/validation.md, 2: N·n·s + (L − 1)·s + L·d."""
     result = Scenario(
         fabric=FABRIC,
         transport=Ndp(window_packets=50, queue_packets=35),

@@ -49,7 +49,7 @@ def test_the_policy_marks_and_trims_by_the_bandwidth_delay_product() -> None:
 
 
 def test_figures_lie_beside_the_reference_models() -> None:
-    """simulators.md, section 2: uet-htsim gives 191.9 us in the mean, 203.7 us at most; incast 5,256 us.
+    """docs/simulator/validation.md: uet-htsim gives 191.9 us in the mean, 203.7 us at most; incast 5,256 us.
 
     As its senders know it, which is half a round trip after the last byte came; it sprays over 64 entropies. Over 20
     seeds: test_validation.py.

@@ -1,6 +1,7 @@
 """Validation of whole runs: collectives, spraying, other simulators' figures, and invariants of every transport.
 
-Single flows, incast and single queues are in native/validation_*.cpp. The numbers are those of simulators.md, 5.
+Single flows, incast and single queues are in native/validation_*.cpp. The numbers are closed forms
+of docs/simulator/validation.md.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def completion_us(
     return took / 1e6
 
 
-# htsim says when its senders know. What its figures stand for: simulators.md, 2; most are of one seed there.
+# htsim says when its senders know. Its figures: docs/simulator/validation.md, most of one seed.
 NDP, UET = Ndp(queue_packets=35, window_packets=50), Uet(entropies=64)
 
 

@@ -29,7 +29,7 @@ def links(source: np.ndarray, destination: np.ndarray, k: int) -> dict[int, int]
 
 @pytest.mark.parametrize(("k", "lengths"), [(8, {2: 1, 4: 13, 6: 114}), (16, {2: 9, 4: 55, 6: 960})])
 def test_permutation_is_the_references(k: int, lengths: dict[int, int]) -> None:
-    """P128 and P1024 of simulators.md, by the path lengths that it states."""
+    """P128 and P1024 of docs/simulator/validation.md, by its links per flow."""
     flows = workloads.permutation(bytes=2_000_000).build(FatTree(k), 1).flows
     assert links(flows["source"], flows["destination"], k) == lengths
     assert sorted(flows["source"]) == sorted(flows["destination"]) == list(range(k**3 // 4))
@@ -37,7 +37,7 @@ def test_permutation_is_the_references(k: int, lengths: dict[int, int]) -> None:
 
 
 def test_incast_is_the_references() -> None:
-    """I32 of simulators.md."""
+    """I32 of docs/simulator/validation.md."""
     flows = workloads.incast(senders=32).build(FatTree(8), 1).flows
     assert list(flows["source"][:3]) == [38, 75, 112]
     assert set(flows["destination"]) == {0}

@@ -70,7 +70,7 @@ def simulate(
 
 
 def permutation(hosts: int, flow_bytes: int, seed: int = 1) -> list[Flow]:
-    """Every host sends to the next one of a shuffled ring, as simulators.md's workloads P128 and P1024."""
+    """Every host sends to the next one of a shuffled ring: P128 and P1024 of docs/simulator/validation.md."""
     import random
 
     order = list(range(hosts))

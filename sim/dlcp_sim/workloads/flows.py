@@ -1,7 +1,7 @@
 """Workloads of plain flows: permutation, incast, all-to-all, Poisson arrivals of given sizes, several together.
 
 Flows start by the clock and depend on nothing. What is random is drawn by NumPy's generator from the scenario's seed,
-but for the permutation, which is drawn as the reference programs do it (simulators.md, section 1).
+but for the permutation, which is drawn as the reference programs do it (docs/simulator/validation.md).
 """
 
 from __future__ import annotations

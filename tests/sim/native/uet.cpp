@@ -118,7 +118,7 @@ TEST_CASE("uet: incast is repaired by negative acknowledgements alone, and the l
     CHECK(run.counter("quick_adapts") > 0);
     // A window that only gave up a packet for each trim would cost half as many again.
     CHECK(run.count(&EventCounters::packets_trimmed) < 1000);
-    // 15 · 500 kB on one link (simulators.md: within 1 % for flows of 2 MB; here the start weighs more).
+    // 15 · 500 kB on one link (uet-htsim is within 1 % for flows of 2 MB, docs/simulator/validation.md; here the start weighs more).
     const double ideal = 15 * (122 * static_cast<double>(packet_ps) + 288 * 80 + header_ps);
     CHECK(static_cast<double>(run.last_ps()) < 1.04 * ideal);
 }

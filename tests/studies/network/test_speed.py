@@ -43,7 +43,7 @@ def test_workloads_have_the_paths_of_their_definition(
 
 @pytest.mark.parametrize("transport", speed.TRANSPORTS)
 def test_incast_ends_no_earlier_than_the_last_link_allows(transport: str) -> None:
-    """32 · n · s + (L - 1) · s + L · d of whole packets is when the last is there at best: simulators.md, 5.2."""
+    """The last packet is there after 32 · n · s + (L - 1) · s + L · d at best (docs/simulator/validation.md, 2)."""
     case = speed.Case("I32", transport)
     speed._simulate(case)
     packet_us, payload_us = 4160 * 8e-5, 2_000_000 * 8e-5

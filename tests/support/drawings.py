@@ -1,0 +1,44 @@
+"""Draws the state machines of ARCHITECTURE.md from the stored transition tables: `python -m tests.support.drawings`.
+
+The C++ tests hold tests/tables/states.txt to the tables in the code (native/engine/state_machine.hpp). A line is
+`machine from event to`; the first `from` of a machine is its initial state. The drawings are in Mermaid's language.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = ROOT / "tests" / "tables" / "states.txt"
+DOCUMENT = ROOT / "ARCHITECTURE.md"
+BEGIN, END = "<!-- states: begin -->\n", "<!-- states: end -->\n"
+
+
+def drawings(table: str) -> str:
+    """A heading and a Mermaid state diagram for each machine of the table."""
+    machines: dict[str, list[tuple[str, str, str]]] = {}
+    for line in table.splitlines():
+        machine, source, event, target = line.split()
+        machines.setdefault(machine, []).append((source, event, target))
+    return "\n".join(_drawing(name, transitions) for name, transitions in machines.items())
+
+
+def _drawing(machine: str, transitions: list[tuple[str, str, str]]) -> str:
+    lines = [f"### {machine.replace('_', ' ').capitalize()}", "", "```mermaid", "stateDiagram-v2"]
+    lines.append(f"    [*] --> {transitions[0][0]}")
+    merged: dict[tuple[str, str], list[str]] = {}
+    for source, event, target in transitions:
+        merged.setdefault((source, target), []).append(event)
+    lines += [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in merged.items()]
+    return "\n".join([*lines, "```", ""])
+
+
+def redrawn(document: str, table: str) -> str:
+    """The document with the drawings of `table` in their place."""
+    head, rest = document.split(BEGIN)
+    _, tail = rest.split(END)
+    return f"{head}{BEGIN}{drawings(table)}{END}{tail}"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(redrawn(DOCUMENT.read_text(), TABLES.read_text()))
