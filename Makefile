@@ -31,7 +31,7 @@ SYSTEM_USEFUL += pkgconf libdpdk-dev dpdk libxdp-dev
 
 CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
-PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench tests)
+PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test lint lint-ruff lint-types lint-format lint-tidy format

@@ -7,12 +7,22 @@ where to read more.
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import re
+from typing import IO, Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that complains in one line."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # A value such as -5G reaches its option, which says what it accepts; argparse lets through plain numbers only.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
+
     def error(self, message: str) -> NoReturn:
         """Ends the program with status 2 and one line that names what is wrong."""
         self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` says what is accepted\n")
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        """As the base class does, but that nobody reads is raised: it decides the exit status (exit_status.py)."""
+        print(message, end="", file=file)

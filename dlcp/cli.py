@@ -12,24 +12,21 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dlcp import __version__
 from dlcp.arguments import Parser
+from dlcp.errors import ArgumentError, DlcpError
 from dlcp.exit_status import exit_status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Returns the exit status."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0].startswith("-"):
-        return _door(words)
-    name, rest = words[0], words[1:]
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"accepted: {', '.join(COMMANDS)}."
-        print(f"dlcp: unknown command {name!r}; {hint} `dlcp --help` lists them", file=sys.stderr)
-        return 2
-    return exit_status(f"dlcp {name}", lambda: COMMANDS[name].run(rest))
+    options = list(sys.argv[1:] if arguments is None else arguments)
+    if options and options[0] in COMMANDS:
+        name, rest = options[0], options[1:]
+        return exit_status(f"dlcp {name}", lambda: COMMANDS[name].run(rest))
+    return exit_status("dlcp", lambda: _without_command(options))
 
 
 # --- subcommands ----------------------------------------------------------------------------------------------
@@ -61,6 +58,12 @@ def _ping(words: list[str]) -> int:
     return main(words, prog="dlcp ping")
 
 
+def _settings(words: list[str]) -> int:
+    from dlcp.transport.settings_reference import main
+
+    return main(words)
+
+
 def _sim(words: list[str]) -> int:
     from dlcp_sim.command import main
 
@@ -68,15 +71,17 @@ def _sim(words: list[str]) -> int:
 
 
 def _study(words: list[str]) -> int:
-    """Studies of training are dlcp.study's, those of whole networks the simulator's; neither knows the other."""
-    from dlcp_sim import studies
+    """The studies are a folder of the sources beside this package; the wheel does not hold them."""
+    sources = Path(__file__).resolve().parent.parent
+    if not (sources / "studies" / "training").is_dir():
+        raise DlcpError(
+            "the studies are not installed with dlcp: they are the folder `studies` of its sources; run the command"
+            " from a clone in which dlcp is installed with `pip install -e .`"
+        )
+    sys.path.append(str(sources))
+    from studies import main
 
-    simulated = studies.studies()
-    if words and words[0] in simulated:
-        return studies.main(words)
-    from dlcp.study import main
-
-    return main(words, others={study.name: study.summary for study in simulated.values()})
+    return main(words)
 
 
 def _switch(words: list[str]) -> int:
@@ -120,6 +125,7 @@ COMMANDS = {
         "a leaf-spine of network namespaces with switches and faults: up, run, fault, down", _lab
     ),
     "ping": _Command("move data between two hosts and say how it went", _ping),
+    "settings": _Command("every setting: its variable, default, range and meaning", _settings),
     "sim": _Command("simulate a network packet by packet: run, compare, sweep, report", _sim),
     "study": _Command("what loss does to training, and how transports do on simulated networks", _study),
     "switch": _Command("one policy for all switches: show, render, deploy, run; status", _switch),
@@ -128,24 +134,23 @@ COMMANDS = {
 }
 
 
-# --- the door -------------------------------------------------------------------------------------------------
+# --- without a command ----------------------------------------------------------------------------------------
 
 
-def _door(words: list[str]) -> int:
+def _without_command(options: list[str]) -> int:
     """`dlcp`, `dlcp --help`, `dlcp --version`, and a complaint about anything else."""
-    if words in ([], ["-h"], ["--help"]):
-        try:
-            print(_HELP, flush=True)
-        except BrokenPipeError:
-            return 141
-        return 0 if words else 2
-    if words in (["-V"], ["--version"]):
+    if options in ([], ["-h"], ["--help"], ["help"]):
+        print(_HELP)
+        return 0 if options else 2
+    if options in (["-V"], ["--version"]):
         print(f"dlcp {__version__}")
         return 0
-    print(
-        f"dlcp: unknown option {words[0]!r}; give a command first: `dlcp --help` lists them", file=sys.stderr
-    )
-    return 2
+    name = options[0]
+    if name.startswith("-"):
+        raise ArgumentError(f"unknown option {name!r}; give a command first: `dlcp --help` lists them")
+    near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"accepted: {', '.join(COMMANDS)}."
+    raise ArgumentError(f"unknown command {name!r}; {hint} `dlcp --help` lists them")
 
 
 _HELP = """\
@@ -163,6 +168,7 @@ Something is slow, or does not connect:
 In a training script, one word: torch.distributed.init_process_group("dlcp")
 
 Settings: DLCP_* variables, or the [transport] table of the TOML file that DLCP_CONFIG names.
+`dlcp settings` lists them.
 `dlcp COMMAND --help` says what a command takes.""".format(
     commands="\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dlcp
-from dlcp import _native
+from dlcp import _native, cli
 from dlcp.cli import COMMANDS, main
 
 
@@ -42,6 +42,8 @@ def test_help_is_the_door(words: tuple[str, ...], capsys: pytest.CaptureFixture[
 def test_without_a_command_help_is_shown_and_it_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert capsys.readouterr().out.startswith("usage: dlcp COMMAND")
+    assert main(["help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: dlcp COMMAND")
 
 
 @pytest.mark.parametrize("word", ["--version", "-V"])
@@ -64,7 +66,7 @@ def test_version_names_what_hosts_should_share() -> None:
         (("pong",), "dlcp: unknown command 'pong'; did you mean ping? `dlcp --help` lists them"),
         (
             ("xyz",),
-            "dlcp: unknown command 'xyz'; accepted: doctor, lab, ping, sim, study, switch, train, version. "
+            "dlcp: unknown command 'xyz'; accepted: doctor, lab, ping, settings, sim, study, switch, train, version. "
             "`dlcp --help` lists them",
         ),
         (("--verbose",), "dlcp: unknown option '--verbose'; give a command first: `dlcp --help` lists them"),
@@ -96,17 +98,30 @@ def test_error_of_dlcp_is_one_line_and_status_2() -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [("--help",), ("version",)])
-def test_nobody_reads_is_status_141(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    "words", [(), ("--help",), ("--version",), ("version",), *((name, "--help") for name in COMMANDS)]
+)
+def test_nobody_reads_is_status_141(words: tuple[str, ...], unbuffered: str) -> None:
+    """Whether Python writes at once or at its end."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "dlcp", *words], stdout=writing, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "dlcp", *words],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
         )
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_output_that_is_closed_is_no_error() -> None:
+    command = f"{sys.executable} -m dlcp --version >&-"
+    assert subprocess.run(["sh", "-c", command], check=False).returncode == 0
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
@@ -132,3 +147,14 @@ def test_door_loads_neither_engine_nor_numpy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_studies_that_are_not_installed_are_said_to_be_in_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "dlcp" / "cli.py"))
+    assert main(["study", "tolerance"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(
+        "dlcp study: the studies are not installed with dlcp: they are the folder `studies`"
+    )

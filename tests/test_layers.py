@@ -111,14 +111,32 @@ PYTHON_ARROWS = {
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
-    "dlcp.study": {"dlcp", "dlcp.torch", "dlcp.train", "numpy", "torch"},
-    "dlcp.study.figure": {"dlcp.study", "matplotlib"},  # as the pictures of dlcp.train
-    "dlcp.study.mse_figure": {"dlcp.study", "dlcp.study.figure", "matplotlib"},
     "dlcp.train.figure": {"dlcp.train", "matplotlib"},  # these two are loaded when a picture is asked for
     "dlcp.train.page": {"dlcp.train", "dlcp.train.figure"},
     "dlcp_sim": {"dlcp", "dlcp._native", "dlcp.transport", "dlcp.switch", "numpy"},
     # Real training over a simulated network: all of it that needs torch, loaded when it is asked for.
-    "dlcp_sim.cosimulation.training": {"dlcp", "dlcp.study", "dlcp.switch", "dlcp_sim", "numpy", "torch"},
+    "dlcp_sim.cosimulation.training": {
+        "dlcp",
+        "dlcp.switch",
+        "dlcp_sim",
+        "dlcp_sim.cosimulation.tasks",
+        "numpy",
+        "torch",
+    },
+    "dlcp_sim.cosimulation.tasks": {"dlcp.train", "dlcp_sim.cosimulation.models", "numpy", "torch"},
+    "dlcp_sim.cosimulation.models": {"torch"},
+    # Research, not in the wheel.
+    "studies": set(),
+    "studies.training": {
+        "dlcp",
+        "dlcp.torch",
+        "dlcp_sim.cosimulation.models",
+        "dlcp_sim.cosimulation.tasks",
+        "numpy",
+        "torch",
+    },
+    "studies.training.figure": {"studies.training", "dlcp_sim.cosimulation.tasks", "matplotlib"},
+    "studies.training.mse_figure": {"studies.training", "studies.training.figure", "matplotlib"},
     "bench": {
         "dlcp",
         "dlcp._native",
@@ -141,21 +159,22 @@ LAZY_PYTHON_ARROWS = {
         "dlcp.transport",
         "dlcp.doctor",
         "dlcp.lab",
-        "dlcp.study",
         "dlcp.switch",
         "dlcp.train",
         "dlcp_sim",
+        "studies",
     },
     "dlcp.switch": {"dlcp.switch.deploy", "dlcp.switch.software"},
     "dlcp.lab": {"dlcp.lab.figure", "dlcp.switch", "dlcp.switch.deploy", "dlcp.switch.software"},
-    "dlcp.study": {"dlcp.study.figure", "dlcp.study.mse_figure"},
+    "studies.training": {"studies.training.figure", "studies.training.mse_figure"},
     "dlcp.doctor": {"torch"},
+    "studies": {"dlcp_sim", "studies.training"},
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
     "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},
 }
 # Where modules lie: folder under the root, and the package that it is.
-PYTHON_FOLDERS = {"dlcp": "dlcp", "sim/dlcp_sim": "dlcp_sim", "bench": "bench"}
+PYTHON_FOLDERS = {"dlcp": "dlcp", "sim/dlcp_sim": "dlcp_sim", "bench": "bench", "studies": "studies"}
 
 
 def room_of(module: str) -> str:
@@ -278,7 +297,8 @@ LEGAL = {
     "dlcp/train/figure.py": "import matplotlib\n",
     "sim/dlcp_sim/__init__.py": "from dlcp.transport import ring\nfrom dlcp import _native\n",
     "sim/dlcp_sim/report.py": "def draw():\n    import matplotlib\n    import dlcp_sim.cosimulation.training\n",
-    "sim/dlcp_sim/cosimulation/training.py": "import torch\nfrom dlcp.study import tasks\n",
+    "sim/dlcp_sim/cosimulation/training.py": "import torch\nfrom dlcp_sim.cosimulation import tasks\n",
+    "studies/training/command.py": "from dlcp_sim.cosimulation.tasks import open_task\n",
     "bench/__main__.py": "import torch, dlcp_sim\n",
 }
 
@@ -351,7 +371,11 @@ def test_legal_tree_passes(tmp_path: Path) -> None:
         ("sim/dlcp_sim/a.py", "import dlcp.torch", "dlcp_sim may not use dlcp.torch"),
         ("sim/dlcp_sim/a.py", "import matplotlib", "dlcp_sim may not use matplotlib when it is imported"),
         ("sim/dlcp_sim/a.py", "import ray", "dlcp_sim may not use ray when it is imported"),
-        ("sim/dlcp_sim/a.py", "def f():\n    import dlcp.study", "dlcp_sim may not use dlcp.study"),
+        (
+            "sim/dlcp_sim/a.py",
+            "def f():\n    import studies.training",
+            "dlcp_sim may not use studies.training",
+        ),
         (
             "sim/dlcp_sim/a.py",
             "import dlcp_sim.cosimulation.training",

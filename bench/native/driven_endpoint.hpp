@@ -144,7 +144,7 @@ inline EndpointConfig endpoint_config(const Arguments& arguments, std::uint32_t 
     const std::string& congestion = arguments.text("congestion");
     config.congestion = congestion_algorithm(congestion);
     if (static_cast<std::size_t>(config.congestion) >= std::size(congestion_controllers))
-        die("--congestion is " + congestion + "; accepted: the name of one of " + congestion_choices());
+        die("--congestion is " + congestion + "; accepted: " + std::string(congestion_names));
     return config;
 }
 

@@ -1,8 +1,8 @@
-"""`dlcp doctor`: looks at this host, and at the ways between the ranks of a job, and says what to mend.
+"""`dlcp doctor`: checks this host and the pairs of ranks of a job, and says what to mend.
 
-Three ways to run it: alone; as every rank of a launcher (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set), where
-rank 0 prints; with `--listen` on each host and `--peers` on one. Exit status: 0, 1 if something fails, 2 for bad input
-or an error on the way, which is one line.
+It runs alone; as every rank of a launcher (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set), where rank 0 prints;
+or with `--listen` on each host and `--peers` on one. Exit status: 0; 1 if a finding fails; 2 for bad input and for an
+error that ends the examination, which is one line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _alone(options)
 
 
-# --- three ways to run ----------------------------------------------------------------------------------------
+# --- its three forms -------------------------------------------------------------------------------------------
 
 
 def _alone(options: argparse.Namespace) -> int:
@@ -147,7 +147,7 @@ def _report(options: argparse.Namespace, found: Examination) -> int:
     everything = [Finding.from_json(one) for host in found.hosts for one in host["findings"]] + found.findings
     status = 1 if worst(everything) == Verdict.FAIL else 0
     if options.json:
-        print(json.dumps(report.to_json(found.hosts, found.findings, found.ways), indent=2))
+        print(json.dumps(report.to_json(found.hosts, found.findings, found.pairs), indent=2))
         return status
     colour = report.wants_colour()
     for host in found.hosts:
@@ -167,7 +167,7 @@ def _report(options: argparse.Namespace, found: Examination) -> int:
         print(f"\nbetween {', '.join(found.names)}:")
         for line in report.finding_lines(found.findings, colour):
             print(line)
-        for line in report.way_lines(found.names, found.ways):
+        for line in report.pair_lines(found.names, found.pairs):
             print(line)
     print(f"\n{report.summary_line(everything)}")
     return status
@@ -180,7 +180,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="dlcp doctor",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Looks at this host and at the ways between ranks, and says what to mend.",
+        description="Checks this host and the pairs of ranks, and says what to mend.",
         epilog="between the ranks of a job:\n"
         "  torchrun --nnodes 2 --nproc-per-node 1 --rdzv-endpoint HOST:29500 --no-python dlcp doctor\n"
         "without a launcher, on each host and then on one:\n"
@@ -198,7 +198,9 @@ def _parser() -> Parser:
     parser.add_argument("--peers", type=_peers, metavar="HOST:PORT,…", help="listeners to look at")
     parser.add_argument("--timeout", type=_seconds, default=5.0, metavar="S", help="to wait for a peer (5)")
     where = parser.add_argument_group("endpoint")
-    where.add_argument("--bind", metavar="HOST", help="own address (the way to the others)")
+    where.add_argument(
+        "--bind", metavar="HOST", help="own address (default: of the interface that leads to the others)"
+    )
     where.add_argument("--port", type=_port, metavar="N", help="with --listen: UDP port (7010)")
     where.add_argument("--interface", metavar="PATTERN", help="such as eth0, eth,ib, =eth0 or ^docker,lo")
     where.add_argument("--key-file", metavar="FILE", help="job key; a launcher's ranks draw their own")

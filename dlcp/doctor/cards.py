@@ -1,6 +1,6 @@
 """Network cards for DPDK: which driver of the kernel each is bound to, and what hands them over.
 
-No command here takes a card from the kernel that has an address of this host or its way out: who follows it over the
+No command here takes a card from the kernel that has an address of this host or its pair out: who follows it over the
 network would be cut off.
 """
 

@@ -1,7 +1,7 @@
 """Hints of a firewall: whether something on this host filters what comes in.
 
 Rules can only be read by root and only by the programs that write them, and other firewalls stand between hosts; so
-this says what to look at and never that the way is free. That is what the tests between ranks are for.
+this says what to look at and never that the pair is free. That is what the tests between ranks are for.
 """
 
 from __future__ import annotations

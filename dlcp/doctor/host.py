@@ -39,7 +39,7 @@ def look_at_host(
         *findings,
         *network,
         *([] if is_wrong else look_at_opening(settings, toward, opens=opens)),
-        # Below the kernel its sockets and filters are not on the way.
+        # Below the kernel its sockets and filters do not see its packets.
         *([] if settings.below_kernel else [*look_at_sockets(settings), *look_at_firewall(settings)]),
         *look_at_dpdk(settings),
         *look_at_xdp(settings),
@@ -57,15 +57,15 @@ def look_at_engine() -> Finding:
             Responder(answering),
             Endpoint(0, settings=settings) as asking,
         ):
-            way = probe(asking, 0, 1, 1, answering.address, timeout_s=5.0)
+            pair = probe(asking, 0, 1, 1, answering.address, timeout_s=5.0)
     except DlcpError as error:
         return fail("engine", f"no endpoint opens on loopback: {error}")
-    if way.rtt_s is None or way.goodput_bps is None:
+    if pair.rtt_s is None or pair.goodput_bps is None:
         return fail(
-            "engine", f"two endpoints of this process do not reach each other over loopback: {way.error}"
+            "engine", f"two endpoints of this process do not reach each other over loopback: {pair.error}"
         )
     return ok(
         "engine",
-        f"two endpoints exchange authenticated messages over loopback: {way.goodput_bps / 1e9:.1f} Gbit/s, round trip"
-        f" {way.rtt_s * 1e6:.0f} µs",
+        f"two endpoints exchange authenticated messages over loopback: {pair.goodput_bps / 1e9:.1f} Gbit/s, round trip"
+        f" {pair.rtt_s * 1e6:.0f} µs",
     )

@@ -1,6 +1,6 @@
 """The doctor without a launcher: `--listen` waits on each host, `--peers` names all and asks each about the others.
 
-The one who asks measures its own ways, then has every listener measure its ways to the others, one at a time. A
+The one who asks measures its own pairs, then has every listener measure its pairs to the others, one at a time. A
 listener's rank is a number made of its address, which both sides know; so it listens on one address, not on all.
 """
 
@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlcp.doctor.host import look_at_host
-from dlcp.doctor.probe import Responder, Way, ask, probe, split_address
+from dlcp.doctor.probe import RankPair, Responder, ask, probe, split_address
+from dlcp.doctor.rank_pairs import Member, look_at_rank_pairs
 from dlcp.doctor.ranks import Examination
 from dlcp.doctor.software import versions_of
-from dlcp.doctor.ways import Member, look_at_ways
 from dlcp.errors import AddressError, DlcpError
 from dlcp.transport import Endpoint, Settings
 from dlcp.transport.interfaces import choose_bind_host
 from dlcp.transport.rank_card import this_place
 
 PORT = 7010
-# Of an order to measure one way, which takes longest when that is closed.
+# To measure one pair, which takes longest when it is closed.
 _ORDER_TIMEOUT_S = 30.0
 
 
@@ -57,7 +57,7 @@ def join(host: str, port: int) -> str:
 class Listener:
     """Answers probes and orders on this host, from `with` to its end.
 
-    `settings`: with `bind_host`, or the way out of this host decides. Raises what Endpoint raises.
+    `settings`: with `bind_host`, or the pair out of this host decides. Raises what Endpoint raises.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -96,17 +96,17 @@ class Listener:
             }
         if request.get("order") == "probe":
             address = str(request["address"])
-            way = probe(self._endpoint, 0, 0, rank_of(address), address, float(request["timeout_s"]))
-            return {"way": way.to_json()}
+            pair = probe(self._endpoint, 0, 0, rank_of(address), address, float(request["timeout_s"]))
+            return {"pair": pair.to_json()}
         return {"error": f"no order {request.get('order')!r}; run one version of dlcp on all hosts"}
 
 
 def examine_hosts(
     peers: Sequence[str], settings: Settings, timeout_s: float, environ: Mapping[str, str] = os.environ
 ) -> Examination:
-    """Every way between this host and listeners. `peers`: their addresses, host:port.
+    """Every pair of this host and listeners. `peers`: their addresses, host:port.
 
-    Blocks a third of a second per way that is open, `timeout_s` per one that is not. Raises AddressError and what
+    Blocks a third of a second per pair that is open, `timeout_s` per one that is not. Raises AddressError and what
     Endpoint raises.
     """
     addresses = list(dict.fromkeys(resolve(peer) for peer in peers))
@@ -119,13 +119,13 @@ def examine_hosts(
     hosts = [{"name": socket.gethostname(), "findings": [one.to_json() for one in findings]}]
     with Endpoint(secrets.randbits(32), settings=settings) as endpoint, Responder(endpoint):
         members = [_member("here", endpoint, interface)]
-        ways = [
+        pairs = [
             probe(endpoint, 0, place, rank_of(address), address, timeout_s)
             for place, address in enumerate(addresses, 1)
         ]
         known: list[int] = []
         for place, (peer, address) in enumerate(zip(peers, addresses, strict=False), 1):
-            card = _order(endpoint, address, {"order": "card"}) if ways[place - 1].error is None else {}
+            card = _order(endpoint, address, {"order": "card"}) if pairs[place - 1].error is None else {}
             if "member" in card:
                 known.append(place)
                 members.append(Member(**(card["member"] | {"name": peer, "address": address})))
@@ -138,9 +138,10 @@ def examine_hosts(
                     continue
                 order = {"order": "probe", "address": address, "timeout_s": timeout_s}
                 answer = _order(endpoint, addresses[source - 1], order)
-                found = answer.get("way") or {"error": answer.get("error", "no answer")}
-                ways.append(Way(**(found | {"source": source, "target": target})))
-    return Examination([one.name for one in members], hosts, look_at_ways(members, ways), ways)
+                found = answer.get("pair") or {"error": answer.get("error", "no answer")}
+                pairs.append(RankPair(**(found | {"source": source, "target": target})))
+    findings_between = look_at_rank_pairs(members, pairs, keys_agree=False)
+    return Examination([one.name for one in members], hosts, findings_between, pairs)
 
 
 def _choose_place(settings: Settings, toward: str) -> tuple[Settings, str, str]:

@@ -18,5 +18,5 @@ def look_at_launcher(environ: Mapping[str, str]) -> list[Finding]:
     missing = [name for name in LAUNCHER if name not in there]
     if not missing or not {"RANK", "WORLD_SIZE"}.intersection(there) or environ.get("WORLD_SIZE") == "1":
         return []
-    text = f"{', '.join(there)} set, {', '.join(missing)} not: only this host is looked at, not the ways to other ranks"
+    text = f"{', '.join(there)} set, {', '.join(missing)} not: only this host is checked, no pairs of ranks"
     return [warn("launcher", text, "run it by torchrun, as `dlcp doctor --help` shows, or with --alone")]

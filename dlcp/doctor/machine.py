@@ -10,6 +10,7 @@ import ctypes
 import os
 import socket
 import statistics
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -191,7 +192,7 @@ def _kernel_ticks() -> str:
 
 
 def look_at_shared_memory(settings: Settings) -> Finding:
-    """Whether ranks of this host can share memory: a memory file handed over an abstract socket."""
+    """Whether ranks of this host can share memory: a memory file handed over a socket in a folder of /tmp."""
     if not settings.shm:
         return ok("shared memory", "ranks of this host use the network, as DLCP_SHM=0 says", "unset DLCP_SHM")
     try:
@@ -200,7 +201,7 @@ def look_at_shared_memory(settings: Settings) -> Finding:
         return warn(
             "shared memory",
             f"ranks of this host cannot share memory: {error.strerror or error}; they use the network",
-            "allow memfd_create and abstract sockets (seccomp or AppArmor profile of the container)",
+            "allow memfd_create and sockets under /tmp (seccomp or AppArmor profile of the container)",
         )
     place = ""
     with contextlib.suppress(OSError):
@@ -211,14 +212,14 @@ def look_at_shared_memory(settings: Settings) -> Finding:
 
 def _hand_over_memory() -> None:
     """What the driver does between two processes, within one. Raises OSError: the system refuses."""
-    name = f"\0dlcp-doctor-{os.getpid()}-{time.monotonic_ns()}"
     with (
+        tempfile.TemporaryDirectory(prefix="dlcp-doctor-", dir="/tmp") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as door,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as opener,
     ):
-        door.bind(name)
+        door.bind(f"{folder}/socket")
         door.listen(1)
-        opener.connect(name)
+        opener.connect(f"{folder}/socket")
         with door.accept()[0] as taker:
             memory = os.memfd_create("dlcp-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             received: list[int] = []

@@ -68,8 +68,8 @@ def _look_at_choice(
     if settings.interface is not None:
         return chosen, [ok("interface", f"{where}, as DLCP_INTERFACE={settings.interface} says")]
     if goal is not None:
-        return chosen, [ok("interface", f"{where}, the way to {goal} ({why_toward})")]
-    text = f"{where}, the way by the default route; a job takes the way to its MASTER_ADDR"
+        return chosen, [ok("interface", f"{where}, which leads to {goal} ({why_toward})")]
+    text = f"{where}, by the default route; a job takes the interface that leads to its MASTER_ADDR"
     return chosen, [ok("interface", text, "export DLCP_INTERFACE=NAME (to take another)")]
 
 
@@ -134,7 +134,7 @@ def _look_at_mtu(used: Interface) -> Finding:
             f"ip link set dev {used.name} mtu {_MTU_BYTES_ETHERNET}",
         )
     if used.mtu_bytes < _MTU_BYTES_JUMBO:
-        better = f"ip link set dev {used.name} mtu 9000 (if every switch on the way carries it)"
+        better = f"ip link set dev {used.name} mtu 9000 (if every switch in between carries it)"
         return ok("mtu", text, better)
     return ok("mtu", text)
 

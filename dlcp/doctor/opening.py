@@ -62,7 +62,13 @@ def _open(settings: Settings, toward: str | None, interfaces: Sequence[Interface
     except PortInUseError as error:
         return [warn("start", f"{error}; it may be a running job's", "ss -ulpn")]
     except AddressError as error:
-        return [fail("start", str(error), "unset DLCP_BIND_HOST, and dlcp takes the way to the other ranks")]
+        return [
+            fail(
+                "start",
+                str(error),
+                "unset DLCP_BIND_HOST; dlcp then takes the interface that leads to the others",
+            )
+        ]
     except DlcpError as error:
         words = settings.driver_options
         remedy = "see what it names"

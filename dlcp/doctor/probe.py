@@ -1,11 +1,11 @@
-"""One way between two endpoints, measured: is it open, how wide, how long, how lossy, how far apart the clocks.
+"""One rank pair, measured: is it open, goodput, round trip, loss, difference of the clocks.
 
 Each side answers on a thread (`Responder`); `probe` is the side that asks. So everybody can be asked at any time, and
-what is measured is the transport itself, not a stand-in. A probe takes about a third of a second on a way that is open,
+what is measured is the transport itself, not a stand-in. A probe takes about a third of a second on a pair that is open,
 and `timeout_s` on one that is not; every step in it is bounded.
 
 The talk: a JSON request under REQUEST_TAG names a tag of its own, `base`. Under the tags that follow it come the
-answer, then echoes (each carries the answerer's clock), then one message to warm up, and as many more as the way takes
+answer, then echoes (each carries the answerer's clock), then one message to warm up, and as many more as the pair takes
 in DURATION_S, of which the asker first says the number. At last the answerer says what its driver dropped of them.
 """
 
@@ -40,27 +40,30 @@ JSON_BYTES_MAX = 1 << 20
 ECHOES = 48
 WARM_UP_BYTES = 256 << 10
 MESSAGE_BYTES = 1 << 20
-# Long enough for the window to open, short enough for a hundred ways.
+# Long enough for the window to open, short enough for a hundred pairs.
 DURATION_S = 0.2
 MESSAGES_MAX = 256
 DEPTH = 4
 # Of a step when the peer answers at all.
 STEP_TIMEOUT_S = 10.0
 _CLOCK = struct.Struct("=q")
+# tcpmux (RFC 1078) has no UDP service.
+_CLOSED_PORT = 1
 
 Handler = Callable[[int, dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """What one rank found of its way to another. Numbers are None if it is not open."""
+class RankPair:
+    """What one rank measured towards another; the reverse direction is another pair. Numbers are None if it is not open."""
 
     source: int
     target: int
     error: str | None = None
     """Why it is not open."""
     silence: str | None = None
-    """refused, no neighbour, unreachable or silent: what else came back from there."""
+    """What else came back from there. refused: the host, but nobody has the port. unanswered: UDP reaches the host, and
+    whoever has the port does not answer. no neighbour, unreachable: the network says so. silent: nothing came back."""
     rtt_s: float | None = None
     """Least round trip of a packet."""
     echo_s: float | None = None
@@ -71,11 +74,11 @@ class Way:
     oversized_frames: int = 0
     """Dropped by the target meanwhile, from whomever: longer than its MTU."""
     datagram_bytes: int | None = None
-    """Largest that the way carries, as the handshake found."""
+    """Largest that the pair carries, as the handshake found."""
     datagram_bytes_own: int | None = None
     """Largest that the sender's interface carries."""
     path_mtu_bytes: int | None = None
-    """What routers say, if the way carries less than the interface."""
+    """What routers say, if the pair carries less than the interface."""
     clock_offset_s: float | None = None
     """How far the target's time of day is ahead."""
 
@@ -84,8 +87,8 @@ class Way:
         return asdict(self)
 
 
-def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, timeout_s: float) -> Way:
-    """Measures the way from this endpoint to another; raises nothing for a way that is not open.
+def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, timeout_s: float) -> RankPair:
+    """Measures the pair from this endpoint to another; raises nothing for a pair that is not open.
 
     `own` and `target`: how the report calls the two. `rank`, `address`: the target's endpoint.
     """
@@ -94,17 +97,17 @@ def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, ti
             endpoint.connect(rank, address, timeout_s=timeout_s)
         except PeerTimeoutError as error:
             if endpoint.settings.below_kernel:
-                # What the kernel's sockets hear from there is of another way.
+                # What the kernel's sockets hear from there took another route.
                 entries = endpoint.drain_log()
                 seen = {entry.text: None for entry in entries if entry.text and entry.kind not in MENDED}
-                return Way(source=own, target=target, error="; ".join([str(error), *seen]))
-            return Way(source=own, target=target, error=str(error), silence=knock.heard())
+                return RankPair(source=own, target=target, error="; ".join([str(error), *seen]))
+            return RankPair(source=own, target=target, error=str(error), silence=knock.heard())
         except DlcpError as error:
-            return Way(source=own, target=target, error=str(error))
+            return RankPair(source=own, target=target, error=str(error))
     try:
         return _measure(endpoint, own, target, rank)
     except DlcpError as error:
-        return Way(source=own, target=target, error=f"the handshake worked, then: {error}")
+        return RankPair(source=own, target=target, error=f"the handshake worked, then: {error}")
 
 
 def ask(endpoint: Endpoint, rank: int, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -191,15 +194,15 @@ class Responder:
         endpoint.send(rank, _pack(dropped), tag=base + 7, timeout_s=STEP_TIMEOUT_S)
 
 
-def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
+def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> RankPair:
     base = _draw_base()
     request = {"version": TALK_VERSION, "base": base, "echoes": ECHOES}
     endpoint.send(rank, _pack(request), tag=REQUEST_TAG, timeout_s=STEP_TIMEOUT_S)
     answer = _receive_json(endpoint, rank, base, STEP_TIMEOUT_S)
     if "error" in answer:
-        return Way(source=own, target=target, error=str(answer["error"]))
+        return RankPair(source=own, target=target, error=str(answer["error"]))
     echoes = [_echo(endpoint, rank, base) for _ in range(ECHOES)]
-    # The quickest echo says most of the clocks: half of it is the way there.
+    # The quickest echo says most of the clocks: half of it is the time to get there.
     least_s, offset_s = min(echoes)
     payload = bytearray(MESSAGE_BYTES)
     begin = time.monotonic()
@@ -220,7 +223,7 @@ def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> Way:
     after = endpoint.path_stats(rank)
     dropped = _receive_json(endpoint, rank, base + 7, STEP_TIMEOUT_S)
     state = endpoint.peer_stats(rank)
-    return Way(
+    return RankPair(
         source=own,
         target=target,
         rtt_s=min(state.rtt_s_min, least_s),
@@ -250,21 +253,17 @@ def _echo(endpoint: Endpoint, rank: int, base: int) -> tuple[float, float]:
 
 
 class Knock:
-    """One datagram that is none of dlcp's, and what the kernel hears of it: why an address does not answer.
+    """Two datagrams that are not dlcp's, and what the kernel hears of them: why an address does not answer.
 
-    It is sent before the handshake, since routers answer the first packets and then keep still for seconds.
+    One goes to the peer's port, one to a port of the same host that hardly anything listens on. A refusal of the second
+    shows that UDP reaches the host. Both leave before the handshake, since routers and hosts limit how many refusals
+    they send.
     """
 
     def __init__(self, address: str) -> None:
-        self._runtime, port = split_address(address)
-        self._socket: socket.socket | None = None
-        self._error: OSError | None = None
-        try:
-            self._socket = _connected_socket(self._runtime, port)
-            self._socket.setblocking(False)
-            self._socket.send(b"?")
-        except OSError as error:
-            self._error = error
+        self._host, port = split_address(address)
+        self._at_port = _Datagram(self._host, port)
+        self._beside = _Datagram(self._host, _CLOSED_PORT)
 
     def __enter__(self) -> Self:
         return self
@@ -272,27 +271,51 @@ class Knock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._socket is not None:
-            self._socket.close()
+        self._at_port.close()
+        self._beside.close()
 
     def heard(self) -> str:
-        """What came back so far: refused, no neighbour, unreachable or silent. Does not block."""
-        if _is_no_neighbour(self._runtime):
+        """What came back so far, one of the values of `RankPair.silence`. Does not block."""
+        if _is_no_neighbour(self._host):
             return "no neighbour"
-        if self._error is None and self._socket is not None:
+        code = self._at_port.error_code()
+        if code is None:
+            return "unanswered" if self._beside.error_code() == errno.ECONNREFUSED else "silent"
+        return "refused" if code == errno.ECONNREFUSED else "unreachable"
+
+
+class _Datagram:
+    """One datagram to an address, and the error that the network answered."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket: socket.socket | None = None
+        self._code: int | None = None
+        try:
+            self._socket = _connected_socket(host, port)
+            self._socket.setblocking(False)
+            self._socket.send(b"?")
+        except OSError as error:
+            self._code = error.errno
+
+    def error_code(self) -> int | None:
+        """The errno that sending met or that ICMP brought so far; None: nothing came, or data."""
+        if self._code is None and self._socket is not None:
             try:
                 self._socket.recv(1)
             except BlockingIOError:
-                return "silent"
+                pass
             except OSError as error:
-                self._error = error
-        if self._error is None:
-            return "silent"
-        return "refused" if self._error.errno == errno.ECONNREFUSED else "unreachable"
+                self._code = error.errno
+        return self._code
+
+    def close(self) -> None:
+        """Closes the socket."""
+        if self._socket is not None:
+            self._socket.close()
 
 
 def path_mtu_bytes(address: str, datagram_bytes: int) -> int | None:
-    """The MTU of the way to an address, if routers have said that it is too small for a datagram; sends nothing.
+    """The MTU of the route to an address, if routers have said that it is too small for a datagram; sends nothing.
 
     The handshake's first packets were as large as the interface carries; what routers answered, the kernel keeps.
     """

@@ -1,4 +1,4 @@
-"""The doctor as a job: every rank of a launcher looks at its host, and each pair measures its two ways in turn.
+"""The doctor as a job: every rank of a launcher looks at its host, and each pair of ranks is measured in both directions in turn.
 
 Ranks meet as a job does (dlcp.transport.job): same store, same key, same choice of interface, so that what works here
 works there. Pairs take turns as in a tournament, so that each rank is in one measurement at a time. What a rank finds
@@ -16,9 +16,9 @@ from typing import Any
 
 from dlcp.doctor.finding import Finding, fail
 from dlcp.doctor.host import look_at_host
-from dlcp.doctor.probe import Responder, Way, probe
+from dlcp.doctor.probe import RankPair, Responder, probe
+from dlcp.doctor.rank_pairs import Member, look_at_rank_pairs
 from dlcp.doctor.software import versions_of
-from dlcp.doctor.ways import Member, look_at_ways
 from dlcp.errors import DlcpError, StoreTimeoutError
 from dlcp.transport.job import Job
 from dlcp.transport.rank_card import this_place
@@ -37,7 +37,7 @@ class Examination:
     """Per host its name, ranks and findings."""
     findings: list[Finding]
     """Between ranks."""
-    ways: list[Way]
+    pairs: list[RankPair]
 
 
 def rounds(size: int) -> Iterator[list[tuple[int, int]]]:
@@ -45,8 +45,8 @@ def rounds(size: int) -> Iterator[list[tuple[int, int]]]:
     players: list[int | None] = list(range(size)) + ([None] if size % 2 else [])
     for _ in range(len(players) - 1):
         half = len(players) // 2
-        pairs = zip(players[:half], reversed(players[half:]), strict=True)
-        yield [(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None]
+        meetings = zip(players[:half], reversed(players[half:]), strict=True)
+        yield [(min(a, b), max(a, b)) for a, b in meetings if a is not None and b is not None]
         players = [players[0], players[-1], *players[1:-1]]
 
 
@@ -77,50 +77,50 @@ def examine_ranks(
         card["refusal"] = str(error)
     else:
         card["member"] = _member(job).to_json()
-    ways: list[Way] = []
+    pairs: list[RankPair] = []
     part.set(f"doctor/card/{rank}", json.dumps(card))
     cards = [json.loads(_wait(part, f"doctor/card/{other}", other)) for other in range(size)]
     taking_part = [other for other in range(size) if "refusal" not in cards[other]]
     if job is not None:
         with job, Responder(job.endpoint):
-            ways = _meet(job, part, taking_part, timeout_s)
-            part.set(f"doctor/ways/{rank}", json.dumps([way.to_json() for way in ways]))
+            pairs = _meet(job, part, taking_part, timeout_s)
+            part.set(f"doctor/pairs/{rank}", json.dumps([pair.to_json() for pair in pairs]))
             # Nobody closes before everybody has measured.
             for other in taking_part:
-                _wait(part, f"doctor/ways/{other}", other)
+                _wait(part, f"doctor/pairs/{other}", other)
     if rank != 0:
         part.set(f"doctor/left/{rank}", "1")
         return None
     for other in taking_part:
         if other != 0:
-            ways += [Way(**way) for way in json.loads(_wait(part, f"doctor/ways/{other}", other))]
+            pairs += [RankPair(**pair) for pair in json.loads(_wait(part, f"doctor/pairs/{other}", other))]
     # The store may be this process's: the others leave first.
     for other in range(1, size):
         _wait(part, f"doctor/left/{other}", other)
-    return _conclude(cards, taking_part, ways)
+    return _conclude(cards, taking_part, pairs)
 
 
-def _meet(job: Job, part: Store, taking_part: Sequence[int], timeout_s: float) -> list[Way]:
+def _meet(job: Job, part: Store, taking_part: Sequence[int], timeout_s: float) -> list[RankPair]:
     """This rank's measurements, in step with the others'."""
-    ways = []
-    for number, pairs in enumerate(rounds(len(taking_part))):
+    pairs = []
+    for number, meetings in enumerate(rounds(len(taking_part))):
         for turn in (0, 1):
-            for pair in pairs:
-                source, target = taking_part[pair[turn]], taking_part[pair[1 - turn]]
+            for meeting in meetings:
+                source, target = taking_part[meeting[turn]], taking_part[meeting[1 - turn]]
                 if source == job.rank:
-                    ways.append(_probe(job, target, timeout_s))
+                    pairs.append(_probe(job, target, timeout_s))
             key = f"doctor/round/{number}.{turn}"
             if part.add(f"{key}/count", 1) == len(taking_part):
                 part.set(key, "over")
             wait_for(part, key, MEET_TIMEOUT_S, f"round {number} of {len(taking_part)} ranks")
-    return ways
+    return pairs
 
 
-def _probe(job: Job, target: int, timeout_s: float) -> Way:
+def _probe(job: Job, target: int, timeout_s: float) -> RankPair:
     try:
         address = job.address_of(target)
     except DlcpError as error:
-        return Way(source=job.rank, target=target, error=str(error))
+        return RankPair(source=job.rank, target=target, error=str(error))
     return probe(job.endpoint, job.rank, target, target, address, timeout_s)
 
 
@@ -137,7 +137,7 @@ def _member(job: Job) -> Member:
 
 
 def _conclude(
-    cards: Sequence[dict[str, Any]], taking_part: Sequence[int], ways: Sequence[Way]
+    cards: Sequence[dict[str, Any]], taking_part: Sequence[int], pairs: Sequence[RankPair]
 ) -> Examination:
     hosts: dict[str, dict[str, Any]] = {}
     for rank, card in enumerate(cards):
@@ -154,9 +154,10 @@ def _conclude(
     members = [Member(**cards[rank]["member"]) for rank in taking_part]
     places = {rank: place for place, rank in enumerate(taking_part)}
     renumbered = [
-        Way(**(way.to_json() | {"source": places[way.source], "target": places[way.target]})) for way in ways
+        RankPair(**(pair.to_json() | {"source": places[pair.source], "target": places[pair.target]}))
+        for pair in pairs
     ]
-    between = look_at_ways(members, renumbered) if len(members) > 1 else []
+    between = look_at_rank_pairs(members, renumbered) if len(members) > 1 else []
     return Examination([one.name for one in members], list(hosts.values()), refusals + between, renumbered)
 
 

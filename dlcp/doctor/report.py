@@ -1,4 +1,4 @@
-"""How findings are shown: a line each with what mends it below, matrices of the ways between ranks, or JSON."""
+"""How findings are shown: a line each with what mends it below, matrices over pairs of ranks, or JSON."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from dlcp.doctor.finding import Finding, Verdict, worst
-from dlcp.doctor.probe import Way
+from dlcp.doctor.probe import RankPair
 
 # Wider tables are not read; then the extremes are named.
 RANKS_SHOWN_MAX = 16
 _COLOURS = {Verdict.OK: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
-_Number = Callable[[Way], float | None]
+_Number = Callable[[RankPair], float | None]
 
 
 def finding_lines(findings: Iterable[Finding], colour: bool = False) -> Iterator[str]:
@@ -36,29 +36,31 @@ def summary_line(findings: Sequence[Finding]) -> str:
     return f"{count[Verdict.FAIL]} failed, {_plural(count[Verdict.WARN], 'warning')}, {count[Verdict.OK]} in order"
 
 
-def way_lines(names: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
+def pair_lines(names: Sequence[str], pairs: Sequence[RankPair]) -> Iterator[str]:
     """Tables of what was measured, row to column; for many ranks the extremes instead.
 
-    `names`: of the ranks; ways count in them.
+    `names`: of the ranks; pairs refer to places in them.
     """
     quantities: tuple[tuple[str, _Number, str], ...] = (
-        ("least round trip, µs", lambda way: None if way.rtt_s is None else way.rtt_s * 1e6, ".0f"),
-        ("goodput, Gbit/s", lambda way: None if way.goodput_bps is None else way.goodput_bps / 1e9, ".2f"),
+        ("least round trip, µs", lambda pair: None if pair.rtt_s is None else pair.rtt_s * 1e6, ".0f"),
+        ("goodput, Gbit/s", lambda pair: None if pair.goodput_bps is None else pair.goodput_bps / 1e9, ".2f"),
         ("packets lost, %", _loss_percent, ".2f"),
-        ("largest datagram, bytes", lambda way: way.datagram_bytes, ".0f"),
+        ("largest datagram, bytes", lambda pair: pair.datagram_bytes, ".0f"),
     )
-    if all(way.error is not None for way in ways):
+    if all(pair.error is not None for pair in pairs):
         return  # the findings have said so
     for title, number, form in quantities:
         yield ""
         if len(names) <= RANKS_SHOWN_MAX:
-            yield from _table(title, names, {(way.source, way.target): way for way in ways}, number, form)
+            yield from _table(
+                title, names, {(pair.source, pair.target): pair for pair in pairs}, number, form
+            )
         else:
-            yield _extremes(title, names, ways, number, form)
+            yield _extremes(title, names, pairs, number, form)
 
 
 def to_json(
-    hosts: Sequence[dict[str, Any]], findings: Sequence[Finding], ways: Sequence[Way]
+    hosts: Sequence[dict[str, Any]], findings: Sequence[Finding], pairs: Sequence[RankPair]
 ) -> dict[str, Any]:
     """The whole report. `hosts`: per host its name and findings; `findings`: between ranks."""
     everything = [Finding.from_json(one) for host in hosts for one in host["findings"]] + list(findings)
@@ -66,7 +68,7 @@ def to_json(
         "verdict": str(worst(everything)),
         "hosts": list(hosts),
         "between": [one.to_json() for one in findings],
-        "ways": [way.to_json() for way in ways],
+        "pairs": [pair.to_json() for pair in pairs],
     }
 
 
@@ -76,20 +78,20 @@ def wants_colour(stream: TextIO | None = None) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _loss_percent(way: Way) -> float | None:
-    return None if way.goodput_bps is None else 100 * way.lost_packets / max(1, way.sent_packets)
+def _loss_percent(pair: RankPair) -> float | None:
+    return None if pair.goodput_bps is None else 100 * pair.lost_packets / max(1, pair.sent_packets)
 
 
 def _table(
-    title: str, names: Sequence[str], ways: dict[tuple[int, int], Way], number: _Number, form: str
+    title: str, names: Sequence[str], pairs: dict[tuple[int, int], RankPair], number: _Number, form: str
 ) -> Iterator[str]:
     def cell(source: int, target: int) -> str:
         if source == target:
             return "·"
-        way = ways.get((source, target))
-        if way is None:
+        pair = pairs.get((source, target))
+        if pair is None:
             return "?"
-        value = number(way)
+        value = number(pair)
         return "none" if value is None else format(value, form)
 
     width = max(6, *(len(name) for name in names))
@@ -101,8 +103,8 @@ def _table(
         )
 
 
-def _extremes(title: str, names: Sequence[str], ways: Sequence[Way], number: _Number, form: str) -> str:
-    known = [(value, way) for way in ways if (value := number(way)) is not None]
+def _extremes(title: str, names: Sequence[str], pairs: Sequence[RankPair], number: _Number, form: str) -> str:
+    known = [(value, pair) for pair in pairs if (value := number(pair)) is not None]
     if not known:
         return f"{title}: nothing was measured"
     low, high = min(known, key=lambda one: one[0]), max(known, key=lambda one: one[0])

@@ -1,7 +1,8 @@
-"""Which labs there are on this machine and who holds them: a folder each, and the clearing away of what is nobody's.
+"""The labs of this user on this machine, a folder each, and the removal of what a killed process left behind.
 
-A lab that a process holds dies with it; one that stands has no holder and stays until it is taken down. Invariant: a
-namespace of the lab's that belongs to neither is removed by the next lab that comes up, and by `dlcp lab down`.
+A lab that a process holds ends with it; a lab without a holder stands until it is taken down. Invariants: a namespace
+that belongs to no lab is removed by the next lab that comes up, and by `dlcp lab down`. Nothing is read or deleted in a
+folder that another user could have written. A lab has the name of its folder.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,10 +33,26 @@ _serial = itertools.count()
 
 
 def root() -> Path:
-    """Where the folders are."""
+    """The folder that holds a folder for each lab; it may not exist yet."""
     if os.geteuid() == 0:
         return Path("/run/dlcp")
-    return Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"), "dlcp")
+    if runtime_folder := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime_folder, "dlcp")
+    return Path("/tmp", f"dlcp-{os.geteuid()}")
+
+
+def private_root() -> Path:
+    """`root()`, made if it is missing. FabricError: another user owns it or may write to it."""
+    folder = root()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()  # not stat(): a link may lead to a folder of ours that holds no labs
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise FabricError(
+            f"{folder} is not a folder of this user (uid {os.geteuid()}); remove it, or set XDG_RUNTIME_DIR"
+        )
+    if found.st_mode & 0o022:
+        raise FabricError(f"other users may write to {folder}, so what is in it is not used; remove it")
+    return folder
 
 
 def fresh_name() -> str:
@@ -70,13 +88,10 @@ class State:
         return self.holder is not None and not namespaces.is_alive(*self.holder)
 
     def create(self) -> None:
-        """Makes the folder. FabricError: the name is not one, or is another lab's."""
-        if not _NAME.fullmatch(self.name):
-            raise FabricError(
-                f"name is {self.name!r}; accepted: a small letter, then up to 30 small letters, digits and _"
-            )
+        """Makes the folder. FabricError: the name is malformed, or another lab has it."""
+        _check_name(self.name)
         try:
-            self.directory.mkdir(parents=True)
+            (private_root() / self.name).mkdir(mode=0o700)
         except FileExistsError:
             raise FabricError(
                 f"lab {self.name!r} is up already; give another --name, or take it down: "
@@ -87,7 +102,6 @@ class State:
     def save(self) -> None:
         """Writes what it is now; a reader sees the old or the new."""
         table = {
-            "name": self.name,
             "fabric": self.fabric.to_table(),
             "prefix": self.prefix,
             "holder": self.holder,
@@ -107,7 +121,8 @@ class State:
     @classmethod
     def load(cls, name: str) -> State:
         """The lab of this name. FabricError: it is not up."""
-        path = root() / name / _FILE
+        _check_name(name)
+        path = private_root() / name / _FILE
         try:
             table: dict[str, Any] = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -115,7 +130,7 @@ class State:
             raise FabricError(f"lab {name!r} is not up; up: {others}. `dlcp lab up` makes one") from None
         holder = table["holder"]
         return cls(
-            name=table["name"],
+            name=name,
             fabric=Fabric.from_table(table["fabric"]),
             prefix=table["prefix"],
             holder=None if holder is None else (holder[0], holder[1]),
@@ -125,24 +140,30 @@ class State:
         )
 
 
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise FabricError(
+            f"name is {name!r}; accepted: a small letter, then up to 30 small letters, digits and _"
+        )
+
+
 def each() -> Iterator[State]:
-    """All labs, orphans too."""
-    with contextlib.suppress(OSError):
-        for directory in sorted(root().iterdir()):
-            if (directory / _FILE).exists():
-                with contextlib.suppress(FabricError):
-                    yield State.load(directory.name)
+    """All labs, orphans too. FabricError: the folder of labs is not this user's alone."""
+    for directory in sorted(private_root().iterdir()):
+        if (directory / _FILE).exists():
+            with contextlib.suppress(FabricError):
+                yield State.load(directory.name)
 
 
 def remove_orphans() -> list[str]:
-    """Removes what nobody holds any more, and returns the names of those labs."""
+    """Removes the labs whose holder is gone, and returns their names. FabricError: as for `each`."""
     removed = []
     for state in list(each()):
         if state.is_orphan:
             state.remove()
             removed.append(state.name)
     with contextlib.suppress(OSError):
-        for directory in root().iterdir():
+        for directory in private_root().iterdir():
             if (
                 not (directory / _FILE).exists()
                 and directory.is_dir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlcp.switch.buffer import queue_end_bytes
 from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, TrafficClass
 from dlcp.switch.runs import runs
 
@@ -21,7 +20,7 @@ def doubts(policy: Policy) -> Iterator[str]:
     if not policy.classes:
         yield f"the policy has no classes: all traffic is foreign, in queue {policy.foreign_class}"
         return
-    end = queue_end_bytes(policy)
+    end = policy.queue_end_bytes
     if end is not None:
         yield from _never_met(policy, end)
     if policy.port_bytes is not None:

@@ -20,10 +20,10 @@ from dlcp.switch.policy import (
     Thresholds,
     TrafficClass,
 )
-from dlcp.switch.programs import FOREIGN_LEVEL, KEEP_DSCP, NEVER_BYTES, PathChoice
+from dlcp.switch.programs import FOREIGN_LEVEL, KEEP_DSCP, PathChoice
+from dlcp.switch.resolved import MARK_STEPS, NEVER_BYTES, ResolvedThresholds
 from dlcp.switch.topology import SwitchTarget, mac_number
 
-MARK_STEPS = 16  # of native/switch/decision.hpp
 LEVELS = DROPPABLE_LEVELS + 1  # the last one is that of critical packets
 PORT_MASK = 2**9 - 1  # v1model's port numbers have nine bits
 ALL_PORTS_PRIORITY, ONE_PORT_PRIORITY = 1, 2  # P4Runtime: ternary entries have at least 1, larger wins
@@ -193,18 +193,20 @@ def _classify(policy: Policy) -> Iterator[Entry]:
 def _admission(policy: Policy, target: SwitchTarget) -> Iterator[Entry]:
     """The buffer, and thresholds: the policy's at all ports, and above them those of single ports."""
     alpha = policy.shared_alpha_log2
+    numbers = policy.resolved()
     buffer = {
-        "port_bytes_limit": _or_never(policy.port_bytes),
-        "shared_bytes": policy.shared_bytes or 0,
+        "port_bytes_limit": numbers.port_bytes,
+        "shared_bytes": numbers.shared_bytes,
         "alpha_left": max(alpha, 0),
         "alpha_right": max(-alpha, 0),
     }
     yield DefaultAction("buffer", "set_buffer", tuple(buffer.items()))
-    trimmed = {"traffic_class": policy.trimmed_class, "dscp": trimmed_dscp(policy)}
+    dscp = KEEP_DSCP if numbers.trimmed_dscp is None else numbers.trimmed_dscp
+    trimmed = {"traffic_class": policy.trimmed_class, "dscp": dscp}
     yield DefaultAction("trimmed", "set_trimmed", tuple(trimmed.items()))
     for number in range(TRAFFIC_CLASSES):
         everywhere = policy.traffic_class(number)
-        yield from _thresholds(policy, everywhere, {}, ALL_PORTS_PRIORITY)
+        yield from _thresholds(policy, everywhere, {}, ALL_PORTS_PRIORITY, TrafficClass(number))
         for port in policy.ports:
             if port.name in target.ports and any(c.number == number for c in port.classes):
                 at = {"port": Ternary(target.ports[port.name], PORT_MASK)}
@@ -217,26 +219,20 @@ def _thresholds(
     traffic_class: TrafficClass,
     at: Mapping[str, Key],
     priority: int,
-    replaced: TrafficClass | None = None,
+    replaced: TrafficClass,
 ) -> Iterator[Entry]:
-    """Entries of one class; a level without any threshold has none, unless it replaces one that has."""
+    """Entries of one class; a level without any threshold has none, unless the one that it replaces has."""
     of_class = {"traffic_class": Exact(traffic_class.number), **at}
     for index in range(LEVELS):
-        level = traffic_class.level(index)
-        old = Thresholds() if replaced is None else replaced.level(index)
-        if not (_is_empty(level) and _is_empty(old)):
-            numbers = {
-                "mark_from_bytes": _or_never(level.mark_from_bytes),
-                "mark_full_bytes": _or_never(level.mark_full),
-                "trim_above_bytes": _or_never(level.trim_above_bytes),
-                "drop_above_bytes": _or_never(level.drop_above_bytes),
-            }
+        level, old = (c.level(index).resolved() for c in (traffic_class, replaced))
+        if _is_ever_met(level) or _is_ever_met(old):
+            limits = level._asdict()
+            del limits["mark_ratio"]  # a table of its own, mark_ramp
             match = {**of_class, "level": Exact(index)}
-            yield _entry("thresholds", match, "set_thresholds", priority, **numbers)
+            yield _entry("thresholds", match, "set_thresholds", priority, **limits)
         # A packet that is trimmed asks once more, in the class that trimmed packets go on in.
-        drops = level.drop_above_bytes is not None or old.drop_above_bytes is not None
-        if drops and traffic_class.number == policy.trimmed_class:
-            drop = _or_never(level.drop_above_bytes)
+        drop = level.drop_above_bytes
+        if min(drop, old.drop_above_bytes) != NEVER_BYTES and traffic_class.number == policy.trimmed_class:
             match = {"level": Exact(index), **at}
             yield _entry("trimmed_thresholds", match, "set_trimmed_drop", priority, drop_above_bytes=drop)
     for low, high, ratio in mark_steps(traffic_class.critical):
@@ -244,31 +240,19 @@ def _thresholds(
         yield _entry("mark_ramp", match, "set_mark_ratio", priority, ratio=ratio)
 
 
-def _is_empty(level: Thresholds) -> bool:
-    return level.mark_from_bytes is None and level.trim_above_bytes is None and level.drop_above_bytes is None
-
-
-def _or_never(limit: int | None) -> int:
-    return NEVER_BYTES if limit is None else limit
+def _is_ever_met(level: ResolvedThresholds) -> bool:
+    return min(level.mark_from_bytes, level.trim_above_bytes, level.drop_above_bytes) != NEVER_BYTES
 
 
 def mark_steps(level: Thresholds) -> Iterator[tuple[int, int, int]]:
     """Depth from, depth to, marks of 65536 between them: the steps of `mark_ratio_at` in native/switch/decision.hpp."""
-    first, full = level.mark_from_bytes, level.mark_full
-    if first is None or full is None:
-        return
-    ratio = min(round(level.mark_ratio * 65536), 65535)
+    first, full, ratio, *_ = level.resolved()
     width = full - first
     for step in range(MARK_STEPS):
         low = first + -(-step * width // MARK_STEPS)
         high = first + -(-(step + 1) * width // MARK_STEPS) - 1
         if low <= high:
             yield low, high, ratio * (2 * step + 1) // (2 * MARK_STEPS)
-
-
-def trimmed_dscp(policy: Policy) -> int:
-    """What is written into trimmed packets: the first DSCP value of the class that they go on in, if it has one."""
-    return next(iter(policy.traffic_class(policy.trimmed_class).dscp), KEEP_DSCP)
 
 
 # ---- where it goes ----
@@ -384,7 +368,7 @@ def limits_of(policy: Policy) -> Iterator[Limit]:
             f"{sizes} are left of a trimmed packet",
             refused=False,
         )
-    if trims and trimmed_dscp(policy) == KEEP_DSCP:
+    if trims and policy.resolved().trimmed_dscp is None:
         yield Limit(
             "trimmed_class",
             policy.trimmed_class,

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dlcp.errors import SettingsError
+from dlcp.switch.resolved import NEVER_BYTES, ResolvedPolicy, ResolvedThresholds, resolved_ratio
 
 TRAFFIC_CLASSES = 8  # strict priority; 7 is served first
 DROPPABLE_LEVELS = 8  # of importance 0 … 254, 32 values each; 0 is dropped first
-MAX_BYTES = 2**32 - 2  # one more is "never" in the C++ policy
+MAX_BYTES = NEVER_BYTES - 1
 MAX_DSCP = 63  # six bits: RFC 2474, 3
 MIN_TRIMMED_BYTES = 20  # an IPv4 header must be left: RFC 791, 3.1
 MAX_ALPHA_LOG2 = 10
@@ -70,6 +71,12 @@ class Thresholds:
     def mark_full(self) -> int | None:
         """`mark_full_bytes`, or where the step is."""
         return self.mark_from_bytes if self.mark_full_bytes is None else self.mark_full_bytes
+
+    def resolved(self) -> ResolvedThresholds:
+        """The same as integers."""
+        limits = (self.mark_from_bytes, self.mark_full, self.trim_above_bytes, self.drop_above_bytes)
+        mark_from, mark_full, trim, drop = (NEVER_BYTES if limit is None else limit for limit in limits)
+        return ResolvedThresholds(mark_from, mark_full, resolved_ratio(self.mark_ratio), trim, drop)
 
     def validate(self, where: str) -> None:
         """PolicyError unless each is in range and they are in an order that means something."""
@@ -216,6 +223,27 @@ class Policy:
             if traffic_class.number == number:
                 return traffic_class
         return TrafficClass(number)
+
+    def resolved(self, port: str | None = None) -> ResolvedPolicy:
+        """What holds at `port`, or where no port has thresholds of its own, as integers."""
+        classes = [self.traffic_class(number, port) for number in range(TRAFFIC_CLASSES)]
+        levels = range(DROPPABLE_LEVELS + 1)
+        return ResolvedPolicy(
+            thresholds=tuple(tuple(c.level(level).resolved() for level in levels) for c in classes),
+            port_bytes=NEVER_BYTES if self.port_bytes is None else self.port_bytes,
+            shared_bytes=self.shared_bytes or 0,
+            trimmed_dscp=next(iter(self.traffic_class(self.trimmed_class).dscp), None),
+        )
+
+    @property
+    def queue_end_bytes(self) -> int | None:
+        """The most that the buffer lets wait in one queue, when all others are empty. None: there is no end.
+
+        Of a shared buffer a queue holds at most alpha times what is left, so alpha / (1 + alpha) of the whole.
+        """
+        if self.shared_bytes is None:
+            return self.port_bytes
+        return math.floor(self.shared_bytes / (1 + 2.0**-self.shared_alpha_log2))
 
     def class_of_dscp(self) -> dict[int, int]:
         """DSCP value → number of its class. What is not there is foreign traffic."""

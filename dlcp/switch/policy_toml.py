@@ -39,6 +39,7 @@ from dlcp.switch.policy import (
     refuse,
 )
 from dlcp.switch.toml_lines import nearest_line, toml_lines
+from dlcp.toml_text import toml_key, toml_value
 
 _RAMPS = {"drop": "drop_above_bytes", "trim": "trim_above_bytes"}
 """What may be told as `drop_from_bytes` and `drop_to_bytes`: thresholds in equal steps of importance."""
@@ -255,17 +256,17 @@ _Both = tuple[Thresholds, tuple[Thresholds, ...]]
 
 def policy_text(policy: Policy) -> str:
     """A TOML text of which `policy_from_text` makes the same policy. What has its default is left out."""
-    lines = [f"{k} = {_toml(v)}" for k, v in _changed(policy, skip={"classes", "ports", "path_groups"})]
+    lines = [f"{k} = {toml_value(v)}" for k, v in _changed(policy, skip={"classes", "ports", "path_groups"})]
     if policy.path_groups:
         lines += ["", "[path_groups]"]
-        lines += [f"{_toml_key(name)} = {_toml(list(ports))}" for name, ports in policy.path_groups.items()]
+        lines += [f"{toml_key(name)} = {toml_value(ports)}" for name, ports in policy.path_groups.items()]
     shared = _shared_by(policy)
     for both, name in shared.items():
         lines += ["", f"[thresholds.{name}]", *_both_lines(both)]
     for traffic_class in policy.classes:
         lines += ["", "[[class]]", *_class_lines(traffic_class, shared)]
     for port in policy.ports:
-        lines += ["", "[[port]]", f"name = {_toml(port.name)}", f"rate_bps = {port.rate_bps}"]
+        lines += ["", "[[port]]", f"name = {toml_value(port.name)}", f"rate_bps = {port.rate_bps}"]
         for traffic_class in port.classes:
             lines += ["", "[[port.class]]", *_class_lines(traffic_class, shared)]
     return "\n".join(lines).lstrip("\n") + "\n"
@@ -291,30 +292,8 @@ def _changed(thing: Any, skip: Collection[str] = ()) -> Iterator[tuple[str, Any]
             yield f.name, value
 
 
-def _toml_key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case str():
-            escaped = "".join(
-                f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 or ord(c) == 127 else c for c in value
-            )
-            return f'"{escaped}"'
-        case list() | tuple():
-            return "[" + ", ".join(_toml(v) for v in value) + "]"
-        case Thresholds():
-            return _toml_table(dict(_changed(value)))
-    raise AssertionError(f"a policy holds no {type(value)}")
-
-
-def _toml_table(values: Mapping[str, object]) -> str:
-    return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in values.items()) + "}"
+def _toml(thresholds: Thresholds) -> str:
+    return toml_value(dict(_changed(thresholds)))
 
 
 def _droppable_text(droppable: tuple[Thresholds, ...]) -> str:
@@ -327,8 +306,8 @@ def _droppable_text(droppable: tuple[Thresholds, ...]) -> str:
             continue
         others = dict(_changed(droppable[0], skip={name}))
         if droppable == importance_levels(name, low, high, **others):
-            return _toml_table({f"{fate}_from_bytes": low, f"{fate}_to_bytes": high, **others})
-    return _toml(droppable)
+            return toml_value({f"{fate}_from_bytes": low, f"{fate}_to_bytes": high, **others})
+    return f"[{', '.join(map(_toml, droppable))}]"
 
 
 def _both_lines(both: _Both) -> Iterator[str]:
@@ -342,7 +321,7 @@ def _both_lines(both: _Both) -> Iterator[str]:
 def _class_lines(traffic_class: TrafficClass, shared: Mapping[_Both, str]) -> Iterator[str]:
     yield f"number = {traffic_class.number}"
     for key, value in _changed(traffic_class, skip={"number", "critical", "droppable"}):
-        yield f"{key} = {_toml(value)}"
+        yield f"{key} = {toml_value(value)}"
     if (name := shared.get(_both(traffic_class))) is not None:
         yield f'thresholds = "{name}"'
     else:

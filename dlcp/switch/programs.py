@@ -17,7 +17,6 @@ from dlcp.errors import SettingsError
 CLASSES = 8
 MAX_PORTS = 64  # of a switch that runs v1model.p4; their numbers are 0 … 63
 MAX_GROUPS = 255  # of equal ways; their numbers are 1 … 255
-NEVER_BYTES = 2**32 - 1  # a threshold that is not met, a buffer without end
 KEEP_DSCP = 255  # of trimmed packets: theirs
 FOREIGN_LEVEL = 9  # in counters, behind eight droppable levels and the critical one
 LEVELS = FOREIGN_LEVEL + 1

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dlcp.switch.buffer import queue_end_bytes
 from dlcp.switch.policy import (
     DROPPABLE_LEVELS,
     MAX_BYTES,
@@ -26,11 +25,11 @@ from dlcp.switch.policy import (
     TrafficClass,
 )
 from dlcp.switch.render.finding import Finding, Weight
+from dlcp.switch.resolved import MARK_STEPS, NEVER_BYTES, RATIO_MAX
 
 CELL_BYTES = 80  # of a Tofino 1's packet buffer
 MAX_CELLS = 2**19 - 1  # enq_qdepth has 19 bits
 EIGHTHS = ("12.5%", "25%", "37.5%", "50%", "62.5%", "75%", "87.5%", "100%")  # choices of tm.queue.color
-MARK_STEPS = 16  # of native/switch/decision.hpp
 GREEN, YELLOW, RED = 0, 1, 3  # MeterColor_t of tna.p4
 CRITICAL_LEVEL = DROPPABLE_LEVELS
 PATH_ACTIONS = {
@@ -81,7 +80,7 @@ class TofinoConfiguration:
 
 def queue_bytes(policy: Policy, traffic_class: TrafficClass) -> int:
     """Where the queue of a class ends."""
-    ends = [traffic_class.critical.drop_above_bytes, queue_end_bytes(policy)]
+    ends = [traffic_class.critical.drop_above_bytes, policy.queue_end_bytes]
     known = [end for end in ends if end is not None]
     if not known:
         raise TofinoError(
@@ -126,18 +125,17 @@ def colour_queue(traffic_class: TrafficClass, end_bytes: int) -> QueueColours:
 
 def mark_ranges(thresholds: Thresholds, end_cells: int) -> Iterator[tuple[int, int, int | None]]:
     """First and last depth in cells, and the ratio of 65536 between them; None: always."""
-    start, full = thresholds.mark_from_bytes, thresholds.mark_full
-    if start is None or full is None or thresholds.mark_ratio == 0:
+    start, full, whole, *_ = thresholds.resolved()
+    if start == NEVER_BYTES or whole == 0:
         return
     last = max(end_cells, full // CELL_BYTES + 1)
     for step in range(MARK_STEPS if full > start else 0):
         low, high = (start + (full - start) * s // MARK_STEPS for s in (step, step + 1))
         first_cell, next_cell = low // CELL_BYTES + 1, high // CELL_BYTES + 1
-        ratio = int(thresholds.mark_ratio * 65536) * (2 * step + 1) // (2 * MARK_STEPS)
+        ratio = whole * (2 * step + 1) // (2 * MARK_STEPS)
         if first_cell < next_cell and ratio:
             yield first_cell, next_cell - 1, ratio
-    whole = thresholds.mark_ratio * 65536
-    yield full // CELL_BYTES + 1, min(last, MAX_CELLS), None if whole >= 65536 else int(whole)
+    yield full // CELL_BYTES + 1, min(last, MAX_CELLS), None if whole == RATIO_MAX else whole
 
 
 def render_tofino(policy: Policy, dev_ports: Mapping[str, int]) -> TofinoConfiguration:
@@ -222,7 +220,7 @@ def _manager_lines(policy: Policy, dev_ports: Mapping[str, int]) -> Iterator[str
         for queue in range(TRAFFIC_CLASSES):
             at = policy.traffic_class(queue, name)
             known = any(c.number == queue for c in policy.classes)
-            end = queue_bytes(policy, at) if known else queue_end_bytes(policy)
+            end = queue_bytes(policy, at) if known else policy.queue_end_bytes
             if end is None:
                 continue  # of no class and without a limit: as the driver set it
             colours = colour_queue(at, end)

@@ -11,7 +11,6 @@ groups of the policy whose ports it has, or its own instead.
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 import tomllib
 import zlib
@@ -23,6 +22,7 @@ from typing import Any, NoReturn, Self
 from dlcp.errors import SettingsError
 from dlcp.switch.one_line import one_line
 from dlcp.switch.policy import Policy
+from dlcp.toml_text import toml_value
 
 PROGRAMS = ("v1model",)
 MAX_PORT = 63  # the programs keep depths and counters of so many ports
@@ -197,9 +197,13 @@ class SwitchTarget:
     @staticmethod
     def _check_group(name: str, group: str | None, groups: Mapping[str, tuple[str, ...]]) -> None:
         if group is not None and group not in groups:
-            _refuse(
-                f"{name}.group", group, f"a path group of the switch: {', '.join(groups) or 'it has none'}"
-            )
+            accepted = f"a path group of the switch: {', '.join(groups)}"
+            if not groups:
+                accepted = (
+                    "a path group, of which neither the switch nor the policy has any; give the switch one: "
+                    f"path_groups = {{{group} = [...]}}"
+                )
+            _refuse(f"{name}.group", group, accepted)
 
     def _validate_routes(self, where: str) -> None:
         networks: dict[IPNetwork, int] = {}
@@ -425,29 +429,14 @@ def _places(name: str, table: Mapping[str, Any], kind: type, needed: str) -> dic
 # ---- writing ----
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(value: object) -> str:
-    match value:
-        case str():  # JSON's escapes are TOML's, but for one
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-        case Mapping():
-            return "{" + ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
-        case list() | tuple():
-            return "[" + ", ".join(map(_toml, value)) + "]"
-    return str(value)
-
-
 def _switch_lines(target: SwitchTarget) -> Iterator[str]:
     yield "[[switch]]"
     for f in fields(SwitchTarget):
         value = getattr(target, f.name)
         if f.name in ("bridge", "routes") or value is None or value == f.default:
             continue
-        yield f"{f.name} = {_toml(value)}"
+        yield f"{f.name} = {toml_value(value)}"
     for heading, things in (("bridge", target.bridge), ("route", target.routes)):
         for thing in things:
             yield f"[[switch.{heading}]]"
-            yield from (f"{f.name} = {_toml(v)}" for f in fields(thing) if (v := getattr(thing, f.name)))
+            yield from (f"{f.name} = {toml_value(v)}" for f in fields(thing) if (v := getattr(thing, f.name)))

@@ -13,13 +13,16 @@ from dlcp.errors import CollectiveTimeoutError, DlcpError, WaitTimeoutError
 class LocalOperation:
     """Something that is over when `finish` has been called. As dlcp.transport.communicator.Work, to CollectiveWork.
 
-    `words`: for errors. `timeout_s`: how long a wait() without a time of its own lasts; None: as long as it takes.
+    `operation`: "send", "receive" or "all_reduce". `description`: for errors. `timeout_s`: after which a wait() without
+    a timeout of its own fails the operation; None: never.
     """
 
-    def __init__(self, words: str, timeout_s: float | None = None) -> None:
+    def __init__(self, operation: str, description: str, timeout_s: float | None = None) -> None:
+        self.operation = operation
+        """As of the transport's works."""
         self.source: int | None = None
         """Group rank of the sender, where there is one."""
-        self._words = words
+        self._description = description
         self._timeout_s = timeout_s
         self._started_s = time.monotonic()
         self._lock = threading.Lock()
@@ -41,10 +44,10 @@ class LocalOperation:
     def wait(self, timeout_s: float | None = None) -> None:
         """Blocks until it is over. Raises its error, WaitTimeoutError, CollectiveTimeoutError."""
         if not self._over.wait(self._timeout_s if timeout_s is None else timeout_s):
-            words = f"{self._words} is not over after {time.monotonic() - self._started_s:.1f} s"
+            text = f"{self._description} is not over after {time.monotonic() - self._started_s:.1f} s"
             if timeout_s is not None:
-                raise WaitTimeoutError(f"{words}; it goes on")
-            self.finish(CollectiveTimeoutError(words))
+                raise WaitTimeoutError(f"{text}; it goes on")
+            self.finish(CollectiveTimeoutError(text))
         if self._error is not None:
             raise self._error
 

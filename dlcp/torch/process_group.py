@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -49,6 +49,7 @@ from dlcp.torch.tensors import (
     writable,
 )
 from dlcp.torch.work import CollectiveWork, Operation
+from dlcp.transport.call_options import CollectiveKeywords, MessageKeywords
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.context import MarkedCalls
@@ -62,8 +63,38 @@ Tensor = torch.Tensor
 # copying this much costs a few tens of microseconds.
 PACKED_BYTES_MAX = 256 * 1024
 _NO_TIME = timedelta(0)
-# Paired by tag, not by order.
-_MESSAGES = ("send", "receive")
+
+
+class CollectiveCall(CollectiveKeywords, total=False):
+    """Keyword arguments of one collective."""
+
+    algorithm: str | None
+    """A name of dlcp.transport.schedule; absent: chosen by size."""
+
+
+Call = TypeVar("Call", MessageKeywords, CollectiveCall)
+
+
+class _Start(Generic[Call]):
+    """The start of one operation: its errors become torch's, and a profiler that records sees it."""
+
+    __slots__ = ("_call", "_communicator", "_range")
+
+    def __init__(self, communicator: Communicator, call: Call, operation: str, keep: object) -> None:
+        self._communicator = communicator
+        self._call: Call = call
+        self._range = profiling.started(operation, keep) if profiling.is_recording() else None
+
+    def __enter__(self) -> tuple[Communicator, Call]:
+        if self._range is not None:
+            self._range.__enter__()
+        return self._communicator, self._call
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+        if isinstance(error, DlcpError):
+            raise for_torch(error) from None
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -96,15 +127,14 @@ class ProcessGroup(dist.ProcessGroup):
         self._lock = threading.Lock()
         self._closed = False
         # Communicators of the same ranks for what must not come between the group's own operations, by name.
-        self._beside: dict[str, Communicator] = {}
+        self._private: dict[str, Communicator] = {}
         self._sparse: SparseReducer | None = None
         self._splits = itertools.count()
-        # Passed along with every operation.
-        self._how = {} if options.traffic_class is None else {"traffic_class": options.traffic_class}
+        self._traffic_class = options.traffic_class
         self._algorithms = options.algorithms
         # Shapes that differ while sizes agree are legal, and almost always a mistake.
         self._compares_shapes = get_debug_level() == DebugLevel.DETAIL
-        self._to_self = SelfMessages(communicator.rank)
+        self._self_messages = SelfMessages(communicator.rank)
         self._marked = None if options.gradients is None else _marked_by(options.gradients)
 
     @classmethod
@@ -177,10 +207,13 @@ class ProcessGroup(dist.ProcessGroup):
             memory = updatable(as_real(tensor, op, name), name, back)
             operands.append((memory, data_type(memory.dtype, op, name)))
         # All were checked before the first is sent.
-        operations = [
-            self._start(name, opts, memory, span(memory), dtype, op, factor=factor, **self._detail(memory))
-            for memory, dtype in operands
-        ]
+        operations: list[Operation] = []
+        for memory, dtype in operands:
+            agree = self._agree(memory) if self._compares_shapes else ""
+            with self.starting(name, opts, memory) as (communicator, call):
+                operations.append(
+                    communicator.all_reduce(span(memory), dtype, op, factor=factor, agree=agree, **call)
+                )
         return self._work(name, opts, operations, result, back)
 
     def reduce(self, tensors: Sequence[Tensor], opts: Any) -> CollectiveWork:
@@ -193,7 +226,8 @@ class ProcessGroup(dist.ProcessGroup):
         real = as_real(tensor, op, name)
         memory = updatable(real, name, back) if root == self._rank else readable(real, name)
         dtype = data_type(memory.dtype, op, name)
-        operation = self._start(name, opts, memory, span(memory), dtype, op, root, factor=factor)
+        with self.starting(name, opts, memory) as (communicator, call):
+            operation = communicator.reduce(span(memory), dtype, op, root, factor=factor, **call)
         return self._work(name, opts, [operation], [tensor], back)
 
     def reduce_scatter(
@@ -214,16 +248,10 @@ class ProcessGroup(dist.ProcessGroup):
             for index, share in enumerate(shares)
         ]
         dtype = data_type(memory.dtype, op, name)
-        operation = self._start(
-            name,
-            opts,
-            (memory, sources),
-            span(memory),
-            [span(source) for source in sources],
-            dtype,
-            op,
-            factor=factor,
-        )
+        with self.starting(name, opts, (memory, sources)) as (communicator, call):
+            operation = communicator.reduce_scatter(
+                span(memory), [span(source) for source in sources], dtype, op, factor=factor, **call
+            )
         return self._work(name, opts, [operation], [output], back)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> CollectiveWork:  # noqa: A002
@@ -250,10 +278,12 @@ class ProcessGroup(dist.ProcessGroup):
             if not is_share(memory, whole, self._rank):
                 whole = apart(whole, memory)
             operands.append((memory, whole, data_type(memory.dtype, op, name)))
-        operations = [
-            self._start(name, opts, (memory, whole), span(memory), span(whole), dtype, op, factor=factor)
-            for memory, whole, dtype in operands
-        ]
+        operations: list[Operation] = []
+        for memory, whole, dtype in operands:
+            with self.starting(name, opts, (memory, whole)) as (communicator, call):
+                operations.append(
+                    communicator.reduce_scatter(span(memory), span(whole), dtype, op, factor=factor, **call)
+                )
         return self._work(name, opts, operations, list(outputs), back)
 
     # --- gathering and spreading ----------------------------------------------------------------------------
@@ -266,10 +296,12 @@ class ProcessGroup(dist.ProcessGroup):
         back = CopyBack()
         here = root == self._rank
         memories = [readable(tensor, name) if here else writable(tensor, name, back) for tensor in tensors]
-        operations = [
-            self._start(name, opts, memory, span(memory), root, agree=self._agree(memory))
-            for memory in memories
-        ]
+        operations: list[Operation] = []
+        for memory in memories:
+            with self.starting(name, opts, memory) as (communicator, call):
+                operations.append(
+                    communicator.broadcast(span(memory), root, agree=self._agree(memory), **call)
+                )
         return self._work(name, opts, operations, tensors, back)
 
     def allgather(
@@ -305,17 +337,13 @@ class ProcessGroup(dist.ProcessGroup):
             for memory in memories:
                 own = apart(own, memory, memories[self._rank])
             operands.append((memories, own))
-        operations = [
-            self._start(
-                name,
-                opts,
-                (memories, own),
-                [span(memory) for memory in memories],
-                span(own),
-                agree=type_words(own.dtype),
-            )
-            for memories, own in operands
-        ]
+        operations: list[Operation] = []
+        for memories, own in operands:
+            with self.starting(name, opts, (memories, own)) as (communicator, call):
+                targets = [span(memory) for memory in memories]
+                operations.append(
+                    communicator.all_gather(targets, span(own), agree=type_words(own.dtype), **call)
+                )
         return self._work(name, opts, operations, list(itertools.chain(*outputs)), back)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> CollectiveWork:  # noqa: A002
@@ -335,10 +363,12 @@ class ProcessGroup(dist.ProcessGroup):
             if not is_share(own, memory, self._rank):
                 own = apart(own, memory)
             operands.append((memory, own))
-        operations = [
-            self._start(name, opts, (memory, own), span(memory), span(own), agree=self._agree(own))
-            for memory, own in operands
-        ]
+        operations: list[Operation] = []
+        for memory, own in operands:
+            with self.starting(name, opts, (memory, own)) as (communicator, call):
+                operations.append(
+                    communicator.all_gather(span(memory), span(own), agree=self._agree(own), **call)
+                )
         return self._work(name, opts, operations, list(outputs), back)
 
     def gather(
@@ -360,15 +390,9 @@ class ProcessGroup(dist.ProcessGroup):
         if memories is not None:
             for memory in memories:
                 own = apart(own, memory, memories[root])
-        operation = self._start(
-            name,
-            opts,
-            (memories, own),
-            None if memories is None else [span(memory) for memory in memories],
-            span(own),
-            root,
-            agree=self._agree(own),
-        )
+        target_spans = None if memories is None else [span(memory) for memory in memories]
+        with self.starting(name, opts, (memories, own)) as (communicator, call):
+            operation = communicator.gather(target_spans, span(own), root, agree=self._agree(own), **call)
         return self._work(name, opts, [operation], received, back)
 
     def scatter(
@@ -390,15 +414,11 @@ class ProcessGroup(dist.ProcessGroup):
                 apart(readable(tensor, name), memory, memory if index == root else None)
                 for index, tensor in enumerate(shares)
             ]
-        operation = self._start(
-            name,
-            opts,
-            (memory, sources),
-            span(memory),
-            None if sources is None else [span(source) for source in sources],
-            root,
-            agree=self._agree(memory),
-        )
+        source_spans = None if sources is None else [span(source) for source in sources]
+        with self.starting(name, opts, (memory, sources)) as (communicator, call):
+            operation = communicator.scatter(
+                span(memory), source_spans, root, agree=self._agree(memory), **call
+            )
         return self._work(name, opts, [operation], [output], back)
 
     def alltoall(
@@ -415,14 +435,13 @@ class ProcessGroup(dist.ProcessGroup):
         sources = [readable(tensor, name) for tensor in inputs]
         for memory in memories:
             sources = [apart(source, memory) for source in sources]
-        operation = self._start(
-            name,
-            opts,
-            (memories, sources),
-            [span(memory) for memory in memories],
-            [span(source) for source in sources],
-            agree=type_words(inputs[0].dtype),
-        )
+        with self.starting(name, opts, (memories, sources)) as (communicator, call):
+            operation = communicator.all_to_all(
+                [span(memory) for memory in memories],
+                [span(source) for source in sources],
+                agree=type_words(inputs[0].dtype),
+                **call,
+            )
         return self._work(name, opts, [operation], list(outputs), back)
 
     def all_to_all_single(
@@ -447,9 +466,8 @@ class ProcessGroup(dist.ProcessGroup):
                 f"{name}: this rank keeps {sources[self._rank].nbytes} bytes of the input for itself and has room for "
                 f"{targets[self._rank].nbytes} in the output; accepted: as much"
             )
-        operation = self._start(
-            name, opts, (memory, source), targets, sources, agree=type_words(source.dtype)
-        )
+        with self.starting(name, opts, (memory, source)) as (communicator, call):
+            operation = communicator.all_to_all(targets, sources, agree=type_words(source.dtype), **call)
         return self._work(name, opts, [operation], [output], back)
 
     # --- between two ranks ----------------------------------------------------------------------------------
@@ -461,8 +479,9 @@ class ProcessGroup(dist.ProcessGroup):
         to, tag = checks.rank(dstRank, self._size, name, "destination"), checks.tag(tag, name)
         memory = readable(tensor, name)
         if to == self._rank:
-            return self._work(name, None, [self._to_self.send(memory, tag)], [tensor], CopyBack())
-        operation = self._start(name, None, memory, span(memory), to, tag)
+            return self._work(name, None, [self._self_messages.send(memory, tag)], [tensor], CopyBack())
+        with self._starting_message(name, memory) as (communicator, call):
+            operation = communicator.send(span(memory), to, tag, **call)
         return self._work(name, None, [operation], [tensor], CopyBack())
 
     def recv(self, tensors: Sequence[Tensor], srcRank: int, tag: int = 0) -> CollectiveWork:  # noqa: N803
@@ -480,16 +499,18 @@ class ProcessGroup(dist.ProcessGroup):
         memory = writable(tensor, name, back)
         operation: Operation
         if source == self._rank:
-            operation = self._to_self.receive(memory, tag, self.communicator.timeout_s)
+            operation = self._self_messages.receive(memory, tag, self.communicator.timeout_s)
         else:
-            operation = self._start(name, None, memory, span(memory), source, tag)
+            with self._starting_message(name, memory) as (communicator, call):
+                operation = communicator.receive(span(memory), source, tag, **call)
         return self._work(name, None, [operation], [tensor], back)
 
     # --- barriers -------------------------------------------------------------------------------------------
 
     def barrier(self, opts: Any = None) -> CollectiveWork:
         """Over when every rank of the group has come here."""
-        operation = self._start("barrier", opts, None)
+        with self.starting("barrier", opts, None) as (communicator, call):
+            operation = communicator.barrier(**call)
         return self._work("barrier", opts, [operation], [], CopyBack())
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -527,24 +548,24 @@ class ProcessGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """The time that operations started from now on have."""
-        for communicator in (self.communicator, *self._beside.values()):
+        for communicator in (self.communicator, *self._private.values()):
             communicator.timeout_s = timeout.total_seconds()
 
     def abort(self) -> None:
         """Fails everything under way, on every rank of the group, and closes the group here."""
         if not self._closed:
-            for communicator in (self.communicator, *self._beside.values()):
+            for communicator in (self.communicator, *self._private.values()):
                 communicator.abort("abort() of the process group")
             self.shutdown()
 
     def shutdown(self) -> None:
         """Closes the group; with the last group its job. Works still under way fail. May be called again."""
-        # No lock: somebody may hold it while he waits for ranks that do not come.
+        # Without the lock: a thread may hold it while it waits for ranks that do not come.
         if self._closed:
             return
         self._closed = True
-        self._to_self.close()
-        for communicator in (*self._beside.values(), self.communicator):
+        self._self_messages.close()
+        for communicator in (*self._private.values(), self.communicator):
             self._shared.release(communicator)
 
     # --- what torch asks of a group -------------------------------------------------------------------------
@@ -633,57 +654,55 @@ class ProcessGroup(dist.ProcessGroup):
 
     # --- helpers --------------------------------------------------------------------------------------------
 
-    def _start(
-        self,
-        collective: str,
-        opts: Any,
-        keep: Any,
-        *operands: Any,
-        on: Communicator | None = None,
-        **more: Any,
-    ) -> Operation:
-        """Starts an operation of the communicator as torch's options and the group's say. `keep`: its memory.
+    def starting(
+        self, collective: str, opts: Any, keep: object, on: Communicator | None = None
+    ) -> _Start[CollectiveCall]:
+        """`with` around the start of a collective: gives the communicator and the keyword arguments to start it with.
 
-        `on`: another communicator of the same ranks; None: the group's own, or the callbacks'.
+        `opts`: torch's options of the call. `keep`: the collective's memory. `on`: a communicator of the same ranks;
+        None, or the group's own: the group's own, but in a future's callback the one for callbacks.
         """
+        call: CollectiveCall = {"keep": keep}
         if opts is not None:
             timeout = opts.timeout
             # torch leaves -1 ms where no time was given.
             if timeout > _NO_TIME:
-                more["timeout_s"] = timeout.total_seconds()
+                call["timeout_s"] = timeout.total_seconds()
             if not opts.asyncOp:
-                more["wait_follows"] = True
-        if self._how:
-            more.update(self._how)
+                call["wait_follows"] = True
+        if self._traffic_class is not None:
+            call["traffic_class"] = self._traffic_class
         if self._algorithms and (algorithm := self._algorithms.get(collective)):
-            more["algorithm"] = algorithm
+            call["algorithm"] = algorithm
         communicator = on or self.communicator
-        if communicator is self.communicator and tickets.current is not None and collective not in _MESSAGES:
+        if communicator is self.communicator and tickets.current is not None:
             communicator = self._communicator_of_callbacks()
-        try:
-            operation: Operation = getattr(communicator, collective)(*operands, keep=keep, **more)
-        except DlcpError as error:
-            raise for_torch(error) from None
-        return operation
+        return _Start(communicator, call, collective, keep)
 
-    def _detail(self, tensor: Tensor) -> dict[str, Any]:
-        """What ranks compare of a reduction besides type and size: its shape, with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
-        return {"agree": self._agree(tensor)} if self._compares_shapes else {}
+    def _starting_message(self, operation: str, keep: object) -> _Start[MessageKeywords]:
+        """As `starting`, for a message to or from one rank. Messages pair by tag, so callbacks use the group's own."""
+        call: MessageKeywords = {"keep": keep}
+        if self._traffic_class is not None:
+            call["traffic_class"] = self._traffic_class
+        return _Start(self.communicator, call, operation, keep)
 
     def _communicator_of_callbacks(self) -> Communicator:
-        """For collectives that a future's callback starts, once it is its turn (futures.py). Blocks until then."""
+        """For collectives that a future's callback starts, when its turn has come (futures.py). Blocks until then."""
         tickets.wait_turn()
-        return self._communicator_beside("callbacks")
+        return self.private_communicator("callbacks")
 
-    def _communicator_beside(self, name: str) -> Communicator:
-        """The communicator of this name, opened when it is first asked for: as its ranks come to that."""
+    def private_communicator(self, name: str) -> Communicator:
+        """A communicator of the group's ranks for one purpose, so that nothing comes between its collectives.
+
+        Opened at the first call with this name, which blocks for the store. All ranks ask for the same names.
+        """
         with self._lock:
-            if name not in self._beside:
+            if name not in self._private:
                 main = self.communicator
-                self._beside[name] = self._shared.communicator(
+                self._private[name] = self._shared.communicator(
                     f"{main.name}.{name}", main.members, self._store, main.timeout_s
                 )
-            return self._beside[name]
+            return self._private[name]
 
     def _agree(self, tensor: Tensor) -> str:
         """What else must be alike on all ranks."""
@@ -698,14 +717,12 @@ class ProcessGroup(dist.ProcessGroup):
         if back and (opts is None or opts.asyncOp):
             # Results must come back also where nobody waits, or only for the group's next barrier.
             work.get_future()
-        if profiling.is_recording():
-            profiling.record(name, work)
         return work
 
     def _sparse_reducer(self) -> SparseReducer:
         from dlcp.torch.sparse import SparseReducer
 
-        communicator = self._communicator_beside("sparse")
+        communicator = self.private_communicator("sparse")
         with self._lock:
             if self._sparse is None:
                 self._sparse = SparseReducer(communicator)

@@ -1,25 +1,36 @@
-"""Named ranges for torch.profiler: "dlcp:all_reduce" from the call to the end of the collective.
+"""Named ranges for torch.profiler: "dlcp:all_reduce" where a collective starts, "dlcp:all_reduce wait" where one waits.
 
-Costs one question per collective when nobody profiles.
+Every range begins and ends on the thread that recorded it. torch can also end a range on another thread, when a future
+completes; but if the profiler has stopped by then, that writes to events which are gone, and the process crashes.
+
+Costs one question per collective when no profiler records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Callable, Iterator
 
 import torch
+from torch._C._profiler import _RecordFunctionFast
 
-if TYPE_CHECKING:
-    from dlcp.torch.work import CollectiveWork
-
-# 50 ns; true while a profiler records on this thread.
+# 0.1 us; true while a profiler records on this thread.
 is_recording: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 
-def record(operation: str, work: CollectiveWork) -> None:
-    """Opens a range on this thread, closed when the work is over."""
-    span = torch.profiler.record_function(f"dlcp:{operation}")
-    span.__enter__()  # type: ignore[no-untyped-call]
-    # torch's own way to end a range on another thread than the one that began it.
-    span._call_end_callbacks_on_future(work.get_future())
+def started(operation: str, keep: object) -> contextlib.AbstractContextManager[object]:
+    """The range of starting an operation. Its input shapes are those of the tensors in `keep`."""
+    return _RecordFunctionFast(f"dlcp:{operation}", tuple(_tensors(keep)), {})
+
+
+def waited(operation: str) -> contextlib.AbstractContextManager[object]:
+    """The range of waiting for an operation."""
+    return _RecordFunctionFast(f"dlcp:{operation} wait", (), {})
+
+
+def _tensors(keep: object) -> Iterator[torch.Tensor]:
+    if isinstance(keep, torch.Tensor):
+        yield keep
+    elif isinstance(keep, list | tuple):
+        for each in keep:
+            yield from _tensors(each)

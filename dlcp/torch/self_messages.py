@@ -25,7 +25,7 @@ class SelfMessages:
 
     def send(self, memory: torch.Tensor, tag: int) -> LocalOperation:
         """`memory`: contiguous, of the CPU; may change afterwards."""
-        operation = LocalOperation(f"send to this rank itself, tag {tag}")
+        operation = LocalOperation("send", f"send to this rank itself, tag {tag}")
         with self._lock:
             if not self._wanted[tag]:
                 self._left[tag].append(memory.detach().clone())
@@ -39,7 +39,7 @@ class SelfMessages:
 
     def receive(self, memory: torch.Tensor, tag: int, timeout_s: float) -> LocalOperation:
         """`memory`: contiguous, of the CPU; belongs to the operation until that is over."""
-        operation = LocalOperation(f"receive from this rank itself, tag {tag}", timeout_s)
+        operation = LocalOperation("receive", f"receive from this rank itself, tag {tag}", timeout_s)
         operation.source = self._rank
         with self._lock:
             if not self._left[tag]:

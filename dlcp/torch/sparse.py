@@ -89,7 +89,7 @@ class _Steps(LocalOperation):
     """Steps that run on a thread of the pool, after those before them."""
 
     def __init__(self, steps: Callable[[], None], after: _Steps | None) -> None:
-        super().__init__(f"{OPERATION} of a sparse tensor")
+        super().__init__(OPERATION, f"{OPERATION} of a sparse tensor")
         self._steps: Callable[[], None] | None = steps
         self._after = after
 

@@ -15,23 +15,16 @@ from typing import Any
 
 import torch
 
+from dlcp import _native
 from dlcp.torch import cuda
 from dlcp.transport.communicator import DataType, Reduction, Span
 
 RedOpType: Any = torch.distributed.ReduceOp.RedOpType
 
-DATA_TYPES = {
-    torch.float32: DataType.f32,
-    torch.float64: DataType.f64,
-    torch.float16: DataType.f16,
-    torch.bfloat16: DataType.bf16,
-    torch.int8: DataType.i8,
-    torch.int16: DataType.i16,
-    torch.int32: DataType.i32,
-    torch.int64: DataType.i64,
-    torch.uint8: DataType.u8,
-    torch.bool: DataType.boolean,
+DATA_TYPES: dict[torch.dtype, DataType] = {
+    getattr(torch, each.torch_name): each.type for each in _native.DATA_TYPES
 }
+FLOATING_DTYPES = tuple(dtype for dtype in DATA_TYPES if dtype.is_floating_point)
 # Keyed by number: comparing ReduceOp objects one by one costs 0.3 us each.
 _REDUCTIONS = {
     int(RedOpType.SUM): Reduction.SUM,

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from dlcp.errors import DlcpError
+from dlcp.torch import profiling
 from dlcp.torch.callbacks import pool
 from dlcp.torch.failures import for_torch
 from dlcp.torch.futures import CollectiveFuture
@@ -54,13 +55,11 @@ class CollectiveWork(dist.Work):
         try:
             if self._settled:
                 pass
-            elif not timeout:
-                for operation in self._operations:
-                    operation.wait()
+            elif profiling.is_recording() and self._operations:
+                with profiling.waited(self._operations[0].operation):
+                    self._wait_for_operations(timeout)
             else:
-                end_s = time.monotonic() + timeout.total_seconds()
-                for operation in self._operations:
-                    operation.wait(max(0.0, end_s - time.monotonic()))
+                self._wait_for_operations(timeout)
         except DlcpError as error:
             if not self._over():
                 # The caller's own timeout, or the first of several operations to fail.
@@ -116,6 +115,15 @@ class CollectiveWork(dist.Work):
     _source_rank = source_rank
 
     # --- the way to the end ---------------------------------------------------------------------------------
+
+    def _wait_for_operations(self, timeout: timedelta | None) -> None:
+        if not timeout:
+            for operation in self._operations:
+                operation.wait()
+        else:
+            end_s = time.monotonic() + timeout.total_seconds()
+            for operation in self._operations:
+                operation.wait(max(0.0, end_s - time.monotonic()))
 
     def _over(self) -> bool:
         return self._settled or all(operation.done() for operation in self._operations)

@@ -1,51 +1,23 @@
-"""What a rank called lately in a group, so that an error can say who called what.
+"""The last calls of a rank in a group, so that an error can say who called what.
 
-The transport finds that a rank called something else, or nothing, by sixteen bits in a tag. What it was stands here,
-on the rank that called it. When a group fails over it, each rank leaves its own account in the group's store and
-reads, for a moment, those of the ranks concerned; an account that does not come in time is left out of the error.
+The transport finds by the signature in a tag (signature.py) that a rank called something else, or nothing. What it
+called stands here, on the rank that called it. When a group fails, each rank leaves its own account in the group's
+store and reads those of the ranks concerned; an account that does not come in time is left out of the error.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import zlib
 from collections.abc import Iterable
 
 from dlcp.errors import StoreTimeoutError
 from dlcp.transport.store import Store, wait_for
 
-OPERATIONS = (
-    "all_reduce",
-    "reduce",
-    "reduce_scatter",
-    "all_gather",
-    "broadcast",
-    "gather",
-    "scatter",
-    "all_to_all",
-    "barrier",
-    "bounded_all_reduce",
-    "bounded_reduce_scatter",
-)
 # A tag has this many bits of the sequence number (native/collective/tag.hpp).
 SEQUENCE_MASK = (1 << 20) - 1
 # Calls remembered per group; a power of two. A rank that far behind has its timeout to tell it.
 _CALLS = 256
-_HASH_BITS = 12
-
-
-def signature_of(operation: str, terms: str) -> int:
-    """16 bits that differ between calls that do not go together: which operation, and a hash of what it is to do."""
-    return (OPERATIONS.index(operation) + 1) << _HASH_BITS | zlib.crc32(terms.encode()) & (
-        (1 << _HASH_BITS) - 1
-    )
-
-
-def operation_of(signature: int) -> str | None:
-    """The operation that a signature names; None: it names none."""
-    number = signature >> _HASH_BITS
-    return OPERATIONS[number - 1] if 1 <= number <= len(OPERATIONS) else None
 
 
 class CallLog:

@@ -8,21 +8,14 @@ from dlcp import _native
 from dlcp.errors import ArgumentError
 
 DataType = _native.DataType
-"""f32, f64, f16, bf16, i8, i16, i32, i64, u8, boolean."""
+"""Types of elements, by name; native/collective/element.hpp has the table."""
 
-ELEMENT_BYTES = {
-    DataType.f32: 4,
-    DataType.f64: 8,
-    DataType.f16: 2,
-    DataType.bf16: 2,
-    DataType.i8: 1,
-    DataType.i16: 2,
-    DataType.i32: 4,
-    DataType.i64: 8,
-    DataType.u8: 1,
-    DataType.boolean: 1,
-}
-FLOATING = frozenset({DataType.f32, DataType.f64, DataType.f16, DataType.bf16})
+# Plans are looked up by type and reduction in each call. Members are single objects, so their identity is enough; an
+# Enum's own hash is computed in Python, in a microsecond.
+DataType.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+ELEMENT_BYTES = {each.type: each.nbytes for each in _native.DATA_TYPES}
+FLOATING = frozenset(each.type for each in _native.DATA_TYPES if each.floating)
 
 
 class Reduction(Enum):
@@ -42,6 +35,8 @@ class Reduction(Enum):
     """Bitwise and; not of floating point, as BOR and BXOR."""
     BOR = "bor"
     BXOR = "bxor"
+
+    __hash__ = object.__hash__
 
 
 _NATIVE_OP: dict[Reduction, _native.ReduceOp] = {

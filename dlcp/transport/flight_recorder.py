@@ -26,10 +26,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dlcp import __version__
+from dlcp import __version__, _native
 from dlcp.transport.operation_counts import OperationCounts
+
+if TYPE_CHECKING:
+    from dlcp._native import CollectiveResult
 
 Key = TypeVar("Key")
 
@@ -40,18 +43,7 @@ TRACE_VERSION = "2.10"
 # The prefix of operations that the tool accepts for tensors of a CPU; it accepts no unknown one.
 _TRACE_BACKEND = "gloo"
 # torch's names of element types, and their sizes in bytes, by ours.
-_ELEMENTS = {
-    "f32": ("Float", 4),
-    "f64": ("Double", 8),
-    "f16": ("Half", 2),
-    "bf16": ("BFloat16", 2),
-    "i8": ("Char", 1),
-    "i16": ("Short", 2),
-    "i32": ("Int", 4),
-    "i64": ("Long", 8),
-    "u8": ("Byte", 1),
-    "boolean": ("Bool", 1),
-}
+_ELEMENTS = {each.type.name: (each.recorder_name, each.nbytes) for each in _native.DATA_TYPES}
 # Operations whose input and output are as large on all ranks, though some ranks bring only one of them.
 _ONE_SIZE = frozenset({"all_reduce", "broadcast", "reduce", "all_gather_v", "reduce_scatter_v"})
 
@@ -64,7 +56,7 @@ class Followed(Protocol):
         """Whether it has ended, well or not."""
 
     @property
-    def result(self) -> dict[str, Any]:
+    def result(self) -> CollectiveResult:
         """How it ended; asked for once it is over."""
 
 
@@ -217,28 +209,28 @@ class Entry:
             self.completed_ns = time.time_ns()
             self._fail(failure, culprit, waiting_for, 0, 0)
 
-    def _settle(self, result: dict[str, Any]) -> None:
+    def _settle(self, result: CollectiveResult) -> None:
         """Takes over how what was followed has ended. For the one thread that has taken this off the list."""
-        duration_s = result["waited_s"]
+        duration_s = result.waited_s
         self.completed_ns = self.started_ns + int(duration_s * 1e9)
-        error = result["error"]
+        error = result.error
         if error is None:
             group = self.group
-            received_bytes = result["received_bytes"]
-            group.counts[self.operation].note_completed(duration_s, result["sent_bytes"], received_bytes)
+            received_bytes = result.received_bytes
+            group.counts[self.operation].note_completed(duration_s, result.sent_bytes, received_bytes)
             if self.message:
-                self._note_message(received_bytes, result["peer"])
+                self._note_message(received_bytes, result.peer)
             elif self.sequence > group.completed:  # collectives of one group may end out of order
                 group.completed = self.sequence
             return
-        cause = result["cause"]
+        cause = result.cause
         failure = error if cause in (None, error) else f"{error} ({cause})"
         self._fail(
             failure,
-            result["culprit"],
-            result["waiting_for"],
-            result["sent_bytes"],
-            result["received_bytes"],
+            result.culprit,
+            [(each.peer, each.for_arrival, each.missing_bytes) for each in result.waiting_for],
+            result.sent_bytes,
+            result.received_bytes,
         )
 
     def _note_message(self, nbytes: int, source: int | None) -> None:

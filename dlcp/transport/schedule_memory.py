@@ -9,7 +9,7 @@ be agreed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate
 
 from dlcp import _native
 from dlcp.errors import LimitError
@@ -25,7 +25,7 @@ from dlcp.transport.schedule import (
 )
 from dlcp.transport.span import Span
 
-# What one message carries at most: its length has 32 bits (native/collective/executor.cpp, most_chunk_bytes).
+# What one message carries at most: its length has 32 bits (native/collective/executor.hpp, most_chunk_bytes).
 MAX_MESSAGE_BYTES = (1 << 32) - 64
 # Pieces begin at whole cache lines, so at whole elements of every type.
 _ALIGNMENT_BYTES = 64
@@ -36,32 +36,25 @@ Part = tuple[int, int, int]
 
 def compile_schedule(schedule: RankSchedule, world_size: int, rank: int) -> _native.Schedule:
     """The schedule as native code runs it."""
-    operations = []
+    builder = _native.ScheduleBuilder(world_size, rank, schedule.input_chunks, schedule.output_chunks)
+    for like in schedule.scratch:
+        builder.scratch(like)
     for operation in schedule.operations:
         match operation:
             case Send(peer, message, source, lossy):
-                operations.append((0, False, peer, message, _pair(source), [_pair(source)], lossy))
+                builder.send(peer, message, source, lossy)
             case Receive(peer, message, target, operand, final, lossy):
-                combined = [] if operand is None else [_pair(operand)]
-                operations.append((1, final, peer, message, _pair(target), combined, lossy))
+                builder.receive(peer, message, target, operand, final, lossy)
             case Combine(target, operands, final):
-                operations.append((2, final, 0, 0, _pair(target), [_pair(each) for each in operands], False))
-    scratch = [_pair(chunk) for chunk in schedule.scratch]
-    return _native.Schedule(
-        world_size, rank, schedule.input_chunks, schedule.output_chunks, scratch, operations
-    )
+                builder.combine(target, operands, final)
+    return builder.build()
 
 
-def even_parts(span: Span, parts: int) -> list[Span]:
-    """Memory in `parts` pieces as equal as whole cache lines allow; the last ones are shorter, or empty."""
-    step = _round_up(-(-span.nbytes // parts))
-    cuts = [min(i * step, span.nbytes) for i in range(parts + 1)]
-    return [Span(span.address + begin, end - begin) for begin, end in pairwise(cuts)]
-
-
-def largest_even_part(nbytes: int, parts: int) -> int:
-    """The longest part of memory that is split evenly, rounded up; by whatever rule, it is not longer."""
-    return _round_up(-(-nbytes // parts)) if parts else 0
+def even_parts(span: Span, parts: int, dtype: _native.DataType) -> list[Span]:
+    """Memory in `parts` parts as native code partitions it (native/collective/partition.hpp)."""
+    lengths = _native.part_bytes(span.nbytes, parts, dtype)
+    begins = accumulate(lengths, initial=span.address)
+    return [Span(begin, nbytes) for begin, nbytes in zip(begins, lengths, strict=False)]
 
 
 class Cut:
@@ -144,11 +137,3 @@ class Cut:
                     )
                     for i in range(self._pieces[target])
                 ]
-
-
-def _pair(chunk: Chunk) -> tuple[int, int]:
-    return int(chunk.space), chunk.index
-
-
-def _round_up(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

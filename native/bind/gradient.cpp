@@ -77,8 +77,12 @@ void importance(DataType type, std::uintptr_t address, std::size_t count, const 
                 const Array<const double>& inverse, const Array<const bool>& critical, const Parts& part_table,
                 unsigned threshold, Array<std::uint8_t> out, Array<std::uint64_t> histogram,
                 Array<double> square_sums, bool sampled, const std::optional<std::string>& variant) {
-    if (type != DataType::f32 && type != DataType::f64 && type != DataType::f16 && type != DataType::bf16)
-        raise(std::string("importance of ") + name(type) + "; accepted: f32, f64, f16, bf16");
+    if (!is_floating(type)) {
+        std::string accepted;
+        for (const DataTypeTraits& each : data_type_table)
+            if (each.floating) accepted += (accepted.empty() ? "" : ", ") + std::string(each.name);
+        raise(std::string("importance of ") + name(type) + "; accepted: " + accepted);
+    }
     const std::vector<ImportanceSegment> segments = segments_of(segment_table, inverse, critical, count);
     const std::vector<ImportancePart> parts = parts_of(part_table, count, out.shape(0));
     if (histogram.shape(0) != importance_codes)

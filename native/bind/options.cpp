@@ -1,7 +1,11 @@
-// RuntimeOptions: one attribute per setting of the engine and of the host, with the engine's own units (ns, bytes,
-// bits per second). dlcp.transport.settings is what people use.
+// The table of settings, and the options of a runtime, which are filled by its names. dlcp.transport.settings is what
+// people use.
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <string>
@@ -12,107 +16,68 @@
 namespace dlcp::bind {
 namespace {
 
-using Options = nb::class_<RuntimeOptions>;
+constexpr const char* kinds[] = {"boolean", "integer",    "number", "choice",      "text",
+                                 "path",    "interfaces", "ports",  "class_codes", "secret"};
+constexpr const char* layers[] = {"protocol", "endpoint", "runtime", "job"};
+constexpr const char* sections[] = {"Place",    "Packet protection",  "Datagrams and buffers",
+                                    "Spraying", "Congestion control", "Timers",
+                                    "Bounds",   "Collectives",        "What one can see"};
 
-template <class Value, class Member>
-void bind_engine_value(Options& options, const char* field, Member EndpointConfig::*member) {
-    options.def_prop_rw(
-        field, [member](const RuntimeOptions& o) { return static_cast<Value>(o.engine.*member); },
-        [member](RuntimeOptions& o, Value value) { o.engine.*member = static_cast<Member>(value); });
-}
-
-void bind_duration(Options& options, const char* field, Duration EndpointConfig::*member) {
-    options.def_prop_rw(
-        field, [member](const RuntimeOptions& o) { return (o.engine.*member).value; },
-        [member](RuntimeOptions& o, std::int64_t ns) { o.engine.*member = Duration{ns}; });
-}
-
-void bind_bytes(Options& options, const char* field, Bytes EndpointConfig::*member) {
-    options.def_prop_rw(
-        field, [member](const RuntimeOptions& o) { return (o.engine.*member).value; },
-        [member](RuntimeOptions& o, std::uint64_t bytes) { o.engine.*member = Bytes{bytes}; });
-}
-
-void set_key(RuntimeOptions& options, nb::bytes key) {
+JobKeyBytes key_of(nb::bytes key) {
     if (key.size() != job_key_bytes)
-        throw RuntimeError(RuntimeErrorKind::settings, "the job key has " + std::to_string(key.size()) +
-                                                           " bytes; accepted: exactly " +
-                                                           std::to_string(job_key_bytes));
+        throw IoError(IoErrorKind::settings, "the job key has " + std::to_string(key.size()) +
+                                                 " bytes; accepted: exactly " + std::to_string(job_key_bytes));
     JobKeyBytes bytes{};
     std::copy_n(static_cast<const std::uint8_t*>(key.data()), bytes.size(), bytes.begin());
-    options.engine.job_key = bytes;
+    return bytes;
+}
+
+nb::object or_none(const SettingValue& value) {
+    return std::holds_alternative<std::monostate>(value) ? nb::none() : nb::cast(value);
 }
 
 }  // namespace
 
 void bind_options(nb::module_& m) {
-    nb::enum_<CongestionAlgorithm> congestion(m, "CongestionAlgorithm");
     nb::list controllers;
-    for (const CongestionEntry& entry : congestion_controllers) {
-        congestion.value(entry.name.data(), congestion_algorithm(entry.name));
-        controllers.append(nb::str(entry.name.data()));
-    }
+    for (const CongestionEntry& entry : congestion_controllers) controllers.append(nb::str(entry.name.data()));
     m.attr("CONGESTION_CONTROLLERS") = nb::tuple(controllers);
-    nb::enum_<CryptoLibrary>(m, "CryptoLibrary")
-        .value("fastest", CryptoLibrary::fastest)
-        .value("openssl", CryptoLibrary::openssl)
-        .value("ipsec_mb", CryptoLibrary::ipsec_mb);
+    nb::class_<SettingEntry>(m, "Setting", "One row of the table of settings.")
+        .def_prop_ro("name", [](const SettingEntry& e) { return e.setting.name; })
+        .def_prop_ro("section",
+                     [](const SettingEntry& e) { return sections[static_cast<int>(e.setting.section)]; })
+        .def_prop_ro("layer", [](const SettingEntry& e) { return layers[static_cast<int>(e.layer)]; })
+        .def_prop_ro("kind",
+                     [](const SettingEntry& e) { return kinds[static_cast<int>(e.setting.accepted.kind)]; })
+        .def_prop_ro("default", [](const SettingEntry& e) { return or_none(e.initial); })
+        .def_prop_ro("none", [](const SettingEntry& e) { return e.setting.none; })
+        .def_prop_ro("low", [](const SettingEntry& e) { return e.setting.accepted.low; })
+        .def_prop_ro("high", [](const SettingEntry& e) { return e.setting.accepted.high; })
+        .def_prop_ro("above", [](const SettingEntry& e) { return e.setting.accepted.above; })
+        .def_prop_ro("accepted", [](const SettingEntry& e) { return e.setting.accepted.words; })
+        .def_prop_ro("sentence", [](const SettingEntry& e) { return e.setting.sentence; });
+    m.def("settings_table", &settings_table, "Every setting, in the order of sections.");
 
-    Options options(m, "RuntimeOptions", "Settings of one host; attributes have the engine's units.");
-    options.def(nb::init<>())
-        .def_rw("driver", &RuntimeOptions::driver)
-        .def_rw("driver_options", &RuntimeOptions::driver_options)
-        .def_rw("bind_host", &RuntimeOptions::bind_host)
-        .def_rw("port", &RuntimeOptions::port)
-        .def_rw("interface_name", &RuntimeOptions::interface_name)
-        .def_rw("max_datagram_bytes", &RuntimeOptions::max_datagram_bytes)
-        .def_rw("receive_buffer_bytes", &RuntimeOptions::receive_buffer_bytes)
-        .def_rw("socket_buffer_bytes", &RuntimeOptions::socket_buffer_bytes)
-        .def_rw("inject_loss_ratio", &RuntimeOptions::inject_loss_ratio)
-        .def_rw("allow_unauthenticated", &RuntimeOptions::allow_unauthenticated)
+    nb::class_<RuntimeOptions>(m, "RuntimeOptions", "What a runtime is opened with.")
+        .def(
+            "__init__",
+            [](RuntimeOptions* self, std::uint32_t rank, bool announce_unexpected, std::optional<nb::bytes> key,
+               std::uint64_t incarnation) {
+                new (self) RuntimeOptions();
+                self->engine.rank = rank;
+                self->engine.announce_unexpected = announce_unexpected;
+                self->engine.incarnation = incarnation;
+                if (key) self->engine.job_key = key_of(*key);
+            },
+            nb::arg("rank"), nb::arg("announce_unexpected") = false, nb::arg("key") = nb::none(),
+            nb::arg("incarnation") = 0)
         .def_rw("io_thread", &RuntimeOptions::io_thread)
-        .def_prop_rw(
-            "segmentation_offload", [](const RuntimeOptions& o) { return (o.io_flags & DLCP_IO_NO_GSO) == 0; },
-            [](RuntimeOptions& o, bool on) {
-                o.io_flags = on ? o.io_flags & ~DLCP_IO_NO_GSO : o.io_flags | DLCP_IO_NO_GSO;
-            })
-        .def_prop_rw(
-            "receive_offload", [](const RuntimeOptions& o) { return (o.io_flags & DLCP_IO_NO_GRO) == 0; },
-            [](RuntimeOptions& o, bool on) {
-                o.io_flags = on ? o.io_flags & ~DLCP_IO_NO_GRO : o.io_flags | DLCP_IO_NO_GRO;
-            })
-        .def_prop_rw(
-            "linger_ns", [](const RuntimeOptions& o) { return o.linger.value; },
-            [](RuntimeOptions& o, std::int64_t ns) { o.linger = Duration{ns}; })
-        .def("set_job_key", &set_key, nb::arg("key"), "Takes 32 bytes.")
-        .def_prop_rw(
-            "line_rate_bps", [](const RuntimeOptions& o) { return o.engine.line_rate.value_bps; },
-            [](RuntimeOptions& o, std::uint64_t bps) { o.engine.line_rate = Rate{bps}; })
-        .def_prop_rw(
-            "dscp", [](const RuntimeOptions& o) { return o.engine.dscp; },
-            [](RuntimeOptions& o, const std::array<std::uint8_t, 8>& dscp) { o.engine.dscp = dscp; });
-    bind_engine_value<std::uint32_t>(options, "rank", &EndpointConfig::rank);
-    bind_engine_value<std::uint32_t>(options, "job", &EndpointConfig::job);
-    bind_engine_value<std::uint64_t>(options, "incarnation", &EndpointConfig::incarnation);
-    bind_engine_value<bool>(options, "encrypt", &EndpointConfig::encrypt);
-    bind_engine_value<bool>(options, "announce_unexpected", &EndpointConfig::announce_unexpected);
-    bind_engine_value<CryptoLibrary>(options, "crypto_library", &EndpointConfig::crypto_library);
-    bind_engine_value<std::uint16_t>(options, "paths", &EndpointConfig::paths);
-    bind_engine_value<std::uint16_t>(options, "run_packets", &EndpointConfig::run_packets);
-    bind_engine_value<CongestionAlgorithm>(options, "congestion", &EndpointConfig::congestion);
-    bind_engine_value<std::uint32_t>(options, "max_peers", &EndpointConfig::max_peers);
-    bind_engine_value<std::uint32_t>(options, "max_messages_per_peer", &EndpointConfig::max_messages_per_peer);
-    bind_duration(options, "target_delay_ns", &EndpointConfig::target_delay);
-    bind_duration(options, "initial_rtt_ns", &EndpointConfig::initial_rtt);
-    bind_duration(options, "min_rto_ns", &EndpointConfig::min_rto);
-    bind_duration(options, "max_rto_ns", &EndpointConfig::max_rto);
-    bind_duration(options, "max_ack_delay_ns", &EndpointConfig::max_ack_delay);
-    bind_duration(options, "timer_granularity_ns", &EndpointConfig::timer_granularity);
-    bind_duration(options, "peer_timeout_ns", &EndpointConfig::peer_timeout);
-    bind_bytes(options, "initial_window_bytes", &EndpointConfig::initial_window);
-    bind_bytes(options, "max_window_bytes", &EndpointConfig::max_window);
-    bind_bytes(options, "max_unexpected_bytes", &EndpointConfig::max_unexpected);
-    bind_bytes(options, "max_unexpected_message_bytes", &EndpointConfig::max_unexpected_message);
+        .def(
+            "set",
+            [](RuntimeOptions& options, std::string_view name, const SettingValue& value) {
+                set_setting(options, name, value);
+            },
+            nb::arg("name"), nb::arg("value").none());
 }
 
 }  // namespace dlcp::bind

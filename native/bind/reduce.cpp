@@ -19,12 +19,6 @@
 namespace dlcp::bind {
 namespace {
 
-constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16, DataType::i8,
-                              DataType::i16, DataType::i32, DataType::i64, DataType::u8,   DataType::boolean};
-constexpr ReduceOp ops[] = {ReduceOp::sum,  ReduceOp::product, ReduceOp::min, ReduceOp::max,
-                            ReduceOp::band, ReduceOp::bor,     ReduceOp::bxor};
-static_assert(std::size(types) == data_types && std::size(ops) == reduce_ops);
-
 std::vector<std::string> variant_names() {
     std::vector<std::string> names;
     for (const Variant variant : available_variants()) names.emplace_back(name(variant));
@@ -69,9 +63,19 @@ void multiply(DataType type, std::uintptr_t out, std::uintptr_t in, std::size_t 
 
 void bind_reduce(nb::module_& m) {
     nb::enum_<DataType> type_enum(m, "DataType");
-    for (const DataType type : types) type_enum.value(name(type), type);
+    for (const DataTypeTraits& each : data_type_table) type_enum.value(each.name, each.type);
     nb::enum_<ReduceOp> op_enum(m, "ReduceOp");
-    for (const ReduceOp op : ops) op_enum.value(name(op), op);
+    for (const ReduceOpTraits& each : reduce_op_table) op_enum.value(each.name, each.op);
+    nb::class_<DataTypeTraits>(m, "DataTypeTraits",
+                               "A row of the table of element types (native/collective/element.hpp).")
+        .def_ro("type", &DataTypeTraits::type)
+        .def_ro("nbytes", &DataTypeTraits::bytes)
+        .def_ro("floating", &DataTypeTraits::floating)
+        .def_ro("torch_name", &DataTypeTraits::torch_name)
+        .def_ro("recorder_name", &DataTypeTraits::recorder_name);
+    nb::list table;
+    for (const DataTypeTraits& each : data_type_table) table.append(nb::cast(each));
+    m.attr("DATA_TYPES") = nb::tuple(table);
 
     m.def("reduce_variants", &variant_names, "The kernels' variants that run on this machine, the fastest last.");
     m.def("reduce", &reduce, nb::arg("type"), nb::arg("op"), nb::arg("out_address"), nb::arg("a_address"),

@@ -63,8 +63,8 @@ struct ImportanceResult {
     double* square_sums = nullptr;  // [segments], added to: the squares of what lies in parts
 };
 
-// A block with a code of `threshold` or above is critical; importance_codes: none by its code. Supports f32, f64, f16
-// and bf16. `data` holds all parts and segments; `variant` is one of available_variants().
+// A block with a code of `threshold` or above is critical; importance_codes: none by its code. `type` is floating.
+// `data` holds all parts and segments; `variant` is one of available_variants().
 void mark_importance(DataType type, const void* data, std::span<const ImportanceSegment> segments,
                      std::span<const ImportancePart> parts, unsigned threshold, bool sampled,
                      const ImportanceResult& result, Variant variant);

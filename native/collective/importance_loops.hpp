@@ -113,12 +113,11 @@ template <DataType type>
 constexpr ImportanceKernels make_importance_kernels() {
     ImportanceKernels kernels;
     const auto add = [&]<DataType type>() {
-        kernels.square_sum[static_cast<std::size_t>(type)] = square_sum<type>;
+        if constexpr (is_floating(type)) kernels.square_sum[static_cast<std::size_t>(type)] = square_sum<type>;
     };
-    add.template operator()<DataType::f32>();
-    add.template operator()<DataType::f64>();
-    add.template operator()<DataType::f16>();
-    add.template operator()<DataType::bf16>();
+#define DLCP_ADD(type, ...) add.template operator()<DataType::type>();
+    DLCP_DATA_TYPES(DLCP_ADD)
+#undef DLCP_ADD
     return kernels;
 }
 

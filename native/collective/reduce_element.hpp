@@ -63,7 +63,6 @@ inline BitsOf<Float> combine_floats(Float a, Float b) {
 
 template <class Float>
 struct PlainFloat {
-    static constexpr bool floating = true;
     using Stored = BitsOf<Float>;
     using Wide = Float;  // what it is computed in
     static Wide widen(Stored stored) { return __builtin_bit_cast(Float, stored); }
@@ -72,7 +71,6 @@ struct PlainFloat {
 };
 
 struct Bf16 {
-    static constexpr bool floating = true;
     using Stored = std::uint16_t;
     using Wide = float;
     static Wide widen(Stored stored) { return float_of(std::uint32_t{stored} << 16); }
@@ -82,7 +80,6 @@ struct Bf16 {
 };
 
 struct F16 {
-    static constexpr bool floating = true;
     using Stored = std::uint16_t;
     using Wide = float;
 
@@ -121,7 +118,6 @@ private:
 
 template <class Int, class Unsigned>
 struct Integer {
-    static constexpr bool floating = false;
     using Stored = Int;
 
     template <ReduceOp op>
@@ -173,7 +169,6 @@ struct Integer {
 };
 
 struct Boolean {
-    static constexpr bool floating = false;
     using Stored = std::uint8_t;
 
     template <ReduceOp op>

@@ -81,7 +81,7 @@ template <DataType type, ReduceOp op>
         for (std::size_t i = 0; i < count; ++i) {
             const Stored x = load<Stored>(a, i);
             const Stored y = load<Stored>(b, i);
-            if constexpr (Element::floating) {
+            if constexpr (is_floating(type)) {
                 store(out, i, Element::narrow(combine_floats<op>(Element::widen(x), Element::widen(y))));
             } else {
                 store(out, i, Element::template combine<op>(x, y));
@@ -96,7 +96,7 @@ template <DataType type>
     using Stored = typename Element::Stored;
     if constexpr (type == DataType::boolean) {
         if (out != in) __builtin_memcpy(out, in, count);
-    } else if constexpr (Element::floating) {
+    } else if constexpr (is_floating(type)) {
         using Wide = typename Element::Wide;
         const auto wide = static_cast<Wide>(factor);
         if constexpr (type == DataType::bf16)
@@ -114,7 +114,7 @@ template <DataType type>
 [[gnu::noinline]] void divide_loop(void* data, std::size_t count, std::uint32_t divisor) {
     using Element = ElementOf<type>;
     using Stored = typename Element::Stored;
-    if constexpr (Element::floating) {
+    if constexpr (is_floating(type)) {
         using Wide = typename Element::Wide;
         const auto wide = static_cast<Wide>(divisor);
         if constexpr (type == DataType::bf16)
@@ -184,11 +184,10 @@ void average_floats(void* data, std::size_t count, std::uint32_t divisor) {
 
 template <DataType type, ReduceOp op>
 constexpr ReduceFunction reduce_function() {
-    constexpr bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-    if constexpr (!ElementOf<type>::floating) {
-        return reduce_loop<type, op>;
-    } else if constexpr (bitwise) {
+    if constexpr (!is_defined(op, type)) {
         return nullptr;
+    } else if constexpr (!is_floating(type)) {
+        return reduce_loop<type, op>;
     } else {
 #if defined(DLCP_HAVE_HALF_VECTOR)
         if constexpr (type == DataType::f16) return reduce_in_standard_modes<reduce_half_loop<op>>;
@@ -200,17 +199,11 @@ constexpr ReduceFunction reduce_function() {
 template <DataType type>
 constexpr void add_type(ReduceKernels& kernels) {
     constexpr auto row = static_cast<std::size_t>(type);
-    const auto add = [&]<ReduceOp op>() {
-        kernels.reduce[row][static_cast<std::size_t>(op)] = reduce_function<type, op>();
-    };
-    add.template operator()<ReduceOp::sum>();
-    add.template operator()<ReduceOp::product>();
-    add.template operator()<ReduceOp::min>();
-    add.template operator()<ReduceOp::max>();
-    add.template operator()<ReduceOp::band>();
-    add.template operator()<ReduceOp::bor>();
-    add.template operator()<ReduceOp::bxor>();
-    if constexpr (ElementOf<type>::floating) {
+#define DLCP_ADD(op, ...) \
+    kernels.reduce[row][static_cast<std::size_t>(ReduceOp::op)] = reduce_function<type, ReduceOp::op>();
+    DLCP_REDUCE_OPS(DLCP_ADD)
+#undef DLCP_ADD
+    if constexpr (is_floating(type)) {
         kernels.average[row] = average_floats<multiply_loop<type>, divide_loop<type>>;
         kernels.multiply[row] = multiply_in_standard_modes<multiply_loop<type>>;
     } else {
@@ -227,16 +220,11 @@ constexpr void add_type(ReduceKernels& kernels) {
 
 constexpr ReduceKernels make_kernels() {
     ReduceKernels kernels;
-    add_type<DataType::f32>(kernels);
-    add_type<DataType::f64>(kernels);
-    add_type<DataType::f16>(kernels);
-    add_type<DataType::bf16>(kernels);
-    add_type<DataType::i8>(kernels);
-    add_type<DataType::i16>(kernels);
-    add_type<DataType::i32>(kernels);
-    add_type<DataType::i64>(kernels);
-    add_type<DataType::u8>(kernels);
-    add_type<DataType::boolean>(kernels);
+#define DLCP_ADD(type, ...)                                                                    \
+    static_assert(sizeof(ElementOf<DataType::type>::Stored) == element_bytes(DataType::type)); \
+    add_type<DataType::type>(kernels);
+    DLCP_DATA_TYPES(DLCP_ADD)
+#undef DLCP_ADD
     return kernels;
 }
 

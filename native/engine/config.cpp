@@ -1,10 +1,12 @@
 // Which settings an endpoint accepts.
 //
-// A range is either what the wire or the engine's tables can hold, or wide enough that only a mistake of unit
-// (seconds for nanoseconds) falls outside.
+// The range of a setting stands in its row (config.hpp): either what the wire or the engine's tables can hold, or wide
+// enough that only a mistake of unit falls outside. Here stand the checks that look at more than one field.
 #include "engine/config.hpp"
 
+#include <cmath>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +17,11 @@ namespace {
 // The first complaint wins; later checks may rely on it being the first.
 class Complaint {
 public:
+    static std::string plain(double number) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%.15g", number);
+        return text;
+    }
     void in_range(std::string_view field, std::uint64_t value, std::uint64_t low, std::uint64_t high,
                   std::string_view unit = "") {
         if (value < low || value > high) refuse(field, std::to_string(value), low, high, unit);
@@ -24,6 +31,18 @@ public:
     }
     void in_range(std::string_view field, Bytes value, Bytes low, Bytes high) {
         in_range(field, value.value, low.value, high.value, " bytes");
+    }
+    void in_range(const Setting& setting, const SettingValue& value) {
+        const auto* whole = std::get_if<std::int64_t>(&value);
+        const auto* real = std::get_if<double>(&value);
+        const double number = whole != nullptr ? static_cast<double>(*whole) : real != nullptr ? *real : NAN;
+        const Accepted& range = setting.accepted;
+        if (range.kind == SettingKind::choice && std::get<std::string>(value).empty())
+            say(std::string(setting.name) + " is none of those accepted: " + std::string(range.words));
+        if (range.kind != SettingKind::integer && range.kind != SettingKind::number) return;
+        if (number <= range.high && (range.above ? number > range.low : number >= range.low)) return;
+        say(std::string(setting.name) + " is " + plain(number) + "; accepted: " + (range.above ? "above " : "") +
+            plain(range.low) + " to " + plain(range.high));
     }
     void say(std::string sentence) {
         if (text_.empty()) text_ = std::move(sentence);
@@ -46,46 +65,33 @@ std::string EndpointConfig::validate() const {
     Complaint complaint;
 
     if (encrypt && !job_key) complaint.say("encrypt is true without a job_key; accepted: false, or set job_key");
-    complaint.in_range("crypto_library", static_cast<std::uint64_t>(crypto_library), 0,
-                       static_cast<std::uint64_t>(CryptoLibrary::ipsec_mb));
     if (crypto_library == CryptoLibrary::ipsec_mb && make_packet_key({}, crypto_library) == nullptr) {
         complaint.say("crypto_library is ipsec_mb, which is not there; accepted: fastest, openssl");
     }
 
     complaint.in_range("max_datagram_bytes", max_datagram_bytes, 576, 9152);
-    complaint.in_range("paths", paths, 1, 64);
-    complaint.in_range("run_packets", run_packets, 1, 1024);
-
     const auto controller = static_cast<std::size_t>(congestion);
-    if (controller >= std::size(congestion_controllers))
-        complaint.say("congestion is " + std::to_string(controller) + "; accepted: " + congestion_choices());
-    else if (congestion_controllers[controller].needs_line_rate && line_rate.value_bps == 0)
+    if (controller < std::size(congestion_controllers) && congestion_controllers[controller].needs_line_rate &&
+        line_rate.value_bps == 0)
         complaint.say("line_rate is 0 bps; accepted with congestion " +
                       std::string(congestion_controllers[controller].name) + ": at least 1 bps");
-    complaint.in_range("target_delay", target_delay, nanoseconds(1), seconds(10));
     // A window or buffer below one datagram would never let anything leave.
     const Bytes datagram{max_datagram_bytes};
-    constexpr Bytes tebibyte{std::uint64_t{1} << 40};
-    complaint.in_range("max_window", max_window, datagram, tebibyte);
+    constexpr Bytes most{static_cast<std::uint64_t>(tebibyte)};
+    complaint.in_range("max_window", max_window, datagram, most);
     complaint.in_range("initial_window", initial_window, datagram, max_window);
-    complaint.in_range("receive_buffer", receive_buffer, datagram, tebibyte);
+    complaint.in_range("receive_buffer", receive_buffer, datagram, most);
     complaint.in_range("channel_datagram_bytes", channel_datagram_bytes, 576, 9152);
-    complaint.in_range("channel_buffer", channel_buffer, Bytes{channel_datagram_bytes}, tebibyte);
+    complaint.in_range("channel_buffer", channel_buffer, Bytes{channel_datagram_bytes}, most);
 
-    complaint.in_range("initial_rtt", initial_rtt, nanoseconds(1), seconds(10));
-    complaint.in_range("max_rto", max_rto, nanoseconds(1), seconds(3600));
     complaint.in_range("min_rto", min_rto, nanoseconds(1), max_rto);
-    complaint.in_range("max_ack_delay", max_ack_delay, nanoseconds(0), seconds(1));
-    complaint.in_range("timer_granularity", timer_granularity, nanoseconds(0), seconds(1));
     complaint.in_range("peer_timeout", peer_timeout, min_rto, seconds(24 * 3600));
-
-    complaint.in_range("max_peers", max_peers, 1, 65535);
-    complaint.in_range("max_messages_per_peer", max_messages_per_peer, 1, std::uint64_t{1} << 20);
-    complaint.in_range("max_unexpected", max_unexpected, Bytes{0}, tebibyte);
 
     for (std::size_t i = 0; i < dscp.size(); ++i) {
         complaint.in_range("dscp[" + std::to_string(i) + "]", dscp[i], 0, 63);
     }
+    for (const auto& row : protocol_settings) complaint.in_range(row.setting, row.get(*this, row.setting));
+    for (const auto& row : endpoint_settings) complaint.in_range(row.setting, row.get(*this, row.setting));
     return std::move(complaint).text();
 }
 

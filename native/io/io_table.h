@@ -110,7 +110,7 @@ typedef struct dlcp_io_table {
     /* Sleeps until a packet is readable, wake() is called, or timeout_ns has passed (<0: no limit). */
     void (*wait)(dlcp_io*, int64_t timeout_ns);
     void (*wake)(dlcp_io*);
-    /* Monotonic clock of this driver in nanoseconds (virtual time for a virtual network). */
+    /* Monotonic clock of this driver in nanoseconds (virtual time in tests). */
     int64_t (*now_ns)(dlcp_io*);
     void (*counters)(dlcp_io*, dlcp_io_counters*);
     /* Warnings found when opening, a line each ("" if none): small socket buffers and which sysctl to

@@ -38,19 +38,14 @@ std::uint64_t readable_sockets(const epoll_event* events, int count) {
 
 }  // namespace
 
-Poller::~Poller() {
-    if (event_ >= 0) close(event_);
-    if (epoll_ >= 0) close(epoll_);
-}
-
 int Poller::open(ErrorText error) {
-    epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (epoll_ < 0 || event_ < 0) {
+    epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+    event_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!epoll_ || !event_) {
         return error.fail(errno, "no file descriptor for epoll or eventfd (%s): raise the limit (ulimit -n)",
                           strerror(errno));
     }
-    return add(event_, wake_index, error);
+    return add(event_.number(), wake_index, error);
 }
 
 // Level-triggered: a receive that stopped early, for whatever reason, is reported again.
@@ -58,7 +53,7 @@ int Poller::add(int descriptor, unsigned index, ErrorText error) {
     epoll_event event = {};
     event.events = EPOLLIN;
     event.data.u64 = index;
-    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0) return 0;
+    if (epoll_ctl(epoll_.number(), EPOLL_CTL_ADD, descriptor, &event) == 0) return 0;
     return error.fail(errno, "cannot watch a socket with epoll: %s", strerror(errno));
 }
 
@@ -67,14 +62,14 @@ int Poller::watch(int descriptor, std::uint8_t* readable) {
     event.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
     event.data.u64 = 0;
     event.data.ptr = readable;
-    return epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : -errno;
+    return epoll_ctl(epoll_.number(), EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : -errno;
 }
 
-void Poller::unwatch(int descriptor) { epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr); }
+void Poller::unwatch(int descriptor) { epoll_ctl(epoll_.number(), EPOLL_CTL_DEL, descriptor, nullptr); }
 
 std::uint64_t Poller::poll() {
     epoll_event events[max_events];
-    return readable_sockets(events, epoll_wait(epoll_, events, max_events, 0));
+    return readable_sockets(events, epoll_wait(epoll_.number(), events, max_events, 0));
 }
 
 std::uint64_t Poller::wait(std::int64_t timeout_ns) {
@@ -89,22 +84,22 @@ std::uint64_t Poller::wait(std::int64_t timeout_ns) {
     int count = -1;
     if (has_pwait2_) {
         const timespec timeout = to_timespec(timeout_ns < 0 ? 0 : timeout_ns);
-        count = static_cast<int>(syscall(SYS_epoll_pwait2, epoll_, events, max_events,
+        count = static_cast<int>(syscall(SYS_epoll_pwait2, epoll_.number(), events, max_events,
                                          timeout_ns < 0 ? nullptr : &timeout, nullptr, std::size_t{0}));
         // EPERM: a container's filter that does not know the call.
         if (count < 0 && (errno == ENOSYS || errno == EPERM)) has_pwait2_ = false;
     }
     if (!has_pwait2_) {
         const timespec timeout = to_timespec(timeout_ns < 0 ? 0 : timeout_ns);
-        pollfd descriptor = {epoll_, POLLIN, 0};
+        pollfd descriptor = {epoll_.number(), POLLIN, 0};
         count = ppoll(&descriptor, 1, timeout_ns < 0 ? nullptr : &timeout, nullptr);
-        if (count > 0) count = epoll_wait(epoll_, events, max_events, 0);
+        if (count > 0) count = epoll_wait(epoll_.number(), events, max_events, 0);
     }
     asleep_.store(false);
     for (int i = 0; i < count; ++i) {
         if (events[i].data.u64 != wake_index) continue;
         std::uint64_t wakes;
-        [[maybe_unused]] const ssize_t read_bytes = read(event_, &wakes, sizeof wakes);
+        [[maybe_unused]] const ssize_t read_bytes = read(event_.number(), &wakes, sizeof wakes);
     }
     pending_.exchange(false);  // not a plain store: it must see what the waker wrote before
     return readable_sockets(events, count);
@@ -114,7 +109,7 @@ void Poller::wake() {
     if (pending_.exchange(true)) return;  // an earlier wake() is still on its way
     if (!asleep_.load()) return;
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written_bytes = write(event_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t written_bytes = write(event_.number(), &one, sizeof one);
 }
 
 }  // namespace dlcp

@@ -7,17 +7,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "io/descriptor.hpp"
 #include "io/error_text.hpp"
 
 namespace dlcp {
 
 class Poller {
 public:
-    Poller() = default;
-    ~Poller();
-    Poller(const Poller&) = delete;
-    Poller& operator=(const Poller&) = delete;
-
     int open(ErrorText error);
     // `index` 0..63: the bit under which readable sockets are reported.
     int add(int descriptor, unsigned index, ErrorText error);
@@ -33,8 +29,8 @@ public:
     void wake();
 
 private:
-    int epoll_ = -1;
-    int event_ = -1;
+    Descriptor epoll_;
+    Descriptor event_;                  // eventfd
     bool has_pwait2_ = true;            // epoll_pwait2 is not known to be missing (Linux 5.11)
     std::atomic<bool> pending_{false};  // wake() was called and no wait() has returned for it yet
     std::atomic<bool> asleep_{false};   // the owner is, or is about to be, in a system call that only event_ ends

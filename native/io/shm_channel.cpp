@@ -27,10 +27,6 @@ constexpr std::size_t data_start(std::uint32_t ring, std::uint32_t ring_bytes) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-    if (number_ >= 0) close(number_);
-}
-
 Channel::~Channel() {
     if (mapped_ != nullptr) munmap(mapped_, mapped_bytes_);
 }

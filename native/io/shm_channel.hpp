@@ -9,30 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 
+#include "io/descriptor.hpp"
 #include "io/shm_ring.hpp"
 
 namespace dlcp::shm {
-
-// A file descriptor that is closed at the end.
-class Descriptor {
-public:
-    Descriptor() = default;
-    explicit Descriptor(int number) : number_(number) {}
-    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(number_, other.number_);
-        return *this;
-    }
-    ~Descriptor();
-
-    int number() const { return number_; }
-    explicit operator bool() const { return number_ >= 0; }
-
-private:
-    int number_ = -1;
-};
 
 inline constexpr std::uint32_t ring_bytes_min = 64 * 1024;
 inline constexpr std::uint32_t ring_bytes_max = 64 * 1024 * 1024;

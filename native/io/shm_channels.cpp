@@ -32,21 +32,22 @@ dlcp_address address_of(std::uint32_t index, const Name& name) {
 
 }  // namespace
 
-Channels::Channels(const dlcp_io_table& inner, dlcp_io* inner_io, std::uint32_t ring_bytes)
-    : inner_(inner), inner_io_(inner_io), ring_bytes_(ring_bytes), rendezvous_(ring_bytes, DLCP_HEAD_CAPACITY) {}
+Channels::Channels(const DriverHandle& inner, std::uint32_t ring_bytes)
+    : inner_(inner), ring_bytes_(ring_bytes), rendezvous_(ring_bytes, DLCP_HEAD_CAPACITY) {}
 
 Channels::~Channels() {
     for (const Slot& slot : slots_)
         if (slot.channel) forget(*slot.channel);
-    if (listening_) inner_.unwatch(inner_io_, rendezvous_.descriptor());
+    if (listening_) inner_.unwatch(rendezvous_.descriptor());
 }
 
 std::string Channels::open(std::string address) {
-    if (inner_.watch == nullptr) return std::string("the driver ") + inner_.name + " watches no descriptors";
+    if (inner_.table().watch == nullptr)
+        return std::string("the driver ") + inner_.table().name + " watches no descriptors";
     identity_ = host_identity();
     if (identity_.empty()) return "/proc does not say which host this is";
     if (const int result = rendezvous_.open(); result < 0) return strerror(-result);
-    if (const int result = inner_.watch(inner_io_, rendezvous_.descriptor(), &listener_readable_); result < 0)
+    if (const int result = inner_.watch(rendezvous_.descriptor(), &listener_readable_); result < 0)
         return strerror(-result);
     listening_ = true;
     address_ = std::move(address) + way + identity_ + "/" + to_text(rendezvous_.name());
@@ -54,8 +55,8 @@ std::string Channels::open(std::string address) {
 }
 
 void Channels::forget(const Channel& channel) const {
-    inner_.unwatch(inner_io_, channel.bell());
-    inner_.unwatch(inner_io_, channel.socket.number());
+    inner_.unwatch(channel.bell());
+    inner_.unwatch(channel.socket.number());
 }
 
 // The smaller name's channel, if both are there: both sides choose alike.
@@ -80,8 +81,8 @@ Channels::Neighbour& Channels::neighbour_named(const Name& name) {
 
 bool Channels::add(std::unique_ptr<Channel> channel, std::uint32_t neighbour, std::uint32_t& place) {
     // Both first, so that there is nothing to undo but these.
-    if (inner_.watch(inner_io_, channel->bell(), &channel->bell_readable) < 0 ||
-        inner_.watch(inner_io_, channel->socket.number(), &channel->socket_readable) < 0) {
+    if (inner_.watch(channel->bell(), &channel->bell_readable) < 0 ||
+        inner_.watch(channel->socket.number(), &channel->socket_readable) < 0) {
         forget(*channel);
         return false;
     }

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/io_table.h"
+#include "io/driver_handle.hpp"
 #include "io/shm_channel.hpp"
 #include "io/shm_rendezvous.hpp"
 
@@ -25,8 +25,8 @@ inline constexpr std::uint64_t word_cookie = std::uint64_t{1} << 62;  // not a p
 
 class Channels {
 public:
-    // Of the endpoint that `inner` has opened as `inner_io`; both outlive this.
-    Channels(const dlcp_io_table& inner, dlcp_io* inner_io, std::uint32_t ring_bytes);
+    // Of the endpoint that has `inner` open, which outlives this.
+    Channels(const DriverHandle& inner, std::uint32_t ring_bytes);
     ~Channels();
     Channels(const Channels&) = delete;
     Channels& operator=(const Channels&) = delete;
@@ -94,8 +94,7 @@ private:
     bool comes_later(std::uint32_t slot) const;
     int read_rings(dlcp_packet* packets, int count);
 
-    const dlcp_io_table& inner_;
-    dlcp_io* const inner_io_;
+    const DriverHandle& inner_;
     const std::uint32_t ring_bytes_;
     std::string identity_;  // of this host
     std::string address_;   // the endpoint's, in full

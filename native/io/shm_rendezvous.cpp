@@ -1,5 +1,6 @@
 #include "io/shm_rendezvous.hpp"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,12 +34,47 @@ struct Message {
 constexpr std::array<char, 8> magic = {'d', 'l', 'c', 'p', 's', 'h', 'm', '1'};
 constexpr int descriptors = 3;  // memory, the opener's bell, the taker's
 
-socklen_t socket_name(const Name& name, sockaddr_un& out) {
-    out = {};
+constexpr const char* parent_folder = "/tmp";
+constexpr std::string_view folder_prefix = "dlcp-shm-";
+// A folder younger than this may belong to an endpoint that does not listen yet.
+constexpr time_t stale_s = 60;
+
+std::string socket_in(const std::string& folder) { return folder + "/socket"; }
+
+sockaddr_un socket_address(const std::string& folder) {
+    sockaddr_un out = {};
     out.sun_family = AF_UNIX;
-    const std::string text = "dlcp-" + to_text(name);
-    memcpy(out.sun_path + 1, text.data(), text.size());  // the first byte stays NUL: abstract
-    return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    const std::string path = socket_in(folder);
+    memcpy(out.sun_path, path.data(), std::min(path.size(), sizeof out.sun_path - 1));
+    return out;
+}
+
+void remove_folder(const std::string& folder) {
+    unlink(socket_in(folder).c_str());
+    rmdir(folder.c_str());
+}
+
+// Whether somebody listens there. Asked with the wrong type of socket, so that the listener does not notice.
+bool is_listening(const std::string& folder) {
+    const Descriptor probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const sockaddr_un address = socket_address(folder);
+    return !probe || ::connect(probe.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+           (errno != ECONNREFUSED && errno != ENOENT);
+}
+
+// Removes what killed processes of this user have left.
+void remove_stale_folders() {
+    DIR* const parent = opendir(parent_folder);
+    if (parent == nullptr) return;
+    while (const dirent* const entry = readdir(parent)) {
+        if (!std::string_view(entry->d_name).starts_with(folder_prefix)) continue;
+        const std::string folder = std::string(parent_folder) + "/" + entry->d_name;
+        struct stat status = {};
+        if (lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+            continue;
+        if (status.st_mtime + stale_s < time(nullptr) && !is_listening(folder)) remove_folder(folder);
+    }
+    closedir(parent);
 }
 
 bool same_user(int socket) {
@@ -145,13 +182,24 @@ bool from_text(std::string_view text, Name& out) {
     return true;
 }
 
+std::string folder_of(const Name& name) {
+    return std::string(parent_folder) + "/" + std::string(folder_prefix) + to_text(name);
+}
+
+Rendezvous::~Rendezvous() {
+    if (!folder_.empty() && !fork_guard_.forked()) remove_folder(folder_);
+}
+
 int Rendezvous::open() {
+    remove_stale_folders();
     if (getrandom(name_.data(), name_.size(), 0) != static_cast<ssize_t>(name_.size())) return -errno;
     listener_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!listener_) return -errno;
-    sockaddr_un address;
-    const socklen_t length = socket_name(name_, address);
-    if (bind(listener_.number(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+    const std::string folder = folder_of(name_);
+    if (mkdir(folder.c_str(), S_IRWXU) != 0) return -errno;
+    folder_ = folder;
+    const sockaddr_un address = socket_address(folder);
+    if (bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         listen(listener_.number(), backlog) != 0) {
         return -errno;
     }
@@ -161,10 +209,9 @@ int Rendezvous::open() {
 std::unique_ptr<Channel> Rendezvous::connect(const Name& name, const std::string& own_address, int& error) {
     error = 0;
     Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_un address;
-    const socklen_t length = socket_name(name, address);
+    const sockaddr_un address = socket_address(folder_of(name));
     // Non-blocking: a listener with a full backlog answers EAGAIN.
-    if (!socket || ::connect(socket.number(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    if (!socket || ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         error = -errno;
         return nullptr;
     }
@@ -186,10 +233,14 @@ std::unique_ptr<Channel> Rendezvous::connect(const Name& name, const std::string
 }
 
 std::unique_ptr<Channel> Rendezvous::accept(Greeting& greeting) {
-    for (;;) {
+    more_waiting_ = true;
+    for (int accepted = 0; accepted < accepts_per_call; ++accepted) {
         Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket && errno == ECONNABORTED) continue;
-        if (!socket) break;
+        if (!socket) {
+            more_waiting_ = false;
+            break;
+        }
         if (!same_user(socket.number())) continue;
         if (silent_.size() == silent_max) silent_.erase(silent_.begin());
         silent_.push_back(std::move(socket));

@@ -6,9 +6,9 @@
 #include <netinet/udp.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 // Older C libraries lack these; the values are the kernel's (include/uapi/linux/udp.h, asm-generic/socket.h).
 #ifndef UDP_SEGMENT
@@ -69,15 +69,10 @@ int explain_bind(int number, const dlcp_address& address, ErrorText error) {
 
 }  // namespace
 
-Socket::~Socket() {
-    if (descriptor_ >= 0) close(descriptor_);
-}
-
 int Socket::open(const dlcp_address& address, const SocketOptions& options, ErrorText error) {
     const int family = family_of(address);
-    Socket opened;
-    opened.descriptor_ = socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
-    const int descriptor = opened.descriptor_;
+    Descriptor opened(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP));
+    const int descriptor = opened.number();
     if (descriptor < 0) {
         const int number = errno;
         if (number == EMFILE || number == ENFILE) {
@@ -118,21 +113,21 @@ int Socket::open(const dlcp_address& address, const SocketOptions& options, Erro
     }
 
     if (bind(descriptor, to_sockaddr(address), address.length) != 0) return explain_bind(errno, address, error);
-    *this = std::move(opened);
+    descriptor_ = std::move(opened);
     return 0;
 }
 
 dlcp_address Socket::local_address() const {
     sockaddr_storage storage = {};
     socklen_t length = sizeof storage;
-    if (getsockname(descriptor_, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {};
+    if (getsockname(descriptor(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {};
     return from_sockaddr(reinterpret_cast<const sockaddr*>(&storage));
 }
 
 int Socket::option(int level, int name) const {
     int value = 0;
     socklen_t length = sizeof value;
-    return getsockopt(descriptor_, level, name, &value, &length) == 0 ? value : 0;
+    return getsockopt(descriptor(), level, name, &value, &length) == 0 ? value : 0;
 }
 
 std::uint32_t Socket::granted_receive_bytes() const {
@@ -141,7 +136,7 @@ std::uint32_t Socket::granted_receive_bytes() const {
 std::uint32_t Socket::granted_send_bytes() const {
     return static_cast<std::uint32_t>(option(SOL_SOCKET, SO_SNDBUF));
 }
-bool Socket::supports_gso() const { return set(descriptor_, IPPROTO_UDP, UDP_SEGMENT, 0); }
+bool Socket::supports_gso() const { return set(descriptor(), IPPROTO_UDP, UDP_SEGMENT, 0); }
 bool Socket::has_gro() const { return option(IPPROTO_UDP, UDP_GRO) != 0; }
 int Socket::take_error() const { return option(SOL_SOCKET, SO_ERROR); }
 
@@ -150,7 +145,7 @@ int Socket::take_error() const { return option(SOL_SOCKET, SO_ERROR); }
 std::uint64_t Socket::dropped_datagrams() const {
     std::uint32_t memory[SK_MEMINFO_VARS] = {};
     socklen_t length = sizeof memory;
-    if (getsockopt(descriptor_, SOL_SOCKET, SO_MEMINFO, memory, &length) != 0) return 0;
+    if (getsockopt(descriptor(), SOL_SOCKET, SO_MEMINFO, memory, &length) != 0) return 0;
     return memory[SK_MEMINFO_DROPS];
 }
 

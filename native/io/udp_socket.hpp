@@ -6,10 +6,10 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/packet.h"
+#include "io/descriptor.hpp"
 #include "io/error_text.hpp"
 #include "io/udp_address.hpp"
 
@@ -23,19 +23,11 @@ struct SocketOptions {
 
 class Socket {
 public:
-    Socket() = default;
-    Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-    Socket& operator=(Socket&& other) noexcept {
-        std::swap(descriptor_, other.descriptor_);
-        return *this;
-    }
-    ~Socket();
-
     // Binds to `address` (port 0: a free one). -EPERM if only the device was refused (before Linux 5.7 that took
     // a privilege); other errors are final.
     int open(const dlcp_address& address, const SocketOptions& options, ErrorText error);
 
-    int descriptor() const { return descriptor_; }
+    int descriptor() const { return descriptor_.number(); }
     dlcp_address local_address() const;
     // What the kernel granted, in its own accounting: packet bytes plus bookkeeping (socket(7): twice the request).
     std::uint32_t granted_receive_bytes() const;
@@ -51,7 +43,7 @@ public:
 
 private:
     int option(int level, int name) const;
-    int descriptor_ = -1;
+    Descriptor descriptor_;
 };
 
 // Payload bytes of full-size packets that fit in a receive buffer whose granted size is given.

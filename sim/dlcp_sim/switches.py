@@ -12,8 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dlcp.switch.policy import (
-    DROPPABLE_LEVELS,
-    TRAFFIC_CLASSES,
     Policy,
     PolicyError,
     Thresholds,
@@ -183,18 +181,17 @@ def to_core(policy: Policy) -> _core.Policy:
                 f"port {port.name!r} has thresholds of its own; accepted: none, simulated ports are alike"
             )
     core = _core.Policy()
-    for number in range(TRAFFIC_CLASSES):
-        traffic_class = policy.traffic_class(number)
-        for level in range(DROPPABLE_LEVELS + 1):
-            at = traffic_class.level(level)
-            given = {
-                "mark_from": at.mark_from_bytes,
-                "mark_full": at.mark_full,
-                "mark_ratio": min(round(at.mark_ratio * 65536), 65535),
-                "trim_above": at.trim_above_bytes,
-                "drop_above": at.drop_above_bytes,
-            }
-            core.set_thresholds(number, level, **{name: v for name, v in given.items() if v is not None})
+    for number, levels in enumerate(policy.resolved().thresholds):
+        for level, at in enumerate(levels):
+            core.set_thresholds(
+                number,
+                level,
+                mark_from=at.mark_from_bytes,
+                mark_full=at.mark_full_bytes,
+                mark_ratio=at.mark_ratio,
+                trim_above=at.trim_above_bytes,
+                drop_above=at.drop_above_bytes,
+            )
     core.path_choice = policy.path_choice
     if policy.port_bytes is not None:
         core.port_bytes = policy.port_bytes

@@ -19,6 +19,7 @@ import numpy as np
 
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.switch.policy import Policy
+from dlcp.toml_text import toml_key, toml_value
 from dlcp_sim import fabrics, faults, switches, workloads
 from dlcp_sim.annotations import as_whole, check, hints_of
 from dlcp_sim.scenario import Sample, Scenario, Trace
@@ -364,9 +365,9 @@ def _lines(tables: Tables, prefix: str) -> Iterator[str]:
     inner = {k: v for k, v in tables.items() if isinstance(v, Mapping) or _is_tables(v)}
     for key, value in tables.items():
         if key not in inner:
-            yield f"{_key(key)} = {_value(value)}"
+            yield f"{toml_key(key)} = {toml_value(value)}"
     for key, value in inner.items():
-        name = f"{prefix}{_key(key)}"
+        name = f"{prefix}{toml_key(key)}"
         for table in [value] if isinstance(value, Mapping) else value:
             yield ""
             yield f"[{name}]" if isinstance(value, Mapping) else f"[[{name}]]"
@@ -375,24 +376,3 @@ def _lines(tables: Tables, prefix: str) -> Iterator[str]:
 
 def _is_tables(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
-
-
-def _key(key: str) -> str:
-    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if bare else _value(key)
-
-
-def _value(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case str():
-            escaped = (f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 or ord(c) == 127 else c for c in value)
-            return f'"{"".join(escaped)}"'
-        case list() | tuple():
-            return f"[{', '.join(map(_value, value))}]"
-        case Mapping():
-            return f"{{{', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())}}}"
-    raise ArgumentError(f"{value!r} has no form in TOML")

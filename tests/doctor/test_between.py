@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dlcp.doctor.hosts import Listener, examine_hosts, rank_of, resolve
-from dlcp.doctor.probe import REQUEST_TAG, Responder, Way, ask, probe, split_address
+from dlcp.doctor.probe import REQUEST_TAG, RankPair, Responder, ask, probe, split_address
 from dlcp.doctor.ranks import examine_ranks
 from dlcp.errors import AddressError, AuthenticationError
 from dlcp.transport import Endpoint, Settings
@@ -37,7 +37,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-# --- one way --------------------------------------------------------------------------------------------------
+# --- one pair --------------------------------------------------------------------------------------------------
 
 
 def test_open_way_is_measured() -> None:
@@ -46,26 +46,26 @@ def test_open_way_is_measured() -> None:
         Responder(answering),
         Endpoint(0, key=KEY, max_datagram_bytes=1472) as asking,
     ):
-        ways = [probe(asking, 0, 1, 1, answering.address, timeout_s=20) for _ in range(2)]
-    for way in ways:
-        assert way.error is None
-        assert way.rtt_s is not None
-        assert way.echo_s is not None
-        assert 0 < way.rtt_s <= way.echo_s
-        assert way.goodput_bps is not None
-        assert way.goodput_bps > 0
-        assert 0 <= way.lost_packets <= way.sent_packets
-        assert (way.datagram_bytes, way.datagram_bytes_own) == (1472, 1472)
+        pairs = [probe(asking, 0, 1, 1, answering.address, timeout_s=20) for _ in range(2)]
+    for pair in pairs:
+        assert pair.error is None
+        assert pair.rtt_s is not None
+        assert pair.echo_s is not None
+        assert 0 < pair.rtt_s <= pair.echo_s
+        assert pair.goodput_bps is not None
+        assert pair.goodput_bps > 0
+        assert 0 <= pair.lost_packets <= pair.sent_packets
+        assert (pair.datagram_bytes, pair.datagram_bytes_own) == (1472, 1472)
         # One clock, so what is left is the error of the measurement.
-        assert way.clock_offset_s is not None
-        assert abs(way.clock_offset_s) < way.echo_s + 1
+        assert pair.clock_offset_s is not None
+        assert abs(pair.clock_offset_s) < pair.echo_s + 1
 
 
 def test_way_to_nobody_is_refused() -> None:
     with Endpoint(0, key=KEY) as asking:
-        way = probe(asking, 0, 1, 1, f"127.0.0.1:{free_port()}", timeout_s=0.2)
-    assert way.silence == "refused"
-    assert "did not answer within 0.2 s" in str(way.error)
+        pair = probe(asking, 0, 1, 1, f"127.0.0.1:{free_port()}", timeout_s=0.2)
+    assert pair.silence == "refused"
+    assert "did not answer within 0.2 s" in str(pair.error)
 
 
 def test_way_with_another_key_is_named() -> None:
@@ -74,9 +74,10 @@ def test_way_with_another_key_is_named() -> None:
         Responder(answering),
         Endpoint(0, key=KEY) as asking,
     ):
-        way = probe(asking, 0, 1, 1, answering.address, timeout_s=0.5)
-    assert "see that it is started as rank 1" in str(way.error)
-    assert "both sides have the same job key" in str(way.error)
+        pair = probe(asking, 0, 1, 1, answering.address, timeout_s=0.5)
+    assert "see that it is started as rank 1" in str(pair.error)
+    assert "both sides have the same job key" in str(pair.error)
+    assert pair.silence == "unanswered", "a closed port of that host refuses, so no firewall drops UDP"
 
 
 def test_responder_survives_what_it_does_not_understand() -> None:
@@ -118,9 +119,9 @@ def test_listeners_are_examined_each_with_each() -> None:
         found = examine_hosts(peers, settings, timeout_s=1.0, environ={})
     assert found.names == ["here", *peers]
     # Three who know something ask each of the three others; of the absent one nothing comes.
-    closed = {(way.source, way.target): way.silence for way in found.ways if way.error is not None}
+    closed = {(pair.source, pair.target): pair.silence for pair in found.pairs if pair.error is not None}
     assert closed == {(0, 3): "refused", (1, 3): "refused", (2, 3): "refused"}
-    opened = {(way.source, way.target) for way in found.ways if way.error is None}
+    opened = {(pair.source, pair.target) for pair in found.pairs if pair.error is None}
     assert opened == {(0, 1), (0, 2), (1, 2), (2, 1)}
     assert len(found.hosts) == 3
     assert [one.verdict for one in found.findings if one.topic == "reach"] == ["fail"] * 3 + ["ok"]
@@ -186,17 +187,17 @@ def examine(size: int, **changes: Any) -> Any:
 def test_every_pair_of_ranks_is_measured() -> None:
     found = examine(3)
     assert found.names == ["rank 0", "rank 1", "rank 2"]
-    assert sorted((way.source, way.target) for way in found.ways) == [
+    assert sorted((pair.source, pair.target) for pair in found.pairs) == [
         (a, b) for a in range(3) for b in range(3) if a != b
     ]
-    assert [way.error for way in found.ways] == [None] * 6
+    assert [pair.error for pair in found.pairs] == [None] * 6
     assert [host["ranks"] for host in found.hosts] == [[0, 1, 2]]
 
 
 def test_rank_that_cannot_start_says_why_and_the_others_go_on() -> None:
     found = examine(3, by_rank={1: {"interface": "no-such-interface"}})
     assert found.names == ["rank 0", "rank 2"]
-    assert [(way.source, way.target) for way in found.ways] == [(0, 1), (1, 0)]
+    assert [(pair.source, pair.target) for pair in found.pairs] == [(0, 1), (1, 0)]
     (refusal,) = [one for one in found.findings if one.verdict == "fail"]
     assert refusal.text.startswith("rank 1 cannot take part: this host has no interface 'no-such-interface'")
 
@@ -214,7 +215,7 @@ def test_torchrun_prints_once(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert [(way["source"], way["target"], way["error"]) for way in report["ways"]] == [
+    assert [(pair["source"], pair["target"], pair["error"]) for pair in report["pairs"]] == [
         (0, 1, None),
         (1, 0, None),
     ]
@@ -285,11 +286,11 @@ def two() -> Iterator[Star]:
 def test_whole_network_is_in_order(two: Star) -> None:
     status, report = two.ranks()
     assert status == 0
-    assert between(report, "reach")["text"] == "all 2 ways between 2 are open"
-    assert between(report, "mtu")["text"] == "every way carries datagrams of 1472 bytes"
+    assert between(report, "reach")["text"] == "all 2 pairs of 2 are open"
+    assert between(report, "mtu")["text"] == "every pair carries datagrams of 1472 bytes"
     assert len(report["hosts"]) == 2
     texts = [one["text"] for host in report["hosts"] for one in host["findings"]]
-    assert "dlcp binds 10.8.1.1 on eth0, the way to 10.8.0.1 (MASTER_ADDR)" in texts
+    assert "dlcp binds 10.8.1.1 on eth0, which leads to 10.8.0.1 (MASTER_ADDR)" in texts
 
 
 @pytest.mark.needs_root
@@ -307,7 +308,7 @@ def test_filtered_network_fails_and_names_the_firewall(two: Star) -> None:
     assert f"rank 1 ({host}, eth0, 10.8.1.1:" in found["text"]
     assert "do not reach each other: nothing comes back" in found["text"]
     assert "ip saddr 10.8.0.1 meta l4proto udp accept" in str(found["remedy"])
-    assert [way["silence"] for way in report["ways"]] == ["silent", "silent"]
+    assert [pair["silence"] for pair in report["pairs"]] == ["silent", "silent"]
 
 
 @pytest.mark.needs_root
@@ -318,14 +319,14 @@ def test_narrow_link_on_the_way_is_found(two: Star) -> None:
     two.router.ip("link set port1 mtu 1200")
     status, report = two.ranks()
     assert status == 0
-    for way in report["ways"]:
-        assert way["error"] is None
-        assert way["datagram_bytes"] <= 1200 - 28
+    for pair in report["pairs"]:
+        assert pair["error"] is None
+        assert pair["datagram_bytes"] <= 1200 - 28
     there, back = (one for one in report["between"] if one["topic"] == "mtu")
-    assert "though the interfaces carry 1472: something on the way has MTU 1200" in there["text"]
+    assert "though the interfaces carry 1472: something in between has MTU 1200" in there["text"]
     assert "ip link set dev eth0 mtu 1200" in there["remedy"]
     # Into the narrow port no router stands before it, so nobody says.
-    assert back["text"].endswith("something on the way has a smaller MTU and does not say which")
+    assert back["text"].endswith("something in between has a smaller MTU and does not say which")
 
 
 @pytest.mark.needs_root
@@ -348,7 +349,7 @@ def test_cut_link_is_told_from_open_ones() -> None:
         output, errors = asking.communicate(timeout=240)
         assert (asking.returncode, errors) == (1, "")
         report = json.loads(output)
-    states = {(way["source"], way["target"]): way["error"] is None for way in report["ways"]}
+    states = {(pair["source"], pair["target"]): pair["error"] is None for pair in report["pairs"]}
     assert states == {(0, 1): True, (0, 2): False, (1, 2): False}
     failed = [one["text"] for one in report["between"] if one["verdict"] == "fail"]
     assert len(failed) == 2
@@ -359,21 +360,21 @@ def test_cut_link_is_told_from_open_ones() -> None:
 @pytest.mark.needs_root
 @needs_namespaces
 def test_what_the_network_answers_is_told_from_silence() -> None:
-    def way(address: str) -> str | None:
+    def pair(address: str) -> str | None:
         with Endpoint(0, bind_host="10.8.0.1", allow_unauthenticated=True) as asking:
             return probe(asking, 0, 1, 1, address, timeout_s=0.3).silence
 
     with star(2) as network:
         asker = network.hosts[0]
-        assert asker.run(lambda: way("10.8.1.1:7010")) == "refused"
+        assert asker.run(lambda: pair("10.8.1.1:7010")) == "refused"
         network.router.ip("link set port1 down")
-        assert asker.run(lambda: way("10.8.1.2:7010")) == "unreachable"
+        assert asker.run(lambda: pair("10.8.1.2:7010")) == "unreachable"
         asker.ip("neighbour add 10.8.0.9 dev eth0 nud failed")
-        assert asker.run(lambda: way("10.8.0.9:7010")) == "no neighbour"
+        assert asker.run(lambda: pair("10.8.0.9:7010")) == "no neighbour"
         network.router.ip("rule add pref 1 to 10.8.0.0/16 ipproto udp blackhole")
-        assert asker.run(lambda: way("10.8.1.3:7010")) == "silent"
+        assert asker.run(lambda: pair("10.8.1.3:7010")) == "silent"
 
 
 def test_ways_survive_json() -> None:
-    way = Way(source=0, target=1, error="x", silence="silent")
-    assert Way(**json.loads(json.dumps(way.to_json()))) == way
+    pair = RankPair(source=0, target=1, error="x", silence="silent")
+    assert RankPair(**json.loads(json.dumps(pair.to_json()))) == pair

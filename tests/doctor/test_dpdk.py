@@ -332,8 +332,8 @@ class SilentEndpoint:
 
 
 def test_closed_way_below_the_kernel_is_explained_by_the_driver() -> None:
-    way = probe(SilentEndpoint(), 0, 1, 7, "127.0.0.1:9", 1.0)  # type: ignore[arg-type]
-    assert (way.error, way.silence) == ("rank 7 did not answer; 10.0.0.9 is silent", None)
+    pair = probe(SilentEndpoint(), 0, 1, 7, "127.0.0.1:9", 1.0)  # type: ignore[arg-type]
+    assert (pair.error, pair.silence) == ("rank 7 did not answer; 10.0.0.9 is silent", None)
 
 
 def test_kernel_sockets_and_filters_are_left_out_below_the_kernel(

@@ -304,7 +304,7 @@ def test_every_interface_has_a_card_to_read() -> None:
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Namespace]:
-    """eth0 leads out, eth1 is down, docker0 is in the way."""
+    """eth0 leads out, eth1 is down, docker0 is a bridge."""
     with Namespace() as wire, Namespace() as host:
         for name, address in (
             ("docker0", "172.17.0.1/16"),
@@ -344,12 +344,12 @@ def test_offload_switched_off_is_seen(host: Namespace) -> None:
 @pytest.mark.parametrize(
     ("settings", "toward", "verdict", "words"),
     [
-        ({}, None, Verdict.OK, "dlcp binds 10.9.0.1 on eth0, the way by the default route"),
+        ({}, None, Verdict.OK, "dlcp binds 10.9.0.1 on eth0, by the default route"),
         (
             {},
             "172.17.0.9",
             Verdict.OK,
-            "dlcp binds 172.17.0.1 on docker0, the way to 172.17.0.9 (MASTER_ADDR)",
+            "dlcp binds 172.17.0.1 on docker0, which leads to 172.17.0.9 (MASTER_ADDR)",
         ),
         ({"interface": "^lo,dock"}, None, Verdict.OK, "10.9.0.1 on eth0, as DLCP_INTERFACE=^lo,dock says"),
         ({"bind_host": "172.17.0.1"}, None, Verdict.OK, "dlcp is to bind 172.17.0.1, as bind_host says"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from dlcp.doctor.finding import Finding, Verdict, fail, ok, warn, worst
-from dlcp.doctor.probe import Way
-from dlcp.doctor.report import finding_lines, summary_line, to_json, way_lines
+from dlcp.doctor.probe import RankPair
+from dlcp.doctor.report import finding_lines, pair_lines, summary_line, to_json
 
 FINDINGS = [
     ok("mtu", "eth0 has MTU 1500", "ip link set dev eth0 mtu 9000"),
@@ -15,8 +15,8 @@ FINDINGS = [
 ]
 
 
-def open_way(source: int, target: int, goodput_bps: float = 1e9, lost: int = 0) -> Way:
-    return Way(
+def open_way(source: int, target: int, goodput_bps: float = 1e9, lost: int = 0) -> RankPair:
+    return RankPair(
         source=source,
         target=target,
         rtt_s=100e-6,
@@ -50,14 +50,14 @@ def test_colour_is_around_the_verdict_only() -> None:
 
 
 def test_tables_show_open_closed_and_unknown_ways() -> None:
-    ways = [
+    pairs = [
         open_way(0, 1, 9.4e9),
         open_way(1, 0, 0.94e9, lost=12),
-        Way(source=0, target=2, error="no answer"),
+        RankPair(source=0, target=2, error="no answer"),
         open_way(1, 2),
     ]
     assert (
-        "\n".join(way_lines(["rank 0", "rank 1", "node-two:7010"], ways))
+        "\n".join(pair_lines(["rank 0", "rank 1", "node-two:7010"], pairs))
         == """\
 
 least round trip, µs (row to column)
@@ -87,14 +87,14 @@ largest datagram, bytes (row to column)
 
 
 def test_tables_of_nothing_are_left_out() -> None:
-    closed = [Way(source=0, target=1, error="x"), Way(source=1, target=0, error="x")]
-    assert list(way_lines(["rank 0", "rank 1"], closed)) == []
+    closed = [RankPair(source=0, target=1, error="x"), RankPair(source=1, target=0, error="x")]
+    assert list(pair_lines(["rank 0", "rank 1"], closed)) == []
 
 
 def test_many_ranks_are_shown_by_their_extremes() -> None:
     names = [f"rank {rank}" for rank in range(20)]
-    ways = [open_way(a, b, 1e9 + a * 1e7 + b * 1e5) for a in range(20) for b in range(20) if a != b]
-    lines = [line for line in way_lines(names, ways) if line]
+    pairs = [open_way(a, b, 1e9 + a * 1e7 + b * 1e5) for a in range(20) for b in range(20) if a != b]
+    lines = [line for line in pair_lines(names, pairs) if line]
     assert len(lines) == 4
     assert lines[1] == "goodput, Gbit/s: 1.00 (rank 0 to rank 1), median 1.10, 1.19 (rank 19 to rank 18)"
 
@@ -104,7 +104,7 @@ def test_json_round_trips_and_names_the_worst() -> None:
     report = json.loads(json.dumps(to_json([host], [], [open_way(0, 1)])))
     assert report["verdict"] == "fail"
     assert [Finding.from_json(one) for one in report["hosts"][0]["findings"]] == FINDINGS
-    assert Way(**report["ways"][0]) == open_way(0, 1)
+    assert RankPair(**report["pairs"][0]) == open_way(0, 1)
 
 
 def test_worst_of_nothing_is_ok() -> None:

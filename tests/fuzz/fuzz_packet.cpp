@@ -22,7 +22,7 @@
 #include "engine/endpoint.hpp"
 #include "engine/frames.hpp"
 #include "engine/wire.hpp"
-#include "io/virtual_network.hpp"
+#include "support/native/virtual_network.hpp"
 
 namespace {
 

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from dlcp.switch import policy, programs
+from dlcp.switch.resolved import NEVER_BYTES
 
 AGAIN = "run: python p4/compile.py (p4c-bm2-ss on PATH), and commit p4/compiled with the sources"
 
@@ -108,7 +109,7 @@ def test_numbers_are_those_of_the_program(repository: Path) -> None:
         "PORTS": programs.MAX_PORTS,
         "QUEUES": programs.MAX_PORTS * programs.CLASSES,
         "GROUPS": programs.MAX_GROUPS + 1,
-        "NEVER": programs.NEVER_BYTES,
+        "NEVER": NEVER_BYTES,
         "NO_DSCP": programs.KEEP_DSCP,
         "UNKNOWN_IMPORTANCE": 254,
         "CRITICAL_LEVEL": policy.DROPPABLE_LEVELS,

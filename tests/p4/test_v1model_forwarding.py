@@ -7,13 +7,13 @@ import pytest
 from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass
 from dlcp.switch.programs import (
     FOREIGN_LEVEL,
-    NEVER_BYTES,
     Arrival,
     Decision,
     PathChoice,
     arrivals_index,
     decisions_index,
 )
+from dlcp.switch.resolved import NEVER_BYTES
 from dlcp.switch.topology import BridgeEntry, Route, SwitchTarget
 from tests.support import frame_builder as build
 from tests.support import v1model

@@ -13,7 +13,8 @@ import functools
 import pytest
 
 from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, Thresholds, TrafficClass
-from dlcp.switch.programs import FOREIGN_LEVEL, NEVER_BYTES, Arrival, Decision, PathChoice
+from dlcp.switch.programs import FOREIGN_LEVEL, Arrival, Decision, PathChoice
+from dlcp.switch.resolved import NEVER_BYTES
 from tests.support import frame_builder as build
 from tests.support import frame_twin, v1model, vectors
 from tests.support.bmv2 import Program, Words

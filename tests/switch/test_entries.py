@@ -38,6 +38,7 @@ from dlcp.switch.entries import (
 )
 from dlcp.switch.limits import Limit, UnsupportedError, line_number, refuse
 from dlcp.switch.policy_file import PolicyFile
+from dlcp.switch.resolved import NEVER_BYTES
 from tests.support import switch_twin
 
 pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
@@ -49,7 +50,6 @@ from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.transaction import Order
 from dlcp.switch.deploy.update import Kind, Update, described, difference
 
-NEVER = programs.NEVER_BYTES
 PIPELINE = Pipeline.of(programs.load("v1model"))
 SMALL = SwitchTarget("s1", "h:1", {"a": 1, "b": 2, "c": 3})
 
@@ -268,7 +268,7 @@ def policies(seed: int) -> tuple[Policy, Policy]:
 
 def limits_in(held: dict[object, Entry]) -> list[int]:
     """Above how many bytes each level is cut or dropped under these entries."""
-    limits = [NEVER] * 9
+    limits = [NEVER_BYTES] * 9
     for entry in held.values():
         if isinstance(entry, TableEntry) and entry.table == "thresholds":
             level = dict(entry.match)["level"]

@@ -20,7 +20,6 @@ from dlcp.switch.software.native_policy import (
     parse_mac,
     port_rate,
     to_native,
-    trimmed_dscp,
 )
 from dlcp.switch.software.table import table
 
@@ -60,8 +59,8 @@ def test_policy_as_a_whole_is_taken() -> None:
     )
     to_native(policy, PORTS, 7, {"02:00:00:00:00:01": "up"})
     assert [port_rate(policy, port, 7) for port in (*PORTS, "d")] == [10**9, 5, 6, 7]
-    assert trimmed_dscp(policy) == 56
-    assert trimmed_dscp(Policy(trimmed_class=6)) is None
+    assert policy.resolved().trimmed_dscp == 56
+    assert Policy(trimmed_class=6).resolved().trimmed_dscp is None
 
 
 def test_mac_addresses_are_read_as_written() -> None:

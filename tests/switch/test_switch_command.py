@@ -212,6 +212,12 @@ def test_show_with_a_topology_shows_the_switches(repository: Path, capsys: Print
     assert "leaf1   192.0.2.11:9559  host1, host2, up1, up2  uplinks: up1, up2" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [("--rate", "-5G"), ("--rate=-5G",)])
+def test_policy_for_a_negative_rate_says_what_is_accepted(words: tuple[str, ...], capsys: Printed) -> None:
+    assert dlcp("policy", *words) == 2
+    assert "argument --rate: '-5G' is not a rate; accepted: such as 500k" in capsys.readouterr().err
+
+
 # --- deploy ---------------------------------------------------------------------------------------------------
 
 

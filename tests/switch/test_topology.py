@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dlcp.errors import DlcpError
 from dlcp.switch import BridgeEntry, Policy, Port, Route, SwitchTarget, Topology, TopologyError
+from dlcp.switch.start import starting_policy
 
 MACS = [f"02:00:00:00:00:{n:02x}" for n in range(1, 20)]
 
@@ -105,6 +106,11 @@ def test_the_worked_example_is_a_fabric(repository: Path) -> None:
         [],
     ]
     assert {len(target.bridge) for target in topology.switches} == {4}, "a switch does not know all hosts"
+
+
+def test_the_worked_example_takes_a_policy_that_knows_no_ports(repository: Path) -> None:
+    topology = Topology.load(repository / "docs" / "switch" / "topology.toml")
+    topology.check_policy(starting_policy(25_000_000_000))
 
 
 def test_address_may_be_a_socket_of_this_host() -> None:
@@ -268,7 +274,8 @@ def test_policys_group_of_which_a_switch_has_a_part_is_refused() -> None:
 
 def test_entry_that_leads_to_a_group_the_policy_lacks_is_refused() -> None:
     bare = dataclasses.replace(LEAF, path_groups=None, routes=(), router_macs=())
-    with pytest.raises(TopologyError, match=r"bridge\[1\].group is 'uplinks'; accepted: .* it has none"):
+    accepted = r"bridge\[1\].group is 'uplinks'; accepted: .* give the switch one: path_groups = {uplinks = "
+    with pytest.raises(TopologyError, match=accepted):
         Topology((bare,)).check_policy(Policy())
 
 

@@ -7,7 +7,6 @@ them come back with the right numbers.
 from __future__ import annotations
 
 import copy
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -449,25 +448,3 @@ def in_place_and_functional() -> None:
 @pytest.mark.timeout(180)
 def test_compile(what: str) -> None:
     ranks.run(compiled, what=what, timeout_s=150)
-
-
-# --- seeing what happens ------------------------------------------------------------------------------------
-
-
-def profiled() -> None:
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        dist.all_reduce(torch.ones(1000))
-        work = dist.broadcast(torch.ones(10), 0, async_op=True)
-        dist.barrier()
-        work.wait()
-    names = {event.name for event in profiler.events()}
-    assert {"dlcp:all_reduce", "dlcp:broadcast", "dlcp:barrier"} <= names, names
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        profiler.export_chrome_trace(file.name)
-        assert "dlcp:all_reduce" in Path(file.name).read_text()
-
-
-def test_profiler_shows_collectives_by_name() -> None:
-    ranks.run(profiled)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dlcp import errors
-from dlcp.transport.call_log import (
-    OPERATIONS,
-    SEQUENCE_MASK,
-    CallLog,
-    exchange_accounts,
-    operation_of,
-    signature_of,
-)
+from dlcp.transport.call_log import SEQUENCE_MASK, CallLog, exchange_accounts
 from dlcp.transport.failures import Member, Scene, explain, group_failed, is_of_the_group, wait_timeout
 from dlcp.transport.rank_card import RankCard
+from dlcp.transport.signature import OPERATIONS
 from dlcp.transport.store import MemoryStore
 
 WORDS = "all_reduce(f32, 4096 elements, sum)"
@@ -44,8 +39,9 @@ def member(group_rank: int, **more: Any) -> Member:
 SCENE = Scene("dp", 0, {rank: member(rank) for rank in range(3)}, 10.0, WORDS)
 
 
-def result(**values: Any) -> dict[str, Any]:
-    return {
+def result(**values: Any) -> Any:
+    """As native code says how a collective ended; `waiting_for`: (peer, for_arrival, missing_bytes) each."""
+    given = {
         "error": None,
         "cause": None,
         "engine_error": None,
@@ -58,6 +54,11 @@ def result(**values: Any) -> dict[str, Any]:
         "foreign_bytes": 0,
         "expected_bytes": 0,
     } | values
+    given["waiting_for"] = [
+        SimpleNamespace(peer=peer, for_arrival=for_arrival, missing_bytes=missing_bytes)
+        for peer, for_arrival, missing_bytes in given["waiting_for"]
+    ]
+    return SimpleNamespace(**given)
 
 
 def text_of(scene: Scene = SCENE, **values: Any) -> str:
@@ -202,12 +203,12 @@ def test_mismatch_names_both_calls() -> None:
 
 
 def test_mismatch_without_an_account_says_what_the_message_said() -> None:
-    other = signature_of("all_gather", "")
+    other = (OPERATIONS.index("all_gather") + 1) << 12
     text = text_of(error="mismatch", culprit=1, foreign_signature=other, foreign_bytes=96)
     assert "process 1011) called all_gather (in messages of 96 bytes)" in text
-    same = signature_of("all_reduce", "other terms")
+    same = 0x1123
     text = text_of(error="mismatch", culprit=1, foreign_signature=same)
-    assert "called all_reduce with another type, reduction, root or size" in text
+    assert "called all_reduce of f32, product with another type, reduction, root or size" in text
     text = text_of(error="mismatch", culprit=1, foreign_signature=0xFFFF)
     assert "called something else" in text
     text = text_of(error="mismatch", culprit=1, foreign_signature=same, foreign_bytes=8, expected_bytes=16)
@@ -215,7 +216,7 @@ def test_mismatch_without_an_account_says_what_the_message_said() -> None:
 
 
 def test_mismatch_that_another_rank_tells_of() -> None:
-    told = result(error="group_failed", cause="mismatch", culprit=1, reporter=2)
+    told = {"error": "group_failed", "cause": "mismatch", "culprit": 1, "reporter": 2}
     assert "rank 12 at 10.0.0.12:4000 (host node12, eth0, process 1012) says: as operation 17" in text_of(
         **told
     )
@@ -227,8 +228,8 @@ def test_mismatch_that_another_rank_tells_of() -> None:
 
 
 def test_message_of_another_length() -> None:
-    values = result(error="mismatch", culprit=1, foreign_bytes=10, expected_bytes=20)
-    error = explain(values, "receive", "receive(20 bytes from rank 11, tag 0)", None, SCENE)
+    values: dict[str, Any] = {"error": "mismatch", "culprit": 1, "foreign_bytes": 10, "expected_bytes": 20}
+    error = explain(result(**values), "receive", "receive(20 bytes from rank 11, tag 0)", None, SCENE)
     assert (
         "rank 11 at 10.0.0.11:4000 (host node11, eth0, process 1011) sent 10 bytes, 20 were expected"
         in str(error)
@@ -236,7 +237,7 @@ def test_message_of_another_length() -> None:
     assert error.sequence is None
     assert ", operation" not in str(error)
     values["foreign_bytes"] = 0
-    error = explain(values, "send", "send(20 bytes to rank 11, tag 0)", None, SCENE)
+    error = explain(result(**values), "send", "send(20 bytes to rank 11, tag 0)", None, SCENE)
     assert "expects another length than the 20 bytes of this rank" in str(error)
 
 
@@ -284,22 +285,6 @@ def test_single_messages_may_fail_alone(
 
 
 # --- calls and accounts of them -----------------------------------------------------------------------------
-
-
-def test_signature_names_its_operation() -> None:
-    for operation in OPERATIONS:
-        signature = signature_of(operation, "terms")
-        assert 0 < signature < 1 << 16
-        assert operation_of(signature) == operation
-    assert operation_of(0) is None
-    assert operation_of(0xF123) is None
-
-
-def test_signature_depends_on_the_terms_alone() -> None:
-    """The same on every rank, whatever its interpreter's hash seed: a figure, so that it cannot change unseen."""
-    assert signature_of("all_reduce", "f32 4096 sum") == signature_of("all_reduce", "f32 4096 sum")
-    assert signature_of("barrier", "") == 9 << 12
-    assert len({signature_of("all_reduce", str(terms)) for terms in range(100)}) > 90
 
 
 def test_log_remembers_the_last_calls() -> None:

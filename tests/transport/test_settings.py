@@ -14,7 +14,7 @@ import pytest
 
 from dlcp.errors import AuthenticationError, PortInUseError, SettingsError
 from dlcp.transport import Endpoint, Settings, plugins
-from dlcp.transport.endpoint import _options
+from dlcp.transport.endpoint import native_values
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.settings import read_key_file
 
@@ -213,7 +213,7 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
         ),
         (
             {"driver_options": "\udcff"},
-            "setting driver_options is '\\udcff'; accepted: words for the driver",
+            "setting driver_options is '\\udcff'; accepted: options of the driver",
         ),
         ({"interface": "\udcff"}, "setting interface is '\\udcff'; accepted: names of interfaces"),
         ({"driver": "\0"}, "setting driver is '\\x00'; accepted: udp, local"),
@@ -268,7 +268,7 @@ def test_driver_says_what_leads_out_of_the_host(driver: str, network: str, below
     assert (settings.network_driver, settings.below_kernel) == (network, below_kernel)
 
 
-@pytest.mark.parametrize("driver", ["mine", "local+mine", "virtual", "./DPKD.so", "a/dpkd"])
+@pytest.mark.parametrize("driver", ["mine", "local+mine", "other", "./DPKD.so", "a/dpkd"])
 def test_name_that_is_like_none_of_ours_is_for_the_loader_to_find(driver: str) -> None:
     assert Settings(driver=driver).driver == driver
 
@@ -348,21 +348,19 @@ def test_devices_and_arguments_of_dpdk_are_those_named_anywhere() -> None:
 
 
 def test_driver_is_given_device_address_and_arguments() -> None:
-    options = _options(
-        0,
+    values = native_values(
         Settings(
             driver="dpdk",
             driver_options="queues=2",
             eal_arguments="--no-huge -m 64",
             interface="=0000:3b:00.0",
             bind_host="10.0.0.1/24",
-        ),
-        False,
+        )
     )
-    assert (options.driver, options.driver_options) == ("dpdk", "queues=2 -- --no-huge -m 64")
-    assert (options.interface_name, options.bind_host) == ("0000:3b:00.0", "10.0.0.1/24")
-    plain = _options(0, Settings(driver="udp", driver_options="a=b"), False)
-    assert (plain.driver, plain.driver_options, plain.interface_name) == ("udp", "a=b", "")
+    assert (values["driver"], values["driver_options"]) == ("dpdk", "queues=2 -- --no-huge -m 64")
+    assert (values["interface"], values["bind_host"]) == ("0000:3b:00.0", "10.0.0.1/24")
+    plain = native_values(Settings(driver="udp", driver_options="a=b"))
+    assert (plain["driver"], plain["driver_options"], plain["interface"]) == ("udp", "a=b", None)
 
 
 @pytest.mark.parametrize(

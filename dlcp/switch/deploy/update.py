@@ -33,7 +33,7 @@ from dlcp.switch.entries import (
     Ternary,
     level_name,
 )
-from dlcp.switch.programs import NEVER_BYTES
+from dlcp.switch.resolved import NEVER_BYTES
 
 
 class Kind(Enum):

@@ -15,6 +15,9 @@ from dlcp.switch.render.finding import Finding, Weight
 from dlcp.switch.render.queue import Queue, dscp_of_queues, queues_of
 from dlcp.switch.render.system import System
 
+# The pool that vendors' own profiles of lossy queues take from; the file refers to it and does not make it.
+_POOL = "egress_lossy_pool"
+
 SYSTEM = System(
     name="sonic",
     title="SONiC",
@@ -31,8 +34,14 @@ SYSTEM = System(
     spraying="ARS_OBJECT with assign_mode per_packet_quality (YANG sonic-ars of 2025-10) is not rendered.",
     pausing="It needs lossless priority groups and headroom: BUFFER_PG, pfc_enable and the switch's own profiles.",
     install=(
-        "sudo config load -y FILE    # adds to what is there; `config qos clear` first removes the vendor's",
+        "sudo cp /etc/sonic/config_db.json ~/before-dlcp.json    # to return: sudo config reload -y that file",
+        f"sonic-db-cli CONFIG_DB EXISTS 'BUFFER_POOL|{_POOL}'    # must be there if FILE has BUFFER_PROFILE",
+        "for table in QUEUE $(grep -om1 BUFFER_QUEUE FILE); do for port in PORT ...; do "
+        'sonic-db-cli CONFIG_DB KEYS "$table|$port|*"; done; done | xargs -rn1 sudo sonic-db-cli CONFIG_DB DEL'
+        "    # the vendor's queues of these ports, also ranges such as PORT|0-2, which FILE replaces",
+        "sudo config load -y FILE    # adds to what is there",
         "sudo config save -y",
+        "never `config qos clear`: it deletes the buffer pools and all ports' buffers too",
     ),
     look=(
         "show ecn    # wred_green_enable must be true: `ecnconfig` cannot set it (sonic-buildimage issue 4545)",
@@ -58,7 +67,6 @@ SYSTEM = System(
 )
 
 NAME = "DLCP"
-_POOL = "egress_lossy_pool"
 HEADER_BYTES = 14 + 40 + 8 + 64
 """Ethernet, IPv6, UDP and dlcp."""
 _Table = dict[str, dict[str, object]]
@@ -82,6 +90,10 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
         # Or the vendor's map sends classes 3 and 4 into lossless groups, which pause instead of dropping.
         tables["TC_TO_PRIORITY_GROUP_MAP"] = {NAME: {str(n): "0" for n in range(TRAFFIC_CLASSES)}}
     base = queues_of(policy, None, trims=True)
+    # Of all queues or of none: the rows replace ranges of the vendor's, which may hold several queues.
+    buffers = policy.shared_bytes is not None or any(
+        queue.trim_bytes is not None for port in ports for queue in queues_of(policy, port, trims=True)
+    )
     trims = False
     for port in ports:
         tables["PORT_QOS_MAP"][port] = _binding(policy, port, shape, tables)
@@ -94,9 +106,8 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
                 tables["WRED_PROFILE"][name] = _wred(queue)
                 entry["wred_profile"] = name
             tables["QUEUE"][f"{port}|{queue.number}"] = entry
-            profile = _buffer(policy, queue)
-            if profile is not None:
-                tables["BUFFER_PROFILE"][name] = profile
+            if buffers:
+                tables["BUFFER_PROFILE"][name] = _buffer(policy, queue)
                 tables["BUFFER_QUEUE"][f"{port}|{queue.number}"] = {"profile": name}
             trims = trims or queue.trim_bytes is not None
     if trims:
@@ -144,15 +155,13 @@ def _wred(queue: Queue) -> dict[str, object]:
     return profile
 
 
-def _buffer(policy: Policy, queue: Queue) -> dict[str, object] | None:
+def _buffer(policy: Policy, queue: Queue) -> dict[str, object]:
     """Where the queue ends in the shared buffer, and whether what finds no room is trimmed."""
     profile: dict[str, object] = {"pool": _POOL, "size": "0"}
     if policy.shared_bytes is not None:
         profile["dynamic_th"] = str(clamped_alpha(policy, SYSTEM))
-    elif queue.trim_bytes is not None:
-        profile["static_th"] = str(queue.trim_bytes)
-    else:
-        return None
+    else:  # of a queue that does not trim: more than any pool has, so that the pool alone is its end
+        profile["static_th"] = str(MAX_BYTES if queue.trim_bytes is None else queue.trim_bytes)
     profile["packet_discard_action"] = "drop" if queue.trim_bytes is None else "trim"
     return profile
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dlcp.switch.buffer import queue_end_bytes
 from dlcp.switch.policy import TRAFFIC_CLASSES, Policy, Port
 from dlcp.switch.render.finding import Finding, Weight
 from dlcp.switch.render.queue import Curve, Queue, queues_of
@@ -124,7 +123,7 @@ def _shaper(port: Port) -> list[str]:
 
 def limit_of(policy: Policy, queue: Queue) -> int:
     """Where a queue ends."""
-    ends = [end for end in (queue.tail_bytes, queue_end_bytes(policy)) if end is not None]
+    ends = [end for end in (queue.tail_bytes, policy.queue_end_bytes) if end is not None]
     limit = min(ends, default=None)
     deepest = max(queue.drop_bytes or 0, queue.mark[1] if queue.mark else 0)
     return max(DEFAULT_LIMIT_BYTES, 2 * deepest) if limit is None else max(limit, 1)

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dlcp import _native
-from dlcp.switch.policy import DROPPABLE_LEVELS, TRAFFIC_CLASSES, Policy, PolicyError, Thresholds
+from dlcp.switch.policy import Policy, PolicyError
 from dlcp.switch.software.errors import PortNameError
-
-NEVER: int = _native.SWITCH_NEVER
 
 
 def check(policy: Policy, ports: Sequence[str]) -> None:
@@ -29,12 +27,6 @@ def check(policy: Policy, ports: Sequence[str]) -> None:
             )
 
 
-def trimmed_dscp(policy: Policy) -> int | None:
-    """What is written into trimmed packets: the first DSCP of the class that they go on in. None: theirs stays."""
-    values = policy.traffic_class(policy.trimmed_class).dscp
-    return values[0] if values else None
-
-
 def port_rate(policy: Policy, port: str, rate_bps: int) -> int:
     """The port's own rate, or `rate_bps` if the policy does not name the port."""
     return next((p.rate_bps for p in policy.ports if p.name == port), rate_bps)
@@ -49,7 +41,7 @@ def to_native(
     for dscp, traffic_class in policy.class_of_dscp().items():
         out.set_class(dscp, traffic_class)
     out.set_foreign_class(policy.foreign_class)
-    written = trimmed_dscp(policy)
+    written = policy.resolved().trimmed_dscp
     if written is not None:
         out.set_trimmed_dscp(written)
     for port in ports:
@@ -84,30 +76,13 @@ def format_mac(mac: int) -> str:
 
 
 def _port(policy: Policy, port: str, rate_bps: int) -> _native.SwitchPort:
+    numbers = policy.resolved(port)
     out = _native.SwitchPort()
     out.rate_bps = rate_bps
-    for number in range(TRAFFIC_CLASSES):
-        traffic_class = policy.traffic_class(number, port)
-        for level in range(DROPPABLE_LEVELS + 1):
-            _set_thresholds(out, number, level, traffic_class.level(level))
-    out.set_buffer(_bytes(policy.port_bytes), policy.shared_bytes or 0, policy.shared_alpha_log2)
+    for traffic_class, levels in enumerate(numbers.thresholds):
+        for level, thresholds in enumerate(levels):
+            out.set_thresholds(traffic_class, level, *thresholds)
+    out.set_buffer(numbers.port_bytes, numbers.shared_bytes, policy.shared_alpha_log2)
     out.set_trimmed(policy.trimmed_class, policy.trimmed_run_packets)
     out.set_path_choice(policy.path_choice)
     return out
-
-
-def _set_thresholds(out: _native.SwitchPort, number: int, level: int, at: Thresholds) -> None:
-    out.set_thresholds(
-        number,
-        level,
-        _bytes(at.mark_from_bytes),
-        _bytes(at.mark_full),
-        # Of 65536; sixteen bits come as near to always as 65535.
-        min(round(at.mark_ratio * 65536), 65535),
-        _bytes(at.trim_above_bytes),
-        _bytes(at.drop_above_bytes),
-    )
-
-
-def _bytes(value: int | None) -> int:
-    return NEVER if value is None else value

@@ -23,7 +23,7 @@ from dlcp.torch.gradient.flight import Flight, GradientWork
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.replicas import digest
 from dlcp.torch.process_group import ProcessGroup
-from dlcp.torch.tensors import DATA_TYPES, readable, span
+from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES, readable, span
 from dlcp.transport.bounded import CRITICAL, LossRules, Outcome
 from dlcp.transport.communicator import Communicator, Reduction
 
@@ -38,7 +38,7 @@ Range = tuple[int, int]
 Importance = Sequence[NDArray[np.uint8] | None] | None
 """Of blocks, by the rank that adds them; None: nobody else does."""
 
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = FLOATING_DTYPES
 """What may be lost in part; other types travel as plain collectives."""
 
 
@@ -109,7 +109,8 @@ class GradientExchange:
         self._check(buffer, layout)
         itemsize = buffer.element_size()
         parts = [
-            (begin // itemsize, end // itemsize) for begin, end in self.communicator.parts(buffer.nbytes)
+            (begin // itemsize, end // itemsize)
+            for begin, end in self.communicator.parts(buffer.nbytes, DATA_TYPES[buffer.dtype])
         ]
         return self._start(
             "bounded_all_reduce",
@@ -203,32 +204,37 @@ class GradientExchange:
                 buffer.detach(), collective, layout, parts, output_numel, into, step
             )
             flight.factor = factor
-            more: dict[str, Any] = {} if sequence is None else {"sequence": sequence}
             if traffic_class is None:
                 traffic_class = state.facts.of(layout).traffic_class
-            if traffic_class is not None:
-                more["traffic_class"] = traffic_class
+            agree = ""
             if flight.runs:
                 # The ranks transform alike or not at all. Not the whole number: plans are kept by these words.
-                more["agree"] = f"Hadamard {step.number % 256} {zlib.crc32(repr(flight.runs).encode()):08x}"
-            flight.operation = self.group._start(
-                collective,
-                opts,
-                (flight.memory, flight.output),
-                span(flight.output),
-                span(flight.memory),
-                DATA_TYPES[flight.memory.dtype],
-                Reduction.AVG if average else Reduction.SUM,
-                loss=LossRules(
-                    flight.given_ratio,
-                    importance,
-                    state.options.fill == "rescale",
-                    state.options.deadline_s,
-                    state.patience.of(self.group, layout.place),
-                ),
-                on=self.communicator,
-                **more,
+                agree = f"Hadamard {step.number % 256} {zlib.crc32(repr(flight.runs).encode()):08x}"
+            loss = LossRules(
+                flight.given_ratio,
+                importance,
+                state.options.fill == "rescale",
+                state.options.deadline_s,
+                state.patience.of(self.group, layout.place),
             )
+            keep = flight.memory, flight.output
+            with self.group.starting(collective, opts, keep, on=self.communicator) as (communicator, call):
+                if sequence is not None:
+                    call["sequence"] = sequence
+                if traffic_class is not None:
+                    call["traffic_class"] = traffic_class
+                start = communicator.bounded_all_reduce
+                if collective == "bounded_reduce_scatter":
+                    start = communicator.bounded_reduce_scatter
+                flight.operation = start(
+                    span(flight.output),
+                    span(flight.memory),
+                    DATA_TYPES[flight.memory.dtype],
+                    Reduction.AVG if average else Reduction.SUM,
+                    loss=loss,
+                    agree=agree,
+                    **call,
+                )
         except BaseException:
             state.cancel(step, flight)
             raise

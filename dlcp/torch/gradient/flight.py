@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dlcp.torch import profiling
 from dlcp.torch.callbacks import pool
 from dlcp.torch.futures import CollectiveFuture
 from dlcp.torch.gradient.layout import Layout
@@ -134,11 +133,6 @@ class GradientWork(CollectiveWork):
             result,
             _Landing(flights),
         )
-        if profiling.is_recording():
-            for operation in {
-                flight.operation.operation for flight in flights if isinstance(flight.operation, Work)
-            }:
-                profiling.record(operation, self)
 
     def tensor_future(self) -> CollectiveFuture:
         """A future of the one result, which is settled even if nobody waits for it."""

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dlcp.torch.gradient.importance_plan import Plan
-from dlcp.torch.tensors import DATA_TYPES
+from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES
 from dlcp.transport.bounded import CRITICAL
 from dlcp.transport.gradient import IMPORTANCE_CODES, mark_importance
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+FLOATS = FLOATING_DTYPES
 CODES = IMPORTANCE_CODES
 """Codes are 0 to 254."""
 AVERAGE = 128

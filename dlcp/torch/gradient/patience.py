@@ -86,7 +86,7 @@ class Patience:
                 [took[key] if took[key] > 0 else math.inf for key in keys], dtype=torch.float32
             )
             # By itself: what the ranks do meanwhile on the group's own may stand in another order.
-            communicator = group._communicator_beside("patience")
+            communicator = group.private_communicator("patience")
             work = communicator.all_reduce(span(shared), DataType.f32, Reduction.MIN, keep=shared)
             account.under_way = work, shared, keys
 

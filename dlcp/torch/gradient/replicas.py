@@ -37,7 +37,7 @@ def compare(group: ProcessGroup, step: int, digests: list[bytes]) -> None:
         bytearray(hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES).digest()), dtype=torch.uint8
     )
     everybody = torch.empty(group.size(), _DIGEST_BYTES, dtype=torch.uint8)
-    group._communicator_beside("replicas").all_gather(
+    group.private_communicator("replicas").all_gather(
         span(everybody), span(own), keep=(everybody, own)
     ).wait()
     ranks_by_hash: dict[bytes, list[int]] = {}

@@ -48,8 +48,7 @@ from dlcp.torch.gradient.residual_store import (
     square_of,
 )
 from dlcp.torch.gradient.runs import Indices, add, gather, intersect, merged, starts
-
-_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+from dlcp.torch.tensors import FLOATING_DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +350,8 @@ def _shifts(place: Place, address: Indices) -> Indices:
 
 
 def _check(buffer: Tensor, layout: Layout) -> None:
-    if buffer.dtype not in _DTYPES:
-        accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+    if buffer.dtype not in FLOATING_DTYPES:
+        accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in FLOATING_DTYPES)
         raise TypeError(f"buffer is {buffer.dtype}; accepted: {accepted}")
     if buffer.dim() != 1 or not buffer.is_contiguous() or buffer.numel() != layout.numel:
         raise ValueError(

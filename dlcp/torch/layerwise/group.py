@@ -14,9 +14,9 @@ from dlcp.transport.communicator import Communicator, Span
 
 def communicator_of(group: ProcessGroup) -> Communicator:
     """A communicator for one optimizer alone, so that nothing comes between its numbers. Blocks for the store."""
-    taken = sum(name.startswith("layerwise") for name in group._beside)
+    taken = sum(name.startswith("layerwise") for name in group._private)
     try:
-        return group._communicator_beside(f"layerwise{taken}")
+        return group.private_communicator(f"layerwise{taken}")
     except DlcpError as error:
         raise for_torch(error) from None
 

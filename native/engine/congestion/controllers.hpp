@@ -4,6 +4,7 @@
 // controller stands in a file of its own beside this one: declare what makes it, and give it a line.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -44,7 +45,36 @@ constexpr CongestionAlgorithm congestion_algorithm(std::string_view name) {
     return static_cast<CongestionAlgorithm>(i);
 }
 
-// "0 window, 1 line_rate, …", for error texts.
-std::string congestion_choices();
+// What the table says, as one text: each entry's `text` with ", " or "; " between, made when the program is compiled.
+template <auto Text, std::size_t Separator>
+struct JoinedControllers {
+    static constexpr std::string_view separator = Separator == 0 ? ", " : "; ";
+    static constexpr std::size_t size = [] {
+        std::size_t sum = 0;
+        for (const CongestionEntry& entry : congestion_controllers)
+            for (const std::string_view part : Text(entry)) sum += part.size();
+        return sum + separator.size() * (std::size(congestion_controllers) - 1);
+    }();
+    static constexpr std::array<char, size> characters = [] {
+        std::array<char, size> joined{};
+        std::size_t at = 0;
+        const auto append = [&](std::string_view part) {
+            for (const char c : part) joined[at++] = c;
+        };
+        for (const CongestionEntry& entry : congestion_controllers) {
+            if (at > 0) append(separator);
+            for (const std::string_view part : Text(entry)) append(part);
+        }
+        return joined;
+    }();
+    static constexpr std::string_view text{characters.data(), size};
+};
+// "window, line_rate, credit", and "window: what it is; line_rate: …".
+inline constexpr std::string_view congestion_names =
+    JoinedControllers<[](const CongestionEntry& e) { return std::array{e.name}; }, 0>::text;
+inline constexpr std::string_view congestion_summaries = JoinedControllers<[](const CongestionEntry& e) {
+    return std::array<std::string_view, 3>{e.name, ": ", e.summary};
+},
+                                                                           1>::text;
 
 }  // namespace dlcp

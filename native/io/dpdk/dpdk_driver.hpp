@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "engine/units.hpp"
+#include "io/clock.hpp"
+#include "io/dpdk/address_pairs.hpp"
 #include "io/dpdk/interrupt_thread.hpp"
 #include "io/dpdk/lcore.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/receive.hpp"
 #include "io/dpdk/transmit.hpp"
 #include "io/dpdk/waiting.hpp"
-#include "io/dpdk/ways.hpp"
 #include "io/driver_events.hpp"
 #include "io/io_table.h"
 
@@ -26,22 +27,24 @@ namespace dlcp::dpdk {
 // parts below, each of which frees what it has.
 class Driver final : public Waiter::Work {
 public:
-    int open(const dlcp_io_config& config, ErrorText error);
+    static int open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, ErrorText error) {
+        out = std::make_unique<Driver>();
+        return out->configure(config, error);
+    }
     ~Driver() override;
 
-    void capabilities(dlcp_io_capabilities& out) const;
+    // As driver_table.hpp says.
+    dlcp_io_capabilities capabilities() const;
     int resolve(const char* text, dlcp_address& out, ErrorText error);
-    std::string text_of(const dlcp_address& address) const;
+    std::string format(const dlcp_address& address) const;
     const dlcp_address& local_address() const { return local_; }
-    const std::string& warnings() const { return warnings_; }
-
-    int get(dlcp_packet* packets, int count) {
+    int tx_get(dlcp_packet* packets, int count) {
         const Lcore::Use use(lcore_);
         return transmitter_->get(packets, count);
     }
-    int put(const dlcp_packet* packets, int count);
-    int receive(dlcp_packet* packets, int count);
-    void done(const dlcp_packet* packets, int count) {
+    int tx_put(const dlcp_packet* packets, int count);
+    int rx(dlcp_packet* packets, int count);
+    void rx_done(const dlcp_packet* packets, int count) {
         const Lcore::Use use(lcore_);
         receiver_->done(packets, count);
     }
@@ -49,9 +52,12 @@ public:
         const Lcore::Use use(lcore_);
         waiter_.wait(timeout_ns, *this);
     }
-    Waiter& waiter() { return waiter_; }
-
+    void wake() { waiter_.wake(); }
+    static std::int64_t now_ns() { return monotonic_ns(); }
     dlcp_io_counters counters() const;
+    const std::string& warnings() const { return warnings_; }
+    int watch(int descriptor, std::uint8_t* readable) { return waiter_.watch(descriptor, readable); }
+    void unwatch(int descriptor) { waiter_.unwatch(descriptor); }
     int events(dlcp_io_event* out, int count) { return events_.take(out, count); }
     std::vector<dlcp_io_statistic> statistics() const;
 
@@ -60,6 +66,7 @@ public:
     std::int64_t deadline_ns() const override { return due_ns_; }
 
 private:
+    int configure(const dlcp_io_config& config, ErrorText error);
     int open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error);
     // Looks whether the addresses are free, where there is a link to look at; or only announces them.
     int claim_addresses(bool probe, ErrorText error);
@@ -101,7 +108,7 @@ private:
     std::int64_t memif_due_ns_ = INT64_MAX;  // when handle_memif() is
     std::vector<Uplink> uplinks_;
     std::unique_ptr<InterruptHold> hold_;  // while a memif port has a link
-    std::unique_ptr<Ways> ways_;
+    std::unique_ptr<AddressPairs> pairs_;
     std::unique_ptr<Transmitter> transmitter_;
     std::unique_ptr<Receiver> receiver_;
     Waiter waiter_;

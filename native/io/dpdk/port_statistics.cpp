@@ -5,14 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdio>
 #include <string_view>
+
+#include "io/driver_statistics.hpp"
 
 namespace dlcp::dpdk {
 namespace {
 
 // The extended counters that DPDK makes of the basic ones (lib/ethdev, eth_dev_stats_strings).
-constexpr std::array<std::string_view, 8> told_already{
+constexpr std::array<std::string_view, 8> listed_already{
     "rx_good_packets",  "tx_good_packets", "rx_good_bytes", "tx_good_bytes",
     "rx_missed_errors", "rx_errors",       "tx_errors",     "rx_mbuf_allocation_errors"};
 
@@ -31,12 +32,6 @@ std::string plain_name(std::string_view text) {
     return name;
 }
 
-void append(std::uint16_t port, const char* name, std::uint64_t value, std::vector<dlcp_io_statistic>& out) {
-    dlcp_io_statistic& statistic = out.emplace_back();
-    std::snprintf(statistic.name, sizeof statistic.name, "port%u_%s", unsigned{port}, name);
-    statistic.value = value;
-}
-
 }  // namespace
 
 std::vector<std::string> extended_statistic_names(std::uint16_t port) {
@@ -48,24 +43,25 @@ std::vector<std::string> extended_statistic_names(std::uint16_t port) {
     std::vector<std::string> names;
     for (int i = 0; i < got; ++i) {
         const std::string_view name = raw[static_cast<std::size_t>(i)].name;
-        const bool told = std::find(told_already.begin(), told_already.end(), name) != told_already.end();
-        names.push_back(told ? std::string() : plain_name(name));
+        const bool listed = std::find(listed_already.begin(), listed_already.end(), name) != listed_already.end();
+        names.push_back(listed ? std::string() : plain_name(name));
     }
     return names;
 }
 
 void append_port_statistics(std::uint16_t port, const std::vector<std::string>& extended_names,
                             std::vector<dlcp_io_statistic>& out) {
+    const std::string prefix = "port" + std::to_string(port) + "_";
     rte_eth_stats basic{};
     if (rte_eth_stats_get(port, &basic) == 0) {
-        append(port, "rx_packets", basic.ipackets, out);
-        append(port, "rx_bytes", basic.ibytes, out);
-        append(port, "rx_missed_packets", basic.imissed, out);
-        append(port, "rx_error_packets", basic.ierrors, out);
-        append(port, "rx_no_buffer_packets", basic.rx_nombuf, out);
-        append(port, "tx_packets", basic.opackets, out);
-        append(port, "tx_bytes", basic.obytes, out);
-        append(port, "tx_error_packets", basic.oerrors, out);
+        append(out, prefix + "rx_packets", basic.ipackets);
+        append(out, prefix + "rx_bytes", basic.ibytes);
+        append(out, prefix + "rx_missed_packets", basic.imissed);
+        append(out, prefix + "rx_error_packets", basic.ierrors);
+        append(out, prefix + "rx_no_buffer_packets", basic.rx_nombuf);
+        append(out, prefix + "tx_packets", basic.opackets);
+        append(out, prefix + "tx_bytes", basic.obytes);
+        append(out, prefix + "tx_error_packets", basic.oerrors);
     }
     if (extended_names.empty()) return;
     std::vector<rte_eth_xstat> values(extended_names.size());
@@ -75,7 +71,7 @@ void append_port_statistics(std::uint16_t port, const std::vector<std::string>& 
     for (int i = 0; i < got; ++i) {
         const rte_eth_xstat& value = values[static_cast<std::size_t>(i)];
         if (value.id < extended_names.size() && !extended_names[value.id].empty()) {
-            append(port, extended_names[value.id].c_str(), value.value, out);
+            append(out, prefix + extended_names[value.id], value.value);
         }
     }
 }

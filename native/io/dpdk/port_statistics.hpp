@@ -9,7 +9,7 @@
 
 namespace dlcp::dpdk {
 
-// Names of the extended counters, by place, in our alphabet; empty: one that the basic counters tell already.
+// Names of the extended counters, by place, in lower-case letters, digits and _; empty: one that is among the basic counters.
 std::vector<std::string> extended_statistic_names(std::uint16_t port);
 // Basic counters, then extended ones, each "port<N>_…".
 void append_port_statistics(std::uint16_t port, const std::vector<std::string>& extended_names,

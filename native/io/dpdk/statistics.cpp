@@ -1,23 +1,12 @@
 // What the driver counts beyond dlcp_io_counters, by name.
 #include <rte_mempool.h>
-#include <string.h>
 
 #include <string>
 
 #include "io/dpdk/dpdk_driver.hpp"
+#include "io/driver_statistics.hpp"
 
 namespace dlcp::dpdk {
-
-namespace {
-
-void append(std::vector<dlcp_io_statistic>& out, const std::string& name, std::uint64_t value) {
-    dlcp_io_statistic statistic = {};
-    strncpy(statistic.name, name.c_str(), sizeof statistic.name - 1);
-    statistic.value = value;
-    out.push_back(statistic);
-}
-
-}  // namespace
 
 std::vector<dlcp_io_statistic> Driver::statistics() const {
     std::vector<dlcp_io_statistic> out;

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -50,7 +49,8 @@ int find_device(const std::string& name, Device& out, ErrorText error) {
                           "one of %s",
                           udp::describe(udp::list_interfaces()).c_str());
     }
-    const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);  // any socket answers these
+    const Descriptor any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // any socket answers these
+    const int socket = any.number();
     if (socket < 0) return error.fail(errno, "no socket to ask about interfaces: %s", strerror(errno));
     out = {.name = name};
     ifreq request = request_for(name);
@@ -74,7 +74,6 @@ int find_device(const std::string& name, Device& out, ErrorText error) {
         out.takes_vlan_tags = features.contains("rx-vlan-hw-parse");
         out.filters_vlans = features.contains("rx-vlan-filter");
     }
-    close(socket);
     return result;
 }
 
@@ -86,22 +85,19 @@ LinkWatch::State LinkWatch::ask() const {
     // By index, and its name anew: that which it had may be another interface's by now.
     ifreq request = {};
     request.ifr_ifindex = static_cast<int>(index_);
-    if (ioctl(descriptor_, SIOCGIFNAME, &request) != 0 || ioctl(descriptor_, SIOCGIFFLAGS, &request) != 0)
+    if (ioctl(socket_.number(), SIOCGIFNAME, &request) != 0 ||
+        ioctl(socket_.number(), SIOCGIFFLAGS, &request) != 0)
         return State::gone;
     return state_of(static_cast<unsigned short>(request.ifr_flags));
 }
 
-LinkWatch::~LinkWatch() {
-    if (descriptor_ >= 0) close(descriptor_);
-}
-
 int LinkWatch::open(const Device& device, ErrorText error) {
     index_ = device.index;
-    descriptor_ = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+    socket_ = Descriptor(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
     sockaddr_nl address = {};
     address.nl_family = AF_NETLINK;
     address.nl_groups = RTMGRP_LINK;
-    if (descriptor_ < 0 || bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    if (!socket_ || bind(socket_.number(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
         return error.fail(errno, "cannot watch interface %s (rtnetlink): %s", device.name.c_str(),
                           strerror(errno));
     state_ = ask();
@@ -111,7 +107,7 @@ int LinkWatch::open(const Device& device, ErrorText error) {
 LinkWatch::State LinkWatch::read() {
     alignas(nlmsghdr) char buffer[16 * 1024];
     for (;;) {
-        const ssize_t received = recv(descriptor_, buffer, sizeof buffer, MSG_DONTWAIT);
+        const ssize_t received = recv(socket_.number(), buffer, sizeof buffer, MSG_DONTWAIT);
         if (received < 0 && errno == EINTR) continue;
         if (received < 0 && errno == ENOBUFS) {  // more news than the socket holds: some are lost
             state_ = ask();
@@ -137,42 +133,37 @@ LinkWatch::State LinkWatch::await_up(std::int64_t timeout_ns) {
     const std::int64_t until_ns = monotonic_ns() + timeout_ns;
     std::int64_t left_ns = timeout_ns;
     while (read() == State::down && left_ns > 0) {
-        pollfd news = {descriptor_, POLLIN, 0};
+        pollfd news = {socket_.number(), POLLIN, 0};
         poll(&news, 1, static_cast<int>(left_ns / ns_per_ms + 1));
         left_ns = until_ns - monotonic_ns();
     }
     return state_;
 }
 
-GroupMembership::~GroupMembership() {
-    if (descriptor_ >= 0) close(descriptor_);
-    if (reporter_ >= 0) close(reporter_);
-}
-
 int GroupMembership::join(const Device& device, const ipstack::IpAddress& address,
                           std::span<const ipstack::MacAddress> groups, ErrorText error) {
     if (groups.empty()) return 0;
-    descriptor_ = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);  // protocol 0: hears nothing itself
+    member_ = Descriptor(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));  // protocol 0: hears nothing itself
     for (const ipstack::MacAddress& group : groups) {
         packet_mreq request = {};
         request.mr_ifindex = static_cast<int>(device.index);
         request.mr_type = PACKET_MR_MULTICAST;
         request.mr_alen = static_cast<unsigned short>(group.size());
         memcpy(request.mr_address, group.data(), group.size());
-        if (descriptor_ < 0 ||
-            setsockopt(descriptor_, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request, sizeof request) != 0) {
+        if (!member_ ||
+            setsockopt(member_.number(), SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request, sizeof request) != 0) {
             return error.fail(errno, "interface %s cannot hear the group %s: %s", device.name.c_str(),
                               ipstack::to_text(group).c_str(), strerror(errno));
         }
     }
     if (!address.is_v6()) return 0;
-    reporter_ = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    reporter_ = Descriptor(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     ipv6_mreq request = {};
     request.ipv6mr_interface = device.index;
     memcpy(&request.ipv6mr_multiaddr, ipstack::solicited_node(address).bytes.data(),
            sizeof request.ipv6mr_multiaddr);
     // Refused where the kernel has no IPv6: then nobody reports, which matters only where switches ask.
-    if (reporter_ >= 0) setsockopt(reporter_, IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof request);
+    if (reporter_) setsockopt(reporter_.number(), IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof request);
     return 0;
 }
 

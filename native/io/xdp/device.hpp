@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "io/descriptor.hpp"
 #include "io/xdp/options.hpp"
 
 namespace dlcp::xdp {
@@ -31,13 +32,8 @@ class LinkWatch {
 public:
     enum class State : std::uint8_t { up, down, gone };
 
-    LinkWatch() = default;
-    ~LinkWatch();
-    LinkWatch(const LinkWatch&) = delete;
-    LinkWatch& operator=(const LinkWatch&) = delete;
-
     int open(const Device& device, ErrorText error);
-    int descriptor() const { return descriptor_; }  // readable when there is news
+    int descriptor() const { return socket_.number(); }  // readable when there is news
     // The state after all news so far. Does not block.
     State read();
     // That, but where the link is down it waits until it is up.
@@ -47,7 +43,7 @@ private:
     static State state_of(unsigned flags);
     State ask() const;
 
-    int descriptor_ = -1;
+    Descriptor socket_;  // rtnetlink
     unsigned index_ = 0;
     State state_ = State::up;
 };
@@ -56,17 +52,12 @@ private:
 // that ask who listens (RFC 3810), for their queries are the kernel's.
 class GroupMembership {
 public:
-    GroupMembership() = default;
-    ~GroupMembership();
-    GroupMembership(const GroupMembership&) = delete;
-    GroupMembership& operator=(const GroupMembership&) = delete;
-
     int join(const Device& device, const ipstack::IpAddress& address, std::span<const ipstack::MacAddress> groups,
              ErrorText error);
 
 private:
-    int descriptor_ = -1;
-    int reporter_ = -1;
+    Descriptor member_;    // whose membership the card hears
+    Descriptor reporter_;  // for which the kernel reports
 };
 
 }  // namespace dlcp::xdp

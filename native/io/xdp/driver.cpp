@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <xdp/libxdp.h>
 
@@ -11,16 +10,14 @@
 #include <bit>
 #include <iterator>
 
-#include "io/clock.hpp"
-#include "io/udp_address.hpp"
+#include "io/driver_config.hpp"
+#include "io/driver_table.hpp"
 #include "io/xdp/claim.hpp"
 
 namespace dlcp::xdp {
 
 namespace {
 
-constexpr unsigned paths_max = 64;
-constexpr std::uint32_t datagram_bytes_min = 576;  // what the wire format carries (engine/config.hpp)
 constexpr std::uint32_t send_chunks = 2048;
 // Frames that may wait unread in a queue: of 1472 bytes, 3 MB, which is more than the engine's default receive credit.
 constexpr std::uint32_t receive_chunks_default = 2048;
@@ -41,25 +38,6 @@ constexpr std::int64_t starvation_ns = 1'000'000'000;
 constexpr std::int64_t linger_ns = 2'000'000;
 constexpr timespec linger_step = {0, 20'000};
 
-std::uint16_t some_port(unsigned paths) {
-    std::uint16_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != sizeof random) random = static_cast<std::uint16_t>(monotonic_ns());
-    // Of the range for short-lived ports (RFC 6335, 6), so that the last path's port is in it as well.
-    const unsigned ports = 65'536 - 49'152 - paths;
-    return static_cast<std::uint16_t>(49'152 + random % ports);
-}
-
-int check_config(const dlcp_io_config& config, ErrorText error) {
-    if (config.paths < 1 || config.paths > paths_max)
-        return error.fail(EINVAL, "paths is %u: choose 1 to %u", static_cast<unsigned>(config.paths), paths_max);
-    if (config.max_datagram_bytes != 0 && config.max_datagram_bytes < datagram_bytes_min) {
-        return error.fail(EINVAL,
-                          "max_datagram_bytes is %u: choose %u or more, or 0 for what the interface allows",
-                          config.max_datagram_bytes, datagram_bytes_min);
-    }
-    return 0;
-}
-
 std::uint32_t headers_bytes(const ipstack::IpAddress& address) {
     return (address.is_v6() ? ipstack::ipv6_bytes : ipstack::ipv4_bytes) + ipstack::udp_bytes;
 }
@@ -77,7 +55,7 @@ int Driver::open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, Err
     int result = driver->open_queues(config, error);
     libxdp_set_print(printed_before);
     if (result == 0) result = driver->attach(error);
-    if (result == 0) result = driver->watch(error);
+    if (result == 0) result = driver->watch_queues(error);
     if (result == 0) result = driver->claim(error);
     if (result == 0) out = std::move(driver);
     return result;
@@ -117,7 +95,7 @@ int Driver::configure(const dlcp_io_config& config, ErrorText error) {
         .gateway = options_.gateway,
         .vlan = options_.vlan,
         .mtu_bytes = std::min(device_.mtu_bytes, mtu_bytes_max),
-        .port = config.port != 0 ? config.port : some_port(paths_),
+        .port = config.port != 0 ? config.port : draw_port(paths_),
         .ports = paths_,
         .answers_echo = true,
         .neighbours = options_.neighbours,
@@ -227,7 +205,7 @@ void Driver::warn_of_vlan() {
     }
 }
 
-int Driver::watch(ErrorText error) {
+int Driver::watch_queues(ErrorText error) {
     if (const int result = poller_.open(error); result < 0) return result;
     for (std::size_t index = 0; index < queues_.size(); ++index) {
         const int result = poller_.add(queues_[index]->descriptor(), static_cast<unsigned>(index), error);
@@ -305,14 +283,15 @@ void Driver::tell_of(const ipstack::InterfaceEvent& event, std::int64_t now_ns) 
     }
 }
 
-void Driver::capabilities(dlcp_io_capabilities& out) const {
-    out = {};
+dlcp_io_capabilities Driver::capabilities() const {
+    dlcp_io_capabilities out = {};
     out.max_datagram_bytes = datagram_bytes_;
     out.max_burst_packets = Transmitter::burst_packets_max;
     // Of one queue: the packets of one peer may all come by it.
     out.receive_buffer_bytes = receive_chunks_ * datagram_bytes_;
     out.reports_ecn = 1;
     out.pollable = 1;
+    return out;
 }
 
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) const {
@@ -320,16 +299,18 @@ int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) const 
     return udp::resolve_endpoint(own.c_str(), udp::family_of(local_), out, error);
 }
 
-int Driver::tx_get(dlcp_packet* packets, int count) {
+int Driver::tx_get(dlcp_packet* packets, int count) noexcept {
     const std::int64_t now_ns = monotonic_ns();
     const int lent = transmitter_->get({now_ns}, packets, count);
     note_starvation(now_ns);
     return lent;
 }
 
-int Driver::tx_put(dlcp_packet* packets, int count) { return transmitter_->put({monotonic_ns()}, packets, count); }
+int Driver::tx_put(dlcp_packet* packets, int count) noexcept {
+    return transmitter_->put({monotonic_ns()}, packets, count);
+}
 
-int Driver::rx(dlcp_packet* packets, int count) {
+int Driver::rx(dlcp_packet* packets, int count) noexcept {
     if (count <= 0) return 0;
     const std::int64_t now_ns = monotonic_ns();
     const int received = receiver_->receive({now_ns}, packets, count);
@@ -338,7 +319,7 @@ int Driver::rx(dlcp_packet* packets, int count) {
     return received;
 }
 
-void Driver::wait(std::int64_t timeout_ns) {
+void Driver::wait(std::int64_t timeout_ns) noexcept {
     if (receiver_->has_work()) return;
     const std::int64_t now_ns = monotonic_ns();
     serve(now_ns);
@@ -360,14 +341,18 @@ void Driver::serve(std::int64_t now_ns) {
     while (const auto event = interface_->next_event()) tell_of(*event, now_ns);
 }
 
-void Driver::counters(dlcp_io_counters& out) const {
-    out = counters_;
+dlcp_io_counters Driver::counters() const {
+    dlcp_io_counters out = counters_;
     for (const auto& queue : queues_) {
         const xdp_statistics statistics = queue->statistics();
         out.rx_dropped_datagrams += statistics.rx_dropped + statistics.rx_ring_full;
     }
+    return out;
 }
 
-int Driver::events(dlcp_io_event* out, int count) { return events_.take(out, count); }
-
 }  // namespace dlcp::xdp
+
+const dlcp_io_table* dlcp_io_driver() {
+    static constexpr dlcp_io_table table = dlcp::driver_table<dlcp::xdp::Driver>("xdp");
+    return &table;
+}

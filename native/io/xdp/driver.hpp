@@ -15,9 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "io/clock.hpp"
 #include "io/driver_events.hpp"
 #include "io/io_table.h"
 #include "io/poller.hpp"
+#include "io/udp_address.hpp"
 #include "io/xdp/device.hpp"
 #include "io/xdp/filter.hpp"
 #include "io/xdp/options.hpp"
@@ -36,20 +38,25 @@ public:
     Driver(const Driver&) = delete;
     Driver& operator=(const Driver&) = delete;
 
-    // As io_table.h says them.
-    void capabilities(dlcp_io_capabilities& out) const;
+    // As driver_table.hpp says. What moves packets allocates seldom, for a new destination or a packet that waits. Where
+    // even that fails, buffers would be lost half way through a burst: the process ends instead (noexcept).
+    dlcp_io_capabilities capabilities() const;
     int resolve(const char* text, dlcp_address& out, ErrorText error) const;
+    static std::string format(const dlcp_address& address) { return udp::format_address(address); }
     const dlcp_address& local_address() const { return local_; }
-    int tx_get(dlcp_packet* packets, int count);
-    int tx_put(dlcp_packet* packets, int count);
-    int rx(dlcp_packet* packets, int count);
-    void rx_done(dlcp_packet* packets, int count) { receiver_->done(packets, count); }
-    void wait(std::int64_t timeout_ns);
-    Poller& poller() { return poller_; }
-    void counters(dlcp_io_counters& out) const;
-    const char* warnings() const { return warnings_.c_str(); }
-    int events(dlcp_io_event* out, int count);
-    int statistics(dlcp_io_statistic* out, int count) const;
+    int tx_get(dlcp_packet* packets, int count) noexcept;
+    int tx_put(dlcp_packet* packets, int count) noexcept;
+    int rx(dlcp_packet* packets, int count) noexcept;
+    void rx_done(dlcp_packet* packets, int count) noexcept { receiver_->done(packets, count); }
+    void wait(std::int64_t timeout_ns) noexcept;
+    void wake() { poller_.wake(); }
+    static std::int64_t now_ns() { return monotonic_ns(); }
+    int watch(int descriptor, std::uint8_t* readable) { return poller_.watch(descriptor, readable); }
+    void unwatch(int descriptor) { poller_.unwatch(descriptor); }
+    dlcp_io_counters counters() const;
+    const std::string& warnings() const { return warnings_; }
+    int events(dlcp_io_event* out, int count) { return events_.take(out, count); }
+    std::vector<dlcp_io_statistic> statistics() const;
 
 private:
     Driver() = default;
@@ -58,7 +65,7 @@ private:
     int open_queues(const dlcp_io_config& config, ErrorText error);
     int attach(ErrorText error);
     void warn_of_vlan();
-    int watch(ErrorText error);
+    int watch_queues(ErrorText error);
     int claim(ErrorText error);
     // What is due, besides the engine's packets.
     void serve(std::int64_t now_ns);

@@ -246,10 +246,6 @@ int fail_to_attach(int number, const std::string& interface, AttachMode mode, Er
                       interface.c_str(), strerror(number));
 }
 
-void close_descriptor(int descriptor) {
-    if (descriptor >= 0) close(descriptor);
-}
-
 }  // namespace
 
 std::vector<bpf_insn> filter_program(const FilterRule& rule, int map_descriptor) {
@@ -276,30 +272,29 @@ std::vector<bpf_insn> filter_program(const FilterRule& rule, int map_descriptor)
     return code.finish();
 }
 
-Filter::~Filter() {
-    close_descriptor(link_);
-    close_descriptor(program_);
-    close_descriptor(map_);
-}
-
 int Filter::attach(const FilterRule& rule, std::span<const int> sockets, unsigned interface_index,
                    const std::string& interface_name, AttachMode mode, ErrorText error) {
-    map_ = create_map(sockets.size(), error);
-    if (map_ < 0) return map_;
+    const int map = create_map(sockets.size(), error);
+    if (map < 0) return map;
+    map_ = Descriptor(map);
     for (std::size_t i = 0; i < sockets.size(); ++i) {
-        const int put = put_socket(map_, static_cast<uint32_t>(i), static_cast<uint32_t>(sockets[i]), error);
+        const int put = put_socket(map, static_cast<uint32_t>(i), static_cast<uint32_t>(sockets[i]), error);
         if (put < 0) return put;
     }
-    program_ = load_program(filter_program(rule, map_), error);
-    if (program_ < 0) return program_;
+    const int program = load_program(filter_program(rule, map), error);
+    if (program < 0) return program;
+    program_ = Descriptor(program);
+    int link = -EOPNOTSUPP;
     if (mode != AttachMode::generic) {
-        link_ = create_link(program_, interface_index, XDP_FLAGS_DRV_MODE);
-        native_ = link_ >= 0;
+        link = create_link(program, interface_index, XDP_FLAGS_DRV_MODE);
+        native_ = link >= 0;
     }
-    const bool taken = link_ == -EBUSY || link_ == -EEXIST || link_ == -EPERM;
-    if (mode == AttachMode::generic || (mode == AttachMode::automatic && link_ < 0 && !taken))
-        link_ = create_link(program_, interface_index, XDP_FLAGS_SKB_MODE);
-    return link_ < 0 ? fail_to_attach(-link_, interface_name, mode, error) : 0;
+    const bool taken = link == -EBUSY || link == -EEXIST || link == -EPERM;
+    if (mode == AttachMode::generic || (mode == AttachMode::automatic && link < 0 && !taken))
+        link = create_link(program, interface_index, XDP_FLAGS_SKB_MODE);
+    if (link < 0) return fail_to_attach(-link, interface_name, mode, error);
+    link_ = Descriptor(link);
+    return 0;
 }
 
 }  // namespace dlcp::xdp

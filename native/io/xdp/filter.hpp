@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "io/descriptor.hpp"
 #include "io/xdp/options.hpp"
 
 namespace dlcp::xdp {
@@ -33,11 +34,6 @@ std::vector<bpf_insn> filter_program(const FilterRule& rule, int map_descriptor)
 
 class Filter {
 public:
-    Filter() = default;
-    ~Filter();
-    Filter(const Filter&) = delete;
-    Filter& operator=(const Filter&) = delete;
-
     // Loads the program for sockets[queue] and attaches it to the interface. -EBUSY: another program is there; -EPERM:
     // a capability is missing; others are the kernel's.
     int attach(const FilterRule& rule, std::span<const int> sockets, unsigned interface_index,
@@ -46,9 +42,10 @@ public:
     bool native() const { return native_; }
 
 private:
-    int map_ = -1;
-    int program_ = -1;
-    int link_ = -1;
+    // Destroyed from the last to the first.
+    Descriptor map_;
+    Descriptor program_;
+    Descriptor link_;
     bool native_ = false;
 };
 

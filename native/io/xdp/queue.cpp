@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "io/descriptor.hpp"
 #include "io/xdp/retry.hpp"
 
 #ifndef SO_PREFER_BUSY_POLL
@@ -94,7 +95,9 @@ int Queue::open_memory(const QueueConfig& config, ErrorText error) {
                                   .frame_headroom = 0,
                                   .flags = 0};
     const int result = xsk_umem__create(&umem_, memory_, memory_bytes_, &fill_, &completion_, &umem);
-    return result < 0 ? refuse(-result, config, error) : 0;
+    if (result < 0) return refuse(-result, config, error);
+    close_in_children(xsk_umem__fd(umem_));
+    return 0;
 }
 
 int Queue::open_socket(const QueueConfig& config, ErrorText error) {
@@ -111,6 +114,7 @@ int Queue::open_socket(const QueueConfig& config, ErrorText error) {
     });
     if (result < 0) return refuse(-result, config, error);
     descriptor_ = xsk_socket__fd(socket_);
+    close_in_children(descriptor_);
     xdp_options options = {};
     socklen_t options_bytes = sizeof options;
     if (getsockopt(descriptor_, SOL_XDP, XDP_OPTIONS, &options, &options_bytes) == 0)
@@ -131,8 +135,14 @@ int Queue::open_socket(const QueueConfig& config, ErrorText error) {
 }
 
 Queue::~Queue() {
-    if (socket_ != nullptr) xsk_socket__delete(socket_);
-    if (umem_ != nullptr) xsk_umem__delete(umem_);
+    if (socket_ != nullptr) {
+        forget(descriptor_);
+        xsk_socket__delete(socket_);
+    }
+    if (umem_ != nullptr) {
+        forget(xsk_umem__fd(umem_));
+        xsk_umem__delete(umem_);
+    }
     if (memory_ != nullptr) munmap(memory_, memory_bytes_);
 }
 

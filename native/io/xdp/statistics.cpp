@@ -1,11 +1,12 @@
+// What the driver counts beyond dlcp_io_counters, by name.
 #include <cstdint>
-#include <cstdio>
 
+#include "io/driver_statistics.hpp"
 #include "io/xdp/driver.hpp"
 
 namespace dlcp::xdp {
 
-int Driver::statistics(dlcp_io_statistic* out, int count) const {
+std::vector<dlcp_io_statistic> Driver::statistics() const {
     xdp_statistics sockets = {};
     std::uint64_t zero_copy_queues = 0;
     for (const auto& queue : queues_) {
@@ -30,17 +31,10 @@ int Driver::statistics(dlcp_io_statistic* out, int count) const {
         {"tx_ring_empty_looks", sockets.tx_ring_empty_descs},
         {"dropped_events", events_.dropped()},
     };
-    int known = 0;
-    const auto tell = [&](const ipstack::NamedCounter& counter) {
-        if (known < count) {
-            std::snprintf(out[known].name, sizeof out[known].name, "%s", counter.name);
-            out[known].value = counter.value;
-        }
-        ++known;
-    };
-    for (const auto& counter : of_sockets) tell(counter);
-    for (const auto& counter : ipstack::named(interface_->counters())) tell(counter);
-    return known;
+    std::vector<dlcp_io_statistic> out;
+    for (const auto& counter : of_sockets) append(out, counter.name, counter.value);
+    for (const auto& counter : ipstack::named(interface_->counters())) append(out, counter.name, counter.value);
+    return out;
 }
 
 }  // namespace dlcp::xdp

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "collective/tag.hpp"
 #include "engine/bytes.hpp"
@@ -25,23 +27,6 @@ constexpr std::uint64_t importance_stream = 0x696d706f72740000ULL;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
 
-// Memory split as a communicator splits it (native/bind/collective.cpp): evenly, or in parts that begin on cache lines.
-std::vector<ChunkMemory> even_parts(const ChunkMemory& whole, std::uint32_t chunks, DataType type) {
-    constexpr std::uint64_t part_alignment = 64;
-    std::vector<ChunkMemory> parts;
-    if (chunks == 0) return parts;
-    std::uint64_t part = (whole.bytes + chunks - 1) / chunks;
-    if (whole.bytes % (chunks * element_bytes(type)) != 0)
-        part = (part + part_alignment - 1) / part_alignment * part_alignment;
-    std::uint64_t at = 0;
-    for (std::uint32_t i = 0; i < chunks; ++i) {
-        const std::uint64_t bytes = std::min(part, whole.bytes - at);
-        parts.push_back({whole.data == nullptr ? nullptr : whole.data + at, bytes});
-        at += bytes;
-    }
-    return parts;
-}
-
 // A block's importance: `critical_ratio` of them critical, the others anything below.
 std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32_t block, double critical_ratio) {
     const std::uint64_t word = domain.random(importance_stream ^ of, block);
@@ -51,16 +36,38 @@ std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32
 
 }  // namespace
 
+// Settings of the engine that the scenario gives. What it does not give follows from the fabric (derive, host), or is
+// the engine's default.
 struct DlcpTransport::Settings {
-    double target_delay_ps = -1;
-    double initial_window_bytes = -1;
-    double max_window_bytes = -1;
-    double initial_rtt_ps = -1;
-    double min_rto_ps = -1;
-    double max_ack_delay_ps = -1;
-    double eager_bytes = -1;
+    std::set<std::string_view> given;  // names of protocol_settings (engine/config.hpp)
     bool warm_sessions = true;
+
+    bool has(std::string_view name) const { return given.contains(name); }
 };
+
+namespace {
+
+// Takes each of the engine's protocol settings that is there, and returns their names. Times come as picoseconds.
+std::set<std::string_view> take_protocol_settings(EndpointConfig& config, Parameters& parameters) {
+    std::set<std::string_view> given;
+    for (const SettingRow<EndpointConfig>& row : protocol_settings) {
+        const Setting& setting = row.setting;
+        const bool is_time = setting.name.ends_with("_s");
+        const std::string name(setting.name);
+        const double value = parameters.take(is_time ? name.substr(0, name.size() - 2) + "_ps" : name, NAN);
+        if (std::isnan(value)) continue;
+        if (setting.accepted.kind == SettingKind::choice)
+            row.set(
+                config, setting,
+                std::string(choice_at(setting.accepted.words, static_cast<std::size_t>(std::max(0.0, value)))));
+        else
+            row.set(config, setting, is_time ? value * 1e-12 : value);
+        given.insert(setting.name);
+    }
+    return given;
+}
+
+}  // namespace
 
 DlcpTransport::DlcpTransport(Parameters parameters) : settings_(std::make_unique<Settings>()) {
     Settings& s = *settings_;
@@ -69,36 +76,28 @@ DlcpTransport::DlcpTransport(Parameters parameters) : settings_(std::make_unique
     c.max_datagram_bytes =
         static_cast<std::uint16_t>(parameters.take_integer("datagram_bytes", 4096 + wire::header_bytes));
     // Spraying as UET and NDP do: packet by packet, over as many paths as there are entropies in use there.
-    c.paths = static_cast<std::uint16_t>(parameters.take_integer("paths", 64));
-    c.run_packets = static_cast<std::uint16_t>(parameters.take_integer("run_packets", 1));
-    const std::int64_t congestion = parameters.take_integer("congestion", 0);
-    if (congestion < 0 || static_cast<std::size_t>(congestion) >= std::size(congestion_controllers))
-        refuse("congestion is " + std::to_string(congestion) + "; accepted: " + congestion_choices());
-    c.congestion = static_cast<CongestionAlgorithm>(congestion);
-    c.max_rto = nanoseconds(parameters.take_integer("max_rto_ps", 1'000'000'000'000) / 1000);
-    c.peer_timeout = nanoseconds(parameters.take_integer("peer_timeout_ps", 10'000'000'000'000) / 1000);
-    c.timer_granularity = nanoseconds(parameters.take_integer("timer_granularity_ps", 0) / 1000);
+    c.paths = 64;
+    c.run_packets = 1;
+    c.timer_granularity = nanoseconds(0);
+    s.given = take_protocol_settings(c, parameters);
     // Simulated hosts have the memory, and their applications have asked for all that comes.
     c.receive_buffer = Bytes{std::uint64_t{1} << 40};
     c.max_unexpected = Bytes{std::uint64_t{1} << 40};
-    c.max_unexpected_message = Bytes{UINT64_MAX};
+    c.max_unexpected_message = Bytes{std::uint64_t{1} << 40};
     c.max_messages_per_peer = 1u << 20;
     c.max_peers = 65535;
     c.announce_unexpected = true;
     network_.lower_layer_bytes = static_cast<std::uint32_t>(parameters.take_integer("lower_layer_bytes", 66));
     network_.trim_critical = parameters.take_integer("trim_critical", 0) != 0;
     s.warm_sessions = parameters.take_integer("warm_sessions", 1) != 0;
-    s.target_delay_ps = parameters.take("target_delay_ps", -1);
-    s.initial_window_bytes = parameters.take("initial_window_bytes", -1);
-    s.max_window_bytes = parameters.take("max_window_bytes", -1);
-    s.initial_rtt_ps = parameters.take("initial_rtt_ps", -1);
-    s.min_rto_ps = parameters.take("min_rto_ps", -1);
-    s.max_ack_delay_ps = parameters.take("max_ack_delay_ps", -1);
-    s.eager_bytes = parameters.take("eager_bytes", -1);
     parameters.done("dlcp");
 
+    // Every host's config is checked when it is made; here what does not depend on the fabric.
     EndpointConfig check = c;
     check.line_rate = Rate{1};
+    check.max_window = std::max(c.max_window, c.initial_window);
+    check.max_rto = std::max(c.max_rto, c.min_rto);
+    check.peer_timeout = std::max(c.peer_timeout, c.min_rto);
     if (const std::string problem = check.validate(); !problem.empty()) refuse(problem);
     for (std::size_t i = 0; i < c.dscp.size(); ++i)
         network_.class_of_dscp[c.dscp[i]] = static_cast<std::uint8_t>(i);
@@ -161,19 +160,20 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     // the size of the way there; what is far is measured soon enough.
     site_rtt_ps_ = std::min(longest_rtt_ps_, shortest_ps * site_over_shortest);
 
-    const auto or_else = [](double given, double derived) { return given >= 0 ? given : derived; };
-    const auto in_ns = [](double ps) { return nanoseconds(std::max<std::int64_t>(1, std::llround(ps / 1000))); };
+    const auto derive_time = [&](std::string_view name, Duration& field, double ps) {
+        if (!settings_->has(name)) field = nanoseconds(std::llround(ps / 1000));
+        field = std::max(field, nanoseconds(1));
+    };
     const double rtt = static_cast<double>(site_rtt_ps_);
-    const Settings& s = *settings_;
-    config_.initial_rtt = in_ns(or_else(s.initial_rtt_ps, static_cast<double>(longest_rtt_ps_)));
-    config_.target_delay = in_ns(or_else(s.target_delay_ps, 0.75 * rtt));
+    derive_time("initial_rtt_s", config_.initial_rtt, static_cast<double>(longest_rtt_ps_));
+    derive_time("target_delay_s", config_.target_delay, 0.75 * rtt);
     // With less, what waits in one port's full buffer is taken for lost and sent again, which fills it further. A buffer
     // that is shared or without a limit says little about how long that is.
     const std::uint32_t buffer_bytes = simulation.policy().port_bytes;
     const double drain_ps =
         static_cast<double>(buffer_bytes) * 8e12 / static_cast<double>(simulation.fabric().link(0).rate_bps);
-    config_.min_rto = in_ns(or_else(s.min_rto_ps, 4 * rtt + std::min(drain_ps, longest_drain_ps)));
-    config_.max_ack_delay = in_ns(or_else(s.max_ack_delay_ps, rtt / 4));
+    derive_time("min_rto_s", config_.min_rto, 4 * rtt + std::min(drain_ps, longest_drain_ps));
+    derive_time("max_ack_delay_s", config_.max_ack_delay, rtt / 4);
     config_.max_rto = std::max(config_.max_rto, config_.min_rto);
     config_.peer_timeout = std::max(config_.peer_timeout, config_.min_rto);
 }
@@ -191,15 +191,15 @@ DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
     const auto window_for = [&](std::int64_t rtt_ps) {
         return std::max(1.5 * bytes_per_ps * static_cast<double>(rtt_ps), least);
     };
-    const auto or_else = [](double given, double derived) {
-        return Bytes{static_cast<std::uint64_t>(given >= 0 ? given : derived)};
+    const auto derive_bytes = [&](std::string_view name, Bytes& field, double bytes) {
+        if (!settings_->has(name)) field = Bytes{static_cast<std::uint64_t>(bytes)};
     };
-    config.max_window = or_else(settings_->max_window_bytes, window_for(longest_rtt_ps_));
-    config.initial_window =
-        or_else(settings_->initial_window_bytes,
-                std::min(static_cast<double>(config.max_window.value), window_for(site_rtt_ps_)));
-    config.eager = Bytes{settings_->eager_bytes >= 0 ? static_cast<std::uint64_t>(settings_->eager_bytes)
-                                                     : std::max(config.eager.value, 2 * config.max_window.value)};
+    derive_bytes("max_window_bytes", config.max_window, window_for(longest_rtt_ps_));
+    derive_bytes("initial_window_bytes", config.initial_window,
+                 std::min(static_cast<double>(config.max_window.value), window_for(site_rtt_ps_)));
+    derive_bytes(
+        "eager_bytes", config.eager,
+        std::min(tebibyte, static_cast<double>(std::max(config.eager.value, 2 * config.max_window.value))));
     if (const std::string problem = config.validate(); !problem.empty()) refuse(problem);
     place = std::make_unique<Host>(network_, config, mix64(seed_ ^ mix64(index + 1)),
                                    bodies_[fabric_->region_of(index)], network_.origin);
@@ -530,10 +530,9 @@ void DlcpTransport::start_collective(Domain& domain, std::uint32_t index, std::u
     if (collective.late || !settings_->warm_sessions)
         for (const std::uint32_t other : schedule.peers()) peer(h.engine, spec.members[other]);
 
-    const std::vector<ChunkMemory> inputs =
-        even_parts(spec.inputs[rank], schedule.chunks(Space::input), spec.type);
+    const std::vector<ChunkMemory> inputs = partition(spec.inputs[rank], schedule.chunks(Space::input), spec.type);
     const std::vector<ChunkMemory> outputs =
-        even_parts(spec.outputs[rank], schedule.chunks(Space::output), spec.type);
+        partition(spec.outputs[rank], schedule.chunks(Space::output), spec.type);
     CollectiveCommand command;
     command.group = collective.group;
     command.schedule = spec.schedules[rank];

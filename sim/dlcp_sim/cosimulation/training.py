@@ -4,7 +4,7 @@
                               arms=[Exact(), Bounded(loss_ratio=0.1), Baseline(transport=ds.Dctcp())])
     print(table(curves))
 
-Tasks are those of the loss study (dlcp.study): data from seeds, the same examples for every arm. A step takes the
+Tasks (tasks.py) are small: data from seeds, the same examples for every arm. A step takes the
 workers' `compute_s`, then what the network takes; nothing overlaps. All replicas hold the same bits, so that one copy
 of the weights stands for all. Needs torch, and scikit-learn for digits.
 """
@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from dlcp.errors import ArgumentError
-from dlcp.study.tasks import TASKS, WORKERS, Task, open_task, schedule
 from dlcp_sim.cosimulation.arms import Arm, Bounded, Exact, Layer, Place
+from dlcp_sim.cosimulation.tasks import TASKS, WORKERS, Task, open_task, schedule
 from dlcp_sim.units import aligned, duration
 
 if TYPE_CHECKING:

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dlcp import _native
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import Combine, RankSchedule, Receive, Send, build
+from dlcp.transport.schedule import RankSchedule, build
+from dlcp.transport.schedule_memory import compile_schedule
 from dlcp_sim.transports.base import Transport, setting
-from dlcp_sim.units import PS_PER_S
+from dlcp_sim.transports.engine_settings import engine_setting, with_engine_settings
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -29,51 +31,38 @@ HEADER_BYTES = 64
 """Of dlcp's own header (native/engine/wire.hpp)."""
 ELEMENT_BYTES = 4
 """Collectives are of float32."""
-_PART_ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True)
+@with_engine_settings
 class Dlcp(Transport):
     """The shipping protocol engine, packet by packet, tuned to the fabric as a deployer would.
 
     What is None follows from the fabric's longest unloaded round trip T between hosts that talk, and from each host's
-    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are under way.
+    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are under way. The
+    least timeout is 4 T and what drains a port's buffer; an acknowledgement waits T / 4. The engine's other settings
+    are accepted too; None leaves the engine's default.
     """
 
     name = "dlcp"
 
-    datagram_bytes: int = setting(
-        4096 + HEADER_BYTES,
-        minimum=576,
-        maximum=9152,
-        help="UDP payload of a full packet: header and a block",
-    )
+    datagram_bytes: int = engine_setting("max_datagram_bytes", 4096 + HEADER_BYTES, native="datagram_bytes")
     lower_layer_bytes: int = setting(
         66, minimum=0, maximum=1000, help="on the wire below UDP's payload: Ethernet 38, IPv4 20, UDP 8"
     )
-    paths: int = setting(64, minimum=1, maximum=64, help="path ids that packets are sprayed over")
-    run_packets: int = setting(1, minimum=1, maximum=1024, help="packets of one path in a row")
-    congestion: str = setting(
-        "window",
-        choices={"window": 0, "line_rate": 1, "credit": 2},
-        help="window on marks and delay, the papers' line rate, or credit from the receiver",
-    )
-    target_delay_s: float | None = setting(None, minimum=1e-9, maximum=10, help="queueing delay aimed at")
-    initial_window_bytes: int | None = setting(None, minimum=576, help="under way before anything is heard")
-    max_window_bytes: int | None = setting(None, minimum=576, help="under way at most, per pair of hosts")
-    initial_rtt_s: float | None = setting(
-        None, minimum=1e-9, maximum=10, help="round trip until it is measured"
-    )
-    min_rto_s: float | None = setting(
-        None, minimum=1e-9, maximum=10, help="least timeout; None: 4 T and what drains a port's buffer"
-    )
-    max_rto_s: float = setting(1.0, minimum=1e-9, maximum=3600, help="to which timeouts double")
-    max_ack_delay_s: float | None = setting(None, minimum=0, maximum=1, help="None: T / 4")
-    peer_timeout_s: float = setting(
-        10.0, minimum=1e-6, maximum=86_400, help="silence after which a peer is dead"
-    )
-    timer_granularity_s: float = setting(0.0, minimum=0, maximum=1, help="of the hosts' timers")
-    eager_bytes: int | None = setting(None, minimum=576, help="of a message before any of it is acknowledged")
+    paths: int = engine_setting("paths", 64)
+    run_packets: int = engine_setting("run_packets", 1)
+    congestion: str = engine_setting("congestion", "window")
+    target_delay_s: float | None = engine_setting("target_delay_s", None)
+    initial_window_bytes: int | None = engine_setting("initial_window_bytes", None)
+    max_window_bytes: int | None = engine_setting("max_window_bytes", None)
+    initial_rtt_s: float | None = engine_setting("initial_rtt_s", None)
+    min_rto_s: float | None = engine_setting("min_rto_s", None)
+    max_rto_s: float = engine_setting("max_rto_s", 1.0)
+    max_ack_delay_s: float | None = engine_setting("max_ack_delay_s", None)
+    peer_timeout_s: float = engine_setting("peer_timeout_s", 10.0)
+    timer_granularity_s: float = engine_setting("timer_granularity_s", 0.0)
+    eager_bytes: int | None = engine_setting("eager_bytes", None)
     warm_sessions: bool = setting(
         True, help="sessions are there at time zero, by the real handshake; otherwise made when first needed"
     )
@@ -142,20 +131,14 @@ def add_collective(
         inputs,
         outputs,
         traffic_class=traffic_class,
-        loss_ratio=loss_ratio,
+        loss=_native.LossRules(loss_ratio, patience_s=patience_s),
         critical_ratio=critical_ratio,
-        patience_ps=-1 if patience_s is None else round(patience_s * PS_PER_S),
     )
 
 
 def part_bytes(nbytes: int, parts: int) -> list[int]:
-    """How the core, as a communicator, cuts memory into so many parts: evenly, or on cache lines."""
-    if parts == 0:
-        return []
-    part = -(-nbytes // parts)
-    if nbytes % (parts * ELEMENT_BYTES):
-        part = -(-part // _PART_ALIGNMENT_BYTES) * _PART_ALIGNMENT_BYTES
-    return [max(0, min(part, nbytes - i * part)) for i in range(parts)]
+    """Bytes of each part of memory of float32, as native/collective/partition.hpp partitions it."""
+    return _native.part_bytes(nbytes, parts, _native.DataType.f32)
 
 
 def memory_bytes(
@@ -191,25 +174,6 @@ def memory_bytes(
 
 
 @lru_cache(maxsize=8192)
-def compiled(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> _core.Schedule:
+def compiled(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> _native.Schedule:
     """What a rank does, as the core runs it; the same object for the same arguments while it is cached."""
-    from dlcp_sim import _core
-
-    plan = build(collective, algorithm, world_size, rank, root)
-    operations: list[tuple[int, bool, int, int, tuple[int, int], list[tuple[int, int]], bool]] = []
-    for operation in plan.operations:
-        match operation:
-            case Send(peer, message, source, lossy):
-                operations.append((0, False, peer, message, _pair(source), [_pair(source)], lossy))
-            case Receive(peer, message, target, operand, final, lossy):
-                combined = [] if operand is None else [_pair(operand)]
-                operations.append((1, final, peer, message, _pair(target), combined, lossy))
-            case Combine(target, operands, final):
-                operations.append((2, final, 0, 0, _pair(target), [_pair(each) for each in operands], False))
-    scratch = [_pair(chunk) for chunk in plan.scratch]
-    return _core.Schedule(world_size, rank, plan.input_chunks, plan.output_chunks, scratch, operations)
-
-
-def _pair(chunk: tuple[int, int]) -> tuple[int, int]:
-    space, index = chunk
-    return int(space), index
+    return compile_schedule(build(collective, algorithm, world_size, rank, root), world_size, rank)

@@ -31,7 +31,14 @@ TEST_CASE("config: a refusal names field, value and accepted range") {
           "initial_window is 100 bytes; accepted: 1472 to 16777216 bytes");
     CHECK(complaint([](auto& c) { c.dscp[3] = 64; }) == "dscp[3] is 64; accepted: 0 to 63");
     CHECK(complaint([](auto& c) { c.max_ack_delay = nanoseconds(-5); }) ==
-          "max_ack_delay is -5 ns; accepted: 0 to 1000000000 ns");
+          "max_ack_delay_s is -5e-09; accepted: 0 to 1");
+    CHECK(complaint([](auto& c) { c.target_delay = nanoseconds(0); }) ==
+          "target_delay_s is 0; accepted: above 0 to 10");
+    CHECK(complaint([](auto& c) { c.max_peers = 65536; }) == "max_peers is 65536; accepted: 1 to 65535");
+    CHECK(complaint([](auto& c) {
+              c.line_rate = Rate{1};
+              c.congestion = static_cast<CongestionAlgorithm>(3);
+          }) == "congestion is none of those accepted: window, line_rate, credit");
 }
 
 TEST_CASE("config: edges of the ranges") {

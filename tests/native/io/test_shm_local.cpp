@@ -2,15 +2,19 @@
 // is full, gone, of another kind, or not a dlcp process at all. Two processes where processes matter.
 #include <dirent.h>
 #include <doctest/doctest.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -489,18 +493,100 @@ TEST_CASE("shm local: packets lent out stay readable when the other side goes me
     local.rx_done(a, &packet, 1);  // twice: no harm
 }
 
+// What the endpoint listens to, as /proc/net/unix lists it: an abstract name begins with NUL.
+sockaddr_un listening_address(const std::string& endpoint) {
+    const std::string name = endpoint.substr(endpoint.rfind('/') + 1);
+    std::ifstream listed("/proc/net/unix");
+    sockaddr_un out = {};
+    for (std::string line; std::getline(listed, line);) {
+        if (line.find(name) == std::string::npos) continue;
+        std::string path = line.substr(line.rfind(' ') + 1);
+        if (path.front() == '@') path.front() = '\0';
+        out.sun_family = AF_UNIX;
+        memcpy(out.sun_path, path.data(), path.size());
+        break;
+    }
+    return out;
+}
+
+// A connection that says nothing; a negative errno.
+int connect_to(const std::string& endpoint) {
+    const sockaddr_un address = listening_address(endpoint);
+    const auto path_bytes =
+        address.sun_path[0] == '\0' ? strlen(address.sun_path + 1) + 1 : sizeof address.sun_path;
+    const int stranger = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    if (connect(stranger, reinterpret_cast<const sockaddr*>(&address),
+                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path_bytes)) == 0)
+        return stranger;
+    const int number = errno;
+    close(stranger);
+    return -number;
+}
+
+TEST_CASE("shm local: another user of the host cannot connect to an endpoint") {
+    Io io;
+    const std::string text = io.text();
+    const std::string path = listening_address(text).sun_path;
+    REQUIRE(!path.empty());
+    const std::string folder = path.substr(0, path.rfind('/'));
+    struct stat status = {};
+    REQUIRE(lstat(folder.c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0700);
+    CHECK(status.st_uid == geteuid());
+    if (geteuid() == 0) {
+        const pid_t child = fork();
+        if (child == 0) _exit(setuid(65534) == 0 && connect_to(text) == -EACCES ? 0 : 1);
+        int ended = -1;
+        REQUIRE(waitpid(child, &ended, 0) == child);
+        CHECK(ended == 0);
+    }
+}
+
+TEST_CASE("shm local: many connections that come at once are taken a few at a time") {
+    Io io;
+    std::vector<int> strangers;
+    for (int i = 0; i < 200; ++i) {
+        strangers.push_back(connect_to(io.text()));
+        REQUIRE(strangers.back() >= 0);
+    }
+    // 64 may be silent at a time; if all 200 were taken at once, the first would be dropped.
+    local.wait(io, -1);
+    CHECK(io.receive().empty());
+    char byte;
+    CHECK(recv(strangers[0], &byte, 1, 0) == -1);
+    for (const int stranger : strangers) close(stranger);
+}
+
+TEST_CASE("shm local: an endpoint removes its folder, and those that killed processes of its user left") {
+    using namespace dlcp::shm;
+    Name left_name;
+    REQUIRE(from_text("00000000000000a1", left_name));
+    const std::string left = folder_of(left_name);
+    Rendezvous living(ring_bytes_min, 9152);
+    REQUIRE(living.open() == 0);
+    REQUIRE(mkdir(left.c_str(), 0700) == 0);
+    const timespec long_ago[2] = {};
+    REQUIRE(utimensat(AT_FDCWD, left.c_str(), long_ago, 0) == 0);
+    REQUIRE(utimensat(AT_FDCWD, folder_of(living.name()).c_str(), long_ago, 0) == 0);
+    std::string own;
+    {
+        Rendezvous next(ring_bytes_min, 9152);
+        REQUIRE(next.open() == 0);
+        own = folder_of(next.name());
+        CHECK(access(own.c_str(), F_OK) == 0);
+    }
+    CHECK(access(own.c_str(), F_OK) != 0);
+    CHECK(access(left.c_str(), F_OK) != 0);
+    CHECK(access(folder_of(living.name()).c_str(), F_OK) == 0);
+}
+
 TEST_CASE("shm local: who does not greet as an endpoint does is dropped") {
     Io a, b;
     const std::string text = a.text();
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    const std::string name = "dlcp-" + text.substr(text.rfind('/') + 1);
-    memcpy(address.sun_path + 1, name.data(), name.size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     std::vector<int> strangers;
     for (int i = 0; i < 100; ++i) {
-        const int stranger = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-        REQUIRE(connect(stranger, reinterpret_cast<sockaddr*>(&address), length) == 0);
+        const int stranger = connect_to(text);
+        REQUIRE(stranger >= 0);
         if (i % 2 == 0) REQUIRE(send(stranger, "good day", 8, 0) == 8);  // the others say nothing
         strangers.push_back(stranger);
     }
@@ -532,16 +618,14 @@ TEST_CASE("shm local: hosts exchange messages through shared memory, under a key
     CHECK(right.peer_address(0) == left.local_address());
     const std::string sent = of_length(3'000'000, 5);
     std::string got(sent.size(), '\0');
-    RuntimeReceive receive;
-    receive.rank = 0;
-    receive.buffer = got.data();
-    receive.capacity_bytes = got.size();
-    const auto there = right.receive(receive);
-    RuntimeSend send;
-    send.rank = 1;
-    send.payload = sent.data();
-    send.message_bytes = sent.size();
-    const auto here = left.send(send);
+    ReceiveCommand receive;
+    receive.buffer = reinterpret_cast<std::uint8_t*>(got.data());
+    receive.capacity_bytes = static_cast<std::uint32_t>(got.size());
+    const auto there = right.receive(0, receive);
+    SendCommand send;
+    send.payload = reinterpret_cast<const std::uint8_t*>(sent.data());
+    send.message_bytes = static_cast<std::uint32_t>(sent.size());
+    const auto here = left.send(1, send);
     REQUIRE(left.wait(here, seconds(60)));
     REQUIRE(right.wait(there, seconds(60)));
     CHECK(there->error == CommandError::none);

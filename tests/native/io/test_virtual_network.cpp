@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/wire.hpp"
-#include "io/virtual_driver.hpp"
-#include "io/virtual_network.hpp"
+#include "support/native/virtual_driver.hpp"
+#include "support/native/virtual_network.hpp"
 
 namespace dlcp {
 namespace {

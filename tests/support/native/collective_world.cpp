@@ -314,7 +314,7 @@ std::size_t CollectiveWorld::start_collective(std::size_t index, std::uint32_t m
     command.group = groups_[plan.group].number;
     command.schedule = chunks.schedule;
     command.sequence = plan.sequence;
-    command.signature = static_cast<std::uint16_t>(plan.signature ^ deviation.signature_bits);
+    command.signature = plan.signature ^ deviation.signature_bits;
     command.input = input;
     command.output = output;
     command.type = plan.type;

@@ -26,7 +26,7 @@
 
 #include "collective/executor.hpp"
 #include "engine/endpoint.hpp"
-#include "io/virtual_network.hpp"
+#include "support/native/virtual_network.hpp"
 #include "support/native/collective_oracle.hpp"
 #include "support/native/dice.hpp"
 #include "support/native/world.hpp"
@@ -52,7 +52,7 @@ struct CollectivePlan {
     std::uint32_t group = 0;  // index into the world's groups
     const ScheduleSet* set = nullptr;
     std::uint32_t sequence = 0;
-    std::uint16_t signature = 0;
+    std::uint32_t signature = 0;  // 28 bits
     DataType type = DataType::f32;
     ReduceOp op = ReduceOp::sum;
     std::uint32_t average_over = 0;
@@ -67,7 +67,7 @@ struct CollectivePlan {
 
 // How one rank's call differs from the plan.
 struct Deviation {
-    std::uint16_t signature_bits = 0;  // other than the plan's
+    std::uint32_t signature_bits = 0;  // other than the plan's
     std::uint32_t more_elements = 0;   // per chunk
     std::optional<Duration> timeout = {};
     bool reliable = false;  // without the plan's loss

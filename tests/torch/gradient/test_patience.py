@@ -22,7 +22,7 @@ class Ranks:
     def size(self) -> int:
         return self._size
 
-    def _communicator_beside(self, name: str) -> Any:
+    def private_communicator(self, name: str) -> Any:
         assert name == "patience"
         return self
 

@@ -73,7 +73,7 @@ def exchange(
         source = inputs[group.rank].copy()
         nbytes = source.nbytes
         step = nbytes // size
-        parts = [(i * step, (i + 1) * step) for i in range(size)] if scatter else group.parts(nbytes)
+        parts = [(i * step, (i + 1) * step) for i in range(size)] if scatter else group.parts(nbytes, dtype)
         marks = importance(group, parts, seed)
         rules = LossRules(ratio, marks, rescale, patience_s=draw.choice([None, 0.0, 1e-3]))
         output = np.full(count // size if scatter else count, 77, dtype=source.dtype)
@@ -282,7 +282,7 @@ def test_long_messages_of_droppable_blocks_alone_end(lossy: World) -> None:
             np.full(-(-(end - begin) // group.block_bytes(peer)), 128, np.uint8)
             if peer != group.rank
             else None
-            for peer, (begin, end) in enumerate(group.parts(source.nbytes))
+            for peer, (begin, end) in enumerate(group.parts(source.nbytes, DataType.f32))
         ]
         work = group.bounded_all_reduce(
             Span.of(output), Span.of(source), DataType.f32, loss=LossRules(0.05, marks)

@@ -89,6 +89,15 @@ def test_different_operations_are_found_and_both_are_named(pair: World) -> None:
     [
         (lambda g: g.all_reduce(memory(), F32), lambda g: g.all_reduce(memory(), DataType.i32)),
         (lambda g: g.all_reduce(memory(), F32), lambda g: g.all_reduce(memory(), F32, Reduction.MAX)),
+        # Calls whose terms have one CRC-32 in its low 12 bits.
+        (
+            lambda g: g.all_reduce(memory(936), DataType.i32, algorithm="one_shot"),
+            lambda g: g.all_reduce(memory(936), DataType.f64, algorithm="one_shot"),
+        ),
+        (
+            lambda g: g.all_reduce(memory(700), DataType.f64, algorithm="one_shot"),
+            lambda g: g.all_reduce(memory(700), DataType.f64, Reduction.PRODUCT, algorithm="one_shot"),
+        ),
         (lambda g: g.all_reduce(memory(), F32), lambda g: g.all_reduce(memory(1001), F32)),
         (
             lambda g: g.all_reduce(memory(), F32, algorithm="ring"),
@@ -105,7 +114,18 @@ def test_different_operations_are_found_and_both_are_named(pair: World) -> None:
         ),
         (lambda g: g.barrier(), lambda g: g.all_reduce(memory(), F32)),
     ],
-    ids=["type", "reduction", "size", "algorithm", "root", "agree", "parts", "kind"],
+    ids=[
+        "type",
+        "reduction",
+        "type, equal hash",
+        "reduction, equal hash",
+        "size",
+        "algorithm",
+        "root",
+        "agree",
+        "parts",
+        "kind",
+    ],
 )
 def test_mismatch_is_found_on_both_ranks(
     pair: World, calls: tuple[Callable[[Communicator], Any], ...]

@@ -46,7 +46,7 @@ def contributions(size: int, elements: int) -> list[Array]:
 
 def cut(memory: Array, chunks: int) -> list[Array]:
     """Views of the parts that native code cuts memory into."""
-    parts = even_parts(Span.of(memory), chunks)
+    parts = even_parts(Span.of(memory), chunks, DataType.f32)
     base = Span.of(memory).address
     return [memory[(part.address - base) // 4 :][: part.nbytes // 4] for part in parts]
 

@@ -1,0 +1,188 @@
+"""Every setting with its type, default and meaning.
+
+Generated from the engine's table by `python -m dlcp.transport.settings_reference`; not to be edited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsFields:
+    """The fields of dlcp.transport.Settings, which checks them."""
+
+    # ---- place ----
+    driver: str = "udp"
+    """What carries packets. udp: the kernel's sockets; local: these, and shared memory between ranks of one host, as
+    jobs have it anyway (shm); dpdk, xdp: whole frames, below the kernel; or a plugin. Accepted: udp, local, dpdk,
+    xdp, the name of a plugin, or its path.
+    """
+    driver_options: str = ""
+    """Options of the driver that `driver` names, such as port=0000:3b:00.0@10.0.0.1/24 queues=2 for dpdk. Accepted:
+    options of the driver, separated by spaces.
+    """
+    bind_host: str | None = None
+    """Address to bind; auto: loopback, or the interface's own address if `interface` is set. Below the kernel (dpdk,
+    xdp) the port's own address, which may carry the length of its network's prefix: 10.0.0.1/24. Accepted: an
+    address or a name of this host, or auto.
+    """
+    port: int = 0
+    """UDP port that peers send to; 0: any free one. Accepted: an integer from 0 to 65 535."""
+    interface: str | None = None
+    """Send and receive through this interface only. A pattern as in NCCL_SOCKET_IFNAME: beginnings of names
+    (eth,ib), exact names (=eth0,eth1) or any but some (^docker,lo). Below the kernel one device: for xdp the
+    interface's name, for dpdk DPDK's name of it, such as 0000:3b:00.0. Accepted: names of interfaces or their
+    beginnings, such as eth0, eth,ib, =eth0 or ^docker,lo, or auto.
+    """
+    inject_loss_ratio: float = 0.0
+    """Share of arriving packets that is dropped on purpose, for demonstrations and tests. Logged and counted.
+    Accepted: a number from 0 to 1.
+    """
+    port_range: str | None = None
+    """In place of `port`: low-high, of which each process takes the first free port, so that a firewall can let them
+    in. Packets still leave from any free ports, one per path. Accepted: ports from 1 to 65535, such as 7000-7063,
+    or one of them, or auto.
+    """
+    shm: bool = True
+    """Ranks of one host talk through shared memory; false: through the network, as if they were on two hosts."""
+    eal_arguments: str = ""
+    """With driver dpdk: arguments that DPDK is started with in this process, quoted as in a shell. Accepted:
+    arguments of DPDK's EAL, such as --lcores 2 -a 0000:3b:00.0.
+    """
+    job: int = 0
+    """Number of the job; packets of another job are counted and dropped. Accepted: an integer from 0 to 4 294 967
+    295.
+    """
+
+    # ---- packet protection ----
+    allow_unauthenticated: bool = False
+    """Accept, without a job key, an address that other hosts can reach."""
+    key: bytes | None = field(default=None, repr=False)
+    """The job key. Only an argument: in the environment or a file of settings others would see it; use key_file
+    there. Accepted: 32 bytes, or auto.
+    """
+    key_file: str | None = None
+    """A file with the job key: 32 bytes, or 64 hexadecimal digits. Accepted: the path of a file, or auto."""
+    encrypt: bool = False
+    """Encrypt payload with the job key."""
+    crypto_library: str = "fastest"
+    """What computes tags and encrypts. Accepted: one of fastest, openssl, ipsec_mb."""
+
+    # ---- datagrams and buffers ----
+    max_datagram_bytes: int | None = None
+    """Largest UDP payload; auto: what the interface carries in one piece. The handshake lowers it to the path.
+    Accepted: an integer from 576 to 9 152, or auto.
+    """
+    socket_buffer_bytes: int | None = None
+    """Requested of the kernel for receiving and for sending, or of DPDK as queues that hold so much; auto: what they
+    have. Accepted: an integer from 4 096 to 2 147 483 647, or auto.
+    """
+    receive_buffer_bytes: int | None = None
+    """Offered to all senders together as credit; auto: what the sockets hold. Accepted: an integer from 65 536 to 1
+    099 511 627 776, or auto.
+    """
+    segmentation_offload: bool = True
+    """Hand runs of packets to the kernel as one (UDP GSO)."""
+    receive_offload: bool = True
+    """Take runs of packets from the kernel as one (UDP GRO)."""
+
+    # ---- spraying ----
+    dscp: tuple[int, ...] = (0, 8, 16, 24, 32, 40, 48, 56)
+    """DSCP of each traffic class, control last. Accepted: 8 integers from 0 to 63, one per traffic class."""
+    paths: int | None = None
+    """Source ports to spray packets over; auto: 8, and 1 on loopback. Accepted: an integer from 1 to 64, or auto."""
+    run_packets: int = 16
+    """Packets of one path in a row; 1 sprays packet by packet. Accepted: an integer from 1 to 1 024."""
+
+    # ---- congestion control ----
+    line_rate_bps: int = 0
+    """Rate of this host's link; 0: unknown. Congestion control line_rate and credit need it. Accepted: an integer
+    from 0 to 10 000 000 000 000.
+    """
+    congestion: str = "window"
+    """window: a window that follows ECN marks and delay; line_rate: the link's rate, halved when more is lost than
+    is tolerated; credit: the receiver grants bytes at its own line rate. Accepted: one of window, line_rate,
+    credit.
+    """
+    target_delay_s: float = 0.001
+    """Standing queue that the congestion window tolerates. Accepted: a number above 0 up to 10."""
+    initial_window_bytes: int = 65536
+    """Bytes in flight to a peer before anything is acknowledged. Accepted: an integer from 576 to 1 099 511 627 776."""
+    max_window_bytes: int = 16777216
+    """Bytes in flight to a peer at most. Accepted: an integer from 576 to 1 099 511 627 776."""
+    eager_bytes: int = 262144
+    """Bytes of a message sent before any of it is acknowledged. A receiver that has not asked for a message too long
+    to keep drops what comes of it; the message then loses a round trip. Accepted: an integer from 576 to 1 099
+    511 627 776.
+    """
+
+    # ---- timers ----
+    linger_s: float = 0.0001
+    """How long the I/O thread stays away after a blocking call, so that the next call need not wait for it.
+    Accepted: a number from 0 to 1.
+    """
+    connect_timeout_s: float = 30.0
+    """How long connect() waits for the handshake if the call names no time. Accepted: a number above 0 up to 1e+09."""
+    peer_timeout_s: float = 10.0
+    """Silence after which a peer with work outstanding is dead. Accepted: a number above 0 up to 86400."""
+    initial_rtt_s: float = 0.01
+    """Round-trip time assumed until one is measured. Accepted: a number above 0 up to 10."""
+    min_rto_s: float = 0.0002
+    """Shortest retransmission timeout. Accepted: a number above 0 up to 3600."""
+    max_rto_s: float = 1.0
+    """Longest retransmission timeout, to which timeouts double. Accepted: a number above 0 up to 3600."""
+    max_ack_delay_s: float = 0.0005
+    """How long a receiver may hold back an acknowledgement. Accepted: a number from 0 to 1."""
+    timer_granularity_s: float = 0.0001
+    """How late this host's timers may be: pacing allows this much of its rate at once. Accepted: a number from 0 to
+    1.
+    """
+
+    # ---- bounds ----
+    max_peers: int = 4096
+    """Peers of an endpoint. Beyond it connecting fails and incoming handshakes are dropped. Accepted: an integer
+    from 1 to 65 535.
+    """
+    max_messages_per_peer: int = 16384
+    """Messages under way with one peer. Beyond it sending and receiving fail with LimitError. Accepted: an integer
+    from 1 to 1 048 576.
+    """
+    max_unexpected_bytes: int = 67108864
+    """Payload kept of messages that nobody has asked for. Beyond it packets are dropped and their senders hold.
+    Accepted: an integer from 0 to 1 099 511 627 776.
+    """
+    max_unexpected_message_bytes: int = 67108864
+    """Longest message that is kept before somebody asks for it; a longer one's sender holds, which costs less than
+    keeping and copying it. Accepted: an integer from 0 to 1 099 511 627 776.
+    """
+
+    # ---- collectives ----
+    algorithm: str | None = None
+    """Schedule of collectives, as dlcp.transport.schedule names it; auto: by size and number of ranks. Accepted: the
+    name of a schedule, or auto.
+    """
+    timeout_s: float | None = None
+    """Time after which a collective fails on every rank; auto: what the group is opened with (torch: its `timeout`).
+    Accepted: a number above 0 up to 1e+09, or auto.
+    """
+
+    # ---- what one can see ----
+    log_level: str | None = None
+    """Least level of the lines that the logger `dlcp` writes to standard error unless the program has set up
+    logging; auto: as the program has it. Accepted: one of debug, info, warning, error, or auto.
+    """
+    metrics_port: int | None = None
+    """TCP port of the Prometheus endpoint, 0: any free one; off: there is none. Accepted: an integer from 0 to 65
+    535, or off.
+    """
+    metrics_host: str = "127.0.0.1"
+    """Address of the Prometheus endpoint. Whoever reaches it can read it. Accepted: an address of this host."""
+    flight_recorder_entries: int = 2048
+    """Operations that the flight recorder remembers per process; 0: it is off. Accepted: an integer from 0 to 1 048
+    576.
+    """
+    flight_recorder_dir: str | None = None
+    """Folder that the flight recorder writes to when an operation fails; auto: the folder for temporary files.
+    Accepted: the path of a folder, or auto.
+    """

@@ -1,0 +1,192 @@
+"""The study of tolerance as one picture: how a training's end worsens with loss, and below how much each way bears.
+
+What is to be seen: where a curve leaves the band of what costs no extra round. Zero fill at random is drawn broad and
+pale behind what is compared with it. Needs matplotlib; draws without a display.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from dlcp_sim.cosimulation.tasks import WORKERS, open_task
+from studies.training.arm import Arm
+from studies.training.network import PROCESSES
+from studies.training.plan import ARMS, BASELINE
+from studies.training.tolerance import EXTRA_ROUNDS, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK, SOFT, FAINT, PAPER, BAND = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff", "#f1f3f6"
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": "#b8c2cc",
+    "axes.labelcolor": SOFT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+}
+# The curves: in this order, each with a colour, a width and a kind of line.
+CURVES: dict[Arm, tuple[str, float, str]] = {
+    BASELINE: ("#9aa8b8", 5.0, "-"),
+    Arm("random", "residual", 1.0): ("#5f3dc4", 1.8, "-"),
+    Arm("random", "residual", 0.9): ("#1c7ed6", 1.8, "-"),
+    Arm("transport", "zero"): ("#9aa8b8", 1.8, "--"),
+    Arm("transport", "residual", 1.0): ("#5f3dc4", 1.8, "--"),
+    Arm("transport", "residual", 0.9): ("#e8590c", 2.6, "-"),
+}
+# Of the curves' axis: what is worse than so many allowances is drawn at the edge.
+EXCESS_MAX = 6.0
+TITLES = {"transformer": "Transformer", "cnn": "Convolutional network", "mlp": "Perceptron"}
+
+
+def draw(results: Results, path: Path) -> Path:
+    """Writes the picture and returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        _figure(results).savefig(path, dpi=120, facecolor=PAPER)
+    return path
+
+
+def _figure(results: Results) -> Figure:
+    tasks = results.tasks()
+    known = {arm for task in tasks for arm in results.arms(task) if arm.process == "independent"}
+    arms = sorted(known, key=lambda arm: (arm.who, ARMS.index(arm) if arm in ARMS else len(ARMS)))
+    processes = {process for task in tasks for process in (arm.process for arm in results.arms(task))}
+    height = 5.6 + 0.24 * len(arms) + 0.9
+    figure = Figure(figsize=(14, height))
+    FigureCanvasAgg(figure)
+    figure.text(
+        0.04,
+        1 - 0.42 / height,
+        "How much of its gradients a training bears to lose",
+        fontsize=19,
+        fontweight="bold",
+        va="center",
+    )
+    figure.text(
+        0.04,
+        1 - 0.78 / height,
+        f"{WORKERS} workers, data-parallel  ·  the way to the owner loses blocks  ·  {len(results)} runs  ·  "
+        f"the pale band: no worse than ending {EXTRA_ROUNDS:.0%} earlier without loss",
+        fontsize=10.5,
+        color=SOFT,
+        va="center",
+    )
+    left, width, gap = 0.055, 0.275, 0.045
+    for place, task in enumerate(tasks):
+        axes = figure.add_axes((left + place * (width + gap), 1 - 4.75 / height, width, 3.1 / height))
+        _curves(axes, results, task, first=place == 0)
+    _legend(figure, results, 1 - 5.35 / height)
+    label = 0.185
+    wide = (0.975 - label - 0.03 * (len(tasks) - 1)) / len(tasks)
+    for place, task in enumerate(tasks):
+        axes = figure.add_axes(
+            (label + place * (wide + 0.03), 0.62 / height, wide, (0.24 * len(arms)) / height)
+        )
+        _dots(axes, results, task, arms, sorted(processes, key=PROCESSES.index), first=place == 0)
+    return figure
+
+
+def _curves(axes: Axes, results: Results, task: str, *, first: bool) -> None:
+    """Excess in allowances by loss, at the loss-free rate."""
+    axes.set_title(
+        f"{TITLES[task]}  ·  {open_task(task).optimizer}",
+        fontsize=11.5,
+        fontweight="bold",
+        color=INK,
+        loc="left",
+        pad=9,
+    )
+    axes.axhspan(-2, 1, color=BAND, zorder=0)
+    for arm, (colour, thick, kind) in CURVES.items():
+        points = [
+            (loss, min(EXCESS_MAX + 1, end / results.allowance(task)))
+            for loss in results.losses(task, arm)
+            if (end := results.end(task, arm, loss, tuned=False)) is not None
+        ]
+        axes.plot(
+            *zip(*points, strict=True) if points else ((), ()),
+            kind,
+            color=colour,
+            lw=thick,
+            solid_capstyle="round",
+        )
+    _loss_axis(axes)
+    axes.set_ylim(-1, EXCESS_MAX)
+    axes.grid(True, axis="y", color=FAINT, lw=0.8)
+    axes.spines["left"].set_visible(False)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * EXTRA_ROUNDS * value:+.0f} %"))
+    if first:
+        axes.set_ylabel("worse at the end, as so many rounds fewer")
+    axes.set_xlabel("gradient blocks lost")
+
+
+def _legend(figure: Figure, results: Results, level: float) -> None:
+    known = {arm for task in results.tasks() for arm in results.arms(task)}
+    left = 0.04
+    for arm, (colour, thick, kind) in CURVES.items():
+        if arm not in known:
+            continue
+        line = Line2D([left, left + 0.02], [level, level], color=colour, lw=min(thick, 4), ls=kind)
+        figure.add_artist(line)
+        words = figure.text(left + 0.024, level, arm.name, fontsize=9, color=SOFT, va="center")
+        left = float(words.get_window_extent().x1 / figure.bbox.width) + 0.02
+
+
+def _dots(
+    axes: Axes, results: Results, task: str, arms: list[Arm], processes: list[str], *, first: bool
+) -> None:
+    """A row per arm: its tolerance by how losses come."""
+    marks = {"independent": ("o", INK), "bursty": ("D", "#e8590c"), "uneven": ("^", "#1c7ed6")}
+    for row, arm in enumerate(reversed(arms)):
+        axes.axhline(row, color=FAINT, lw=0.8, zorder=0)
+        for process in processes:
+            found = results.tolerance(task, arm.under(process), tuned=False)  # type: ignore[arg-type]
+            if found is None:
+                continue
+            shape, colour = marks[process]
+            axes.plot(found.loss, row, shape, color=colour, ms=6, mec=PAPER, mew=0.8, zorder=3, clip_on=False)
+            if found.at_least:
+                axes.plot(found.loss * 1.09, row, ">", color=colour, ms=3, zorder=3, clip_on=False)
+        if arm.process == "independent" and (tuned := results.tolerance(task, arm, tuned=True)) is not None:
+            axes.plot(tuned.loss, row, "o", mfc="none", mec=INK, ms=9, mew=0.9, zorder=2, clip_on=False)
+    _loss_axis(axes)
+    axes.set_ylim(-0.6, len(arms) - 0.4)
+    axes.set_yticks(
+        range(len(arms)),
+        [arm.name for arm in reversed(arms)] if first else [""] * len(arms),
+        fontsize=9,
+        color=INK,
+    )
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("tolerance", labelpad=2)
+    if first:
+        words = "dot: losses independent; ring: at the best learning rate"
+        if len(processes) > 1:
+            words += "; diamond: bursty; triangle: uneven"
+        axes.text(0, 1.0, words, transform=axes.transAxes, fontsize=9, color=SOFT, va="bottom")
+
+
+def _loss_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(0.003, 1.0)
+    ticks = (0.003, 0.01, 0.03, 0.1, 0.3, 0.9)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{100 * value:.2g} %" if math.isfinite(value) else "")
+    )

@@ -1,0 +1,254 @@
+"""Results as text: tables, what follows from them, and the files that are left in the folder.
+
+Nothing is measured here. The same lines are printed and written as markdown, so that they cannot differ.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from dlcp_sim.cosimulation.models import BLOCK
+from dlcp_sim.cosimulation.tasks import WORKERS, open_task
+from studies.training.arm import Arm
+from studies.training.network import BURST_BLOCKS, PROCESSES, UNEVEN_LOSS_MAX
+from studies.training.plan import ARMS, CANDIDATES
+from studies.training.tolerance import EXTRA_ROUNDS, Results
+from studies.training.training import Run
+
+JSON_NAME, MARKDOWN_NAME = "tolerance.json", "tolerance.md"
+
+
+def doing(runs: Sequence[Run]) -> str:
+    """What is run, in a few words."""
+    first = runs[0]
+    return f"{first.task}, {Arm.of(first).name if first.loss else 'loss-free'}, {first.process}"
+
+
+def lines(results: Results, *, complete: bool) -> Iterator[str]:
+    """The whole report as plain lines."""
+    for task in results.tasks():
+        yield about(results, task)
+    yield ""
+    yield from LEGEND
+    for process in PROCESSES:
+        if table := rows(results, process):
+            yield ""
+            yield f"Losses {process}:"
+            yield from _align([head(results), *table])
+    yield ""
+    yield from findings(results)
+    if not complete:
+        yield "Some runs are missing: the same command without --draw goes on."
+
+
+LEGEND = (
+    "Tolerance, at the loss-free run's learning rate / at the best of those tried: the largest share of gradient",
+    "blocks lost at which training ends no worse than the loss-free run would that ends one round in twenty earlier.",
+    "Where there is one figure, other rates were not tried.",
+    "Of the transport it is the budget; where losses are bursty or uneven, less than it is given up (tolerance.json).",
+)
+
+
+def about(results: Results, task: str) -> str:
+    """A model and its loss-free run, in a line."""
+    one = open_task(task)
+    clean = results.clean(task)
+    return (
+        f"{task}: {one.title}; {one.model.numel} parameters, {one.optimizer}, {one.steps} steps of "
+        f"{WORKERS} x {one.share}; "
+        f"ends at {mean(clean):.4f} +- {stdev(clean):.4f} over "
+        f"{len(clean)} seeds; ending {EXTRA_ROUNDS:.0%} earlier costs {results.allowance(task):.4f}"
+    )
+
+
+def head(results: Results) -> list[str]:
+    """Of rows()."""
+    return ["dropped", "fill", *results.tasks(), "x zero at random"]
+
+
+def rows(results: Results, process: str) -> list[list[str]]:
+    """A row per arm, in the plan's order."""
+    known = {arm: None for task in results.tasks() for arm in results.arms(task) if arm.process == process}
+    order = {arm: place for place, arm in enumerate(ARMS)}
+    table = []
+    for arm in sorted(known, key=lambda arm: order.get(arm, len(order))):
+        who, _, fill = arm.name.rpartition(", ")
+        cells = [_cell(results, task, arm) for task in results.tasks()]
+        table.append([who, fill, *cells, _ratio_cell(results, arm)])
+    return sorted(
+        table, key=lambda row: (not row[0].startswith("at"), not row[0].startswith("least"), row[0])
+    )
+
+
+def ratio(results: Results, task: str, arm: Arm, *, tuned: bool) -> float | None:
+    """Its tolerance over the baseline's under the same process, or a lower bound of it. None: not known."""
+    own = results.tolerance(task, arm, tuned=tuned)
+    zero = results.tolerance(task, Arm("random", "zero", process=arm.process), tuned=tuned)
+    if own is None or zero is None or own.at_most or zero.at_least:
+        return None
+    # Where larger losses were not run yet, less than the baseline's says nothing.
+    return None if own.at_least and own.loss < zero.loss else own.loss / zero.loss
+
+
+def worse_than_zero(results: Results, arm: Arm) -> tuple[list[str], int]:
+    """Where its excess is above the baseline's beyond allowance and chance; and how many pairs were compared."""
+    worse, compared = [], 0
+    baseline = Arm("random", "zero", process=arm.process)
+    for task in results.tasks():
+        for loss in sorted(set(results.losses(task, arm)) & set(results.losses(task, baseline))):
+            rates = set(results.rates(task, arm, loss)) & set(results.rates(task, baseline, loss))
+            for rate in sorted(rates):
+                compared += 1
+                above = results.excess(task, arm, loss, rate) - results.excess(task, baseline, loss, rate)
+                errors = (results.error(task, one, loss, rate) for one in (arm, baseline))
+                if not above <= max(results.allowance(task), 2 * math.hypot(*errors)):
+                    worse.append(
+                        f"{task} at {_percent(loss)} and {rate:g} x rate by "
+                        f"{above / results.allowance(task):.1f} allowances"
+                    )
+    return worse, compared
+
+
+def findings(results: Results) -> list[str]:
+    """Sentences that say what the numbers show."""
+    found = []
+    for arm in CANDIDATES:
+        for process in PROCESSES:
+            one = arm.under(process)
+            ratios = {
+                task: value
+                for task in results.tasks()
+                if (value := ratio(results, task, one, tuned=False)) is not None
+            }
+            if ratios:
+                words = ", ".join(f"{value:.1f}x for the {task}" for task, value in ratios.items())
+                found.append(f"{one.name}, losses {process}: bears {words} what zero fill at random bears.")
+            worse, compared = worse_than_zero(results, one)
+            if compared:
+                found.append(
+                    f"{one.name}, losses {process}: worse than zero fill at random beyond allowance and chance in "
+                    f"{len(worse)} of {compared} pairs of loss and rate"
+                    + (": " + "; ".join(worse) if worse else "")
+                    + "."
+                )
+    return found
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def write(results: Results, folder: Path, *, complete: bool) -> None:
+    """The tables as JSON and markdown."""
+    (folder / JSON_NAME).write_text(json.dumps(as_dict(results, complete=complete), indent=1) + "\n")
+    (folder / MARKDOWN_NAME).write_text("\n".join(markdown(results, complete=complete)) + "\n")
+
+
+def as_dict(results: Results, *, complete: bool) -> dict[str, Any]:
+    """All numbers of the report, by model and arm; infinite ones as null."""
+    models = {}
+    for task in results.tasks():
+        arms = []
+        for arm in results.arms(task):
+            curves = [
+                {
+                    "loss": loss,
+                    "given_up": round(results.given_up(task, arm, loss), 4),
+                    "excess_by_rate": {
+                        f"{rate:g}": _number(results.excess(task, arm, loss, rate))
+                        for rate in results.rates(task, arm, loss)
+                    },
+                }
+                for loss in results.losses(task, arm)
+            ]
+            tolerances = {
+                name: None if (found := results.tolerance(task, arm, tuned=tuned)) is None else str(found)
+                for name, tuned in (("at_loss_free_rate", False), ("tuned", True))
+            }
+            arms.append({"arm": arm.name, "process": arm.process, "tolerance": tolerances, "losses": curves})
+        models[task] = {
+            "about": about(results, task),
+            "best_rate": results.best_rate(task),
+            "spread": _number(stdev(results.clean(task))),
+            "allowance": _number(results.allowance(task)),
+            "arms": arms,
+        }
+    return {"complete": complete, "runs": len(results), "models": models, "findings": findings(results)}
+
+
+def markdown(results: Results, *, complete: bool) -> Iterator[str]:
+    """The report as markdown."""
+    yield "# How much of its gradients a training bears to lose"
+    yield ""
+    yield (
+        f"`dlcp study tolerance`: {len(results)} runs of {WORKERS} workers each in one process. Only the way of a "
+        f"gradient to its owner loses anything; 1-D parameters never; a block is {BLOCK} elements. Bursty: a "
+        f"Gilbert-Elliott channel per worker with bursts of {BURST_BLOCKS} blocks in the mean. Uneven: one "
+        f"worker's link loses up to {UNEVEN_LOSS_MAX:.0%}, then the next's. All in runs.csv."
+    )
+    if not complete:
+        yield ""
+        yield "**Some runs are missing.**"
+    yield ""
+    for task in results.tasks():
+        yield f"- {about(results, task).replace('+-', '±')}"
+    yield ""
+    yield " ".join(LEGEND)
+    for process in PROCESSES:
+        if table := rows(results, process):
+            yield ""
+            yield f"## Losses {process}"
+            yield ""
+            heading = head(results)
+            yield f"| {' | '.join(heading)} |"
+            yield f"|{'---|' * len(heading)}"
+            for row in table:
+                yield f"| {' | '.join(row)} |"
+    yield ""
+    yield "## What it shows"
+    yield ""
+    for line in findings(results):
+        yield f"- {line}"
+
+
+# --- small things ---------------------------------------------------------------------------------------------
+
+
+def _cell(results: Results, task: str, arm: Arm) -> str:
+    fixed, tuned = (results.tolerance(task, arm, tuned=tuned) for tuned in (False, True))
+    if fixed is None:
+        return "-"
+    if arm.process != "independent":
+        return str(fixed)
+    return f"{fixed} / {tuned}"
+
+
+def _ratio_cell(results: Results, arm: Arm) -> str:
+    """The least over models, at the loss-free rate."""
+    if arm == Arm("random", "zero", process=arm.process):
+        return "1"
+    ratios = [
+        value for task in results.tasks() if (value := ratio(results, task, arm, tuned=False)) is not None
+    ]
+    return f"{min(ratios):.1f} to {max(ratios):.1f}" if ratios else "-"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def _number(value: float) -> float | None:
+    return round(value, 5) if math.isfinite(value) else None
+
+
+def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns as wide as they need, words to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    for row in table:
+        words = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        rest = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        yield "  " + "   ".join([*words, *rest]).rstrip()

@@ -1,0 +1,178 @@
+"""Many data-parallel trainings in lockstep, in one process: what differs between them is what the network does.
+
+Each run has four workers, a batch for each, one set of weights. Only the way of the gradients to their owner is lossy;
+the result is repaired in full, so the replicas never differ and one copy of the weights stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dlcp_sim.cosimulation.models import BLOCK
+from dlcp_sim.cosimulation.tasks import WORKERS, Task, open_task, schedule
+from studies.training.fills import MOMENTUM, Fill, Filling
+from studies.training.importance import Importance
+from studies.training.network import Luck, Process, Who, choose, network_losses
+
+JITTER = 1e-4
+ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training."""
+
+    task: str
+    fill: Fill
+    who: Who
+    process: Process
+    loss: float
+    """The share of droppable blocks that is lost; of the transport: its budget."""
+    rate: float
+    """Times the task's learning rate."""
+    seed: int
+    rounds: float = 1.0
+    """Times the task's steps."""
+    decay: float = 1.0
+    """Of a residual, each step that it waits."""
+    critical_share: float = 0.1
+    """Of the blocks, never given up by the transport."""
+    pressure: float = 1.0
+    """Of the transport: the network hits so many times the blocks that would use the budget up."""
+    again: int = 0
+    """Which of runs that are alike: the weights at the start differ by JITTER of themselves, which is enough to end
+    elsewhere by as much as chance moves a run of one seed."""
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """What runs that train together have in common."""
+        return self.task, self.fill, self.who, self.process, self.rounds, self.loss == 0.0
+
+    @property
+    def network_loss(self) -> float:
+        """The share of blocks that the network hits.
+
+        A critical block that it hits is sent again, so the budget is used up at budget / (1 - critical_share).
+        """
+        if self.who != "transport":
+            return self.loss
+        return min(0.98, self.pressure * self.loss / (1 - self.critical_share))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a training came to."""
+
+    held_out: float
+    """Mean loss on what was kept out of the training, at the end; not finite: diverged."""
+    given_up: float
+    """Share of droppable blocks that was given up."""
+
+
+def train(runs: Sequence[Run]) -> list[Result]:
+    """The results of runs of one group, in order."""
+    if len({run.group for run in runs}) != 1:
+        raise ValueError("runs that train together differ in what is common to a group")
+    return _Lockstep(runs).run()
+
+
+class _Lockstep:
+    """The runs of one group, step by step."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        first = runs[0]
+        self._runs, self._first = runs, first
+        self._task: Task = open_task(first.task)
+        self._model = self._task.model
+        self._steps = max(1, round(self._task.steps * first.rounds))
+        seeds = sorted({run.seed for run in runs})
+        self._row = torch.tensor([seeds.index(run.seed) for run in runs])
+        self._examples = [torch.Generator().manual_seed(1_000_003 * seed + 1) for seed in seeds]
+        self._luck = [torch.Generator().manual_seed(1_000_003 * seed + 2) for seed in seeds]
+        self._weights = torch.stack([self._model.fresh(seed) for seed in seeds])[self._row]
+        for weights, run in zip(self._weights, runs, strict=True):
+            if run.again:
+                draw = torch.Generator().manual_seed(run.again)
+                weights.mul_(1 + JITTER * torch.randn(self._model.numel, generator=draw))
+        self._rate = torch.tensor([run.rate * self._task.learning_rate for run in runs])[:, None]
+        self._momentum = torch.zeros_like(self._weights)
+        self._squares = torch.zeros_like(self._weights)
+        blocks = self._model.droppable_numel // BLOCK
+        self._hit_rate = torch.tensor([run.network_loss for run in runs])
+        self._budget = torch.tensor([int(run.loss * blocks + 1e-9) for run in runs])
+        self._filling = Filling(first.fill, torch.tensor([run.decay for run in runs]))
+        self._importance = (
+            None
+            if first.who == "random"
+            else Importance(
+                self._model.parameter_of_block, torch.tensor([run.critical_share for run in runs])
+            )
+        )
+        self._given_up = torch.zeros(len(runs))
+
+    def run(self) -> list[Result]:
+        for step in range(self._steps):
+            gradients = self._gradients()
+            mean = gradients.mean(1) if self._first.loss == 0.0 else self._through_network(gradients, step)
+            self._update(mean, schedule(step, self._steps), step)
+        return [
+            Result(held_out, given_up)
+            for held_out, given_up in zip(
+                self._held_out().tolist(), (self._given_up / self._steps).tolist(), strict=True
+            )
+        ]
+
+    def _gradients(self) -> Tensor:
+        """[runs, WORKERS, numel] of the step's batches."""
+        batches = [self._task.batch(draw) for draw in self._examples]
+        inputs = torch.stack([batch[0] for batch in batches])[self._row].flatten(0, 1)
+        answers = torch.stack([batch[1] for batch in batches])[self._row].flatten(0, 1)
+        flat = self._weights.repeat_interleave(WORKERS, 0).requires_grad_()
+        losses = self._model.losses(flat, inputs, answers)
+        (gradients,) = torch.autograd.grad(losses.sum(), flat)
+        return gradients.view(len(self._runs), WORKERS, -1)
+
+    def _through_network(self, gradients: Tensor, step: int) -> Tensor:
+        """The mean over workers [runs, numel], of what came."""
+        size = self._model.droppable_numel
+        sent = self._filling.compensate(gradients[..., :size], step)
+        luck = Luck.draw(self._luck, size // BLOCK).of(self._row)
+        given_up = network_losses(self._first.process, self._hit_rate, luck)
+        if self._importance is not None:
+            codes = self._importance.codes(sent)
+            given_up = choose(self._first.who, given_up, codes, self._importance.critical(), self._budget)
+            self._importance.end_step()
+        self._given_up += given_up.float().mean((1, 2))
+        return torch.cat([self._filling.settle(sent, given_up, step), gradients[..., size:].mean(1)], 1)
+
+    def _update(self, mean: Tensor, share: float, step: int) -> None:
+        """One step of the optimizer, as torch.optim's SGD and Adam have it."""
+        if self._task.optimizer == "sgd":
+            self._momentum.mul_(MOMENTUM).add_(mean)
+            self._weights.addcmul_(self._momentum, self._rate, value=-share)
+            return
+        self._momentum.lerp_(mean, 1 - MOMENTUM)
+        self._squares.mul_(ADAM_SQUARES).addcmul_(mean, mean, value=1 - ADAM_SQUARES)
+        first, second = 1 - MOMENTUM ** (step + 1), 1 - ADAM_SQUARES ** (step + 1)
+        change = self._momentum / (self._squares.div(second).sqrt_().add_(ADAM_SMALL))
+        self._weights.addcmul_(change, self._rate, value=-share / first)
+
+    def _held_out(self) -> Tensor:
+        """[runs]: mean loss on what was kept out."""
+        inputs, answers = self._task.held_out()
+        runs = len(self._runs)
+        with torch.no_grad():
+            return self._model.losses(
+                self._weights,
+                inputs.expand(runs, *inputs.shape),
+                answers.expand(runs, *answers.shape),
+            )

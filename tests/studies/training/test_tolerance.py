@@ -1,0 +1,115 @@
+"""What the numbers of a study mean, on results that are made up; and that a stopped study goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from studies.training import table  # noqa: E402
+from studies.training.arm import Arm  # noqa: E402
+from studies.training.errors import StudyError  # noqa: E402
+from studies.training.plan import ARMS, BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
+from studies.training.record import Record  # noqa: E402
+from studies.training.tolerance import EXTRA_ROUNDS, Results  # noqa: E402
+from studies.training.training import Result, Run  # noqa: E402
+
+SCOPE = Scope(tasks=("mlp",), seeds=2, arms=ARMS)
+DEFAULT = Arm("transport", "residual", 0.9)
+
+
+def pretend(run: Run) -> Result:
+    """A training whose end is known: best at rate 1; zero fill is worse by its loss, all else by a tenth of it."""
+    slope = 1.0 if run.fill == "zero" and run.who == "random" else 0.1
+    end = 2.0 + 0.001 * run.seed + 0.1 * math.log2(run.rate) ** 2 + slope * run.loss + 2.0 * (1 - run.rounds)
+    return Result(end, run.loss)
+
+
+def fill(record: Record, scope: Scope = SCOPE, runs_max: int = 10**9) -> int:
+    done = 0
+    for runs in (runs for batches in missing(scope, record.results) for runs in batches):
+        assert not any(run in record.results for run in runs)
+        record.add(runs, [pretend(run) for run in runs])
+        done += len(runs)
+        if done >= runs_max:
+            break
+    return done
+
+
+def test_tolerance_is_where_the_excess_crosses_the_allowance(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    fill(record)
+    results = record.results
+    assert results.best_rate("mlp") == 1.0
+    # 2.0 for all rounds.
+    assert results.allowance("mlp") == pytest.approx(2.0 * EXTRA_ROUNDS)
+    zero = results.tolerance("mlp", BASELINE, tuned=False)
+    assert zero is not None
+    assert zero.loss == pytest.approx(0.1, abs=1e-3)
+    ours = results.tolerance("mlp", DEFAULT, tuned=True)
+    assert ours is not None
+    assert ours.at_least
+    assert ours.loss == 0.9
+    assert str(ours) == ">= 90 %"
+    assert table.ratio(results, "mlp", DEFAULT, tuned=False) == pytest.approx(9.0, rel=0.02)
+    assert table.worse_than_zero(results, DEFAULT)[0] == []
+
+
+def test_diverged_runs_are_not_borne() -> None:
+    results = Results()
+    for seed in range(2):
+        for rounds in (1.0, FEWER_ROUNDS):
+            run = Run("mlp", "zero", "random", "independent", 0.0, 1.0, seed, rounds=rounds)
+            results.add(run, pretend(run))
+    for loss, end in ((0.1, 2.0), (0.3, math.nan)):
+        results.add(DEFAULT.run("mlp", loss, 1.0, 0), Result(end, loss))
+        results.add(DEFAULT.run("mlp", loss, 1.0, 1), Result(2.0, loss))
+    assert results.excess("mlp", DEFAULT, 0.3, 1.0) == math.inf
+    found = results.tolerance("mlp", DEFAULT, tuned=False)
+    assert found is not None
+    assert found.loss == pytest.approx(0.1)
+
+
+def test_stopped_study_goes_on(tmp_path: Path) -> None:
+    whole = fill(Record(tmp_path / "whole"))
+    done = fill(Record(tmp_path / "parts"), runs_max=100)
+    path = tmp_path / "parts" / "runs.csv"
+    path.write_text(path.read_text()[:-7])  # the last line is cut off
+    again = Record(tmp_path / "parts")
+    assert len(again.results) == done - 1
+    assert fill(again) == whole - done + 1
+    first, second = (Record(tmp_path / name).results for name in ("whole", "parts"))
+    assert dict(first.items()).keys() == dict(second.items()).keys()
+
+
+def test_record_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("task,other\n")
+    with pytest.raises(StudyError, match="other columns"):
+        Record(tmp_path)
+
+
+@pytest.mark.parametrize("runs_max", [60, 10**9])
+def test_report_of_a_part_and_of_all(tmp_path: Path, runs_max: int) -> None:
+    record = Record(tmp_path)
+    fill(record, Scope(tasks=("mlp",), seeds=2), runs_max)
+    complete = runs_max > 60
+    lines = list(table.lines(record.results, complete=complete))
+    assert any("missing" in line for line in lines) is not complete
+    table.write(record.results, tmp_path, complete=complete)
+    report = json.loads((tmp_path / table.JSON_NAME).read_text())
+    assert report["runs"] == len(record.results)
+    assert report["models"]["mlp"]["arms"][0]["arm"] == "at random, zero"
+    assert "| at random | zero |" in (tmp_path / table.MARKDOWN_NAME).read_text()
+
+
+def test_picture_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from studies.training.figure import draw
+
+    record = Record(tmp_path)
+    fill(record, Scope(tasks=("mlp",), seeds=2))
+    assert draw(record.results, tmp_path / "tolerance.png").stat().st_size > 10_000
