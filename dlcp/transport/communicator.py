@@ -11,8 +11,8 @@ All members call the same collectives in the same order. What must be equal amon
 sizes, is compared by the transport: a rank that calls something else is found and named, and nothing is summed. A group
 fails as a whole: the first failure ends what is under way on every member, and later calls raise GroupFailedError.
 
-After an error the memory that was to be filled may hold old and new values mixed; memory that is only read never
-changes. Closing waits a while for what is under way; it is no barrier, and needs nothing of the others.
+After an error the memory that was to be filled may hold partial sums, or old and new values mixed; memory that is only
+read never changes. Closing waits a while for what is under way; it is no barrier, and needs nothing of the others.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from dlcp.transport.signature import arithmetic_of, operation_of
 if TYPE_CHECKING:
     from dlcp._native import CollectiveResult
 
-_MIXED = "The memory that it was to fill may hold old and new values mixed."
+_MIXED = "The memory that it was to fill may hold partial sums, or old and new values mixed."
 
 
 @dataclass(frozen=True, slots=True)
