@@ -69,9 +69,10 @@ bool Endpoint::authentic(Peer& peer, const dlcp_packet& packet, const wire::Data
 
 void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) {
     touched_.clear();
+    wire::Datagram datagram;  // one for all: making one costs as much as parsing it
     for (std::size_t i = 0; i < packets.size(); ++i) {
         if (i + 1 < packets.size()) __builtin_prefetch(packets[i + 1].head);
-        handle_packet(now, packets[i]);
+        handle_packet(now, packets[i], datagram);
     }
     for (std::uint32_t index : touched_) {
         Peer& peer = *peers_[index];
@@ -80,12 +81,11 @@ void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) {
     }
 }
 
-void Endpoint::handle_packet(Time now, const dlcp_packet& packet) {
+void Endpoint::handle_packet(Time now, const dlcp_packet& packet, wire::Datagram& d) {
     if (packet.flags & DLCP_PACKET_GONE) {
         handle_gone(now, *packet.address);
         return;
     }
-    wire::Datagram d;
     const std::uint32_t virtual_bytes = packet.flags & DLCP_PACKET_VIRTUAL ? packet.body_bytes : 0;
     const wire::ParseError error = wire::parse({packet.head, packet.head_bytes}, virtual_bytes, d);
     if (error != wire::ParseError::none) {
@@ -191,7 +191,7 @@ void Endpoint::acknowledge_batch(Time now, Peer& peer) {
 // The process at the other end of a channel has ended without a goodbye.
 void Endpoint::handle_gone(Time now, const dlcp_address& address) {
     for (const auto& peer : peers_) {
-        const bool open = peer->up() || peer->state == Peer::State::connecting;
+        const bool open = peer->up() || peer->state == PeerState::State::connecting;
         if (open && same_address(peer->address, address)) peer_down(now, *peer, CommandError::peer_gone);
     }
 }

@@ -17,7 +17,7 @@ void Endpoint::queue_control(Peer& peer) {
 
 bool Endpoint::owes_control(const Peer& peer) const {
     if (peer.handshake.answer_due || peer.handshake.candidate_answer_due()) return true;
-    if (peer.state == Peer::State::connecting) return peer.handshake.due;
+    if (peer.state == PeerState::State::connecting) return peer.handshake.due;
     return peer.up() && peer.session->owed.any();
 }
 
@@ -26,11 +26,11 @@ void Endpoint::answer(Peer& peer, std::uint32_t wire_id) {
     IncomingEntry& entry = peer.session->receiver.messages[wire_id];
     Owed& owed = peer.session->owed;
     if (entry.answer_queued) return;
-    switch (entry.state) {
-        case IncomingEntry::State::delivered: owed.complete_ids.push_back(wire_id); break;
-        case IncomingEntry::State::abandoned: owed.outcome_ids.push_back(wire_id); break;
-        case IncomingEntry::State::refused: owed.refuse_ids.push_back(wire_id); break;
-        case IncomingEntry::State::held: owed.hold_ids.push_back(wire_id); break;
+    switch (entry.state.state()) {
+        case IncomingIdState::State::delivered: owed.complete_ids.push_back(wire_id); break;
+        case IncomingIdState::State::abandoned: owed.outcome_ids.push_back(wire_id); break;
+        case IncomingIdState::State::refused: owed.refuse_ids.push_back(wire_id); break;
+        case IncomingIdState::State::held: owed.hold_ids.push_back(wire_id); break;
         default: return;
     }
     entry.answer_queued = true;

@@ -49,9 +49,9 @@ bool Endpoint::open_message(Time now, Peer& peer, const wire::Header& h) {
     IncomingMessage& m = incoming_[slot];
     if (m.deadline != 0) m.deadline_at = now + wire::decode_deadline(m.deadline);
     IncomingEntry& entry = peer.session->receiver.messages[h.message_id];
-    entry.state = IncomingEntry::State::active;
+    entry.state.apply(IncomingIdState::Event::open);
     entry.slot = slot;
-    if (m.posted && m.size_error() != CommandError::none) finish_incoming(now, slot, m.size_error());
+    if (m.has_receive() && m.size_error() != CommandError::none) finish_incoming(now, slot, m.size_error());
     return true;
 }
 
@@ -77,13 +77,16 @@ bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
         hold_beyond_span(peer, h);
         return false;
     }
-    const IncomingEntry& entry = find_message(now, peer, h);
-    if (entry.state == IncomingEntry::State::held) {
+    receiver.messages.extend(h.message_id);
+    IncomingEntry& entry = receiver.messages[h.message_id];
+    if (entry.state == IncomingIdState::State::unknown || entry.state == IncomingIdState::State::held)
+        open_or_hold(now, peer, h, entry);
+    if (entry.state == IncomingIdState::State::held) {
         ++counters_.held_packets;
         answer(peer, h.message_id);  // again for each: the frame to hold may have been lost
         return false;
     }
-    if (entry.state != IncomingEntry::State::active) {
+    if (entry.state != IncomingIdState::State::active) {
         ++counters_.late_blocks;
         answer(peer, h.message_id);
         return true;
@@ -102,26 +105,24 @@ void Endpoint::hold_beyond_span(Peer& peer, const wire::Header& h) {
     push_bound(Bound::messages, CommandError::too_many_messages, {peer.index}, h.tag);
 }
 
-// What is known of the message that a data packet names; its first packet opens it, or puts it on hold.
-const IncomingEntry& Endpoint::find_message(Time now, Peer& peer, const wire::Header& h) {
+// The first packet of a message, or of one on hold: opens it, or puts it on hold.
+void Endpoint::open_or_hold(Time now, Peer& peer, const wire::Header& h, IncomingEntry& entry) {
     ReceiverState& receiver = peer.session->receiver;
-    receiver.messages.extend(h.message_id);
-    IncomingEntry& entry = receiver.messages[h.message_id];
     // Sent before the sender heard that it must hold; there may be room by now.
-    if (entry.state == IncomingEntry::State::held &&
+    if (entry.state == IncomingIdState::State::held &&
         (has_room(h.message_bytes) || find_posted(peer.index, h.tag) != UINT32_MAX)) {
-        entry = IncomingEntry{};
+        entry.state.apply(IncomingIdState::Event::make_room);
+        entry.answer_queued = false;
         std::erase(peer.session->owed.hold_ids, h.message_id);
         --receiver.held;
     }
-    if (entry.state != IncomingEntry::State::unknown || open_message(now, peer, h)) return entry;
-    entry.state = IncomingEntry::State::held;
+    if (entry.state != IncomingIdState::State::unknown || open_message(now, peer, h)) return;
+    entry.state.apply(IncomingIdState::Event::hold);
     ++receiver.held;
     announce_unexpected(peer, h);
     // A long message is held on principle; the bound is reached when even a short one has no room.
     if (charge(h.message_bytes) <= config_.max_unexpected_message)
         push_bound(Bound::unexpected_bytes, CommandError::none, {peer.index}, h.tag);
-    return entry;
 }
 
 // Puts the block where it belongs, once, and ends the message if that was all it waited for.
@@ -181,15 +182,20 @@ void Endpoint::end_if_possible(Time now, std::uint32_t slot) {
 void Endpoint::finish_incoming(Time now, std::uint32_t slot, CommandError error) {
     IncomingMessage& m = incoming_[slot];
     message_timers_.set(slot, time_never);
-    m.over = true;
     m.error = error;
-    const std::uint32_t owner = m.arrived ? m.peer : m.wanted_peer;
+    const bool arrived = m.arriving();
+    const std::uint32_t owner = arrived ? m.peer : m.wanted_peer;
+    m.state.apply(m.has_receive()               ? IncomingState::Event::end
+                  : error == CommandError::none ? IncomingState::Event::complete
+                                                : IncomingState::Event::drop);
     if (owner != UINT32_MAX) peers_[owner]->posted.remove(incoming_, slot);
-    if (m.arrived)
+    if (arrived) {
         settle_message(slot);
-    else
+    } else {
         unpost(slot);
-    if (m.posted) {
+        m.confirmed = true;
+    }
+    if (m.has_receive()) {
         ++(error == CommandError::none ? counters_.messages_received : counters_.messages_failed);
         push_event({.kind = error == CommandError::none ? EventKind::receive_finished : EventKind::receive_failed,
                     .error = error,
@@ -218,7 +224,7 @@ void Endpoint::settle_message(std::uint32_t slot) {
     if (messages != nullptr && messages->contains(m.wire_id) && (*messages)[m.wire_id].slot == slot) {
         IncomingEntry& entry = (*messages)[m.wire_id];
         close_entry(entry, m);
-        if (entry.state != IncomingEntry::State::abandoned) {
+        if (entry.state != IncomingIdState::State::abandoned) {
             entry.slot = UINT32_MAX;
             m.confirmed = true;
         }
@@ -226,26 +232,30 @@ void Endpoint::settle_message(std::uint32_t slot) {
     } else {
         m.confirmed = true;
     }
-    if (!m.posted && m.error != CommandError::none) {
+    if (m.state == IncomingState::State::dropped) {
         // Nobody will ever ask for half a message.
-        remove_unexpected(slot);
-        unexpected_ -= charge(m.message_bytes);
-        m.staging.reset();
-        m.released = true;
+        give_up_unexpected(slot);
         for (auto& each : peers_) proceed_held(*each);
     }
 }
 
+// A message that is kept for a receive is so no more.
+void Endpoint::give_up_unexpected(std::uint32_t slot) {
+    IncomingMessage& m = incoming_[slot];
+    remove_unexpected(slot);
+    unexpected_ -= charge(m.message_bytes);
+    m.staging.reset();
+    m.released = true;
+}
+
 // What the sender is answered from now on when it asks for this message.
 void Endpoint::close_entry(IncomingEntry& entry, const IncomingMessage& m) {
-    switch (m.error) {
-        case CommandError::none:
-            entry.state =
-                m.abandoned_blocks > 0 ? IncomingEntry::State::abandoned : IncomingEntry::State::delivered;
-            return;
-        case CommandError::peer_cancelled: entry.state = IncomingEntry::State::delivered; return;
-        default: entry.state = IncomingEntry::State::refused;
+    if (m.error == CommandError::none || m.error == CommandError::peer_cancelled) {
+        entry.state.apply(m.abandoned_blocks > 0 ? IncomingIdState::Event::abandon
+                                                 : IncomingIdState::Event::deliver);
+        return;
     }
+    entry.state.apply(IncomingIdState::Event::refuse);
     const bool wrong_length = m.error == CommandError::receive_too_small || m.error == CommandError::wrong_size;
     entry.reason = static_cast<std::uint8_t>(wrong_length ? CommandError::refused : CommandError::peer_cancelled);
 }
@@ -253,7 +263,7 @@ void Endpoint::close_entry(IncomingEntry& entry, const IncomingMessage& m) {
 // Gives the slot back once neither the application nor the sender needs it.
 void Endpoint::forget_incoming(std::uint32_t slot) {
     IncomingMessage& m = incoming_[slot];
-    if (!m.over || !m.released || (m.arrived && !m.confirmed)) return;
+    if (!m.over() || !m.released || !m.confirmed) return;
     incoming_.give_back(slot);
 }
 
@@ -271,8 +281,8 @@ void Endpoint::advance_floor(Time now, Peer& peer, std::uint32_t floor) {
     if (floor <= receiver.messages.base() || floor == UINT32_MAX) return;
     for (std::uint32_t id = receiver.messages.base(); id != floor && id != receiver.messages.end(); ++id) {
         IncomingEntry& entry = receiver.messages[id];
-        if (entry.state == IncomingEntry::State::held) --receiver.held;
-        if (entry.state == IncomingEntry::State::active)
+        if (entry.state == IncomingIdState::State::held) --receiver.held;
+        if (entry.state == IncomingIdState::State::active)
             finish_incoming(now, entry.slot, CommandError::peer_cancelled);
         forget_outcome(entry);
     }

@@ -70,7 +70,7 @@ CommandResult<PeerId> Endpoint::connect(Time now, std::uint32_t rank, const dlcp
         peer = &new_peer(rank, address);
     }
     peer->learned = false;
-    if (peer->state == Peer::State::idle || peer->state == Peer::State::gone) start_handshake(now, *peer);
+    if (peer->state.may(PeerState::Event::connect)) start_handshake(now, *peer);
     return {{peer->index}, CommandError::none};
 }
 
@@ -81,8 +81,8 @@ CommandError Endpoint::disconnect(Time now, PeerId id) {
         // What arrived whole is said once more: if it was not heard, the sender would take its message for failed.
         const IdRing<IncomingEntry>& messages = peer->session->receiver.messages;
         for (std::uint32_t wire_id = messages.base(); wire_id != messages.end(); ++wire_id)
-            if (messages[wire_id].state == IncomingEntry::State::delivered ||
-                messages[wire_id].state == IncomingEntry::State::abandoned)
+            if (messages[wire_id].state == IncomingIdState::State::delivered ||
+                messages[wire_id].state == IncomingIdState::State::abandoned)
                 answer(*peer, wire_id);
     }
     fail_all(now, *peer, CommandError::closed);
@@ -92,7 +92,7 @@ CommandError Endpoint::disconnect(Time now, PeerId id) {
     }
     peer->handshake.due = false;
     peer->handshake.at = time_never;
-    if (peer->state == Peer::State::connecting) peer->state = Peer::State::idle;
+    if (peer->state == PeerState::State::connecting) peer->state.apply(PeerState::Event::stop);
     update_liveness(now, *peer);
     return CommandError::none;
 }
@@ -122,7 +122,7 @@ CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& c) {
     m.deadline = c.delivery == Delivery::deadline ? wire::encode_deadline(c.deadline) : 0;
     m.patient_until = c.delivery == Delivery::bounded && c.patience >= Duration{0} ? now + c.patience : time_never;
     m.since = now;
-    m.state = OutgoingMessage::State::waiting;
+    m.state = OutgoingState();
     m.wire_id = 0;
     m.error = CommandError::none;
     m.retransmitted_bytes = 0;
@@ -142,7 +142,7 @@ CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& c) {
         outgoing_[chain.last].next_same_tag = slot;
     chain.last = slot;
 
-    if (peer->state == Peer::State::idle || peer->state == Peer::State::gone) start_handshake(now, *peer);
+    if (peer->state.may(PeerState::Event::connect)) start_handshake(now, *peer);
     if (first && peer->up()) enqueue(slot, false);
     update_liveness(now, *peer);
     return {outgoing_id(slot), CommandError::none};
@@ -154,70 +154,56 @@ CommandResult<MessageId> Endpoint::receive(Time now, const ReceiveCommand& c) {
     if (!(c.peer == any_peer)) {
         peer = peer_at(c.peer);
         if (!peer) return {{}, CommandError::unknown_peer};
-        if (peer->state == Peer::State::idle || peer->state == Peer::State::gone) start_handshake(now, *peer);
+        if (peer->state.may(PeerState::Event::connect)) start_handshake(now, *peer);
     }
-    const std::uint32_t wanted = peer ? peer->index : UINT32_MAX;
-    const std::uint32_t found = find_unexpected(wanted, c.tag);
-    if (found == UINT32_MAX) {
-        if ((peer ? peer->receives : any_receives_) >= config_.max_messages_per_peer)
-            return {{}, CommandError::too_many_messages};
-        const std::uint32_t slot = incoming_.take();
-        IncomingMessage& m = incoming_[slot];
-        m.reset();
-        m.posted = true;
-        m.wanted_peer = wanted;
-        m.tag = c.tag;
-        m.buffer = c.buffer;
-        m.capacity_bytes = c.capacity_bytes;
-        m.sink = c.sink;
-        m.exact = c.exact;
-        m.since = now;
-        post(slot);
-        if (peer) {
-            peer->posted.push_back(incoming_, slot);
-            ++peer->receives;
-            update_liveness(now, *peer);
-            proceed_held(*peer);
-        } else {
-            for (auto& each : peers_) proceed_held(*each);
-        }
-        return {incoming_id(slot), CommandError::none};
+    const std::uint32_t found = find_unexpected(peer ? peer->index : UINT32_MAX, c.tag);
+    if (found != UINT32_MAX) return claim(now, peer, found, c);
+    if ((peer ? peer->receives : any_receives_) >= config_.max_messages_per_peer)
+        return {{}, CommandError::too_many_messages};
+    const std::uint32_t slot = incoming_.take();
+    incoming_[slot].reset();
+    incoming_[slot].state.apply(IncomingState::Event::post);
+    incoming_[slot].tag = c.tag;
+    incoming_[slot].set_receive(now, peer ? peer->index : UINT32_MAX, c);
+    post(slot);
+    if (peer) {
+        peer->posted.push_back(incoming_, slot);
+        ++peer->receives;
+        update_liveness(now, *peer);
+        proceed_held(*peer);
+    } else {
+        for (auto& each : peers_) proceed_held(*each);
     }
+    return {incoming_id(slot), CommandError::none};
+}
 
-    // The message, or a part of it, is here already.
-    remove_unexpected(found);
-    IncomingMessage& m = incoming_[found];
-    const MessageId id = incoming_id(found);
-    m.posted = true;
-    m.wanted_peer = wanted;
-    m.since = now;
-    m.buffer = c.buffer;
-    m.capacity_bytes = c.capacity_bytes;
-    m.sink = c.sink;
-    m.exact = c.exact;
-    if (m.size_error() == CommandError::none)
+// The receive of a message that is here, or a part of it.
+CommandResult<MessageId> Endpoint::claim(Time now, Peer* peer, std::uint32_t slot, const ReceiveCommand& c) {
+    remove_unexpected(slot);
+    IncomingMessage& m = incoming_[slot];
+    const MessageId id = incoming_id(slot);
+    m.state.apply(IncomingState::Event::claim);
+    m.set_receive(now, peer ? peer->index : UINT32_MAX, c);
+    const CommandError wrong = m.size_error();
+    if (wrong == CommandError::none)
         m.unstage(now);
     else
         m.staging.reset();
     unexpected_ -= charge(m.message_bytes);
-    if (peer && !m.over) ++peer->receives;
-    if (const CommandError wrong = m.size_error(); wrong != CommandError::none) {
-        if (!m.over) {
-            finish_incoming(now, found, wrong);
-        } else {
-            m.error = wrong;
-            ++counters_.messages_failed;
-            push_event({.kind = EventKind::receive_failed,
-                        .error = m.error,
-                        .peer = {m.peer},
-                        .message = id,
-                        .tag = m.tag});
-        }
-    } else if (m.over) {
-        ++counters_.messages_received;
-        push_event({.kind = EventKind::receive_finished, .peer = {m.peer}, .message = id, .tag = m.tag});
+    if (!m.over()) {
+        if (peer) ++peer->receives;
+        if (wrong != CommandError::none)
+            finish_incoming(now, slot, wrong);
+        else
+            update_liveness(now, *peers_[m.peer]);
     } else {
-        update_liveness(now, *peers_[m.peer]);
+        if (wrong != CommandError::none) m.error = wrong;
+        ++(wrong == CommandError::none ? counters_.messages_received : counters_.messages_failed);
+        push_event({.kind = wrong == CommandError::none ? EventKind::receive_finished : EventKind::receive_failed,
+                    .error = wrong,
+                    .peer = {m.peer},
+                    .message = id,
+                    .tag = m.tag});
     }
     for (auto& each : peers_) proceed_held(*each);
     return {id, CommandError::none};
@@ -231,7 +217,7 @@ CommandError Endpoint::release_blocks(Time now, MessageId id, std::uint32_t firs
     if (!peer.up() || !m.gated || first > m.blocks() || count > m.blocks() - first)
         return CommandError::bad_release;
     m.release(first, count);
-    if (m.state == OutgoingMessage::State::sending && !m.queue_link.linked) {
+    if (m.state == OutgoingState::State::sending && !m.queue_link.linked) {
         enqueue(id.slot, false);
         update_liveness(now, peer);
     }
@@ -242,7 +228,7 @@ CommandError Endpoint::cancel(Time now, MessageId id) {
     if (id.slot != UINT32_MAX && id.slot & incoming_bit) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
         if (!known_incoming(slot, id.generation)) return CommandError::unknown_message;
-        if (incoming_[slot].over) return CommandError::message_over;
+        if (incoming_[slot].over()) return CommandError::message_over;
         finish_incoming(now, slot, CommandError::cancelled);
         return CommandError::none;
     }
@@ -256,7 +242,7 @@ CommandError Endpoint::cancel(Time now, MessageId id) {
     }
     // The receiver must hear of it, or it would wait for the rest. The caller's memory is free at once.
     peer.session->sender.queues[m.traffic_class].remove(outgoing_, id.slot);
-    m.state = OutgoingMessage::State::cancelling;
+    m.state.apply(OutgoingState::Event::cancel);
     m.payload = nullptr;
     m.error = CommandError::cancelled;
     ++counters_.messages_failed;
@@ -276,16 +262,14 @@ std::size_t Endpoint::discard_unexpected(Time now, std::uint64_t tag, std::uint6
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot) {
         if (!incoming_.in_use(slot)) continue;
         IncomingMessage& m = incoming_[slot];
-        if (m.posted || m.released || ((m.tag ^ tag) & mask) != 0) continue;
+        if (!m.unasked() || ((m.tag ^ tag) & mask) != 0) continue;
         ++discarded;
-        if (!m.over) {
+        if (!m.over()) {
             finish_incoming(now, slot, CommandError::cancelled);
             continue;
         }
-        remove_unexpected(slot);
-        unexpected_ -= charge(m.message_bytes);
-        m.staging.reset();
-        m.released = true;
+        m.state.apply(IncomingState::Event::drop);
+        give_up_unexpected(slot);
         forget_incoming(slot);
     }
     // Also without any: what is on hold may be among those that are not wanted.
@@ -306,14 +290,14 @@ CommandError Endpoint::release(MessageId id) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
         if (!known_incoming(slot, id.generation)) return CommandError::unknown_message;
         IncomingMessage& m = incoming_[slot];
-        if (!m.over) return CommandError::message_not_over;
+        if (!m.over()) return CommandError::message_not_over;
         m.released = true;
         forget_incoming(slot);
         return CommandError::none;
     }
     if (!known_outgoing(id.slot, id.generation)) return CommandError::unknown_message;
     OutgoingMessage& m = outgoing_[id.slot];
-    if (m.state == OutgoingMessage::State::cancelling) {
+    if (m.state == OutgoingState::State::cancelling) {
         // Told as failed already; the slot goes when the receiver has heard.
         m.released = true;
         return CommandError::none;
@@ -329,7 +313,7 @@ CommandResult<MessageOutcome> Endpoint::outcome(MessageId id) const {
         const std::uint32_t slot = id.slot & ~incoming_bit;
         if (!known_incoming(slot, id.generation)) return {{}, CommandError::unknown_message};
         const IncomingMessage& m = incoming_[slot];
-        if (!m.over) return {{}, CommandError::message_not_over};
+        if (!m.over()) return {{}, CommandError::message_not_over};
         out.message_bytes = m.message_bytes;
         out.block_bytes = m.block_bytes;
         out.blocks = m.blocks;
@@ -368,7 +352,7 @@ void Endpoint::close(Time now) {
     for (auto& peer : peers_) disconnect(now, {peer->index});
     // Receives from anyone belong to no peer.
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot)
-        if (incoming_.in_use(slot) && incoming_[slot].posted && !incoming_[slot].over)
+        if (incoming_.in_use(slot) && incoming_[slot].has_receive() && !incoming_[slot].over())
             finish_incoming(now, slot, CommandError::closed);
     closed_ = true;
 }
@@ -378,7 +362,8 @@ void Endpoint::enqueue(std::uint32_t slot, bool front) {
     OutgoingMessage& m = outgoing_[slot];
     Peer& peer = *peers_[m.peer];
     if (m.wire_id == 0) m.recut(peer.block_bytes);
-    m.state = OutgoingMessage::State::sending;
+    if (m.state == OutgoingState::State::waiting) m.state.apply(OutgoingState::Event::start);
+    if (m.state == OutgoingState::State::held) m.state.apply(OutgoingState::Event::proceed);
     // One that waits, for release_blocks() or for a first acknowledgement, joins when it has something.
     if (!m.queue_link.linked && m.has_block_to_send()) {
         if (front)
@@ -397,7 +382,7 @@ void Endpoint::start_next_of_tag(OutgoingMessage& message) {
         return;
     }
     chain->first = next;
-    if (peers_[message.peer]->state == Peer::State::established) enqueue(next, false);
+    if (peers_[message.peer]->state == PeerState::State::established) enqueue(next, false);
 }
 
 // Out of the session's queues, if it is in any.
@@ -427,12 +412,12 @@ void Endpoint::retire_id(Peer& peer, std::uint32_t wire_id) {
 void Endpoint::finish_outgoing(Time now, std::uint32_t slot, CommandError error) {
     OutgoingMessage& m = outgoing_[slot];
     Peer& peer = *peers_[m.peer];
-    const bool told = m.state == OutgoingMessage::State::cancelling;
+    const bool told = m.state == OutgoingState::State::cancelling;
     const bool head = active_tags_.find(m.peer, m.tag)->first == slot;
     unqueue(peer, slot);
     peer.outgoing.remove(outgoing_, slot);
     if (m.wire_id != 0) retire_id(peer, m.wire_id);
-    m.state = OutgoingMessage::State::over;
+    m.state.apply(OutgoingState::Event::finish);
     if (head) {
         start_next_of_tag(m);
     } else {
@@ -485,20 +470,20 @@ void Endpoint::end_session(Time now, Peer& peer) {
         // Messages that began to come while the goodbye was due.
         const IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
         for (std::uint32_t id = messages.base(); id != messages.end(); ++id)
-            if (messages[id].state == IncomingEntry::State::active)
+            if (messages[id].state == IncomingIdState::State::active)
                 finish_incoming(now, messages[id].slot, CommandError::closed);
         forget_outcomes(peer);
         // What was sent since the goodbye was due waits for the next session; nothing of it has left.
         for (std::uint32_t slot = peer.outgoing.front(); slot != Link::none;
              slot = OutgoingList::next(outgoing_, slot)) {
             unqueue(peer, slot);
-            if (outgoing_[slot].state == OutgoingMessage::State::sending)
-                outgoing_[slot].state = OutgoingMessage::State::waiting;
+            if (outgoing_[slot].state == OutgoingState::State::sending)
+                outgoing_[slot].state.apply(OutgoingState::Event::suspend);
         }
         peer.session.reset();
         peer.failing = false;
     }
-    peer.state = Peer::State::gone;
+    peer.state.apply(PeerState::Event::end);
     peer.handshake = HandshakeState{};
     peer.handshake.own_session = new_session(peer);
     grants_.forget(peer.index);

@@ -111,13 +111,13 @@ void Endpoint::handle_probed(Peer& peer, const FramesIn& in, std::uint32_t id) {
         owed.hold_ids.push_back(id);
         return;
     }
-    if (!messages.contains(id) || messages[id].state == IncomingEntry::State::unknown) {
+    if (!messages.contains(id) || messages[id].state == IncomingIdState::State::unknown) {
         // Nothing of it came, or the sender was asked to hold it and has not heard the frame to proceed.
         owed.proceed_ids.push_back(id);
         return;
     }
     const IncomingEntry& entry = messages[id];
-    if (entry.state != IncomingEntry::State::active) {
+    if (entry.state != IncomingIdState::State::active) {
         answer(peer, id);
         return;
     }
@@ -136,8 +136,8 @@ void Endpoint::handle_hold(Peer& peer, const FramesIn&, const wire::Frame& frame
     const Ids ids(frame);
     for (std::size_t i = 0; i < ids.size(); ++i) {
         const std::uint32_t slot = own_message(peer, ids[i]);
-        if (slot == UINT32_MAX || outgoing_[slot].state != OutgoingMessage::State::sending) continue;
-        outgoing_[slot].state = OutgoingMessage::State::held;
+        if (slot == UINT32_MAX || outgoing_[slot].state != OutgoingState::State::sending) continue;
+        outgoing_[slot].state.apply(OutgoingState::Event::hold);
         peer.session->sender.queues[outgoing_[slot].traffic_class].remove(outgoing_, slot);
     }
 }
@@ -146,7 +146,7 @@ void Endpoint::handle_proceed(Peer& peer, const FramesIn&, const wire::Frame& fr
     const Ids ids(frame);
     for (std::size_t i = 0; i < ids.size(); ++i) {
         const std::uint32_t slot = own_message(peer, ids[i]);
-        if (slot != UINT32_MAX && outgoing_[slot].state == OutgoingMessage::State::held) enqueue(slot, true);
+        if (slot != UINT32_MAX && outgoing_[slot].state == OutgoingState::State::held) enqueue(slot, true);
     }
 }
 
@@ -163,11 +163,10 @@ void Endpoint::handle_cancel(Peer& peer, const FramesIn& in, const wire::Frame& 
     if (id == UINT32_MAX || id < receiver.messages.base() || id - receiver.messages.base() >= id_span()) return;
     receiver.messages.extend(id);
     IncomingEntry& entry = receiver.messages[id];
-    if (entry.state == IncomingEntry::State::active)
+    if (entry.state == IncomingIdState::State::active)
         finish_incoming(in.now, entry.slot, CommandError::peer_cancelled);
-    if (entry.state == IncomingEntry::State::held) --receiver.held;
-    if (entry.state == IncomingEntry::State::held || entry.state == IncomingEntry::State::unknown)
-        entry.state = IncomingEntry::State::delivered;
+    if (entry.state == IncomingIdState::State::held) --receiver.held;
+    if (entry.state.may(IncomingIdState::Event::cancel)) entry.state.apply(IncomingIdState::Event::cancel);
     answer(peer, id);
 }
 

@@ -115,8 +115,8 @@ void Endpoint::write_probe(Peer& peer, FramesOut& out) {
     for (std::uint32_t slot = peer.session->sender.started.front(); slot != Link::none && n < most;
          slot = StartedList::next(outgoing_, slot)) {
         const OutgoingMessage& message = outgoing_[slot];
-        if (message.state == OutgoingMessage::State::cancelling) continue;
-        if (message.first_pass_over() || message.state == OutgoingMessage::State::held) ids[n++] = message.wire_id;
+        if (message.state == OutgoingState::State::cancelling) continue;
+        if (message.first_pass_over() || message.state == OutgoingState::State::held) ids[n++] = message.wire_id;
     }
     if (!out.writer.put_ids(wire::FrameType::probe, {ids.data(), n})) return;
     peer.session->owed.probe = false;

@@ -65,7 +65,7 @@ std::uint16_t Endpoint::hello_size(const Peer& peer) const {
 }
 
 void Endpoint::start_handshake(Time now, Peer& peer) {
-    peer.state = Peer::State::connecting;
+    peer.state.apply(PeerState::Event::connect);
     peer.handshake.attempts = 0;
     peer.handshake.due = true;
     peer.handshake.at = time_never;
@@ -80,7 +80,7 @@ void Endpoint::start_handshake(Time now, Peer& peer) {
 // The session starts, with everything that is counted per session at its beginning.
 void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     const bool private_channel = is_trusted(peer.address);
-    peer.state = Peer::State::established;
+    peer.state.apply(peer.session ? PeerState::Event::replace : PeerState::Event::prove);
     peer.datagram_bytes = private_channel ? config_.channel_datagram_bytes  // no network carries it
                                           : std::clamp<std::uint16_t>(datagram_bytes, ipv4_minimum_datagram,
                                                                       config_.max_datagram_bytes);
@@ -265,7 +265,7 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
     handshake.peer_session = hello.own_session;
     note_channel(peer, arrival);
     if (hello.echo_session == handshake.own_session) {
-        const bool connecting = peer.state == Peer::State::connecting;
+        const bool connecting = peer.state == PeerState::State::connecting;
         if (!connecting) peer.rtt = RttEstimator(config_.initial_rtt);
         if (connecting && handshake.attempts == 1) peer.rtt.sample(arrival.now - handshake.sent_at);
         peer.address =
@@ -307,7 +307,7 @@ bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
         handshake.answer_due = false;
         return true;
     }
-    if (peer.state != Peer::State::connecting || !handshake.due) return false;
+    if (peer.state != PeerState::State::connecting || !handshake.due) return false;
     handshake.due = false;
     write_hello(now, peer, false, slot);
     handshake.sent_at = now;
@@ -325,7 +325,7 @@ void Endpoint::write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& sl
     const bool keyed = config_.job_key.has_value();
     // An answer is as long as what it answers, so that both directions are tried at that size.
     const std::uint16_t size =
-        peer.state == Peer::State::connecting && !handshake.answer_due
+        peer.state == PeerState::State::connecting && !handshake.answer_due
             ? hello_size(peer)
             : std::min(std::max<std::uint16_t>(peer.heard_hello_bytes, ipv4_minimum_datagram),
                        config_.max_datagram_bytes);

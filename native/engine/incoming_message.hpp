@@ -11,6 +11,7 @@
 
 #include "engine/bitmap.hpp"
 #include "engine/event.hpp"
+#include "engine/incoming_states.hpp"
 #include "engine/intrusive_list.hpp"
 #include "engine/message_command.hpp"
 #include "engine/units.hpp"
@@ -19,8 +20,9 @@
 namespace dlcp {
 
 struct IncomingMessage {
-    // The receive. `posted` false: nobody asked yet.
-    bool posted = false;
+    IncomingState state;
+
+    // The receive, once it is posted.
     bool released = false;  // the application is done with it
     std::uint32_t wanted_peer = UINT32_MAX;
     std::uint64_t tag = 0;
@@ -32,9 +34,8 @@ struct IncomingMessage {
     Link match_link;   // in the chain of its tag: receives without a message, or messages without a receive
     Link posted_link;  // in its peer's list of receives and messages that are not over
 
-    // The message. `arrived` false: no packet yet.
-    bool arrived = false;
-    bool confirmed = false;  // the sender knows how it ended: nothing more to tell
+    // The message, once a packet of it has arrived.
+    bool confirmed = false;  // over, and its sender knows how it ended or never sent any: nothing more to tell
     std::uint32_t peer = UINT32_MAX;
     std::uint32_t wire_id = 0;
     std::uint32_t message_bytes = 0;
@@ -55,10 +56,28 @@ struct IncomingMessage {
     Time settled_at = time_never;  // by then every block of the first pass has come or is lost
     Time deadline_at = time_never;
 
-    bool over = false;
+    // Once it is over.
     CommandError error = CommandError::none;
     std::uint32_t abandoned_blocks = 0;
     std::uint32_t abandoned_bytes = 0;
+
+    bool over() const {
+        return state == IncomingState::State::over || state == IncomingState::State::unclaimed ||
+               state == IncomingState::State::dropped;
+    }
+    // Somebody has asked for it.
+    bool has_receive() const {
+        return state == IncomingState::State::posted || state == IncomingState::State::receiving ||
+               state == IncomingState::State::over;
+    }
+    // A packet of it has arrived, and it is not over.
+    bool arriving() const {
+        return state == IncomingState::State::receiving || state == IncomingState::State::unexpected;
+    }
+    // It is kept for a receive that has not come.
+    bool unasked() const {
+        return state == IncomingState::State::unexpected || state == IncomingState::State::unclaimed;
+    }
 
     // A new life as a receive or as a message; buffers keep their capacity.
     void reset() {
@@ -66,8 +85,16 @@ struct IncomingMessage {
         *this = IncomingMessage();
         received = std::move(keep);
     }
+    void set_receive(Time now, std::uint32_t from, const ReceiveCommand& command) {
+        wanted_peer = from;
+        buffer = command.buffer;
+        capacity_bytes = command.capacity_bytes;
+        sink = command.sink;
+        exact = command.exact;
+        since = now;
+    }
     void set_message(std::uint32_t from, const wire::Header& h) {
-        arrived = true;
+        state.apply(IncomingState::Event::arrive);
         peer = from;
         wire_id = h.message_id;
         tag = h.tag;
@@ -93,12 +120,12 @@ struct IncomingMessage {
     // Puts a block where it belongs: with the application, or aside until it asks.
     void place(Time now, std::uint32_t block, const std::uint8_t* payload, std::uint32_t payload_bytes) {
         const std::uint32_t offset = block * std::uint32_t{block_bytes};
-        if (posted && sink.place != nullptr) {
+        if (has_receive() && sink.place != nullptr) {
             sink.place(sink.context, sink.token, now, offset, payload, payload_bytes);
             return;
         }
         if (payload == nullptr || payload_bytes == 0) return;
-        if (!posted && !staging) staging.reset(new std::uint8_t[message_bytes]);
+        if (!has_receive() && !staging) staging.reset(new std::uint8_t[message_bytes]);
         if (std::uint8_t* target = staging ? staging.get() : buffer)
             std::memcpy(target + offset, payload, payload_bytes);
     }
@@ -109,7 +136,7 @@ struct IncomingMessage {
         std::unique_ptr<std::uint8_t[]> staged = std::move(staging);
         if (is_virtual && sink.place == nullptr) return;
         for (std::uint32_t b = 0; b < blocks; ++b) {
-            if (received.test(b) == over) continue;
+            if (received.test(b) == over()) continue;
             const std::uint32_t at = b * std::uint32_t{block_bytes};
             const std::uint32_t length = std::min<std::uint32_t>(block_bytes, message_bytes - at);
             place(now, b, is_virtual ? nullptr : staged.get() + at, length);

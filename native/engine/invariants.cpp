@@ -39,8 +39,8 @@ std::string check_started(const SenderState& sender, const Slab<OutgoingMessage>
 std::string check_posted(const Peer& peer, const Slab<IncomingMessage>& messages) {
     for (std::uint32_t slot = peer.posted.front(); slot != Link::none; slot = IncomingList::next(messages, slot)) {
         const IncomingMessage& m = messages[slot];
-        if (m.over) return "a receive that is over is still posted";
-        if (!m.arrived) continue;
+        if (m.over()) return "a receive that is over is still posted";
+        if (!m.arriving()) continue;
         if (m.received.count() != m.received_blocks) return "received blocks miscounted";
         if (m.complete()) return "a complete message is not over";
         if (m.received_critical > m.critical_blocks) return "more critical blocks than there are";
@@ -52,8 +52,8 @@ std::string check_entries(const ReceiverState& receiver, const Slab<IncomingMess
     std::uint32_t held = 0;
     for (std::uint32_t id = receiver.messages.base(); id != receiver.messages.end(); ++id) {
         const IncomingEntry& entry = receiver.messages[id];
-        held += entry.state == IncomingEntry::State::held;
-        if (entry.state == IncomingEntry::State::active && messages[entry.slot].wire_id != id)
+        held += entry.state == IncomingIdState::State::held;
+        if (entry.state == IncomingIdState::State::active && messages[entry.slot].wire_id != id)
             return "an incoming id points elsewhere";
     }
     return held == receiver.held ? "" : "held messages miscounted";
@@ -65,7 +65,7 @@ std::string Endpoint::check_invariants() const {
     for (const auto& owner : peers_) {
         const Peer& peer = *owner;
         std::string wrong = check_posted(peer, incoming_);
-        if (peer.session.has_value() != (peer.state == Peer::State::established))
+        if (peer.session.has_value() != (peer.state == PeerState::State::established))
             wrong = "a session without its state, or the state without a session";
         if (wrong.empty() && peer.session) wrong = check_sent(peer.session->sender);
         if (wrong.empty() && peer.session) wrong = check_started(peer.session->sender, outgoing_);
@@ -74,7 +74,7 @@ std::string Endpoint::check_invariants() const {
     }
     Bytes unexpected{0};
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot)
-        if (incoming_.in_use(slot) && !incoming_[slot].posted && !incoming_[slot].released)
+        if (incoming_.in_use(slot) && incoming_[slot].unasked())
             unexpected += charge(incoming_[slot].message_bytes);
     if (unexpected != unexpected_) return "unexpected bytes miscounted";
     if (unexpected_ > config_.max_unexpected) return "unexpected bytes over their bound";

@@ -69,8 +69,9 @@ void Endpoint::proceed_held(Peer& peer) {
     ReceiverState& receiver = peer.session->receiver;
     for (std::uint32_t id = receiver.messages.base(); id != receiver.messages.end(); ++id) {
         IncomingEntry& entry = receiver.messages[id];
-        if (entry.state != IncomingEntry::State::held) continue;
-        entry = IncomingEntry{};
+        if (entry.state != IncomingIdState::State::held) continue;
+        entry.state.apply(IncomingIdState::Event::make_room);
+        entry.answer_queued = false;
         peer.session->owed.proceed_ids.push_back(id);
     }
     receiver.held = 0;

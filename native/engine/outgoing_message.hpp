@@ -15,6 +15,7 @@
 #include "engine/bitmap.hpp"
 #include "engine/event.hpp"
 #include "engine/intrusive_list.hpp"
+#include "engine/outgoing_states.hpp"
 #include "engine/ring_queue.hpp"
 #include "engine/units.hpp"
 #include "engine/wire.hpp"
@@ -23,14 +24,6 @@ namespace dlcp {
 
 class OutgoingMessage {
 public:
-    enum class State : std::uint8_t {
-        waiting,     // for the session, or for an earlier message of the same tag
-        sending,     // in a send queue, or all sent and not known to be over
-        held,        // the receiver has no room: nothing is sent until it says so
-        cancelling,  // given up; waiting for the receiver to have heard
-        over,        // final event told; kept for outcome() until release
-    };
-
     // Set by the endpoint when the command comes; fixed afterwards.
     std::uint32_t peer = 0;
     std::uint64_t tag = 0;
@@ -46,7 +39,7 @@ public:
     std::uint32_t eager_bytes = UINT32_MAX;  // sent before any of it is acknowledged
 
     // Changed by the endpoint as the message lives.
-    State state = State::waiting;
+    OutgoingState state;
     std::uint32_t wire_id = 0;  // 0: nothing sent yet
     CommandError error = CommandError::none;
     bool released = false;  // while cancelling: the application is done with it
@@ -56,9 +49,9 @@ public:
     Link started_link;                         // in its peer's list of started messages, by wire id
     Link all_link;                             // in its peer's list of all messages that are not over
 
-    bool over() const { return state == State::over; }
+    bool over() const { return state == OutgoingState::State::over; }
     // The application has had its final event.
-    bool told() const { return state == State::over || state == State::cancelling; }
+    bool told() const { return state == OutgoingState::State::over || state == OutgoingState::State::cancelling; }
     std::uint16_t block_bytes() const { return block_bytes_; }
     std::uint32_t blocks() const { return blocks_; }
     std::uint32_t critical_blocks() const { return critical_blocks_; }

@@ -78,22 +78,22 @@ private:
         bits[number / 64 % bits.size()] |= std::uint64_t{1} << (number % 64);
     }
     // Clears the bits of `first` to `last`, which a width ago stood for other numbers.
-    static void forget(Bits& bits, std::uint64_t first, std::uint64_t last) {
+    template <class... Each>
+    static void forget(std::uint64_t first, std::uint64_t last, Each&... bits) {
         if (last - first + 1 >= width) {
-            bits.fill(0);
+            (bits.fill(0), ...);
             return;
         }
         for (std::uint64_t n = first; n <= last;) {
             const std::uint64_t in_word = std::min<std::uint64_t>(64 - n % 64, last - n + 1);
             const std::uint64_t mask = (in_word == 64 ? ~std::uint64_t{0} : ((std::uint64_t{1} << in_word) - 1))
                                        << (n % 64);
-            bits[n / 64 % bits.size()] &= ~mask;
+            ((bits[n / 64 % (width / 64)] &= ~mask), ...);
             n += in_word;
         }
     }
     void advance(std::uint64_t number) {
-        forget(received_, largest_ + 1, number);
-        forget(ce_, largest_ + 1, number);
+        forget(largest_ + 1, number, received_, ce_);
         largest_ = number;
     }
 
@@ -105,7 +105,7 @@ private:
         }
         void insert(std::uint64_t number) {
             if (number > largest) {
-                forget(bits, largest + 1, number);
+                forget(largest + 1, number, bits);
                 largest = number;
             }
             set(bits, number);

@@ -10,6 +10,7 @@
 #include "engine/address.hpp"
 #include "engine/handshake_state.hpp"
 #include "engine/incoming_message.hpp"
+#include "engine/peer_states.hpp"
 #include "engine/rtt_estimator.hpp"
 #include "engine/session.hpp"
 
@@ -19,13 +20,6 @@ using OutgoingList = IntrusiveList<OutgoingMessage, &OutgoingMessage::all_link>;
 using IncomingList = IntrusiveList<IncomingMessage, &IncomingMessage::posted_link>;
 
 struct Peer {
-    enum class State : std::uint8_t {
-        idle,        // nothing wanted: no packets
-        connecting,  // saying hello
-        established,
-        gone,  // closed by the peer; its hello or a command brings it back
-    };
-
     // Identity. `index`: its place in the endpoint's table, 0 to max_peers - 1. `learned`: it spoke first, and `address`
     // is where its hello came from, not what connect() was given. handshake and connect() change the address.
     std::uint32_t index = 0;
@@ -33,7 +27,7 @@ struct Peer {
     dlcp_address address{};
     bool learned = false;
 
-    State state = State::idle;
+    PeerState state;
     HandshakeState handshake;
     std::optional<Session> session;
     // Everything outstanding is being failed: the session, if there still is one, takes no new work.

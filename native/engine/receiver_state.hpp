@@ -8,6 +8,7 @@
 
 #include "engine/arrival_delays.hpp"
 #include "engine/id_ring.hpp"
+#include "engine/incoming_id_states.hpp"
 #include "engine/packet_window.hpp"
 #include "engine/units.hpp"
 
@@ -15,15 +16,7 @@ namespace dlcp {
 
 // What the receiver knows of one message id of the peer's.
 struct IncomingEntry {
-    enum class State : std::uint8_t {
-        unknown,    // no packet yet
-        active,     // `slot` is receiving
-        delivered,  // over, every block was here, or nobody cares for its outcome
-        abandoned,  // over, `slot` holds which blocks were abandoned
-        refused,    // will not be taken; `reason`
-        held,       // no room: the sender is to wait
-    };
-    State state = State::unknown;
+    IncomingIdState state;
     // A CommandError, of a refused message.
     std::uint8_t reason = 0;
     // Its complete, outcome, refuse or hold frame waits for the next control packet.

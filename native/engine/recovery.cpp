@@ -38,10 +38,10 @@ void Endpoint::declare_lost(Peer& peer, std::uint64_t number) {
     ++counters_.lost_packets;
     if (!outgoing_.in_use(p.message_slot, p.message_generation)) return;
     OutgoingMessage& m = outgoing_[p.message_slot];
-    if (m.state != OutgoingMessage::State::sending && m.state != OutgoingMessage::State::held) return;
+    if (m.state != OutgoingState::State::sending && m.state != OutgoingState::State::held) return;
     m.on_lost(p.block);
     // Older than what waits: to the front.
-    if (m.state != OutgoingMessage::State::sending) return;
+    if (m.state != OutgoingState::State::sending) return;
     if (m.has_block_to_send()) {
         enqueue(p.message_slot, true);
     } else if (m.first_pass_over()) {
@@ -105,7 +105,7 @@ void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample&
     const SentPacket& p = sender.sent[number];
     sender.sent.resolve(number);
     sender.newest_acked_sent_at = std::max(sender.newest_acked_sent_at, p.sent_at);
-    std::uint64_t& lane_end = sender.lane_end(p);
+    std::uint64_t& lane_end = sender.lane_end(p, config_.paths);
     lane_end = std::max(lane_end, number + 1);
     sender.paths.on_acked(p.path, ce);
     if (p.lost) {
@@ -127,7 +127,7 @@ void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample&
     if (m.told()) return;
     const bool first = !m.taken();
     m.on_acked(p.block);
-    if (first && m.state == OutgoingMessage::State::sending) enqueue(p.message_slot, false);
+    if (first && m.state == OutgoingState::State::sending) enqueue(p.message_slot, false);
 }
 
 // A moving average over some 256 packets.
@@ -194,7 +194,7 @@ void Endpoint::detect_losses(Time now, Peer& peer) {
     for (std::uint64_t n = sender.sent.find(0); n + 1 < sender.acked_end; n = sender.sent.find(n + 1)) {
         const SentPacket& p = sender.sent[n];
         if (p.lost) continue;
-        if (sender.lane_end(p) > n + peer.lane_tolerance || now - p.sent_at >= overdue ||
+        if (sender.lane_end(p, config_.paths) > n + peer.lane_tolerance || now - p.sent_at >= overdue ||
             sender.newest_acked_sent_at - p.sent_at >= peer.reorder_window)
             declare_lost(peer, n);
         else

@@ -92,8 +92,8 @@ struct SenderState {
     Bytes window(std::uint16_t datagram_bytes) const {
         return std::min(congestion->window(under_way()), std::max(credit, Bytes{datagram_bytes}));
     }
-    std::uint64_t& lane_end(const SentPacket& packet) {
-        return lane_acked_end[lane_acked_end.size() / wire::traffic_classes * packet.traffic_class + packet.path];
+    std::uint64_t& lane_end(const SentPacket& packet, std::uint16_t paths_per_class) {
+        return lane_acked_end[std::size_t{packet.traffic_class} * paths_per_class + packet.path];
     }
     Time next_timer() const { return std::min({probe_at, loss_at, pace_at}); }
 };

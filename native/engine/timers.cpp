@@ -44,7 +44,7 @@ bool Endpoint::owed_answer(const Peer& peer) const {
 // Is an answer owed, by when, and since when? Call after anything that changes what is under way.
 void Endpoint::update_liveness(Time now, Peer& peer) {
     const bool sending = peer.up() && owed_answer(peer);
-    const bool connecting = peer.state == Peer::State::connecting;
+    const bool connecting = peer.state == PeerState::State::connecting;
     const bool wants = sending || !peer.posted.empty() || !peer.outgoing.empty() || connecting;
     if (wants && !peer.waiting) peer.waiting_since = now;
     peer.waiting = wants;
@@ -88,7 +88,7 @@ void Endpoint::ask(Peer& peer) {
     owed.cancel_ids.clear();
     for (std::uint32_t m = peer.session->sender.started.front(); m != Link::none;
          m = StartedList::next(outgoing_, m))
-        if (outgoing_[m].state == OutgoingMessage::State::cancelling)
+        if (outgoing_[m].state == OutgoingState::State::cancelling)
             owed.cancel_ids.push_back(outgoing_[m].wire_id);
 }
 
@@ -115,7 +115,7 @@ void Endpoint::fire(Time now, Peer& peer) {
     }
     if (peer.handshake.at <= now) {
         peer.handshake.at = time_never;
-        peer.handshake.due = peer.state == Peer::State::connecting;
+        peer.handshake.due = peer.state == PeerState::State::connecting;
         queue_control(peer);
     }
     if (peer.session) fire_session(now, peer);

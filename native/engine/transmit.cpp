@@ -28,15 +28,9 @@ struct Endpoint::Run {
     };
     static constexpr std::size_t longest = 64;  // segments in one kernel super-packet
 
-    Run(const EndpointConfig& config, const Peer& peer, std::uint8_t traffic_class, Time time)
-        : now(time),
-          builder(config, wire::Type::data, traffic_class, peer.handshake.peer_session, time),
-          keyed(peer.protects()) {}
-
     std::span<dlcp_packet> slots;  // as many packets as the run may have at most
-    Time now;
-    PacketBuilder builder;
-    bool keyed;
+    Time now{0};
+    bool keyed = false;
     std::uint64_t window = 0;   // bytes that may be in flight
     std::uint64_t allowed = 0;  // bytes that window and pace leave for this run
     std::array<Block, longest> blocks;
@@ -101,8 +95,6 @@ bool Endpoint::may_start_run(Peer& peer, Run& run) {
         sender.run_path = choice.path;
         sender.run_left = choice.single ? 1 : config_.run_packets;
     }
-    run.builder.header.key_epoch = peer.session->keys.send_epoch();
-    run.builder.header.path = sender.run_path;
     return true;
 }
 
@@ -120,7 +112,7 @@ bool Endpoint::start_message(Peer& peer, std::uint32_t slot, Time now) {
 }
 
 // Adds the next block of this message to the run. False: it does not fit, or would leave with another TOS.
-bool Endpoint::add_block(Peer& peer, Run& run, std::uint32_t slot) {
+bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint32_t slot) {
     SenderState& sender = peer.session->sender;
     OutgoingMessage& m = outgoing_[slot];
     const OutgoingMessage::Next next = m.peek();
@@ -132,7 +124,7 @@ bool Endpoint::add_block(Peer& peer, Run& run, std::uint32_t slot) {
     if (run.now >= m.patient_until) m.give_up_rest();
     run.critical = next.critical;
 
-    wire::Header& h = run.builder.header;
+    wire::Header& h = packet.header;
     const bool is_virtual = m.payload == nullptr && payload_bytes > 0;
     h.flags = static_cast<std::uint8_t>((run.keyed ? wire::flag::authenticated : 0) |
                                         (next.critical ? wire::flag::critical : 0) |
@@ -149,7 +141,7 @@ bool Endpoint::add_block(Peer& peer, Run& run, std::uint32_t slot) {
                                         .path = h.path,
                                         .traffic_class = h.traffic_class});
     ++sender.awaiting;
-    run.builder.write_data(
+    packet.write_data(
         run.slots[run.size], peer.address,
         type_of_service(config_, h.traffic_class, next.critical ? Ecn::capable : Ecn::not_capable),
         is_virtual || payload_bytes == 0 ? nullptr : m.payload + std::size_t{next.block} * m.block_bytes(),
@@ -167,14 +159,14 @@ bool Endpoint::add_block(Peer& peer, Run& run, std::uint32_t slot) {
 }
 
 // Blocks of one message after the other, until the run is full.
-void Endpoint::fill_run(Peer& peer, SendQueue& queue, Run& run) {
+void Endpoint::fill_run(Peer& peer, SendQueue& queue, Run& run, PacketBuilder& packet) {
     std::uint32_t slot = Link::none;
     while (run.size < run.slots.size()) {
         if (slot == Link::none || slot != queue.front()) {
             slot = queue.front();
             const OutgoingMessage& m = outgoing_[slot];
             if (m.wire_id == 0 && !start_message(peer, slot, run.now)) return;
-            wire::Header& h = run.builder.header;
+            wire::Header& h = packet.header;
             h.tag = m.tag;
             h.message_id = m.wire_id;
             h.message_bytes = m.message_bytes;
@@ -183,7 +175,7 @@ void Endpoint::fill_run(Peer& peer, SendQueue& queue, Run& run) {
             h.budget = m.budget;
             h.deadline = m.deadline;
         }
-        if (!add_block(peer, run, slot)) return;
+        if (!add_block(peer, run, packet, slot)) return;
         if (outgoing_[slot].has_block_to_send()) continue;
         queue.remove(outgoing_, slot);
         slot = Link::none;
@@ -241,11 +233,17 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     SendQueue& queue = sender.queues[traffic_class];
     if (!find_work(queue) || sender.sent.full()) return 0;
     const bool was_idle = sender.awaiting == 0 || sender.in_flight.value == 0;
-    Run run(config_, peer, traffic_class, now);
+    Run run;
+    run.now = now;
+    run.keyed = peer.protects();
     if (!may_start_run(peer, run)) return 0;
     run.slots =
         slots.first(std::min<std::size_t>({slots.size(), sender.run_left, Run::longest, sender.sent.room()}));
-    fill_run(peer, queue, run);
+    // Apart from the run, which so can stay in registers.
+    PacketBuilder packet(config_, wire::Type::data, traffic_class, peer.handshake.peer_session, now);
+    packet.header.key_epoch = peer.session->keys.send_epoch();
+    packet.header.path = sender.run_path;
+    fill_run(peer, queue, run, packet);
     if (run.size == 0) return 0;
     finish_run(peer, run);
     // Later packets change no deadline: those count from the last progress.

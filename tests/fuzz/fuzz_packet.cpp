@@ -1,11 +1,13 @@
 // Arbitrary datagrams into an endpoint that has an established peer and messages in every state.
 //
 // Invariant: whatever arrives, the endpoint keeps its own invariants, ends each message at most once, writes nothing
-// outside receive buffers, and its poll functions come to an end. With a key, bytes that the harness has not signed
-// change nothing that the application sees: no message ends and no buffer is written.
+// outside receive buffers, and its poll functions come to an end. With a key, packets whose tag is wrong change nothing
+// that the application sees: no message ends and no buffer is written.
 //
-// The first byte of the input chooses the mode: without a key, with one, or with one while the harness signs what the
-// fuzzer writes, as a peer that has the key and means harm. Then records: control byte, length (16 bits), bytes.
+// The first byte of the input chooses the mode: without a key; with one, while the harness signs what the fuzzer writes
+// and then flips a bit of it; or with one, signed, as a peer that has the key and means harm. Then records: control byte,
+// length (16 bits), bytes. The fuzzer speaks for two ranks: 0, whose session is up, and 2, which is not known yet; either
+// may start a session and answer the victim's hellos.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -37,7 +39,7 @@ void require(bool holds, const char* what) {
 constexpr std::uint8_t canary = 0xc9;
 constexpr std::uint32_t receive_bytes = 20'000;
 
-enum class Mode : std::uint8_t { plain, keyed, signed_by_us };
+enum class Mode : std::uint8_t { plain, damaged, signed_by_us };
 
 class Victim {
 public:
@@ -47,7 +49,9 @@ public:
         config.max_messages_per_peer = 16;  // small, so that bounds are reached
         config.max_unexpected = Bytes{30'000};
         config.max_peers = 4;
-        config.peer_timeout = milliseconds(20);  // the peer never answers: the sooner it is over, the more runs
+        // The peer never answers: the sooner it is over, the more runs. Damaged packets alone must end nothing, so there it
+        // is not over before they are.
+        config.peer_timeout = mode == Mode::damaged ? seconds(10) : milliseconds(20);
         config.initial_rtt = milliseconds(1);
         config.crypto_library = CryptoLibrary::openssl;
         if (mode != Mode::plain) {
@@ -119,7 +123,8 @@ public:
         now_ = now_ + nanoseconds((control & 7) == 7 ? 3'000'000 : (control & 7) * 10'000);
         std::vector<std::uint8_t> datagram(bytes.begin(), bytes.end());
         if ((control & 8) != 0) make_plausible(datagram, (control & 16) != 0);
-        if (mode_ == Mode::signed_by_us) sign(datagram);
+        if (mode_ != Mode::plain) sign(datagram);
+        if (mode_ == Mode::damaged) flip_bit(datagram, bytes);
         dlcp_packet packet{};
         packet.head = datagram.data();
         packet.head_bytes = static_cast<std::uint32_t>(datagram.size());
@@ -135,14 +140,14 @@ public:
     }
 
     void finish() {
-        if (mode_ == Mode::keyed) {
-            require(open_.size() == open_before_, "unsigned bytes end no message");
-            require(victim_->counters().data_bytes_placed == placed_before_, "unsigned bytes are not placed");
+        if (mode_ == Mode::damaged) {
+            require(open_.size() == open_before_, "damaged packets end no message");
+            require(victim_->counters().data_bytes_placed == placed_before_, "damaged packets are not placed");
         }
-        for (std::size_t i = mode_ == Mode::keyed ? 1 : buffers_.size(); i < buffers_.size(); ++i) {
+        for (std::size_t i = mode_ == Mode::damaged ? 1 : buffers_.size(); i < buffers_.size(); ++i) {
             const std::uint8_t* const buffer = buffers_[i].get();
             require(std::all_of(buffer, buffer + receive_bytes, [](std::uint8_t b) { return b == canary; }),
-                    "unsigned bytes are not written");
+                    "damaged packets are not written");
         }
         // Then time passes: everything ends by itself, since the peer is gone.
         for (int i = 0; i < 10'000 && !open_.empty(); ++i) {
@@ -207,7 +212,9 @@ private:
         for (int rounds = 0;; ++rounds) {
             require(rounds < 1'000, "poll_transmit comes to an end");
             prepare_slots();
-            if (victim_->poll_transmit(now_, slots) == 0) break;
+            const std::size_t count = victim_->poll_transmit(now_, slots);
+            if (count == 0) break;
+            for (std::size_t i = 0; i < count; ++i) hear(slots[i]);
         }
         int events = 0;
         for (Event event; victim_->poll_event(event);) {
@@ -237,6 +244,18 @@ private:
         require(broken.empty(), broken.c_str());
     }
 
+    // Learns the session ids that the victim says in its hellos.
+    void hear(const dlcp_packet& packet) {
+        wire::Datagram d;
+        if (wire::parse({packet.head, packet.head_bytes + packet.tail_bytes}, 0, d) != wire::ParseError::none)
+            return;
+        wire::FrameReader reader({d.payload, d.header.payload_bytes});
+        wire::Frame frame;
+        wire::Hello hello;
+        if (d.header.type != wire::Type::hello || !reader.next(frame) || !wire::read_hello(frame, hello)) return;
+        if (hello.destination_rank < heard_.size()) heard_[hello.destination_rank] = hello.own_session;
+    }
+
     // Fills in what keeps most random bytes from getting anywhere.
     void make_plausible(std::vector<std::uint8_t>& datagram, bool data) {
         if (datagram.size() < wire::header_bytes) datagram.resize(wire::header_bytes);
@@ -246,7 +265,11 @@ private:
         h.flags = p[2] & (wire::flag::ack_request | wire::flag::first_pass_over | wire::flag::repair |
                           wire::flag::trimmed);
         h.job = 7;
-        h.session = h.type == wire::Type::hello ? wire::load32(p + 16) : static_cast<std::uint32_t>(sessions_[1]);
+        h.source_rank = p[8] % 4 == 0 ? 2 : 0;
+        const bool latest = h.source_rank == 2 || p[9] % 4 == 0;  // the session that the last hellos spoke of
+        h.session = h.type == wire::Type::hello
+                        ? wire::load32(p + 16)
+                        : static_cast<std::uint32_t>(latest ? heard_[h.source_rank] : sessions_[1]);
         h.timestamp_ns = static_cast<std::uint32_t>(now_.value) - wire::load32(p + 20) % 1'000'000;
         number_ += p[31] % 4;
         h.packet_number = p[30] % 16 == 0 ? wire::load64(p + 24) : number_;
@@ -281,7 +304,12 @@ private:
                 frame[0] = static_cast<std::uint8_t>(wire::FrameType::hello);
                 wire::store16(frame + 2, wire::frame_prefix_bytes + wire::hello_body_bytes);
                 wire::store32(frame + 4 + 16, 1);  // to us
-                if (frame[4] % 2 == 0) wire::store64(frame + 4 + 8, sessions_[1]);
+                if (frame[4] % 4 < 2) wire::store64(frame + 4 + 8, sessions_[1]);
+                if (frame[4] % 4 == 2) wire::store64(frame + 4 + 8, heard_[h.source_rank]);
+                // Mostly the id that was said before, so that the exchange goes on.
+                std::uint64_t& said = said_[h.source_rank];
+                if (said == 0 || frame[5] % 4 == 0) said = wire::load64(frame + 4);
+                wire::store64(frame + 4, said);
             }
         }
         wire::write(h, datagram.data());
@@ -306,12 +334,16 @@ private:
             scope.low_session = wire::load64(payload + wire::frame_prefix_bytes);
             scope.source_rank = d.header.source_rank;
         } else {
+            const std::uint32_t rank = d.header.source_rank == 2 ? 2 : 0;
+            const bool established = rank == 0 && d.header.session == static_cast<std::uint32_t>(sessions_[1]);
+            const std::uint64_t theirs = established ? sessions_[0] : said_[rank];
+            const std::uint64_t victims = established ? sessions_[1] : heard_[rank];
             scope.label = "packet";
-            scope.low_rank = 0;
-            scope.high_rank = 1;
-            scope.low_session = sessions_[0];
-            scope.high_session = sessions_[1];
-            scope.source_rank = 0;
+            scope.low_rank = std::min(rank, 1u);
+            scope.high_rank = std::max(rank, 1u);
+            scope.low_session = rank == 0 ? theirs : victims;
+            scope.high_session = rank == 0 ? victims : theirs;
+            scope.source_rank = rank;
             scope.epoch = d.header.key_epoch;
         }
         const auto key = make_packet_key(derive_packet_key(*config_.job_key, scope), CryptoLibrary::openssl);
@@ -325,6 +357,17 @@ private:
         }
     }
 
+    // One bit of what the tag covers, or of the tag. Not the trimmed bit, which a switch may set.
+    static void flip_bit(std::vector<std::uint8_t>& datagram, std::span<const std::uint8_t> chosen_by) {
+        if (datagram.size() < wire::header_bytes + wire::tag_bytes) return;
+        std::size_t bit = 0;
+        for (const std::uint8_t byte : chosen_by.first(std::min<std::size_t>(chosen_by.size(), 4)))
+            bit = bit * 251 + byte;
+        bit %= datagram.size() * 8;
+        if (bit == wire::flags_offset * 8 + 7) ++bit;
+        datagram[bit / 8] ^= static_cast<std::uint8_t>(1u << (bit % 8));
+    }
+
     Mode mode_;
     EndpointConfig config_;
     Time now_{1'000'000};
@@ -334,7 +377,9 @@ private:
     const dlcp_address peer_address_ = VirtualNetwork::address(0);
     const dlcp_address victim_address_ = VirtualNetwork::address(1);
     const dlcp_address stranger_address_ = VirtualNetwork::address(9);
-    std::array<std::uint64_t, 2> sessions_{};
+    std::array<std::uint64_t, 2> sessions_{};  // of the session that is up when the fuzzer begins, by rank
+    std::array<std::uint64_t, 3> heard_{};     // by rank: what the victim last said is its own towards that rank
+    std::array<std::uint64_t, 3> said_{};      // by rank: what the fuzzer last said is that rank's own
     std::unique_ptr<std::uint8_t[]> heads_;
     std::array<dlcp_packet, 16> slots{};
     std::uint16_t block_bytes_ = 0;

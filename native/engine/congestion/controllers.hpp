@@ -45,15 +45,16 @@ constexpr CongestionAlgorithm congestion_algorithm(std::string_view name) {
     return static_cast<CongestionAlgorithm>(i);
 }
 
-// What the table says, as one text: each entry's `text` with ", " or "; " between, made when the program is compiled.
+// What the table says, as one text: each entry's `text` with ", " or "; " between (then "." at the end), made when the program is compiled.
 template <auto Text, std::size_t Separator>
 struct JoinedControllers {
     static constexpr std::string_view separator = Separator == 0 ? ", " : "; ";
+    static constexpr std::string_view end = Separator == 0 ? "" : ".";
     static constexpr std::size_t size = [] {
         std::size_t sum = 0;
         for (const CongestionEntry& entry : congestion_controllers)
             for (const std::string_view part : Text(entry)) sum += part.size();
-        return sum + separator.size() * (std::size(congestion_controllers) - 1);
+        return sum + separator.size() * (std::size(congestion_controllers) - 1) + end.size();
     }();
     static constexpr std::array<char, size> characters = [] {
         std::array<char, size> joined{};
@@ -65,6 +66,7 @@ struct JoinedControllers {
             if (at > 0) append(separator);
             for (const std::string_view part : Text(entry)) append(part);
         }
+        append(end);
         return joined;
     }();
     static constexpr std::string_view text{characters.data(), size};
