@@ -134,14 +134,15 @@ CollectiveId CollectiveExecutor::start(Time now, const CollectiveCommand& comman
     const std::uint32_t slot = prepare(now, group, command);
     const CollectiveId id = id_of(slot);
     const std::uint32_t sequence = command.sequence & Tag::sequence_mask;
-    group.past[command.sequence % group.past.size()] = {sequence, static_cast<std::uint16_t>(command.signature)};
+    Group::Past& past = group.past[command.sequence % group.past.size()];
+    past = {sequence, command.signature, command.schedule};
     if (!group.is_open()) {
         fail_at_once(now, group, slot);
         return id;
     }
     // Messages that others sent under this number before this rank called it.
     for (const Group::Early& early : std::vector(group.early))
-        if (early.tag.sequence == sequence && check_signature(now, group, early, slot)) return id;
+        if (early.tag.sequence == sequence && check_signature(now, group, early, past, slot)) return id;
     std::erase_if(group.early, [&](const Group::Early& early) { return early.tag.sequence == sequence; });
 
     if (!start_messages(now, group, slot, command)) return id;

@@ -184,7 +184,8 @@ private:
     // mismatch.cpp
     void handle_unexpected(Time now, const Event& event);
     void discard(Time now, std::uint32_t group, const Event& event);
-    bool check_signature(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
+    bool check_signature(Time now, Group& group, const Group::Early& early, const Group::Past& own,
+                         std::uint32_t slot);
     void fail_mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
 
     // inquiry.cpp

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "collective/operation.hpp"
@@ -26,10 +27,11 @@ struct Group {
     std::uint32_t accuser = no_member;              // who sent `accusation`, and may have left since
     MessageId failure_receive;                      // takes the next failure notice
     std::array<std::uint8_t, 64> failure_buffer{};  // its memory
-    // Signatures of the last collectives, at sequence % size: messages for one that is over here are checked by them.
+    // The last collectives, at sequence % size: messages for one that is over here are checked by them.
     struct Past {
-        std::uint32_t sequence = UINT32_MAX;  // as tags carry it
-        std::uint16_t signature = 0;          // the low 16 bits, as in a tag
+        std::uint32_t sequence = UINT32_MAX;       // as tags carry it
+        std::uint32_t signature = 0;               // 28 bits (tag.hpp)
+        std::shared_ptr<const Schedule> schedule;  // says which messages it waited for
     };
     std::array<Past, 256> past{};
     // A message for a collective that has not started here; in the order of arrival.

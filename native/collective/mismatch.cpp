@@ -23,12 +23,13 @@ void CollectiveExecutor::handle_unexpected(Time now, const Event& event) {
     const Group::Early early{member_of(*group, event.peer), tag, event.value};
     if (early.peer == no_member) return;
     if (const std::uint32_t slot = find_operation(*group, tag.sequence); slot != no_slot) {
-        check_signature(now, *group, early, slot);
+        const GroupOperation& operation = operations_[slot];
+        check_signature(now, *group, early, {tag.sequence, operation.signature, operation.schedule}, slot);
         return;
     }
     const Group::Past& past = group->past[tag.sequence % group->past.size()];
     if (past.sequence == tag.sequence) {
-        if (tag.signature != past.signature) fail_mismatch(now, *group, early, no_slot);
+        check_signature(now, *group, early, past, no_slot);
         return;
     }
     if (group->early.size() >= most_early) group->early.erase(group->early.begin());
@@ -47,15 +48,15 @@ void CollectiveExecutor::discard(Time now, std::uint32_t group, const Event& eve
         discarded_.emplace(key_of(received.value), Discarded{received.value, group});
 }
 
-// The group fails unless `early.peer` called what this rank called under the same number. True: it has failed.
-bool CollectiveExecutor::check_signature(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
-    const GroupOperation& operation = operations_[slot];
-    const std::uint32_t message = early.tag.message_under(operation.signature);
+// `own`: what this rank called under the number of `early`; `slot`: its operation, or no_slot if that is over. The group
+// fails unless this rank waits, or waited, for the message: then `early.peer` called the same. True: it has failed.
+bool CollectiveExecutor::check_signature(Time now, Group& group, const Group::Early& early, const Group::Past& own,
+                                         std::uint32_t slot) {
+    const std::uint32_t message = early.tag.message_under(own.signature);
     const auto awaits = [&](const Schedule::Step& step) {
         return step.kind == ScheduleOp::Kind::receive && step.peer == early.peer && step.message == message;
     };
-    if (early.tag.signature == (operation.signature & 0xffff) &&
-        std::ranges::any_of(operation.schedule->steps(), awaits))
+    if (early.tag.signature == (own.signature & 0xffff) && std::ranges::any_of(own.schedule->steps(), awaits))
         return false;
     fail_mismatch(now, group, early, slot);
     return true;

@@ -1,4 +1,4 @@
-// What the software switch is told: once at birth (Settings), and as often as one likes while it runs
+// Configuration of the software switch: once at its start (Settings), and as often as wanted while it runs
 // (Configuration).
 #pragma once
 
@@ -39,7 +39,7 @@ struct Configuration {
     switching::Classification classification;
     std::vector<PortConfiguration> ports;
     std::vector<std::vector<std::uint16_t>> groups;  // of ports; a port is in one at most
-    // Addresses that are told, not learnt: where they lie, and stay.
+    // Static MAC addresses, never learnt: where each lies.
     std::vector<std::pair<std::uint64_t, Target>> addresses;
 
     // Empty if usable with `port_count` ports; otherwise what is wrong.

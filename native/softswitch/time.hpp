@@ -1,7 +1,7 @@
 // Time in the software switch: nanoseconds since a moment that does not change, so of CLOCK_MONOTONIC or a test's
 // own.
 //
-// Only the loop and the ports read a clock (clock.hpp); the core is told.
+// Only the loop and the ports read a clock (clock.hpp); the core is given the time.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What a switch is told: thresholds per class and importance, how a path is chosen, how its buffer is shared.
+// The policy of a switch: thresholds per class and importance, how a path is chosen, how its buffer is shared.
 //
 // Pure data. The same policy is rendered for P4, for switch operating systems, and read here by the software switch and
 // by the simulator. A depth is what waits in a queue, the packet being transmitted not counted.
