@@ -1,7 +1,7 @@
-"""What one call of a collective means for this rank: worked out once, then kept for calls of the same shape.
+"""The plan of a collective: algorithm, compiled schedule and native command, made once for all calls of one shape.
 
-Nothing here depends on addresses of memory, so a plan serves every later call with the same arguments. What decides
-between algorithms, and what the signature covers, is only what every rank knows alike.
+Nothing here depends on addresses of memory, so a plan serves every later call with the same arguments. The choice of
+the algorithm and the signature depend only on what every rank knows alike.
 """
 
 from __future__ import annotations
