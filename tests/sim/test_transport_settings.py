@@ -11,9 +11,11 @@ import pytest
 pytest.importorskip("dlcp_sim._core", reason="the extension module is not built")
 
 import dlcp_sim as ds
+from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp_sim.transports import TRANSPORTS, transport_named
 from dlcp_sim.transports.base import Transport, setting
+from dlcp_sim.transports.engine_settings import with_engine_settings
 
 
 @dataclass(frozen=True)
@@ -102,3 +104,29 @@ def test_a_setting_that_the_native_side_lacks_is_refused_by_name() -> None:
 
     with pytest.raises(ArgumentError, match='transport "line_rate" has no setting "window_packets"'):
         ds.Scenario(fabric=ds.Star(2), transport=Wrong(), workload=ds.permutation()).run()
+
+
+def test_transport_dlcp_takes_its_ranges_from_the_engine() -> None:
+    entries = {entry.name: entry for entry in _native.settings_table()}
+    names = ds.Dlcp.setting_names()
+    for name, entry in entries.items():
+        if entry.layer == "protocol":
+            assert name in names
+    with pytest.raises(ArgumentError, match=r"dlcp.paths is 65; accepted: whole numbers from 1 to 64"):
+        ds.Dlcp(paths=65)
+    assert ds.Dlcp(congestion="credit").parameters()["congestion"] == 2.0
+
+
+def test_setting_of_the_engine_that_the_transport_does_not_declare_is_its_setting_too() -> None:
+    @dataclass(frozen=True)
+    @with_engine_settings
+    class Bare(Transport):
+        """Declares none."""
+
+        name = "bare"
+
+    assert set(Bare.setting_names()) == {
+        entry.name for entry in _native.settings_table() if entry.layer == "protocol"
+    }
+    assert Bare().parameters() == {}
+    assert Bare(min_rto_s=1e-3, paths=4).parameters() == {"min_rto_ps": 1e9, "paths": 4.0}  # type: ignore[call-arg]
