@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from dlcp import _native, errors
 from dlcp.checks import integer, refusal
@@ -527,8 +527,8 @@ class Communicator:
             time.sleep(_OPEN_PAUSE_S)
         raise errors.LimitError(f"group number {number} of {self.name!r} is taken on rank {self.job.rank}")
 
-    def _options(self, how: CollectiveKeywords | MessageKeywords, traffic_class: int = 0) -> CallOptions:
-        return call_options(cast(dict[str, Any], how), self.timeout_s, traffic_class)
+    def _options(self, how: Any, traffic_class: int = 0) -> CallOptions:
+        return call_options(how, self.timeout_s, traffic_class)
 
     def _start(
         self,
@@ -549,8 +549,10 @@ class Communicator:
             self.job.look_up(self.members[:_LOOKED_UP_MAX])
             plan.connected = True
         if plan.alignment_bytes > 1:
-            check_aligned(inputs, plan.alignment_bytes)
-            check_aligned(outputs, plan.alignment_bytes)
+            if inputs is not None:
+                check_aligned(inputs, plan.alignment_bytes)
+            if outputs is not None:
+                check_aligned(outputs, plan.alignment_bytes)
         keep = (options.keep, inputs, outputs)
         if plan.input_parts is not None or plan.output_parts is not None:
             inputs = lay_out(inputs, plan.input_parts, plan.even_inputs, plan.type)

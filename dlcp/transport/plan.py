@@ -150,9 +150,9 @@ def _recorded(call: Call, collective: str) -> Recorded:
     )
 
 
-def check_aligned(memory: Memory, alignment_bytes: int) -> None:
+def check_aligned(memory: Span | list[Span], alignment_bytes: int) -> None:
     """Raises ArgumentError: memory that does not begin at a whole element."""
-    for span in memory if isinstance(memory, list) else () if memory is None else (memory,):
+    for span in memory if isinstance(memory, list) else (memory,):
         if span[0] % alignment_bytes:
             raise ArgumentError(
                 f"memory begins at {span[0]:#x}; accepted: an address that is a multiple of {alignment_bytes}"
