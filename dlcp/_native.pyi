@@ -138,6 +138,8 @@ class Delivery(enum.Enum):
     bounded = ...
     deadline = ...
 
+CONGESTION_CONTROLLERS: tuple[str, ...]
+
 class Setting:
     name: str
     section: str

@@ -22,6 +22,7 @@ from dlcp.transport.call_options import TRAFFIC_CLASS_MAX
 from dlcp.transport.closeable import Closeable
 from dlcp.transport.driver_events import EventWatch
 from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.key_warnings import key_warnings
 from dlcp.transport.logger import RankLogger, set_level
 from dlcp.transport.setting_rules import rules
 from dlcp.transport.settings import Settings
@@ -89,16 +90,24 @@ class Endpoint(Closeable):
     `settings`: None reads arguments, environment and file (Settings.load); `changes` are settings by name and come
     first. Blocks for a name lookup at most.
 
-    `has_groups`: for Job: all tags belong to the collectives of groups.
+    `has_groups`: for Job: all tags belong to the collectives of groups. `incarnation`: enters the keys, so that only
+    endpoints with the same one can talk (0 to 2^64 - 1); it does nothing without a job key.
 
     Raises SettingsError, AddressError, PortInUseError, InterfaceError, DriverError, ResourceError, and
     AuthenticationError: no key, and other hosts could reach the address.
     """
 
     def __init__(
-        self, rank: int, *, settings: Settings | None = None, has_groups: bool = False, **changes: Any
+        self,
+        rank: int,
+        *,
+        settings: Settings | None = None,
+        has_groups: bool = False,
+        incarnation: int = 0,
+        **changes: Any,
     ) -> None:
         integer("rank", rank, 0, _UINT32_MAX)
+        integer("incarnation", incarnation, 0, 2**64 - 1)
         boolean("has_groups", has_groups)
         if settings is not None and not isinstance(settings, Settings):
             raise errors.SettingsError(
@@ -108,7 +117,8 @@ class Endpoint(Closeable):
         self._rank = rank
         self._settings = settings
         set_level(settings.log_level)
-        self._runtime = _open_runtime(rank, settings, has_groups)
+        self._key_warnings = key_warnings(settings)
+        self._runtime = _open_runtime(rank, settings, has_groups, incarnation)
         self._dispatcher = Dispatcher(self._runtime, rank)
         self._log = PeerLog(self._runtime, rank)
         # The kernel's sockets have no events.
@@ -162,7 +172,7 @@ class Endpoint(Closeable):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was found when opening and should be better, a sentence each. Also logged, once per process."""
-        lines = [line for line in self._runtime.warnings.splitlines() if line]
+        lines = [line for line in self._runtime.warnings.splitlines() if line] + self._key_warnings
         if (
             self._settings.key is None
             and self._settings.key_file is None
@@ -477,9 +487,12 @@ def _close(runtime: _native.Runtime, dispatcher: Dispatcher, watch: EventWatch |
     dispatcher.join()
 
 
-def _open_runtime(rank: int, settings: Settings, has_groups: bool) -> _native.Runtime:
+def _open_runtime(rank: int, settings: Settings, has_groups: bool, incarnation: int) -> _native.Runtime:
     """The runtime, on the first free one of the ports that the settings name. Raises what Endpoint does."""
-    options = _native.RuntimeOptions(rank, has_groups, settings.job_key())
+    key = settings.job_key()
+    if settings.encrypt and key is None:
+        raise errors.SettingsError("encrypt is set, but there is no job key; set key_file")
+    options = _native.RuntimeOptions(rank, has_groups, key, incarnation)
     values = native_values(settings)
     for name, value in values.items():
         options.set(name, value)

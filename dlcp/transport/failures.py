@@ -18,7 +18,7 @@ from dlcp.transport.signature import arithmetic_of, operation_of
 if TYPE_CHECKING:
     from dlcp._native import CollectiveResult
 
-_MIXED = "The memory that it was to fill may hold old and new values mixed."
+_MIXED = "The memory that it was to fill may hold partial sums, or old and new values mixed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Scene:
 
 
 def is_of_the_group(result: CollectiveResult, *, single: bool) -> bool:
-    """Whether the whole group has failed, not one message alone (native/collective/executor.cpp, fail_single)."""
+    """Whether the whole group has failed, not one message alone (native/collective/failure.cpp, fail_single)."""
     if not single or result.error in ("group_failed", "aborted"):
         return True
     return (result.error, result.engine_error) == ("peer_failed", "peer_timeout")

@@ -25,7 +25,7 @@ from dlcp.transport.schedule import (
 )
 from dlcp.transport.span import Span
 
-# What one message carries at most: its length has 32 bits (native/collective/executor.cpp, most_chunk_bytes).
+# What one message carries at most: its length has 32 bits (native/collective/executor.hpp, most_chunk_bytes).
 MAX_MESSAGE_BYTES = (1 << 32) - 64
 # Pieces begin at whole cache lines, so at whole elements of every type.
 _ALIGNMENT_BYTES = 64

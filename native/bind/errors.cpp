@@ -1,9 +1,9 @@
-// Turns RuntimeError into Python exceptions. dlcp.transport sets once which class a kind raises, since the
+// Turns IoError into Python exceptions. dlcp.transport sets once which class a kind raises, since the
 // classes live in Python; a kind without a class raises RuntimeError.
 #include <exception>
 
 #include "bind/bind.hpp"
-#include "io/runtime_error.hpp"
+#include "io/io_error.hpp"
 
 namespace dlcp::bind {
 namespace {
@@ -29,7 +29,7 @@ void bind_errors(nb::module_& m) {
     nb::register_exception_translator([](const std::exception_ptr& error, void*) {
         try {
             std::rethrow_exception(error);
-        } catch (const RuntimeError& refused) {
+        } catch (const IoError& refused) {
             raise(name(refused.kind), refused.what());
         } catch (const BufferError& refused) {
             raise("buffer", refused.what());

@@ -101,6 +101,8 @@ nb::dict collective_results(Simulation& simulation, std::uint32_t index) {
     const DlcpTransport& transport = transport_of(simulation);
     std::vector<std::int64_t> started, finished;
     std::vector<std::uint64_t> sent, received, retransmitted, abandoned;
+    const std::uint32_t block_bytes = transport.payload_bytes();
+    std::vector<std::uint64_t> retransmitted_packets;
     nb::list errors;
     for (std::uint32_t rank = 0; rank < transport.ranks(index); ++rank) {
         const CollectiveOutcome& outcome = transport.outcome(index, rank);
@@ -109,6 +111,7 @@ nb::dict collective_results(Simulation& simulation, std::uint32_t index) {
         sent.push_back(outcome.result.sent_bytes);
         received.push_back(outcome.result.received_bytes);
         retransmitted.push_back(outcome.result.retransmitted_bytes);
+        retransmitted_packets.push_back((outcome.result.retransmitted_bytes + block_bytes - 1) / block_bytes);
         std::uint64_t missing = 0;
         for (const CollectiveResult::Abandoned& each : outcome.result.abandoned)
             if (!each.sent) missing += each.abandoned_bytes;
@@ -122,6 +125,7 @@ nb::dict collective_results(Simulation& simulation, std::uint32_t index) {
     d["sent_bytes"] = array(std::move(sent));
     d["received_bytes"] = array(std::move(received));
     d["retransmitted_bytes"] = array(std::move(retransmitted));
+    d["retransmitted_packets"] = array(std::move(retransmitted_packets));
     d["abandoned_bytes"] = array(std::move(abandoned));
     d["error"] = errors;
     return d;

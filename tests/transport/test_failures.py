@@ -17,7 +17,7 @@ from dlcp.transport.signature import OPERATIONS
 from dlcp.transport.store import MemoryStore
 
 WORDS = "all_reduce(f32, 4096 elements, sum)"
-MIXED = "may hold old and new values mixed"
+MIXED = "may hold partial sums, or old and new values mixed"
 
 
 def member(group_rank: int, **more: Any) -> Member:

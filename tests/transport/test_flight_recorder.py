@@ -22,7 +22,7 @@ from torch.distributed.flight_recorder import fr_trace
 
 from dlcp.errors import CollectiveError
 from dlcp.transport.communicator import Communicator, DataType, Span
-from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup, dump_path
+from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup
 from tests.support.ranks import World
 
 Ranks = list[tuple[FlightRecorder, RecordedGroup]]
@@ -429,16 +429,3 @@ def test_dump_on_demand_goes_where_it_is_told(tmp_path: Path) -> None:
     recorder.record(recorder.open_group("0", [0, 3]), 0, "barrier")
     assert recorder.dump(tmp_path / "trace_3") == tmp_path / "trace_3"
     assert pickle.loads((tmp_path / "trace_3").read_bytes()) == recorder.trace()
-
-
-def test_place_follows_setting_then_torch_then_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", "/traces/nccl_")
-    assert dump_path(3, str(tmp_path), 7) == tmp_path / "rank_3"
-    assert dump_path(3, None, 7) == Path("/traces/nccl_3")
-    monkeypatch.delenv("TORCH_FR_DUMP_TEMP_FILE")
-    places = {dump_path(rank, None, job) for rank in (0, 1) for job in (7, 8)}
-    assert len(places) == 4
-    assert len({place.parent for place in places}) == 2
-    assert {place.name for place in places} == {"rank_0", "rank_1"}

@@ -21,7 +21,8 @@ from dlcp import _native
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.transport.schedule import build
 from dlcp_sim import _core, faults, switches
-from dlcp_sim.transports.dlcp import Dlcp, compiled, memory_bytes, part_bytes
+from dlcp_sim.transports import Dlcp
+from dlcp_sim.transports.dlcp import compiled, memory_bytes, part_bytes
 from dlcp_sim.units import PS_PER_S
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ and what was abandoned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,7 @@ from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import RankSchedule, build
 from dlcp.transport.schedule_memory import compile_schedule
-from dlcp_sim.transports.base import Transport, setting
-from dlcp_sim.transports.engine_settings import engine_setting, with_engine_settings
+from dlcp_sim.transports.base import Transport, native
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -33,59 +31,28 @@ ELEMENT_BYTES = 4
 """Collectives are of float32."""
 
 
-@dataclass(frozen=True)
-@with_engine_settings
+@native
 class Dlcp(Transport):
     """The shipping protocol engine, packet by packet, tuned to the fabric as a deployer would.
 
     What is None follows from the fabric's longest unloaded round trip T between hosts that talk, and from each host's
-    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are under way. The
+    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are in flight. The
     least timeout is 4 T and what drains a port's buffer; an acknowledgement waits T / 4. The engine's other settings
-    are accepted too; None leaves the engine's default.
+    are accepted too.
     """
 
     name = "dlcp"
-
-    datagram_bytes: int = engine_setting("max_datagram_bytes", 4096 + HEADER_BYTES, native="datagram_bytes")
-    lower_layer_bytes: int = setting(
-        66, minimum=0, maximum=1000, help="on the wire below UDP's payload: Ethernet 38, IPv4 20, UDP 8"
-    )
-    paths: int = engine_setting("paths", 64)
-    run_packets: int = engine_setting("run_packets", 1)
-    congestion: str = engine_setting("congestion", "window")
-    target_delay_s: float | None = engine_setting("target_delay_s", None)
-    initial_window_bytes: int | None = engine_setting("initial_window_bytes", None)
-    max_window_bytes: int | None = engine_setting("max_window_bytes", None)
-    initial_rtt_s: float | None = engine_setting("initial_rtt_s", None)
-    min_rto_s: float | None = engine_setting("min_rto_s", None)
-    max_rto_s: float = engine_setting("max_rto_s", 1.0)
-    max_ack_delay_s: float | None = engine_setting("max_ack_delay_s", None)
-    peer_timeout_s: float = engine_setting("peer_timeout_s", 10.0)
-    timer_granularity_s: float = engine_setting("timer_granularity_s", 0.0)
-    eager_bytes: int | None = engine_setting("eager_bytes", None)
-    warm_sessions: bool = setting(
-        True, help="sessions are there at time zero, by the real handshake; otherwise made when first needed"
-    )
-    trim: bool = setting(
-        False, help="switches cut the payload off what they would drop (of the default policy)"
-    )
-    trim_critical: bool = setting(False, help="switches that trim may trim critical packets too")
-
-    def parameters(self) -> dict[str, float]:
-        """What the native transport is given; `trim` is the switches'."""
-        values = super().parameters()
-        del values["trim"]
-        return values
+    may_lose = True
 
     @property
     def packet_bytes(self) -> int:
         """A full packet on the wire."""
-        return self.datagram_bytes + self.lower_layer_bytes
+        return int(self.datagram_bytes + self.lower_layer_bytes)
 
     @property
     def block_bytes(self) -> int:
         """Payload of a full packet, in multiples of 16."""
-        return (self.datagram_bytes - HEADER_BYTES) // 16 * 16
+        return int(self.datagram_bytes - HEADER_BYTES) // 16 * 16
 
     def policy(self, fabric: Fabric) -> Policy:
         """Droppable packets go before critical ones are marked, the least important first."""

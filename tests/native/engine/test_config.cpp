@@ -87,7 +87,8 @@ TEST_CASE("config: a crypto library that is not there is refused") {
 }
 
 TEST_CASE("config: line_rate and credit need a line rate") {
-    for (const auto algorithm : {CongestionAlgorithm::line_rate, CongestionAlgorithm::credit}) {
+    for (const CongestionAlgorithm algorithm :
+         {congestion_algorithm("line_rate"), congestion_algorithm("credit")}) {
         EndpointConfig config;
         config.congestion = algorithm;
         CHECK(config.validate().starts_with("line_rate is 0 bps"));
