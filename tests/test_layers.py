@@ -28,7 +28,7 @@ CPP_ARROWS = {
     "io": {"collective", "engine", "ipstack", "switch"},
     "bind": {"io", "collective", "engine", "softswitch", "switch"},
     "sim/core": {"collective", "engine", "switch"},
-    "sim/bind": {"sim/core", "collective", "engine", "switch"},
+    "sim/bind": {"bind", "sim/core", "collective", "engine", "switch"},
 }
 BIND_ROOMS = {"bind", "sim/bind"}
 

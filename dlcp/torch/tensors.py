@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from dlcp import _native
 from dlcp.torch import cuda
+from dlcp.transport import element
 from dlcp.transport.communicator import DataType, Reduction, Span
 
 RedOpType: Any = torch.distributed.ReduceOp.RedOpType
 
 DATA_TYPES: dict[torch.dtype, DataType] = {
-    getattr(torch, each.torch_name): each.type for each in _native.DATA_TYPES
+    getattr(torch, each.torch_name): each.type for each in element.DATA_TYPES
 }
 FLOATING_DTYPES = tuple(dtype for dtype in DATA_TYPES if dtype.is_floating_point)
 # Keyed by number: comparing ReduceOp objects one by one costs 0.3 us each.

@@ -1,7 +1,7 @@
-"""Collectives that may lose part of what they carry, within a budget: what is asked for, and what became of it.
+"""Collectives that may lose part of what they carry, within a budget: the rules of loss, and the outcome.
 
-Only the way to the rank that adds may lose, so all ranks end with the same bits; what was given up is named at both
-ends, block by block, and the sender still holds it. A block is what one packet carries: `Communicator.block_bytes`.
+Only messages to the rank that adds may lose, so all ranks end with the same bits. Both ends name what was given up,
+block by block, and the sender still holds it. A block is what one packet carries: `Communicator.block_bytes`.
 """
 
 from __future__ import annotations

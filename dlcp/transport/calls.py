@@ -1,8 +1,8 @@
-"""What a call of a group is: its arguments checked, said in words, and measured, before anything is started.
+"""One call of a group: its arguments are checked, described for errors, and measured before anything is started.
 
-A Call holds no address of memory and chooses no algorithm: it is what a plan (plan.py) is made of, once per shape. A
-wrong argument raises here, so nothing is sent for it. What is checked here is what one rank can see; whether the ranks
-agree is found out by the transport, from `terms`.
+A Call holds no address of memory and chooses no algorithm. A plan (plan.py) is made of it, once per shape. A wrong
+argument raises here, so nothing is sent for it. Here is checked what one rank can see; the transport finds out from
+`terms` whether the ranks agree.
 """
 
 from __future__ import annotations

@@ -4,15 +4,15 @@
         group = job.open_communicator("all")
         group.all_reduce(Span.of(gradient), DataType.f32).wait()
 
-Every method starts one operation and returns its Work at once; memory belongs to the operation until that is over.
+Every method starts one operation and returns its Work at once. The memory belongs to the operation until it is over.
 Plain collectives are exact and reliable: all ranks end with the same bits, in every run, whatever was lost on the way.
 
 All members call the same collectives in the same order. What must be equal among them, kind, type, reduction, root and
 sizes, is compared by the transport: a rank that calls something else is found and named, and nothing is summed. A group
 fails as a whole: the first failure ends what is under way on every member, and later calls raise GroupFailedError.
 
-After an error the memory that was to be filled may hold partial sums, or old and new values mixed; memory that is only
-read never changes. Closing waits a while for what is under way; it is no barrier, and needs nothing of the others.
+After an error memory that was to be filled may hold old values, new ones or partial sums; memory that is only read
+never changes. Closing waits a few seconds for operations under way; it is no barrier, and needs nothing of the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from dlcp import _native, errors
 from dlcp.checks import integer, refusal
@@ -40,7 +40,7 @@ from dlcp.transport.calls import Call, Calls, check_span, sizes_of
 from dlcp.transport.diagnosis import Diagnosis
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.failures import group_failed, is_of_the_group
-from dlcp.transport.local_memory import copy, room, scale
+from dlcp.transport.local_memory import copy, scale, temporary
 from dlcp.transport.plan import Memory, Plan, Planner, check_aligned, lay_out
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
 from dlcp.transport.span import Span
@@ -56,14 +56,14 @@ __all__ = ["Communicator", "DataType", "Reduction", "Span", "Work"]
 _PLANS_MAX = 4096
 # The native sequence number has 32 bits, of which a tag carries 20.
 _SEQUENCE_MASK = (1 << 32) - 1
-# Of so many members the addresses are read before they are needed, for errors. The first ones: it is as a rule on their
-# host that the store is served, and it may go with them.
+# So many members' addresses are read when the group first communicates, so that later errors can name them. The first
+# members: the store is usually served on their host, and is lost with it.
 _LOOKED_UP_MAX = 16
-# Operations that are over are forgotten when so many are remembered, though an older one is still under way.
+# When so many operations are remembered, those that are over are forgotten, though an older one is still under way.
 _SWEEP_AT = 1024
-# close(): how long what is under way may take.
+# How long close() waits for operations under way.
 _CLOSE_S = 5.0
-# Opening: how often, and how long in between, to ask for a number whose last group is still being closed.
+# How often, and at what interval, to ask for a group's number while the last group that had it is being closed.
 _OPEN_TRIES = 100
 _OPEN_PAUSE_S = 0.01
 
@@ -103,7 +103,7 @@ class Communicator:
         self.number = number
         """What messages carry of the group; None: it has one member."""
         self.timeout_s = timeout_s
-        """Of operations that bring none, seconds. May be changed."""
+        """Timeout of operations that are given none, seconds. May be changed."""
         self._runtime = job.endpoint.runtime
         self._calls = Calls(name, members, self.rank, limit_bytes)
         self._planner = Planner(members, self.rank, number, job.settings.algorithm, limit_bytes)
@@ -199,7 +199,7 @@ class Communicator:
         if factor is not None:
             self._check_open(plan.words, plan.operation)
             if self.rank != root:
-                source = room(data[1], how)
+                source = temporary(data[1], how)
             scale(source, data, dtype, factor)
         return self._start(plan, [source], [data] if self.rank == root else None, self._options(how))
 
@@ -230,7 +230,7 @@ class Communicator:
         )
         if factor is not None:
             self._check_open(plan.words, plan.operation)
-            given, parts = parts, [room(size, how) for size in sizes]
+            given, parts = parts, [temporary(size, how) for size in sizes]
             for scaled, part in zip(parts, given, strict=True):
                 scale(scaled, part, dtype, factor)
         return self._start(plan, parts, [output], self._options(how))
@@ -251,8 +251,9 @@ class Communicator:
     ) -> Work:
         """The sum or average of what came of all ranks' `input`, in each rank's `output`; alike to the bit on all.
 
-        Only the way to the rank that adds a part loses anything, as `loss` allows; Work.outcome says what. `output` and
-        `input`: apart, of one size; `input` stays as it is. Also raises: importance that does not fit the blocks.
+        Only messages to the rank that adds a part lose anything, as `loss` allows; Work.outcome says what was lost.
+        `output` and `input` are apart and of one size; `input` stays as it is. Also raises ArgumentError: importance
+        that does not fit the blocks.
         """
         _check_bounded(output, input, loss)
         calls = self._calls
@@ -430,7 +431,7 @@ class Communicator:
     ) -> Work:
         """Over when every rank has called it. Its default traffic class is the highest."""
         plan = self._plan(algorithm, agree, self._calls.barrier)
-        return self._start(plan, None, room(1, how), self._options(how, TRAFFIC_CLASS_MAX))
+        return self._start(plan, None, temporary(1, how), self._options(how, TRAFFIC_CLASS_MAX))
 
     # ---- single messages ----
 
@@ -488,9 +489,9 @@ class Communicator:
     def close(self) -> None:
         """Leaves the group. Again: nothing.
 
-        Waits a few seconds for operations under way, so that what others still expect of this rank reaches them; what
-        is not over then ends with CollectiveAbortedError, and the others are told. Who has nothing under way says
-        nothing: the others may still be at work on what this rank has finished.
+        Waits a few seconds for operations under way, so that what others still expect of this rank reaches them.
+        Operations that are not over then end with CollectiveAbortedError, here and on the other members. A rank with
+        nothing under way sends nothing: the others may still work on what this rank has finished.
         """
         with self._failure_lock:
             if self._closed:
@@ -519,15 +520,15 @@ class Communicator:
     # ---- starting ----
 
     def _open(self, number: int) -> None:
-        """Opens the native group. One that had the number and was closed just now may take a moment to let go of it."""
+        """Opens the native group. A closed group that had the number may hold it for another moment."""
         for _ in range(_OPEN_TRIES):
             if self._runtime.open_group(number, list(self.members), self.rank):
                 return
             time.sleep(_OPEN_PAUSE_S)
         raise errors.LimitError(f"group number {number} of {self.name!r} is taken on rank {self.job.rank}")
 
-    def _options(self, how: CollectiveKeywords | MessageKeywords, traffic_class: int = 0) -> CallOptions:
-        return call_options(cast(dict[str, Any], how), self.timeout_s, traffic_class)
+    def _options(self, how: Any, traffic_class: int = 0) -> CallOptions:
+        return call_options(how, self.timeout_s, traffic_class)
 
     def _start(
         self,
@@ -548,8 +549,10 @@ class Communicator:
             self.job.look_up(self.members[:_LOOKED_UP_MAX])
             plan.connected = True
         if plan.alignment_bytes > 1:
-            check_aligned(inputs, plan.alignment_bytes)
-            check_aligned(outputs, plan.alignment_bytes)
+            if inputs is not None:
+                check_aligned(inputs, plan.alignment_bytes)
+            if outputs is not None:
+                check_aligned(outputs, plan.alignment_bytes)
         keep = (options.keep, inputs, outputs)
         if plan.input_parts is not None or plan.output_parts is not None:
             inputs = lay_out(inputs, plan.input_parts, plan.even_inputs, plan.type)

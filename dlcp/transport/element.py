@@ -14,8 +14,10 @@ DataType = _native.DataType
 # Enum's own hash is computed in Python, in a microsecond.
 DataType.__hash__ = object.__hash__  # type: ignore[method-assign]
 
-ELEMENT_BYTES = {each.type: each.nbytes for each in _native.DATA_TYPES}
-FLOATING = frozenset(each.type for each in _native.DATA_TYPES if each.floating)
+DATA_TYPES = _native.DATA_TYPES
+"""The rows of that table: type, size, torch's name and the flight recorder's."""
+ELEMENT_BYTES = {each.type: each.nbytes for each in DATA_TYPES}
+FLOATING = frozenset(each.type for each in DATA_TYPES if each.floating)
 
 
 class Reduction(Enum):

@@ -363,7 +363,7 @@ class Endpoint(Closeable):
         return self._runtime.driver_statistics()
 
     def peer_stats(self, rank: int) -> PeerStatistics:
-        """The state of the way to one peer. Raises UnknownPeerError."""
+        """The state of the connection with one peer. Raises UnknownPeerError."""
         integer("rank", rank, 0, _UINT32_MAX)
         return PeerStatistics(**self._runtime.peer_statistics(rank))
 
@@ -553,7 +553,7 @@ def check_deadline(delivery: str, deadline_s: float | None) -> None:
 
 
 def _check_plain(memory: object, name: str, *, writable: bool) -> None:
-    """Raises ShapeError: no memory, or none to write to. What it looks like is the host's to say."""
+    """Raises ShapeError: no memory, or none to write to. The runtime checks its shape."""
     try:
         view = memoryview(memory)  # type: ignore[arg-type]
     except TypeError:
@@ -587,7 +587,7 @@ def _scores(delivery: str, importance: Importance | None) -> Importance:
 
 
 def _memory(memory: Memory, name: str, *, writable: bool) -> Memory:
-    """Memory as the native host takes it; arrays are looked at here, where the sentence can name their shape."""
+    """Memory as the runtime takes it; arrays are looked at here, where the sentence can name their shape."""
     if not isinstance(memory, np.ndarray):
         if not hasattr(memory, "__dlpack__"):
             _check_plain(memory, name, writable=writable)

@@ -1,4 +1,4 @@
-"""What a collective does to memory on this rank alone: copies, values times a factor, room of its own."""
+"""Work of a collective on this rank's own memory: copying, multiplying by a factor, temporary memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def scale(target: Span, source: Span, dtype: DataType, factor: float) -> None:
         _native.multiply(dtype, target[0], source[0], source[1] // ELEMENT_BYTES[dtype], factor)
 
 
-def room(nbytes: int, keywords: CollectiveKeywords) -> Span:
-    """Memory for the time of an operation, whose `keywords` come to keep it."""
+def temporary(nbytes: int, keywords: CollectiveKeywords) -> Span:
+    """Memory that lives as long as an operation: `keywords`, its keyword arguments, keep it."""
     owner = np.empty(nbytes, np.uint8)
     keywords["keep"] = (owner, keywords.get("keep"))
     return Span(owner.__array_interface__["data"][0], nbytes)

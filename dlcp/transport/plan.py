@@ -1,7 +1,7 @@
-"""What one call of a collective means for this rank: worked out once, then kept for calls of the same shape.
+"""The plan of a collective: algorithm, compiled schedule and native command, made once for all calls of one shape.
 
-Nothing here depends on addresses of memory, so a plan serves every later call with the same arguments. What decides
-between algorithms, and what the signature covers, is only what every rank knows alike.
+Nothing here depends on addresses of memory, so a plan serves every later call with the same arguments. The choice of
+the algorithm and the signature depend only on what every rank knows alike.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ def _recorded(call: Call, collective: str) -> Recorded:
     )
 
 
-def check_aligned(memory: Memory, alignment_bytes: int) -> None:
+def check_aligned(memory: Span | list[Span], alignment_bytes: int) -> None:
     """Raises ArgumentError: memory that does not begin at a whole element."""
-    for span in memory if isinstance(memory, list) else () if memory is None else (memory,):
+    for span in memory if isinstance(memory, list) else (memory,):
         if span[0] % alignment_bytes:
             raise ArgumentError(
                 f"memory begins at {span[0]:#x}; accepted: an address that is a multiple of {alignment_bytes}"

@@ -101,9 +101,9 @@ class SettingsFields:
     from 0 to 10 000 000 000 000.
     """
     congestion: str = "window"
-    """window: a window that follows ECN marks and delay; line_rate: the link's rate, halved when more is lost than
-    is tolerated; credit: the receiver grants bytes at its own line rate. Accepted: one of window, line_rate,
-    credit.
+    """window: a window on ECN marks and median delay; line_rate: line rate, halved when more is lost than is
+    tolerated; credit: the receiver grants bytes at its own line rate, for incast Accepted: one of window,
+    line_rate, credit.
     """
     target_delay_s: float = 0.001
     """Standing queue that the congestion window tolerates. Accepted: a number above 0 up to 10."""

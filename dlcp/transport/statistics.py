@@ -41,7 +41,7 @@ class EngineCounters:
     """As receiver."""
     abandoned_bytes: int
     abandoned_by_peer_blocks: int
-    """As sender: what the peers told us."""
+    """As sender: what the peers reported."""
     abandoned_by_peer_bytes: int
     foreign_job: int
     stale_session: int
@@ -53,7 +53,7 @@ class EngineCounters:
     malformed_frames: int
     inconsistent: int
     malformed: dict[str, int]
-    """Datagrams that are none of ours, by reason."""
+    """Datagrams that are not dlcp's, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class IoCounters:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatistics:
-    """The state of the way to one peer, now."""
+    """The state of the connection with one peer, now."""
 
     rank: int
     established: bool
@@ -100,7 +100,7 @@ class PeerStatistics:
 
 @dataclass(frozen=True, slots=True)
 class PathStatistics:
-    """One path to one peer. `loss_ratio` is of late, `rtt_s` now; the counts only grow."""
+    """One path to one peer. `loss_ratio` is of recent packets, `rtt_s` now; the counts only grow."""
 
     path: int
     packets_sent: int
@@ -129,7 +129,7 @@ class EndpointStatistics:
 
     @classmethod
     def from_native(cls, counted: dict[str, Any]) -> EndpointStatistics:
-        """From what the native host answers."""
+        """From what the runtime answers."""
         return cls(
             **(counted | {"engine": EngineCounters(**counted["engine"]), "io": IoCounters(**counted["io"])})
         )

@@ -263,7 +263,7 @@ class Watched(Protocol):
         """Whether it is over."""
 
     def _watch(self, watch: int) -> bool:
-        """Has the host answer `watch` once it is over. False: it is over already."""
+        """Has the runtime answer `watch` once it is over. False: it is over already."""
 
 
 class Dispatcher:
@@ -298,7 +298,7 @@ class Dispatcher:
         _call(callback, future)
 
     def join(self) -> None:
-        """Waits until the callbacks of a closed host have run, unless called by one of them."""
+        """Waits until the callbacks of a closed runtime have run, unless called by one of them."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 

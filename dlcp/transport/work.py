@@ -1,8 +1,8 @@
 """One collective, or one message of a group, under way, and how it ended.
 
-Waiting drives the transport from the waiting thread, without the interpreter's lock; Ctrl-C ends the wait, not the
-operation, whose memory stays alive until it is over. What an operation failed of is found out when somebody asks, and
-is the same exception ever after.
+Waiting drives the transport from the waiting thread, without the interpreter's lock. Ctrl-C ends the wait, not the
+operation, whose memory stays alive until it is over. The exception of a failed operation is made when somebody asks
+for it, and is the same object from then on.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Work:
     def wait(self, timeout_s: float | None = None) -> None:
         """Blocks until it is over, for at most `timeout_s` (None: as long as the operation may take).
 
-        Raises what the operation failed of (CollectiveTimeoutError, PeerFailedError, MismatchError,
+        Raises the exception of the operation's failure (CollectiveTimeoutError, PeerFailedError, MismatchError,
         CollectiveAbortedError), and WaitTimeoutError: `timeout_s` has passed; it goes on then. ClosedError, ForkError.
         """
         collective = self._collective
@@ -118,7 +118,7 @@ class Work:
             raise error
 
     def exception(self) -> errors.CollectiveError | None:
-        """What it failed of, or None. Does not block, but for a moment after a failure that others can explain.
+        """The exception of its failure, or None. After a failure that others can explain it blocks for a moment.
 
         Raises DlcpError if it is not over yet.
         """

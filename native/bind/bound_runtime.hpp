@@ -1,7 +1,7 @@
-// The host as Python sees it, and the messages that it holds memory for.
+// The runtime as Python sees it, and the messages that it holds memory for.
 //
 // Memory: a Transfer holds the buffer of its message. If Python drops a Transfer whose message is under way, the
-// buffer moves to the host's list of orphans and is freed by a later call, once the message is over. No thread
+// buffer moves to the runtime's list of orphans and is freed by a later call, once the message is over. No thread
 // of ours ever takes the GIL: what becomes over is asked for, never called back.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Groups and collectives for Python. Memory crosses as an address and a length; `keep` is whatever object
-// must live until the collective is over, held here or, when Python drops the Collective, by the host.
+// must live until the collective is over: the Collective holds it, or kept_objects() once Python has dropped that.
 #include "bind/collective.hpp"
 
 #include "bind/collective_values.hpp"
@@ -85,7 +85,7 @@ private:
 };
 
 std::shared_ptr<KeptObjects> kept_objects() {
-    // For all hosts of the process; leaked, since it may be needed while the interpreter ends.
+    // For all runtimes of the process; leaked, since it may be needed while the interpreter ends.
     static auto* kept = new std::shared_ptr<KeptObjects>(std::make_shared<KeptObjects>());
     return *kept;
 }

@@ -1,4 +1,4 @@
-// Turns IoError into Python exceptions. Which class a kind raises is told once by dlcp.transport, since the
+// Turns IoError into Python exceptions. dlcp.transport sets once which class a kind raises, since the
 // classes live in Python; a kind without a class raises RuntimeError.
 #include <exception>
 

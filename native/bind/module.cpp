@@ -1,4 +1,4 @@
-// The module `dlcp._native`: the host and the pure functions of the wire format, as thin as they can be. What a
+// The module `dlcp._native`: the runtime and the pure functions of the wire format, as thin as they can be. What a
 // person sees (defaults, units in seconds, typed errors, NumPy masks) is made in dlcp/transport.
 #include "bind/bind.hpp"
 #include "bind/collective_values.hpp"

@@ -1,6 +1,6 @@
 // Types, operations and the kernels that combine, average and multiply elements, on raw memory.
 //
-// Addresses and counts are trusted: who calls owns the memory. What can be seen to be wrong raises ValueError. `variant`
+// Addresses and counts are trusted: the caller owns the memory. What can be seen to be wrong raises ValueError. `variant`
 // is for tests and benchmarks; left out, the fastest kernel that the processor can run. The GIL is released.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("dlcp_sim._core", reason="the extension module is not built")
 
 import dlcp_sim as ds
+from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp_sim import _core
 from dlcp_sim.transports import TRANSPORTS, transport_named
@@ -131,3 +132,14 @@ def test_every_native_transport_has_a_class() -> None:
 def test_the_stub_is_what_the_tables_say(repository: Path) -> None:
     written = (repository / "sim/dlcp_sim/transports/__init__.pyi").read_text()
     assert ast.dump(ast.parse(written)) == ast.dump(ast.parse(stub())), "run python -m dlcp_sim.transports"
+
+
+def test_transport_dlcp_takes_its_ranges_from_the_engine() -> None:
+    entries = {entry.name: entry for entry in _native.settings_table()}
+    names = ds.Dlcp.setting_names()
+    for name, entry in entries.items():
+        if entry.layer == "protocol":
+            assert name in names
+    with pytest.raises(ArgumentError, match=r"dlcp.paths is 65; accepted: whole numbers from 1 to 64"):
+        ds.Dlcp(paths=65)
+    assert ds.Dlcp(congestion="credit").parameters()["congestion"] == 2.0
