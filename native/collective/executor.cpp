@@ -329,8 +329,8 @@ CollectiveId CollectiveExecutor::Impl::start(Time now, const CollectiveCommand& 
     }
     const CollectiveId id = id_of(slot);
     running.result.sequence = command.sequence;
-    group->past[command.sequence % group->past.size()] = {command.sequence & Tag::sequence_mask,
-                                                          static_cast<std::uint16_t>(command.signature)};
+    Group::Past& past = group->past[command.sequence % group->past.size()];
+    past = {command.sequence & Tag::sequence_mask, command.signature, command.schedule};
     if (group->failed) {
         fail_at_once(now, *group, slot);
         return id;
@@ -339,7 +339,7 @@ CollectiveId CollectiveExecutor::Impl::start(Time now, const CollectiveCommand& 
     const std::uint32_t sequence = command.sequence & Tag::sequence_mask;
     for (const Group::Early& early : std::vector(group->early)) {
         if (early.tag.sequence != sequence) continue;
-        if (judge(now, *group, early, slot)) return id;
+        if (judge(now, *group, early, past, slot)) return id;
     }
     std::erase_if(group->early, [&](const Group::Early& early) { return early.tag.sequence == sequence; });
 

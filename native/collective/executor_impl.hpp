@@ -120,7 +120,8 @@ private:
     void listen(Time now, Group& group);
     void unexpected(Time now, const Event& event);
     void discard(Time now, std::uint32_t group, const Event& event);
-    bool judge(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
+    // `own`: what this rank called under the number; `slot`: UINT32_MAX if it is over here.
+    bool judge(Time now, Group& group, const Group::Early& early, const Group::Past& own, std::uint32_t slot);
     void mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
 
     // inquiry.cpp

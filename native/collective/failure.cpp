@@ -217,12 +217,13 @@ void CollectiveExecutor::Impl::unexpected(Time now, const Event& event) {
     const Group::Early early{member_of(*group, event.peer), tag, event.value};
     if (early.peer == UINT32_MAX) return;
     if (const std::uint32_t slot = find_running(*group, tag.sequence); slot != UINT32_MAX) {
-        judge(now, *group, early, slot);
+        const Running& running = running_[slot];
+        judge(now, *group, early, {tag.sequence, running.signature, running.schedule}, slot);
         return;
     }
     const Group::Past& past = group->past[tag.sequence % group->past.size()];
     if (past.sequence == tag.sequence) {
-        if (tag.signature != past.signature) mismatch(now, *group, early, UINT32_MAX);
+        judge(now, *group, early, past, UINT32_MAX);
         return;
     }
     if (group->early.size() >= most_early) group->early.erase(group->early.begin());
@@ -242,14 +243,13 @@ void CollectiveExecutor::Impl::discard(Time now, std::uint32_t group, const Even
 }
 
 // Did `early.peer` call what this rank calls under the same number? If not, the group fails. True: it has.
-bool CollectiveExecutor::Impl::judge(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
-    const Running& running = running_[slot];
-    const std::uint32_t message = early.tag.message_under(running.signature);
+bool CollectiveExecutor::Impl::judge(Time now, Group& group, const Group::Early& early, const Group::Past& own,
+                                     std::uint32_t slot) {
+    const std::uint32_t message = early.tag.message_under(own.signature);
     const auto awaits = [&](const Schedule::Step& step) {
         return step.kind == ScheduleOp::Kind::receive && step.peer == early.peer && step.message == message;
     };
-    if (early.tag.signature == (running.signature & 0xffff) &&
-        std::ranges::any_of(running.schedule->steps(), awaits))
+    if (early.tag.signature == (own.signature & 0xffff) && std::ranges::any_of(own.schedule->steps(), awaits))
         return false;
     mismatch(now, group, early, slot);
     return true;

@@ -93,10 +93,11 @@ struct Group {
     std::vector<bool> told;              // … by member
     MessageId failure_receive;
     std::array<std::uint8_t, 64> failure_buffer{};
-    // Signatures of the last collectives, by sequence: a message for one that is over here is judged by them.
+    // The last collectives, by sequence: a message for one that is over here is judged by them.
     struct Past {
         std::uint32_t sequence = UINT32_MAX;
-        std::uint16_t signature = 0;  // the low bits, as in a tag
+        std::uint32_t signature = 0;  // 28 bits (tag.hpp)
+        std::shared_ptr<const Schedule> schedule;
     };
     std::array<Past, 256> past{};
     // Messages for collectives that have not started here, by sequence.

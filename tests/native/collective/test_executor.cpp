@@ -692,6 +692,27 @@ TEST_CASE("executor: another call is a mismatch on every rank, also when it came
     }
 }
 
+TEST_CASE("executor: another root is found when both have sent and are done, also by high bits alone") {
+    Ranks ranks(2);
+    ranks.world.errors_allowed = true;
+    const std::size_t mine = ranks.plan("broadcast direct 2 from 0", 30, DataType::f32, ReduceOp::sum, limit);
+    CollectivePlan other =
+        ranks.world
+            .collectives()[ranks.plan("broadcast direct 2 from 1", 30, DataType::f32, ReduceOp::sum, limit)];
+    other.sequence = ranks.world.collectives()[mine].sequence;
+    other.signature = ranks.world.collectives()[mine].signature ^ 1u << 16;
+    const std::size_t theirs = ranks.world.add(other);
+    ranks.world.start_collective(mine, 0);
+    ranks.world.start_collective(theirs, 1);
+    ranks.wait(milliseconds(20));
+    const std::size_t later = ranks.plan("all_reduce direct 2", 100, DataType::f32, ReduceOp::sum, limit);
+    ranks.start(later);
+    ranks.run(milliseconds(100));
+    for (std::uint32_t member = 0; member < 2; ++member)
+        CHECK(ranks.result(later, member).cause == CollectiveError::mismatch);
+    ranks.finish();
+}
+
 TEST_CASE("executor: a group that has failed refuses what starts later, and others go on") {
     Ranks ranks(4);
     ranks.world.errors_allowed = true;
