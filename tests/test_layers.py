@@ -135,6 +135,7 @@ PYTHON_ARROWS = {
         "numpy",
         "torch",
     },
+    "studies.network": {"dlcp", "dlcp.arguments", "dlcp.switch", "dlcp_sim", "numpy"},
     "studies.training.figure": {"dlcp", "studies.training", "dlcp_sim.cosimulation.tasks", "matplotlib"},
     "studies.training.mse_figure": {"dlcp", "studies.training", "matplotlib"},
     "bench": {
@@ -148,6 +149,7 @@ PYTHON_ARROWS = {
         "dlcp.switch.software",
         "dlcp_sim",
         "numpy",
+        "studies.network",
         "torch",
     },
 }
@@ -168,7 +170,8 @@ LAZY_PYTHON_ARROWS = {
     "dlcp.lab": {"dlcp.lab.figure", "dlcp.switch", "dlcp.switch.deploy", "dlcp.switch.software"},
     "studies.training": {"studies.training.figure", "studies.training.mse_figure"},
     "dlcp.doctor": {"torch"},
-    "studies": {"dlcp_sim", "studies.training"},
+    "studies": {"studies.network", "studies.training"},
+    "studies.network": {"matplotlib", "torch"},
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
     "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},

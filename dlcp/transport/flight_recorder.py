@@ -20,10 +20,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dlcp.transport.flight_trace import element_name, own_folder, trace_of, write_trace
 from dlcp.transport.operation_counts import OperationCounts
+
+if TYPE_CHECKING:
+    from dlcp._native import CollectiveResult
 
 Key = TypeVar("Key")
 
@@ -38,7 +41,7 @@ class Followed(Protocol):
         """Whether it has ended, well or not."""
 
     @property
-    def result(self) -> dict[str, Any]:
+    def result(self) -> CollectiveResult:
         """How it ended; asked for once it is over."""
 
 
@@ -146,28 +149,28 @@ class Entry:
             self.completed_ns = time.time_ns()
             self._fail(failure, culprit, waiting_for, 0, 0)
 
-    def _settle(self, result: dict[str, Any]) -> None:
+    def _settle(self, result: CollectiveResult) -> None:
         """Takes over how what was followed has ended. For the one thread that has taken this off the list."""
-        duration_s = result["waited_s"]
+        duration_s = result.waited_s
         self.completed_ns = self.started_ns + int(duration_s * 1e9)
-        error = result["error"]
+        error = result.error
         if error is None:
             group = self.group
-            received_bytes = result["received_bytes"]
-            group.counts[self.operation].note_completed(duration_s, result["sent_bytes"], received_bytes)
+            received_bytes = result.received_bytes
+            group.counts[self.operation].note_completed(duration_s, result.sent_bytes, received_bytes)
             if self.message:
-                self._note_message(received_bytes, result["peer"])
+                self._note_message(received_bytes, result.peer)
             elif self.sequence > group.completed:  # collectives of one group may end out of order
                 group.completed = self.sequence
             return
-        cause = result["cause"]
+        cause = result.cause
         failure = error if cause in (None, error) else f"{error} ({cause})"
         self._fail(
             failure,
-            result["culprit"],
-            result["waiting_for"],
-            result["sent_bytes"],
-            result["received_bytes"],
+            result.culprit,
+            [(each.peer, each.for_arrival, each.missing_bytes) for each in result.waiting_for],
+            result.sent_bytes,
+            result.received_bytes,
         )
 
     def _note_message(self, nbytes: int, source: int | None) -> None:

@@ -411,7 +411,7 @@ def _close(endpoint: Endpoint, pid: int) -> None:
     if os.getpid() != pid:
         return  # a forked child; what it has is the parent's
     with contextlib.suppress(errors.ClosedError, errors.ForkError):
-        _settle(endpoint._runtime)
+        _settle(endpoint.runtime)
     endpoint.close()
 
 

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -288,10 +289,10 @@ class Operation:
 
     def __init__(self) -> None:
         self.over = False
-        self.result: dict[str, Any] = {}
+        self.result: Any = None
 
     def end(self, error: str | None = None, **known: Any) -> None:
-        self.result = {
+        ended = {
             "error": error,
             "cause": None,
             "culprit": None,
@@ -301,7 +302,8 @@ class Operation:
             "sent_bytes": 0,
             "received_bytes": 0,
             "waiting_for": [],
-        } | known
+        }
+        self.result = SimpleNamespace(**(ended | known))
         self.over = True
 
 
@@ -316,7 +318,8 @@ def test_end_is_found_when_somebody_looks() -> None:
     assert len(recorder.under_way) == 3
     collective.end(sent_bytes=60, received_bytes=40)
     message.end(peer=0, bytes=16, received_bytes=16)
-    doomed.end("group_failed", cause="timeout", culprit=0, waiting_for=[(0, True, 40)], sent_bytes=8)
+    waiting = SimpleNamespace(peer=0, for_arrival=True, missing_bytes=40)
+    doomed.end("group_failed", cause="timeout", culprit=0, waiting_for=[waiting], sent_bytes=8)
     reduced, received, failed = recorder.snapshot()
     assert reduced["state"] == "completed"
     assert reduced["completed_ns"] - reduced["started_ns"] == 250_000_000

@@ -126,7 +126,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     values = torch.arange(8192.0)
     state = GradientState(fill="hadamard", small_numel=1)
     with monkeypatch.context() as patch:
-        patch.setattr(ProcessGroup, "_start", refuse)
+        patch.setattr(ProcessGroup, "starting", refuse)
         with pytest.raises(RuntimeError, match="refused"), gradients(state, name="w"):
             dist.all_reduce(values)
     assert torch.equal(values, torch.arange(8192.0))
