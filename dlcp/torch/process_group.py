@@ -212,11 +212,10 @@ class ProcessGroup(dist.ProcessGroup):
         operands = []
         for tensor in tensors:
             memory = updatable(as_real(tensor, op, name), name, back)
-            operands.append((memory, data_type(memory.dtype, op, name)))
+            operands.append((memory, data_type(memory.dtype, op, name), self._agree_reduced(tensor)))
         # All were checked before the first is sent.
         operations: list[Operation] = []
-        for memory, dtype in operands:
-            agree = self._agree(memory) if self._compares_shapes else ""
+        for memory, dtype, agree in operands:
             with self.starting(name, opts, memory) as (communicator, call):
                 operations.append(
                     communicator.all_reduce(span(memory), dtype, op, factor=factor, agree=agree, **call)
@@ -234,7 +233,9 @@ class ProcessGroup(dist.ProcessGroup):
         memory = updatable(real, name, back) if root == self._rank else readable(real, name)
         dtype = data_type(memory.dtype, op, name)
         with self.starting(name, opts, memory) as (communicator, call):
-            operation = communicator.reduce(span(memory), dtype, op, root, factor=factor, **call)
+            operation = communicator.reduce(
+                span(memory), dtype, op, root, factor=factor, agree=self._agree_reduced(tensor), **call
+            )
         return self._work(name, opts, [operation], [tensor], back)
 
     def reduce_scatter(
@@ -257,7 +258,13 @@ class ProcessGroup(dist.ProcessGroup):
         dtype = data_type(memory.dtype, op, name)
         with self.starting(name, opts, (memory, sources)) as (communicator, call):
             operation = communicator.reduce_scatter(
-                span(memory), [span(source) for source in sources], dtype, op, factor=factor, **call
+                span(memory),
+                [span(source) for source in sources],
+                dtype,
+                op,
+                factor=factor,
+                agree=_complex_type(output),
+                **call,
             )
         return self._work(name, opts, [operation], [output], back)
 
@@ -284,12 +291,14 @@ class ProcessGroup(dist.ProcessGroup):
             # In place: the output is where this rank's share of the input is.
             if not is_share(memory, whole, self._rank):
                 whole = apart(whole, memory)
-            operands.append((memory, whole, data_type(memory.dtype, op, name)))
+            operands.append((memory, whole, data_type(memory.dtype, op, name), _complex_type(output)))
         operations: list[Operation] = []
-        for memory, whole, dtype in operands:
+        for memory, whole, dtype, agree in operands:
             with self.starting(name, opts, (memory, whole)) as (communicator, call):
                 operations.append(
-                    communicator.reduce_scatter(span(memory), span(whole), dtype, op, factor=factor, **call)
+                    communicator.reduce_scatter(
+                        span(memory), span(whole), dtype, op, factor=factor, agree=agree, **call
+                    )
                 )
         return self._work(name, opts, operations, list(outputs), back)
 
@@ -349,7 +358,7 @@ class ProcessGroup(dist.ProcessGroup):
             with self.starting(name, opts, (memories, own)) as (communicator, call):
                 targets = [span(memory) for memory in memories]
                 operations.append(
-                    communicator.all_gather(targets, span(own), agree=type_words(own.dtype), **call)
+                    communicator.all_gather(targets, span(own), agree=self._agree_all(memories), **call)
                 )
         return self._work(name, opts, operations, list(itertools.chain(*outputs)), back)
 
@@ -710,6 +719,15 @@ class ProcessGroup(dist.ProcessGroup):
                 )
             return self._private[name]
 
+    def _agree_reduced(self, tensor: Tensor) -> str:
+        """What else must be alike on all ranks of a reduction; the transport compares the real type and the size."""
+        return self._agree(tensor) if self._compares_shapes else _complex_type(tensor)
+
+    def _agree_all(self, tensors: Sequence[Tensor]) -> str:
+        """As _agree, of tensors of one type that may differ in shape."""
+        shapes = f" of shapes {[tuple(tensor.shape) for tensor in tensors]}" if self._compares_shapes else ""
+        return type_words(tensors[0].dtype) + shapes
+
     def _agree(self, tensor: Tensor) -> str:
         """What else must be alike on all ranks."""
         if self._compares_shapes:
@@ -733,6 +751,11 @@ class ProcessGroup(dist.ProcessGroup):
             if self._sparse is None:
                 self._sparse = SparseReducer(communicator)
             return self._sparse
+
+
+def _complex_type(tensor: Tensor) -> str:
+    """Its type if it is complex: it is reduced as real numbers, but not with real numbers."""
+    return type_words(tensor.dtype) if tensor.is_complex() else ""
 
 
 def _op_of(opts: Any) -> Any:

@@ -34,7 +34,7 @@ ETHERNET_DATAGRAM_BYTES = 1472
 
 
 class View(Protocol):
-    """Who watches. Calls come in the order of the runs."""
+    """A watcher of the runs; calls come in their order."""
 
     def begin(self, record: Record, plan: Plan) -> None:
         """The ranks are about to start."""

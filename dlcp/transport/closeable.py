@@ -1,4 +1,4 @@
-"""What is open until close(), and closes at the end of a `with` block, whatever ended that."""
+"""The base of things that are open until close() or the end of a `with` block."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Finds out what can be known of a failure at the moment it is noticed: who is concerned, and what they say.
+"""Collects what can be known of a failure when it is noticed: which ranks are concerned, and what they say.
 
-Once per group: a group fails as a whole, so what was found for its first failure serves all of its operations. Reading
-others' accounts (call_log.py), and meanwhile the cards of ranks that this one has had nothing to do with, takes a
-fraction of a second at most, whatever has become of the store; nothing else here blocks.
+This is done once per group: a group fails as a whole, so the facts of its first failure serve all of its operations.
+Reading other ranks' accounts (call_log.py), and the cards of ranks that this one has not met, takes a fraction of a
+second at most, also when the store is gone. Nothing else here blocks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What an operation failed of, in words that say what to do next: from the executor's result to an exception.
+"""The exception for a failed operation: its text says what happened and what to do next.
 
-Every text names the operation and its number, the group, the rank that is to blame with its address, host and process,
-this rank's own address and interface, what is missing and when the rank was last heard of, and what to look at. What
-is not known is left out, never guessed.
+Every text names the operation and its number, the group, the rank to blame with its address, host and process, this
+rank's own address and interface, what is missing, when something was last heard of that rank, and what to look at. A
+fact that is not known is left out, never guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIXED = "The memory that it was to fill may hold partial sums, or old and new v
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of the group, as far as this rank knows it."""
+    """A member of the group, with what this rank knows of it."""
 
     rank: int
     """In the job."""

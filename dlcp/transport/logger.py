@@ -1,8 +1,8 @@
-"""The logger `dlcp`: what every line says of its origin, and what the setting `log_level` does.
+"""The logger `dlcp`: the origin in every line, and the setting `log_level`.
 
-A line begins with the rank and, where there is one, the group, whoever prints it: they are part of the message. With
-`log_level` set, lines from that level on also go to standard error if the program has not set up logging itself;
-without it nothing is touched, so Python prints warnings as it does for any library.
+Every message begins with the rank and, where there is one, the group. If `log_level` is set, messages from that level
+on also go to standard error, unless the program has set up logging itself. If it is not set, Python prints warnings as
+it does for any library.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What one rank can say of itself in numbers: its groups, its peers, its paths, its endpoint.
+"""The metrics of one rank: its groups, its peers, its paths, its endpoint.
 
     json.dumps(Metrics(job).snapshot())
 
-Nothing is sampled or kept: counts are those that the endpoint and the flight recorder keep anyway, read when somebody
-asks. Counts only grow, from the start of the job or the opening of a group; a closed group is no longer there. A rank
-that this one has not talked to yet is no peer. prometheus.py writes the same for Prometheus.
+Nothing is sampled or kept here: a snapshot reads the counts that the endpoint and the flight recorder keep anyway.
+Counts only grow, from the start of the job or the opening of a group; closed groups are left out. A rank that this one
+has not talked to yet is no peer. prometheus.py writes the same for Prometheus.
 """
 
 from __future__ import annotations

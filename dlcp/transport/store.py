@@ -1,10 +1,9 @@
-"""Where the ranks of a job find each other: keys and values that all of them can read.
+"""Stores: keys and values by which the ranks of a job find each other.
 
-`Store` is what is asked of one; every store of torch.distributed is one as it is. `MemoryStore` serves ranks that are
-threads of one process, `FileStore` processes that share a folder, `PrefixStore` gives a part of a store to somebody.
-`wait_for` is the bounded wait of everything in this package: it polls, so that another thread may use the store
-meanwhile and Ctrl-C gets through, where a store's own blocking `get` often holds a lock and the signals up.
-A store carries what ranks tell each other once, never data.
+`Store` is the interface; every store of torch.distributed has it. `MemoryStore` serves ranks that are threads of one
+process, `FileStore` serves processes that share a folder, `PrefixStore` is a part of another store. All waits in this
+package go through `wait_for`, which polls: another thread can use the store meanwhile and Ctrl-C works, whereas a
+store's own blocking `get` often holds a lock and delays signals. A store carries a few values per rank, never data.
 """
 
 from __future__ import annotations

@@ -93,6 +93,13 @@ def mismatch(what: str) -> str:
         "root": lambda: dist.broadcast(one, rank),
         "op": lambda: dist.all_reduce(one, [dist.ReduceOp.SUM, dist.ReduceOp.MAX][rank]),
         "shape": lambda: dist.all_reduce(torch.ones([(2, 4), (4, 2)][rank])),
+        "shapes_gathered": lambda: dist.all_gather(
+            [torch.ones([(2, 4), (4, 2)][rank]) for _ in range(2)], torch.ones([(2, 4), (4, 2)][rank])
+        ),
+        "complex_scattered": lambda: dist.reduce_scatter_tensor(
+            [torch.ones(8), torch.ones(4, dtype=torch.complex64)][rank],
+            [torch.ones(16), torch.ones(8, dtype=torch.complex64)][rank],
+        ),
     }
 
     def call_and_barrier() -> None:
@@ -108,9 +115,22 @@ def mismatch(what: str) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-@pytest.mark.parametrize("what", ["size", "dtype", "dtype_moved", "kind", "root", "op", "shape"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "size",
+        "dtype",
+        "dtype_moved",
+        "kind",
+        "root",
+        "op",
+        "shape",
+        "shapes_gathered",
+        "complex_scattered",
+    ],
+)
 def test_mismatch_is_named(what: str) -> None:
-    environment = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if what == "shape" else {}
+    environment = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if what.startswith("shape") else {}
     for text in ranks.run(mismatch, what=what, environment=environment):
         assert "MismatchError" in text
         assert "rank 0" in text

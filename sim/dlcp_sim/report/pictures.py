@@ -21,7 +21,9 @@ import numpy as np
 
 from dlcp import plot_style
 from dlcp.errors import DlcpError
-from dlcp.plot_style import FAINT, INK, PAPER, SOFT
+from dlcp.plot_style import FAINT, SOFT
+from dlcp.plot_style import INK as INK
+from dlcp.plot_style import PAPER as PAPER
 from dlcp_sim.report.tables import names
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ COLOURS = ("#1c7ed6", "#e8590c", "#7950f2", "#0c9a8c", "#d6336c", "#66a80f", "#f
 DASHES = ("-", "--", ":", "-.")
 # What a worker does, in the iteration timeline.
 FORWARD, BACKWARD, COMMUNICATION, EXPOSED = "#1c7ed6", "#7048e8", "#f08c00", "#e03131"
-STYLE = plot_style.STYLE | {
+STYLE: Any = plot_style.STYLE | {
     "font.size": 9,
     "axes.titlecolor": INK,
     "axes.titlesize": 10.5,
