@@ -1,8 +1,8 @@
-"""Tensors as memory: what the transport may read and write in place of a tensor, and the way back.
+"""Tensors as memory: what the transport reads and writes in place of a tensor, and the copy back.
 
 The transport moves contiguous memory of this host. A tensor that is that is used as it is; any other layout (strides,
 a lazy conjugate or negative, another device) goes through a contiguous copy, and results go back with a copy when the
-collective is over. Memory that two elements share cannot receive anything: which of the two would it be?
+collective is over. A tensor whose elements share memory is refused as an output: one place cannot hold two results.
 
 Reductions know ten types; moving data knows none, so everything with a fixed element size can be moved.
 """

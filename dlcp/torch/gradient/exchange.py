@@ -49,7 +49,7 @@ class BufferCall:
     """Whether it ends the step; None: not known, then the step ends with state.end_step(), or when a buffer of this
     layout comes again."""
     sequence: int | None = None
-    """As of the communicator's collectives."""
+    """The collective's number, one that Communicator.reserve took; None: the next one."""
     factor: float | None = None
     """Of the result, on top of the reduction."""
     into: torch.Tensor | None = None
