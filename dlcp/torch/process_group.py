@@ -45,7 +45,7 @@ from dlcp.torch.tensors import (
     readable,
     reduction,
     span,
-    type_words,
+    type_text,
     updatable,
     writable,
 )
@@ -349,7 +349,7 @@ class ProcessGroup(dist.ProcessGroup):
             with self.starting(name, opts, (memories, own)) as (communicator, call):
                 targets = [span(memory) for memory in memories]
                 operations.append(
-                    communicator.all_gather(targets, span(own), agree=type_words(own.dtype), **call)
+                    communicator.all_gather(targets, span(own), agree=type_text(own.dtype), **call)
                 )
         return self._work(name, opts, operations, list(itertools.chain(*outputs)), back)
 
@@ -446,7 +446,7 @@ class ProcessGroup(dist.ProcessGroup):
             operation = communicator.all_to_all(
                 [span(memory) for memory in memories],
                 [span(source) for source in sources],
-                agree=type_words(inputs[0].dtype),
+                agree=type_text(inputs[0].dtype),
                 **call,
             )
         return self._work(name, opts, [operation], list(outputs), back)
@@ -474,7 +474,7 @@ class ProcessGroup(dist.ProcessGroup):
                 f"{targets[self._rank].nbytes} in the output; accepted: as much"
             )
         with self.starting(name, opts, (memory, source)) as (communicator, call):
-            operation = communicator.all_to_all(targets, sources, agree=type_words(source.dtype), **call)
+            operation = communicator.all_to_all(targets, sources, agree=type_text(source.dtype), **call)
         return self._work(name, opts, [operation], [output], back)
 
     # --- between two ranks ----------------------------------------------------------------------------------
@@ -722,8 +722,8 @@ class ProcessGroup(dist.ProcessGroup):
     def _agree(self, tensor: Tensor) -> str:
         """What else must be alike on all ranks."""
         if self._compares_shapes:
-            return f"{type_words(tensor.dtype)} of shape {tuple(tensor.shape)}"
-        return type_words(tensor.dtype)
+            return f"{type_text(tensor.dtype)} of shape {tuple(tensor.shape)}"
+        return type_text(tensor.dtype)
 
     def _work(
         self, name: str, opts: Any, operations: Sequence[Operation], result: list[Tensor], back: CopyBack

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from dlcp.torch.backend_name import BACKEND_NAME
-from dlcp.torch.gradient.fills.fill import Range
+from dlcp.torch.gradient.fills.fill import BufferPlan, Range
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.pending_buffer import GradientWork, Importance, PendingBuffer, PreparedBuffer
 from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES, CopyBack, readable, span
@@ -168,7 +168,7 @@ class GradientExchange:
         rules = state.rules.of(layout)
         block_bytes = self._block_bytes()
         with torch.no_grad(), state.lock:
-            transformed = state.fill.before(buffer, layout, rules.critical, parts, step.number)
+            transformed = state.fill.before(buffer, BufferPlan(layout, rules.critical, parts, step.number))
             importance: Importance = None
             if self.group.size() > 1:
                 importance = state.marker.mark(buffer, layout, rules.critical, parts, block_bytes, own)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dlcp.torch.gradient.fills import FILLS, Fill, Rules
+from dlcp.torch.gradient.fills.fill import BufferPlan
 from dlcp.torch.gradient.fills.hadamard import droppable_ranges
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.options import GradientOptions
@@ -24,7 +25,7 @@ def fill_of(name: str) -> Fill:
 def test_what_before_does_after_undoes(name: str) -> None:
     fill, buffer = fill_of(name), torch.arange(100.0) + 1
     fill.begin_step(1.0)
-    transformed = fill.before(buffer, LAYOUT, CRITICAL, PARTS, 3)
+    transformed = fill.before(buffer, BufferPlan(LAYOUT, CRITICAL, PARTS, 3))
     fill.after(buffer, transformed, 0, 3)
     torch.testing.assert_close(buffer, torch.arange(100.0) + 1)
 
@@ -32,7 +33,7 @@ def test_what_before_does_after_undoes(name: str) -> None:
 @pytest.mark.parametrize("name", FILLS)
 def test_critical_parameters_stay_as_they_are(name: str) -> None:
     buffer = torch.arange(100.0)
-    fill_of(name).before(buffer, LAYOUT, CRITICAL, PARTS, 0)
+    fill_of(name).before(buffer, BufferPlan(LAYOUT, CRITICAL, PARTS, 0))
     assert torch.equal(buffer[:4], torch.arange(4.0))
 
 
@@ -51,7 +52,7 @@ def test_hadamard_has_the_ranks_agree_on_step_and_ranges() -> None:
 
 def test_hadamard_undoes_the_ranges_of_one_part_alone() -> None:
     fill, buffer = fill_of("hadamard"), torch.arange(100.0)
-    transformed = fill.before(buffer, LAYOUT, CRITICAL, PARTS, 0)
+    transformed = fill.before(buffer, BufferPlan(LAYOUT, CRITICAL, PARTS, 0))
     part = buffer[50:].clone()
     fill.after(part, transformed, 50, 0)
     torch.testing.assert_close(part, torch.arange(50.0, 100.0))
@@ -66,7 +67,7 @@ def test_residual_keeps_what_was_lost_and_adds_it_in_the_next_step() -> None:
     assert report.elements == 2
     buffer = torch.ones(8)
     fill.begin_step(1.0)
-    assert fill.before(buffer, layout, frozenset(), [(0, 8)], 1) == ()
+    assert fill.before(buffer, BufferPlan(layout, frozenset(), [(0, 8)], 1)) == ()
     torch.testing.assert_close(buffer, torch.tensor([1, 1, 2.8, 3.7, 1, 1, 1, 1]))
 
 
