@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import programs
 from bench.report import Bar, Figure, Report, Table
-from dlcp_sim.studies import _reference
+from studies.network import _reference
 
 SUMMARY = "simulated hops per second, beside a bare event core"
 NEEDS_LAB = False

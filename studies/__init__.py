@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str]) -> int:
     """`dlcp study NAME …`. Returns the exit status."""
-    from dlcp_sim import studies as network
-    from studies import training
+    from studies import network, training
 
     simulated = network.studies()
     if arguments and arguments[0] in simulated:

@@ -111,7 +111,7 @@ PYTHON_ARROWS = {
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
-    "dlcp.train.figure": {"dlcp.train", "matplotlib"},  # these two are loaded when a picture is asked for
+    "dlcp.train.figure": {"dlcp", "dlcp.train", "matplotlib"},  # these two are loaded when a picture is asked for
     "dlcp.train.page": {"dlcp.train", "dlcp.train.figure"},
     "dlcp_sim": {"dlcp", "dlcp._native", "dlcp.transport", "dlcp.switch", "numpy"},
     # Real training over a simulated network: all of it that needs torch, loaded when it is asked for.
@@ -135,8 +135,9 @@ PYTHON_ARROWS = {
         "numpy",
         "torch",
     },
-    "studies.training.figure": {"studies.training", "dlcp_sim.cosimulation.tasks", "matplotlib"},
-    "studies.training.mse_figure": {"studies.training", "studies.training.figure", "matplotlib"},
+    "studies.network": {"dlcp", "dlcp.arguments", "dlcp.switch", "dlcp_sim", "numpy"},
+    "studies.training.figure": {"dlcp", "studies.training", "dlcp_sim.cosimulation.tasks", "matplotlib"},
+    "studies.training.mse_figure": {"dlcp", "studies.training", "matplotlib"},
     "bench": {
         "dlcp",
         "dlcp._native",
@@ -148,6 +149,7 @@ PYTHON_ARROWS = {
         "dlcp.switch.software",
         "dlcp_sim",
         "numpy",
+        "studies.network",
         "torch",
     },
 }
@@ -168,7 +170,8 @@ LAZY_PYTHON_ARROWS = {
     "dlcp.lab": {"dlcp.lab.figure", "dlcp.switch", "dlcp.switch.deploy", "dlcp.switch.software"},
     "studies.training": {"studies.training.figure", "studies.training.mse_figure"},
     "dlcp.doctor": {"torch"},
-    "studies": {"dlcp_sim", "studies.training"},
+    "studies": {"studies.network", "studies.training"},
+    "studies.network": {"matplotlib", "torch"},
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
     "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},

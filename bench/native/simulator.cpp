@@ -1,7 +1,7 @@
 // The simulator without Python around it: one workload on a k-ary fat-tree, and what it cost.
 //
 // For counting instructions (valgrind, perf) and for measuring set-up in a process that holds nothing else. The workload
-// comes from a file of lines `source destination bytes`, so that the study (dlcp_sim/studies/speed.py) and this program
+// comes from a file of lines `source destination bytes`, so that the study (studies/network/speed.py) and this program
 // run the same flows. Links: 100 Gb/s, 1 microsecond, as the shared workloads have them. Switches: data beyond
 // `queue-packets` is trimmed, or waits if that is 0.
 #include <cstdio>
@@ -15,7 +15,6 @@
 #include "clock.hpp"
 #include "json.hpp"
 #include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
 
 using namespace dlcp;
 
@@ -84,7 +83,7 @@ int main(int argc, char** argv) {
         sim::Fabric(fat_tree(static_cast<std::uint32_t>(arguments.integer("k")))),
         trimming(static_cast<std::uint32_t>(arguments.integer("queue-packets")),
                  static_cast<std::uint32_t>(arguments.integer("wire-bytes"))),
-        sim::make_transport(arguments.text("transport"), sim::Parameters(settings(arguments.text("settings")))),
+        sim::make_transport(arguments.text("transport"), settings(arguments.text("settings"))),
         run_settings);
     for (const sim::Flow& flow : flows) simulation.add_flow(flow);
     simulation.run(0, -1);  // prepares, and stops before the first event

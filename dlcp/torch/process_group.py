@@ -50,7 +50,7 @@ from dlcp.torch.tensors import (
     writable,
 )
 from dlcp.torch.work import CollectiveWork, Operation
-from dlcp.transport.how import CollectiveHow, How
+from dlcp.transport.call_options import CollectiveKeywords, MessageKeywords
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.state import GradientState
@@ -64,14 +64,14 @@ PACKED_BYTES_MAX = 256 * 1024
 _NO_TIME = timedelta(0)
 
 
-class CollectiveCall(CollectiveHow, total=False):
+class CollectiveCall(CollectiveKeywords, total=False):
     """Keyword arguments of one collective."""
 
     algorithm: str | None
     """A name of dlcp.transport.schedule; absent: chosen by size."""
 
 
-Call = TypeVar("Call", How, CollectiveCall)
+Call = TypeVar("Call", MessageKeywords, CollectiveCall)
 
 
 class _Start(Generic[Call]):
@@ -694,9 +694,9 @@ class ProcessGroup(dist.ProcessGroup):
             communicator = self._communicator_of_callbacks()
         return _Start(communicator, call, collective, keep)
 
-    def _starting_message(self, operation: str, keep: object) -> _Start[How]:
+    def _starting_message(self, operation: str, keep: object) -> _Start[MessageKeywords]:
         """As `starting`, for a message to or from one rank. Messages pair by tag, so callbacks use the group's own."""
-        call: How = {"keep": keep}
+        call: MessageKeywords = {"keep": keep}
         if self._traffic_class is not None:
             call["traffic_class"] = self._traffic_class
         return _Start(self.communicator, call, operation, keep)

@@ -1,7 +1,7 @@
 """What a driver's name and words say before there is one: where it leads, its own address, its devices.
 
 A driver reads its words itself when it opens (native/io/dpdk/options.cpp, native/io/xdp/options.cpp,
-native/ipstack/words.cpp), and has the last word. Here is what must be known earlier, by jobs and by `dlcp doctor`, and
+native/ipstack/interface_options.cpp), and has the last word. Here is what must be known earlier, by jobs and by `dlcp doctor`, and
 what is better refused before a driver is asked that the settings do not mean. Pure, but for a look at whether a plugin
 is there.
 """

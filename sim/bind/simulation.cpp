@@ -2,6 +2,7 @@
 #include "sim/core/simulation.hpp"
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -242,6 +243,8 @@ nb::dict task_times(const Simulation& self) {
     return d;
 }
 
+constexpr const char* kind_names[] = {"whole", "number", "flag", "choice"};
+
 std::unique_ptr<Simulation> make(const Fabric& fabric, const switching::Policy& policy,
                                  const std::string& transport, const std::map<std::string, double>& parameters,
                                  std::uint64_t seed, std::uint32_t threads, const std::string& discipline,
@@ -258,7 +261,7 @@ std::unique_ptr<Simulation> make(const Fabric& fabric, const switching::Policy& 
         settings.heap_only = true;
     else if (event_queue != "wheel")
         throw std::invalid_argument("event_queue is \"" + event_queue + "\"; accepted: wheel, heap");
-    return std::make_unique<Simulation>(fabric, policy, make_transport(transport, Parameters(parameters)),
+    return std::make_unique<Simulation>(fabric, policy, make_transport(transport, parameters),
                                         settings);
 }
 
@@ -266,6 +269,22 @@ std::unique_ptr<Simulation> make(const Fabric& fabric, const switching::Policy& 
 
 void bind_simulation(nb::module_& m) {
     m.attr("NONE") = none;
+    nb::class_<TransportSetting>(m, "TransportSetting", "One row of a transport's table of settings.")
+        .def_ro("name", &TransportSetting::name)
+        .def_prop_ro("kind", [](const TransportSetting& self) { return kind_names[static_cast<int>(self.kind)]; })
+        .def_ro("default", &TransportSetting::otherwise)
+        .def_ro("minimum", &TransportSetting::minimum)
+        .def_ro("maximum", &TransportSetting::maximum)
+        .def_ro("choices", &TransportSetting::choices)
+        .def_ro("sentence", &TransportSetting::sentence);
+    m.def("transport_names", &TransportKind::names);
+    m.def(
+        "transport_settings", [](const std::string& name) { return TransportKind::named(name).settings(); },
+        nb::arg("name"));
+    m.def(
+        "check_transport",
+        [](const std::string& name, const Parameters& parameters) { TransportKind::named(name).make(parameters); },
+        nb::arg("name"), nb::arg("parameters"));
     nb::class_<Simulation>(m, "Simulation")
         .def(nb::new_(&make), nb::arg("fabric"), nb::arg("policy"), nb::arg("transport"), nb::arg("parameters"),
              nb::kw_only(), nb::arg("seed") = 1, nb::arg("threads") = 1, nb::arg("discipline") = "strict_priority",

@@ -1,3 +1,4 @@
+// What a domain does with events: packets that arrive, ports that serve, timers of transports and tasks.
 #include "sim/core/domain.hpp"
 
 #include <algorithm>
@@ -18,40 +19,27 @@ Domain::Domain(Simulation& simulation, std::uint32_t index, std::uint32_t domain
 
 void Domain::prepare() {
     Simulation& s = simulation_;
-    flows_ = s.flows_.data();
-    results_ = s.results_.data();
-    ports_ = s.ports_.data();
-    queues_ = s.queues_.data();
-    packet_counters_ = s.packet_counters_.data();
-    event_counters_ = s.event_counters_.data();
-    rank_queues_ = s.rank_queues_.data();
-    shared_used_bytes_ = s.shared_used_bytes_.data();
-    ingress_ = s.ingress_.empty() ? nullptr : s.ingress_.data();
-    node_of_port_ = s.node_of_port_.data();
-    domain_of_node_ = s.domain_of_node_.data();
-    transport_ = s.transport_.get();
-    routes_ = s.routes_.get();
-    policy_ = &s.policy_;
-    hosts_ = s.fabric_.hosts();
-    table_ = routes_->first_table();
+    state_ = s.state();
+    table_ = state_.routes->first_table();
     grace_ps_ = s.lookahead_ps_;
     target_ = s.domains_.size() == 1 ? s.target() : UINT64_MAX;
-    foresees_routes_ = s.faults_.empty() && policy_->path_choice != switching::PathChoice::round_robin &&
-                       policy_->path_choice != switching::PathChoice::adaptive;
+    foresees_routes_ = s.faults_.empty() && state_.policy->path_choice != switching::PathChoice::round_robin &&
+                       state_.policy->path_choice != switching::PathChoice::adaptive;
     alone_ = s.domains_.size() == 1;
     for (std::size_t c = 0; c < switching::traffic_classes; ++c)
         for (std::size_t l = 0; l < switching::levels; ++l) {
-            const switching::Thresholds& at = policy_->classes[c].level[l];
+            const switching::Thresholds& at = state_.policy->classes[c].level[l];
             quiet_bytes_[c][l] = std::min({at.mark_from_bytes, at.trim_above_bytes, at.drop_above_bytes});
         }
-    quiet_port_bytes_ = policy_->shared_bytes != 0 ? 0 : policy_->port_bytes;
+    quiet_port_bytes_ = state_.policy->shared_bytes != 0 ? 0 : state_.policy->port_bytes;
     turns_.assign(s.fabric_.switches(), 0);
 
     for (std::uint32_t f = 0; f < s.flows_.size(); ++f)
-        if (flows_[f].start_ps >= 0 && owns(flows_[f].source)) starts_.push_back(f);
-    std::stable_sort(starts_.begin(), starts_.end(),
-                     [this](std::uint32_t a, std::uint32_t b) { return flows_[a].start_ps < flows_[b].start_ps; });
-    if (!starts_.empty()) schedule(flows_[starts_[0]].start_ps, Control::flow_start, 0, 0);
+        if (state_.flows[f].start_ps >= 0 && owns(state_.flows[f].source)) starts_.push_back(f);
+    std::stable_sort(starts_.begin(), starts_.end(), [this](std::uint32_t a, std::uint32_t b) {
+        return state_.flows[a].start_ps < state_.flows[b].start_ps;
+    });
+    if (!starts_.empty()) schedule(state_.flows[starts_[0]].start_ps, Control::flow_start, 0, 0);
 
     for (std::uint32_t i = 0; i < s.faults_.size(); ++i) {
         const Fault& fault = s.faults_[i];
@@ -74,7 +62,7 @@ inline std::int64_t Domain::time_of(std::uint32_t event) const {
     const std::uint32_t i = event & index_mask;
     switch (event >> 30) {
         case arrival: return static_cast<std::int64_t>(packets_[i].at_ps);
-        case service: return ports_[i].busy_until_ps;
+        case service: return state_.ports[i].busy_until_ps;
         default: return timers_[i].at_ps;
     }
 }
@@ -85,9 +73,9 @@ inline std::int64_t Domain::time_of(std::uint32_t event) const {
     switch (event >> 30) {
         case arrival: __builtin_prefetch(&packets_[i]); break;
         case service:
-            __builtin_prefetch(&ports_[i]);
-            __builtin_prefetch(&queues_[i]);
-            __builtin_prefetch(queues_[i].bytes);
+            __builtin_prefetch(&state_.ports[i]);
+            __builtin_prefetch(&state_.queues[i]);
+            __builtin_prefetch(state_.queues[i].bytes);
             break;
         default: __builtin_prefetch(&timers_[i]); break;
     }
@@ -98,17 +86,18 @@ inline std::int64_t Domain::time_of(std::uint32_t event) const {
 [[gnu::always_inline]] inline void Domain::foresee(std::uint32_t event, std::int64_t at_ps) {
     const std::uint32_t i = event & index_mask;
     if (event >> 30 == service) {
-        const Port& port = ports_[i];
-        if (port.waiting_classes == 0 || rank_queues_ != nullptr) return;
-        __builtin_prefetch(&packets_[queues_[i].head[31 - std::countl_zero(std::uint32_t{port.waiting_classes})]]);
+        const Port& port = state_.ports[i];
+        if (port.waiting_classes == 0 || state_.rank_queues != nullptr) return;
+        __builtin_prefetch(
+            &packets_[state_.queues[i].head[31 - std::countl_zero(std::uint32_t{port.waiting_classes})]]);
     } else if (event >> 30 == arrival && foresees_routes_) {
         Packet& p = packets_[i];
-        const std::uint32_t node = node_of_port_[p.port];
-        if (node < hosts_) return;
-        const Ways ways = routes_->ways(table_, node, p.destination);
+        const std::uint32_t node = state_.node_of_port[p.port];
+        if (node < state_.hosts) return;
+        const Ways ways = state_.routes->ways(table_, node, p.destination);
         if (ways.count == 0) return;
         p.next = ways.count == 1 ? ways[0] : choose(node, i, ways, at_ps);
-        __builtin_prefetch(&ports_[p.next]);
+        __builtin_prefetch(&state_.ports[p.next]);
         __builtin_prefetch(&packets_of(p.next, p.traffic_class));
     }
 }
@@ -178,7 +167,7 @@ void Domain::pull_woken() {
     // serve() may wake more hosts: the vector may grow meanwhile.
     for (std::size_t i = 0; i < woken_.size(); ++i) {
         const std::uint32_t host = woken_[i];
-        Port& port = ports_[host];
+        Port& port = state_.ports[host];
         if (port.service_pending) continue;
         if (port.busy_until_ps > now_ps_)
             serve_at(host, port.busy_until_ps);
@@ -217,19 +206,20 @@ void Domain::handle_control(std::uint32_t node, std::int64_t at_ps) {
         case Control::sample: take_samples(); break;
         case Control::flow_start: start_due_flows(); break;
         case Control::task: simulation_.tasks_.handle_timer(*this, t.a); break;
-        case Control::transport: transport_->handle_timer(*this, t.a, t.b); break;
+        case Control::transport: state_.transport->handle_timer(*this, t.a, t.b); break;
     }
 }
 
 void Domain::start_due_flows() {
-    while (next_start_ < starts_.size() && flows_[starts_[next_start_]].start_ps <= now_ps_)
+    while (next_start_ < starts_.size() && state_.flows[starts_[next_start_]].start_ps <= now_ps_)
         start_flow(starts_[next_start_++]);
-    if (next_start_ < starts_.size()) schedule(flows_[starts_[next_start_]].start_ps, Control::flow_start, 0, 0);
+    if (next_start_ < starts_.size())
+        schedule(state_.flows[starts_[next_start_]].start_ps, Control::flow_start, 0, 0);
 }
 
 void Domain::start_flow(std::uint32_t flow) {
-    results_[flow].started_ps = now_ps_;
-    transport_->start_flow(*this, flow);
+    state_.results[flow].started_ps = now_ps_;
+    state_.transport->start_flow(*this, flow);
 }
 
 void Domain::complete() {
@@ -241,29 +231,29 @@ void Domain::complete() {
 }
 
 void Domain::flow_delivered(std::uint32_t flow, std::uint64_t abandoned_bytes) {
-    FlowResult& result = results_[flow];
+    FlowResult& result = state_.results[flow];
     if (result.delivered_ps >= 0) throw std::logic_error("flow " + std::to_string(flow) + " was delivered twice");
     result.delivered_ps = now_ps_;
     result.abandoned_bytes = abandoned_bytes;
-    result.delivered_bytes = flows_[flow].bytes - abandoned_bytes;
+    result.delivered_bytes = state_.flows[flow].bytes - abandoned_bytes;
     // The start was written by the source's thread, before the first packet left: at least a link's delay ago.
     const std::int64_t took_ps = now_ps_ - result.started_ps;
-    const std::int64_t bound_ps = simulation_.bound_ps(flows_[flow], result.delivered_bytes);
+    const std::int64_t bound_ps = simulation_.bound_ps(state_.flows[flow], result.delivered_bytes);
     if (took_ps < bound_ps)
         throw std::logic_error("flow " + std::to_string(flow) + " took " + std::to_string(took_ps) +
                                " ps, less than its lower bound of " + std::to_string(bound_ps) + " ps");
     ++delivered_;
     complete();
-    if (flows_[flow].task != none) simulation_.tasks_.flow_delivered(*this, flows_[flow].task);
+    if (state_.flows[flow].task != none) simulation_.tasks_.flow_delivered(*this, state_.flows[flow].task);
 }
 
 void Domain::flow_acknowledged(std::uint32_t flow) {
-    FlowResult& result = results_[flow];
+    FlowResult& result = state_.results[flow];
     if (result.acknowledged_ps >= 0)
         throw std::logic_error("flow " + std::to_string(flow) + " was acknowledged twice");
     result.acknowledged_ps = now_ps_;
     complete();
-    if (flows_[flow].task != none) simulation_.tasks_.flow_acknowledged(*this, flows_[flow].task);
+    if (state_.flows[flow].task != none) simulation_.tasks_.flow_acknowledged(*this, state_.flows[flow].task);
 }
 
 void Domain::task_finished(std::uint32_t task) { simulation_.tasks_.task_finished(*this, task); }
@@ -283,9 +273,9 @@ std::uint32_t Domain::grow() {
 inline void Domain::arrive(std::uint32_t slot) {
     ++hops_;
     --on_links_;
-    const std::uint32_t node = node_of_port_[packets_[slot].port];
-    if (node < hosts_)
-        transport_->handle_packet(*this, node, slot);
+    const std::uint32_t node = state_.node_of_port[packets_[slot].port];
+    if (node < state_.hosts)
+        state_.transport->handle_packet(*this, node, slot);
     else
         forward(node, slot);
 }
@@ -293,10 +283,10 @@ inline void Domain::arrive(std::uint32_t slot) {
 inline void Domain::forward(std::uint32_t node, std::uint32_t slot) {
     std::uint32_t port = packets_[slot].next;
     if (port == none) {
-        const Ways ways = routes_->ways(table_, node, packets_[slot].destination);
+        const Ways ways = state_.routes->ways(table_, node, packets_[slot].destination);
         if (ways.count == 0) {
             ++unroutable_;
-            transport_->packet_gone(*this, slot);
+            state_.transport->packet_gone(*this, slot);
             free_packet(slot);
             return;
         }
@@ -307,7 +297,7 @@ inline void Domain::forward(std::uint32_t node, std::uint32_t slot) {
 
 std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways& ways, std::int64_t at_ps) {
     const Packet& p = packets_[slot];
-    const switching::PathChoice choice = policy_->path_choice;
+    const switching::PathChoice choice = state_.policy->path_choice;
     switching::PathInputs in;
     in.flow = p.flow * 2 + p.reverse;
     in.path = p.path;
@@ -316,7 +306,7 @@ std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways&
     if (choice == switching::PathChoice::path_id)
         return ways[switching::choose_path(switching::PathChoice::path_id, in, ways.count).first];
     if (choice == switching::PathChoice::round_robin) {
-        in.turn = turns_[node - hosts_]++;
+        in.turn = turns_[node - state_.hosts]++;
     } else if (choice == switching::PathChoice::random || choice == switching::PathChoice::adaptive) {
         const std::uint64_t what = std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type;
         const std::uint64_t where =
@@ -327,11 +317,11 @@ std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways&
     const std::uint32_t first = ways[pair.first];
     if (pair.first == pair.second) return first;
     const std::uint32_t second = ways[pair.second];
-    return ports_[second].waiting_bytes < ports_[first].waiting_bytes ? second : first;
+    return state_.ports[second].waiting_bytes < state_.ports[first].waiting_bytes ? second : first;
 }
 
 inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
-    Port& port = ports_[port_index];
+    Port& port = state_.ports[port_index];
     Packet& p = packets_[slot];
     const std::uint32_t c = p.traffic_class;
     ++packets_of(port_index, c).packets_in;
@@ -341,13 +331,13 @@ inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
         transmit(port_index, slot);
         return;
     }
-    if (rank_queues_ != nullptr) {
+    if (state_.rank_queues != nullptr) {
         wait_by_rank(port_index, slot);
         return;
     }
     // Below every threshold and with room there is nothing to decide.
     const std::uint32_t level = p.ecn_capable ? switching::critical_level : p.importance >> 5;
-    if (queues_[port_index].bytes[c] > quiet_bytes_[c][level] ||
+    if (state_.queues[port_index].bytes[c] > quiet_bytes_[c][level] ||
         std::uint64_t{port.waiting_bytes} + p.wire_bytes > quiet_port_bytes_) {
         if (!admit(port_index, slot)) return;
     }
@@ -356,15 +346,15 @@ inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
 
 // What the switch's policy says of a packet that has to wait, done. False: dropped.
 bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
-    Port& port = ports_[port_index];
+    Port& port = state_.ports[port_index];
     Packet& p = packets_[slot];
     std::uint32_t c = p.traffic_class;
     switching::Depths depths;
-    depths.queue_bytes = queues_[port_index].bytes[c];
+    depths.queue_bytes = state_.queues[port_index].bytes[c];
     depths.port_bytes = port.waiting_bytes;
-    if (policy_->shared_bytes != 0) {
-        const std::uint32_t used = shared_used_bytes_[port.shared];
-        depths.shared_free_bytes = policy_->shared_bytes - std::min(policy_->shared_bytes, used);
+    if (state_.policy->shared_bytes != 0) {
+        const std::uint32_t used = state_.shared_used_bytes[port.shared];
+        depths.shared_free_bytes = state_.policy->shared_bytes - std::min(state_.policy->shared_bytes, used);
     }
     switching::PacketHeaders headers;
     headers.traffic_class = static_cast<std::uint8_t>(c);
@@ -373,18 +363,18 @@ bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
     headers.trimmable = p.trimmable;
     headers.bytes = p.wire_bytes;
     // Only a ramp needs a random word; drawing one always would be a sixth of the decision's cost.
-    const switching::Thresholds& at = policy_->classes[c].level[switching::level_of(headers)];
+    const switching::Thresholds& at = state_.policy->classes[c].level[switching::level_of(headers)];
     const std::uint32_t word =
         p.ecn_capable && depths.queue_bytes > at.mark_from_bytes && depths.queue_bytes < at.mark_full_bytes
             ? static_cast<std::uint32_t>(
                   random(std::uint64_t{p.flow} << 32 | std::uint64_t{p.number} << 4 | p.type,
                          static_cast<std::uint64_t>(now_ps_) << 20 ^ port_index))
             : 0;
-    const std::uint32_t trimmed_bytes = std::min<std::uint32_t>(p.wire_bytes, policy_->trimmed_bytes);
+    const std::uint32_t trimmed_bytes = std::min<std::uint32_t>(p.wire_bytes, state_.policy->trimmed_bytes);
     switching::Depths trimmed_depths = depths;
-    trimmed_depths.queue_bytes = queues_[port_index].bytes[policy_->trimmed_class];
+    trimmed_depths.queue_bytes = state_.queues[port_index].bytes[state_.policy->trimmed_class];
     const switching::Verdict verdict =
-        switching::admit(*policy_, headers, depths, word, trimmed_bytes, trimmed_depths);
+        switching::admit(*state_.policy, headers, depths, word, trimmed_bytes, trimmed_depths);
     if (verdict.marked) {
         p.congestion_marked = 1;
         ++events_of(port_index, c).packets_marked;
@@ -393,7 +383,7 @@ bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
     if (verdict.trimmed) {
         ++events_of(port_index, c).packets_trimmed;
         p.wire_bytes = static_cast<decltype(p.wire_bytes)>(trimmed_bytes);
-        p.traffic_class = policy_->trimmed_class;
+        p.traffic_class = state_.policy->trimmed_class;
         p.trimmable = 0;
         p.trimmed = 1;
         c = p.traffic_class;
@@ -409,15 +399,15 @@ bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
 
 void Domain::drop(std::uint32_t port_index, std::uint32_t slot, std::uint32_t c) {
     ++events_of(port_index, c).packets_dropped;
-    if (ports_[port_index].traced) record(PacketEvent::dropped, port_index, slot);
-    transport_->packet_gone(*this, slot);
+    if (state_.ports[port_index].traced) record(PacketEvent::dropped, port_index, slot);
+    state_.transport->packet_gone(*this, slot);
     free_packet(slot);
 }
 
 // Behind what waits in its class; the port is busy, or the class is paused.
 inline void Domain::wait(std::uint32_t port_index, std::uint32_t slot) {
-    Port& port = ports_[port_index];
-    PortQueues& q = queues_[port_index];
+    Port& port = state_.ports[port_index];
+    PortQueues& q = state_.queues[port_index];
     Packet& p = packets_[slot];
     const std::uint32_t c = p.traffic_class, bytes = p.wire_bytes;
     p.next = none;
@@ -432,34 +422,34 @@ inline void Domain::wait(std::uint32_t port_index, std::uint32_t slot) {
     q.max_bytes[c] = std::max(q.max_bytes[c], q.bytes[c]);
     if (port.traced) record(PacketEvent::queued, port_index, slot);
     if (!port.is_host) {
-        if (policy_->shared_bytes != 0) shared_used_bytes_[port.shared] += bytes;
-        if (ingress_ != nullptr) hold_upstream(p.port, c, bytes, true);
+        if (state_.policy->shared_bytes != 0) state_.shared_used_bytes[port.shared] += bytes;
+        if (state_.ingress != nullptr) hold_upstream(p.port, c, bytes, true);
     }
     if (!port.service_pending) serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
 }
 
 void Domain::wait_by_rank(std::uint32_t port_index, std::uint32_t slot) {
-    Port& port = ports_[port_index];
+    Port& port = state_.ports[port_index];
     if (port.traced) record(PacketEvent::queued, port_index, slot);
-    RankQueue& queue = rank_queues_[port_index];
-    for (std::uint32_t out = queue.push(*this, slot, policy_->port_bytes); out != none;) {
+    RankQueue& queue = state_.rank_queues[port_index];
+    for (std::uint32_t out = queue.push(*this, slot, state_.policy->port_bytes); out != none;) {
         const std::uint32_t next = packets_[out].next;
         drop(port_index, out, packets_[out].traffic_class);
         out = next;
     }
     port.waiting_bytes = queue.bytes();
     port.waiting_classes = queue.empty() ? 0 : 1;
-    std::uint32_t& max_bytes = queues_[port_index].max_bytes[0];
+    std::uint32_t& max_bytes = state_.queues[port_index].max_bytes[0];
     max_bytes = std::max(max_bytes, port.waiting_bytes);
     if (!queue.empty() && !port.service_pending) serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
 }
 
 // What leaves next, or `none`.
 inline std::uint32_t Domain::take_waiting(std::uint32_t port_index) {
-    Port& port = ports_[port_index];
-    if (rank_queues_ != nullptr) {
+    Port& port = state_.ports[port_index];
+    if (state_.rank_queues != nullptr) {
         if (port.waiting_classes == 0) return none;
-        RankQueue& queue = rank_queues_[port_index];
+        RankQueue& queue = state_.rank_queues[port_index];
         const std::uint32_t slot = queue.pop(*this);
         port.waiting_bytes = queue.bytes();
         port.waiting_classes = queue.empty() ? 0 : 1;
@@ -468,16 +458,16 @@ inline std::uint32_t Domain::take_waiting(std::uint32_t port_index) {
     const std::uint32_t able = port.waiting_classes & ~std::uint32_t{port.paused_classes};
     if (able == 0) return none;
     std::uint32_t c = 31 - static_cast<std::uint32_t>(std::countl_zero(able));
-    if (policy_->trimmed_run_packets != 0) {
+    if (state_.policy->trimmed_run_packets != 0) {
         const std::uint32_t others = able & ~(1u << c);
-        if (others == 0 || c != policy_->trimmed_class) {
+        if (others == 0 || c != state_.policy->trimmed_class) {
             port.trimmed_run = 0;
-        } else if (port.trimmed_run++ == policy_->trimmed_run_packets) {
+        } else if (port.trimmed_run++ == state_.policy->trimmed_run_packets) {
             port.trimmed_run = 0;
             c = 31 - static_cast<std::uint32_t>(std::countl_zero(others));
         }
     }
-    PortQueues& q = queues_[port_index];
+    PortQueues& q = state_.queues[port_index];
     const std::uint32_t slot = q.head[c];
     Packet& p = packets_[slot];
     q.head[c] = p.next;
@@ -488,14 +478,14 @@ inline std::uint32_t Domain::take_waiting(std::uint32_t port_index) {
     else
         __builtin_prefetch(&packets_[q.head[c]]);
     if (!port.is_host) {
-        if (policy_->shared_bytes != 0) shared_used_bytes_[port.shared] -= p.wire_bytes;
-        if (ingress_ != nullptr) hold_upstream(p.port, c, p.wire_bytes, false);
+        if (state_.policy->shared_bytes != 0) state_.shared_used_bytes[port.shared] -= p.wire_bytes;
+        if (state_.ingress != nullptr) hold_upstream(p.port, c, p.wire_bytes, false);
     }
     return slot;
 }
 
 void Domain::serve_at(std::uint32_t port_index, std::int64_t at_ps) {
-    Port& port = ports_[port_index];
+    Port& port = state_.ports[port_index];
     port.service_pending = true;
     port.busy_until_ps = at_ps;  // the event's time
     queue_.push(*this, at_ps, code(service, port_index));
@@ -503,12 +493,12 @@ void Domain::serve_at(std::uint32_t port_index, std::int64_t at_ps) {
 
 // The port is free: what waits leaves; at a host, if nothing waits, what the transport has.
 inline void Domain::serve(std::uint32_t port_index) {
-    Port& port = ports_[port_index];
+    Port& port = state_.ports[port_index];
     port.service_pending = false;
     std::uint32_t slot = take_waiting(port_index);
     if (slot == none) {
         if (!port.is_host || port.waiting_classes != 0) return;
-        slot = transport_->pull_packet(*this, port_index);
+        slot = state_.transport->pull_packet(*this, port_index);
         if (slot == none) return;
         const std::uint32_t c = packets_[slot].traffic_class;
         ++packets_of(port_index, c).packets_in;
@@ -521,7 +511,7 @@ inline void Domain::serve(std::uint32_t port_index) {
         }
         transmit(port_index, slot);
         // One that says when it has more does so by wake().
-        if (!transport_->announces_more()) serve_at(port_index, port.busy_until_ps);
+        if (!state_.transport->announces_more()) serve_at(port_index, port.busy_until_ps);
         return;
     }
     transmit(port_index, slot);
@@ -529,7 +519,7 @@ inline void Domain::serve(std::uint32_t port_index) {
 }
 
 [[gnu::always_inline]] inline void Domain::transmit(std::uint32_t port_index, std::uint32_t slot) {
-    Port& port = ports_[port_index];
+    Port& port = state_.ports[port_index];
     Packet& p = packets_[slot];
     const std::uint32_t c = p.traffic_class;
     PacketCounters& counters = packets_of(port_index, c);
@@ -542,7 +532,7 @@ inline void Domain::serve(std::uint32_t port_index) {
         if (lost(port, port_index)) {
             ++events_of(port_index, c).packets_lost;
             if (port.traced) record(PacketEvent::lost, port_index, slot);
-            transport_->packet_gone(*this, slot);
+            state_.transport->packet_gone(*this, slot);
             free_packet(slot);
             return;
         }
@@ -552,7 +542,7 @@ inline void Domain::serve(std::uint32_t port_index) {
     p.next = none;
     p.at_ps = static_cast<std::uint64_t>(at_ps);
     ++on_links_;
-    const std::uint32_t domain = alone_ ? index_ : domain_of_node_[port.to];
+    const std::uint32_t domain = alone_ ? index_ : state_.domain_of_node[port.to];
     if (domain == index_) {
         queue_.push(*this, at_ps, code(arrival, slot));
     } else {
@@ -589,10 +579,10 @@ void Domain::take_samples() {
         sample.time_ps = now_ps_;
         sample.port = p;
         for (std::uint32_t c = 0; c < switching::traffic_classes; ++c) {
-            sample.depth_bytes[c] = queues_[p].bytes[c];
+            sample.depth_bytes[c] = state_.queues[p].bytes[c];
             sample.bytes_sent[c] = packets_of(p, c).bytes_sent;
         }
-        if (rank_queues_ != nullptr) sample.depth_bytes[0] = ports_[p].waiting_bytes;
+        if (state_.rank_queues != nullptr) sample.depth_bytes[0] = state_.ports[p].waiting_bytes;
         records.samples.push_back(sample);
     }
     // Nothing is left: the run is over, though it will look only after many more samples.
@@ -604,7 +594,7 @@ void Domain::record(PacketEvent event, std::uint32_t port, std::uint32_t slot) {
     Recorder::Records& records = simulation_.recorder_.domains[index_];
     if (!records.takes(now_ps_, simulation_.recorder_.trace_limit)) return;
     PacketRecord r{now_ps_, port, event, packets_[slot], {}};
-    if (const std::uint8_t* header = transport_->header_of(*this, slot))
+    if (const std::uint8_t* header = state_.transport->header_of(*this, slot))
         std::copy_n(header, sizeof r.header, r.header);
     records.packets.push_back(r);
 }

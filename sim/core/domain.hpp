@@ -32,14 +32,34 @@ inline std::uint64_t mix64(std::uint64_t z) {
     return z ^ (z >> 31);
 }
 
+// What domains share: the simulation's arrays. Each element is touched only by the domain that owns its node; the rest is
+// constant during a run.
+struct SimulationState {
+    const Flow* flows = nullptr;
+    FlowResult* results = nullptr;  // per flow
+    Port* ports = nullptr;
+    PortQueues* queues = nullptr;                 // per port
+    PacketCounters* packet_counters = nullptr;    // per port and class
+    EventCounters* event_counters = nullptr;      // per port and class
+    RankQueue* rank_queues = nullptr;             // per port, with Discipline::least_rank
+    std::uint32_t* shared_used_bytes = nullptr;   // per switch
+    Ingress* ingress = nullptr;                   // per port and class; nullptr: no priority flow control
+    const std::uint32_t* node_of_port = nullptr;  // where a port's link leads
+    const std::uint32_t* domain_of_node = nullptr;
+    Transport* transport = nullptr;
+    const Routes* routes = nullptr;
+    const switching::Policy* policy = nullptr;
+    std::uint32_t hosts = 0;
+};
+
 class Domain {
 public:
     // --- what transports use ---
 
     std::int64_t now_ps() const { return now_ps_; }
     Simulation& simulation() { return simulation_; }
-    const Flow& flow(std::uint32_t index) const { return flows_[index]; }
-    FlowResult& result(std::uint32_t index) { return results_[index]; }
+    const Flow& flow(std::uint32_t index) const { return state_.flows[index]; }
+    FlowResult& result(std::uint32_t index) { return state_.results[index]; }
 
     // A packet's slot. The packet is cleared, its extra is as the slot's last user left it.
     std::uint32_t take_packet() {
@@ -59,15 +79,15 @@ public:
 
     // The host has something to send: its network card pulls once it is free, after the present call at the earliest.
     void wake(std::uint32_t host) {
-        if (!ports_[host].service_pending) woken_.push_back(host);
+        if (!state_.ports[host].service_pending) woken_.push_back(host);
     }
     std::uint64_t host_rate_bps(std::uint32_t host) const;
     // Bit c: class c of the host's link is paused by the switch. A packet of such a class waits in the card, and holds up
     // what would come after it; so who can do without should not hand one over. The card pulls again when that ends.
-    std::uint32_t paused_classes(std::uint32_t host) const { return ports_[host].paused_classes; }
+    std::uint32_t paused_classes(std::uint32_t host) const { return state_.ports[host].paused_classes; }
     // How long `bytes` take on the host's link.
     std::int64_t host_transmit_ps(std::uint32_t host, std::uint32_t bytes) const {
-        return ports_[host].transmit_ps(bytes);
+        return state_.ports[host].transmit_ps(bytes);
     }
 
     // Calls Transport::handle_timer(host, timer) then. Never cancelled. `at_ps` in the past is now.
@@ -91,7 +111,7 @@ public:
 
     void start_flow(std::uint32_t flow);
     void set_task_timer(std::int64_t at_ps, std::uint32_t task) { schedule(at_ps, Control::task, task, 0); }
-    bool owns(std::uint32_t host) const { return domain_of_node_[host] == index_; }
+    bool owns(std::uint32_t host) const { return state_.domain_of_node[host] == index_; }
     // Counted against the number of tasks: when the run is over.
     void task_over() { complete(); }
 
@@ -165,10 +185,10 @@ private:
     void pull_woken();
 
     PacketCounters& packets_of(std::uint32_t port, std::uint32_t traffic_class) {
-        return packet_counters_[std::size_t{port} * switching::traffic_classes + traffic_class];
+        return state_.packet_counters[std::size_t{port} * switching::traffic_classes + traffic_class];
     }
     EventCounters& events_of(std::uint32_t port, std::uint32_t traffic_class) {
-        return event_counters_[std::size_t{port} * switching::traffic_classes + traffic_class];
+        return state_.event_counters[std::size_t{port} * switching::traffic_classes + traffic_class];
     }
     void arrive(std::uint32_t slot);
     void forward(std::uint32_t node, std::uint32_t slot);
@@ -191,22 +211,7 @@ private:
     std::uint64_t seed_;
     std::uint32_t salt_;  // other seeds, other hash functions in the switches
 
-    // The simulation's, each element touched by the domain that owns it.
-    const Flow* flows_ = nullptr;
-    FlowResult* results_ = nullptr;
-    Port* ports_ = nullptr;
-    PortQueues* queues_ = nullptr;
-    PacketCounters* packet_counters_ = nullptr;  // per port and class
-    EventCounters* event_counters_ = nullptr;
-    RankQueue* rank_queues_ = nullptr;             // with Discipline::least_rank
-    std::uint32_t* shared_used_bytes_ = nullptr;   // per switch
-    Ingress* ingress_ = nullptr;                   // per port and class; with PFC
-    const std::uint32_t* node_of_port_ = nullptr;  // where a port's link leads
-    const std::uint32_t* domain_of_node_ = nullptr;
-    Transport* transport_ = nullptr;
-    const Routes* routes_ = nullptr;
-    const switching::Policy* policy_ = nullptr;
-    std::uint32_t hosts_ = 0;
+    SimulationState state_;
     // Up to these depths the policy keeps a packet as it is: by class and level, and for the whole port.
     std::uint32_t quiet_bytes_[switching::traffic_classes][switching::levels];
     std::uint64_t quiet_port_bytes_ = 0;

@@ -1,3 +1,4 @@
+// Fabrics built from numbers of a Clos network or from a list of cables, and checked.
 #include "sim/core/fabric.hpp"
 
 #include <algorithm>

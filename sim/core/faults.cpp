@@ -12,7 +12,7 @@ void Domain::handle_fault(std::uint32_t index) {
         table_ = simulation_.route_versions_.table(index);
         return;
     }
-    Port& port = ports_[fault.port];
+    Port& port = state_.ports[fault.port];
     if (port.fault == none) {
         port.fault = static_cast<std::uint32_t>(port_faults_.size());
         port_faults_.emplace_back();

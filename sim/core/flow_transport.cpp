@@ -1,3 +1,4 @@
+// Whose turn it is at a host's network card: control packets first, then flows, a packet each.
 #include "sim/core/flow_transport.hpp"
 
 #include "sim/core/domain.hpp"

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "sim/core/simulation.hpp"
 #include "sim/core/transport.hpp"
 
 namespace dlcp::sim {
@@ -41,6 +44,42 @@ private:
     std::vector<std::uint32_t> next_turn_;  // per flow; `not_waiting`: not in a turn
     static constexpr std::uint32_t not_waiting = none - 1;
     const std::vector<Flow>* flows_ = nullptr;
+};
+
+// What a transport of single flows keeps: its settings, the state of both ends of every flow, and counters.
+//
+// `Base` is FlowTransport or Transport. `Counters` is a struct of what one host counts, with `names`, an array of pairs of
+// a name and a pointer to its member. A transport that makes states when a flow starts has them as std::unique_ptr.
+template <class Base, class SettingsOf, class Sender, class Receiver, class Counters>
+class FlowStates : public Base {
+public:
+    using Settings = SettingsOf;
+
+    explicit FlowStates(const Settings& settings) : settings_(settings) {}
+
+    void prepare(Simulation& simulation) override {
+        Base::prepare(simulation);
+        senders_.resize(simulation.flows().size());
+        receivers_.resize(simulation.flows().size());
+        counters_.resize(simulation.fabric().hosts());
+    }
+    std::uint32_t payload_bytes() const final { return settings_.payload_bytes; }
+    std::uint32_t header_bytes() const final { return settings_.header_bytes; }
+    std::map<std::string, double> counters() const final {
+        std::map<std::string, double> sums;
+        for (const auto& [name, member] : Counters::names)
+            for (const Counters& host : counters_) sums[name] += static_cast<double>(host.*member);
+        return sums;
+    }
+
+protected:
+    // A full data packet on the wire.
+    std::uint32_t full_packet_bytes() const { return settings_.payload_bytes + settings_.header_bytes; }
+
+    const Settings settings_;
+    std::vector<Sender> senders_;      // per flow; touched in calls for its source only
+    std::vector<Receiver> receivers_;  // per flow; touched in calls for its destination only
+    std::vector<Counters> counters_;   // per host; touched in calls for it only
 };
 
 }  // namespace dlcp::sim

@@ -13,20 +13,20 @@ constexpr std::uint32_t pause_frame_bytes = 64 + 20;  // with preamble and gap
 
 // `bytes` more or fewer that came by `in_port` wait here; tells the other end when that crosses a threshold.
 void Domain::hold_upstream(std::uint32_t in_port, std::uint32_t c, std::uint32_t bytes, bool more) {
-    Ingress& held = ingress_[std::size_t{in_port} * switching::traffic_classes + c];
+    Ingress& held = state_.ingress[std::size_t{in_port} * switching::traffic_classes + c];
     held.bytes = more ? held.bytes + bytes : held.bytes - bytes;
-    const bool pause = more && !held.paused && held.bytes > policy_->pause_above_bytes;
-    const bool resume = !more && held.paused && held.bytes <= policy_->resume_below_bytes;
+    const bool pause = more && !held.paused && held.bytes > state_.policy->pause_above_bytes;
+    const bool resume = !more && held.paused && held.bytes <= state_.policy->resume_below_bytes;
     if (!pause && !resume) return;
     held.paused = pause;
     const Fabric& fabric = simulation_.fabric();
-    const Port& back = ports_[fabric.reverse(in_port)];
+    const Port& back = state_.ports[fabric.reverse(in_port)];
     // What is told in one moment is told by one frame after the other: a packet that leaves may resume a class and one that
     // comes may pause it again, and the far end must hear it in this order.
     const std::int64_t frame_ps = back.transmit_ps(pause_frame_bytes);
     const std::int64_t at_ps = std::max(now_ps_ + frame_ps + back.delay_ps, held.told_ps + frame_ps);
     held.told_ps = at_ps;
-    const std::uint32_t domain = domain_of_node_[fabric.link(in_port).from];
+    const std::uint32_t domain = state_.domain_of_node[fabric.link(in_port).from];
     if (domain == index_)
         schedule(at_ps, pause ? Control::pause : Control::resume, in_port, c);
     else
@@ -34,7 +34,7 @@ void Domain::hold_upstream(std::uint32_t in_port, std::uint32_t c, std::uint32_t
 }
 
 void Domain::handle_pause(std::uint32_t port_index, std::uint32_t c, bool pause) {
-    Port& port = ports_[port_index];
+    Port& port = state_.ports[port_index];
     if (pause) {
         port.paused_classes = static_cast<std::uint8_t>(port.paused_classes | 1u << c);
         ++events_of(port_index, c).pauses;

@@ -1,3 +1,4 @@
+// Queues served by rank: what has least left leaves first, what has most is dropped first (pFabric).
 #include "sim/core/rank_queue.hpp"
 
 #include <algorithm>

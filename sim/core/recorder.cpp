@@ -1,3 +1,4 @@
+// Samples of ports and traces of packets, collected per domain and put in order.
 #include "sim/core/recorder.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Equal next hops to every host: by arithmetic in trees, from tables in other graphs and where links are down.
 #include "sim/core/routes.hpp"
 
 #include <map>

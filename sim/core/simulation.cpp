@@ -1,3 +1,4 @@
+// A run: preparation, windows of one or more threads, when it is over, and what must hold afterwards.
 #include "sim/core/simulation.hpp"
 
 #include <time.h>
@@ -184,6 +185,26 @@ void Simulation::trace(const std::vector<std::uint32_t>& ports, std::uint64_t li
     for (std::uint32_t p : ports) ports_[p].traced = true;
     recorder_.traced_ports = ports;
     recorder_.trace_limit = limit;
+}
+
+SimulationState Simulation::state() {
+    return {
+        .flows = flows_.data(),
+        .results = results_.data(),
+        .ports = ports_.data(),
+        .queues = queues_.data(),
+        .packet_counters = packet_counters_.data(),
+        .event_counters = event_counters_.data(),
+        .rank_queues = rank_queues_.data(),
+        .shared_used_bytes = shared_used_bytes_.data(),
+        .ingress = ingress_.empty() ? nullptr : ingress_.data(),
+        .node_of_port = node_of_port_.data(),
+        .domain_of_node = domain_of_node_.data(),
+        .transport = transport_.get(),
+        .routes = routes_.get(),
+        .policy = &policy_,
+        .hosts = fabric_.hosts(),
+    };
 }
 
 void Simulation::prepare() {

@@ -25,6 +25,7 @@
 namespace dlcp::sim {
 
 class Domain;
+struct SimulationState;
 
 // An array of zeros whose memory is the operating system's until it is touched: most ports use one class of eight.
 template <class T>
@@ -122,6 +123,7 @@ private:
     class Barrier;
 
     void prepare();
+    SimulationState state();
     bool run_on(std::int64_t until_ps, double wall_s);
     bool idle() const;
     std::uint64_t target() const;

@@ -10,32 +10,17 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "sim/core/flow.hpp"
 #include "sim/core/packet.hpp"
+#include "sim/core/transport_settings.hpp"
 
 namespace dlcp::sim {
 
 class Domain;
 class Simulation;
-
-// Settings of a transport by name, units last: "min_rto_ps", "window_packets", "mtu_bytes". Python checks and documents
-// them (dlcp_sim.transports); here an unknown name throws.
-class Parameters {
-public:
-    Parameters() = default;
-    explicit Parameters(std::map<std::string, double> values) : values_(std::move(values)) {}
-    // Takes a value out; `otherwise` if it is not there.
-    double take(const std::string& name, double otherwise);
-    std::int64_t take_integer(const std::string& name, std::int64_t otherwise);
-    // Throws std::invalid_argument if something was given that nobody took.
-    void done(const std::string& transport) const;
-
-private:
-    std::map<std::string, double> values_;
-};
 
 class Transport {
 public:
@@ -53,7 +38,10 @@ public:
     // A timer set with Domain::set_timer. Timers are not cancelled: check whether it still matters, set it anew if not.
     virtual void handle_timer(Domain&, std::uint32_t host, std::uint32_t timer) = 0;
     // A collective that the transport runs itself (only dlcp's executor does): rank `rank` of collective `index` joins.
-    virtual void start_collective(Domain&, std::uint32_t index, std::uint32_t rank, std::uint32_t task);
+    virtual void start_collective(Domain&, std::uint32_t /*index*/, std::uint32_t /*rank*/,
+                                  std::uint32_t /*task*/) {
+        throw std::invalid_argument("this transport runs no collectives by itself; build them of flows");
+    }
     // How many bytes of payload a full packet carries, and bytes on the wire beside the payload: for bounds and reports.
     virtual std::uint32_t payload_bytes() const = 0;
     virtual std::uint32_t header_bytes() const = 0;
@@ -68,8 +56,5 @@ public:
 protected:
     bool announces_more_ = false;
 };
-
-// By name: "line_rate", "tcp", "dctcp", "pfabric", "ndp", "dcqcn", "uet", "dlcp". Throws std::invalid_argument.
-std::unique_ptr<Transport> make_transport(const std::string& name, Parameters parameters);
 
 }  // namespace dlcp::sim

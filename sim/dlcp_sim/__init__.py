@@ -46,15 +46,7 @@ if TYPE_CHECKING:
     from dlcp_sim.scenario import Trace as Trace
     from dlcp_sim.store import Store as Store
     from dlcp_sim.sweeps import sweep as sweep
-    from dlcp_sim.transports import Dcqcn as Dcqcn
-    from dlcp_sim.transports import Dctcp as Dctcp
-    from dlcp_sim.transports import Dlcp as Dlcp
-    from dlcp_sim.transports import LineRate as LineRate
-    from dlcp_sim.transports import Ndp as Ndp
-    from dlcp_sim.transports import PFabric as PFabric
-    from dlcp_sim.transports import Tcp as Tcp
-    from dlcp_sim.transports import Transport as Transport
-    from dlcp_sim.transports import Uet as Uet
+    from dlcp_sim.transports import *  # noqa: F403 - each transport, as its stub lists them
     from dlcp_sim.workloads import AllToAll as AllToAll
     from dlcp_sim.workloads import ChakraTrace as ChakraTrace
     from dlcp_sim.workloads import CollectiveRun as CollectiveRun
@@ -78,7 +70,7 @@ if TYPE_CHECKING:
     from dlcp_sim.workloads import together as together
     from dlcp_sim.workloads import training_report as training_report
 
-# Where each name lives.
+# Where each name lives, but for the transports: dlcp_sim.transports finds those itself.
 _HOMES = {
     "fabrics": "Dumbbell Fabric FatTree Graph GraphFile LeafSpine Star ThreeTier TwoSites",
     "faults": "BurstLoss ExtraDelay Fault Flapping LinkDown RandomLoss SlowLink SwitchDown",
@@ -88,13 +80,12 @@ _HOMES = {
     "scenario": "Sample Scenario Trace",
     "store": "Store",
     "sweeps": "sweep",
-    "transports": "Dcqcn Dctcp Dlcp LineRate Ndp PFabric Tcp Transport Uet",
+    "transports": "Transport",
     "workloads": "AllToAll ChakraTrace CollectiveRun CrossTraffic Flows Incast Load Permutation Poisson "
     "SizeDistribution Together TrainingJob TrainingReport Workload all_to_all collective cross_traffic incast "
     "permutation poisson together training_report",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-__all__ = [*_HOME_OF, "switches"]
 
 
 def __getattr__(name: str) -> Any:
@@ -103,12 +94,21 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
     elif name == "switches":
         value = importlib.import_module(f"{__name__}.switches")
+    elif name == "__all__":
+        value = [*_HOME_OF, *_transports(), "switches"]
+    elif name[:1].isupper() and name in _transports():
+        value = _transports()[name]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
+def _transports() -> dict[str, Any]:
+    classes: dict[str, Any] = importlib.import_module(f"{__name__}.transports").CLASSES
+    return classes
+
+
 def __dir__() -> list[str]:
     """All names, loaded or not."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -61,8 +61,9 @@ def _compare(options: argparse.Namespace) -> int:
     for changed in each.values():  # all of them are sound before the first one runs
         scenario_from(changed, options.file.parent)
     results, stopped = [], False
-    for kind, changed in each.items():
+    for place, (kind, changed) in enumerate(each.items()):
         result, stopped = _simulated(changed, options, prefix=f"{kind}: ")
+        result.metadata.update(place=place)  # type: ignore[attr-defined] # for `report`: what others are compared with
         results.append(result)
         if options.output is not None:
             _save(result, options.output, kind)
@@ -288,7 +289,8 @@ def _results(path: Path, options: argparse.Namespace) -> list[Result]:
     from dlcp_sim.store import Store
 
     if path.is_dir():
-        return [Result.load(file) for file in sorted(path.glob("*.npz"))]
+        results = [Result.load(file) for file in sorted(path.glob("*.npz"))]
+        return sorted(results, key=lambda result: int(result.metadata.get("place", 0)))
     if not path.is_file():
         raise ArgumentError(f"{path}: No such file or directory")
     with path.open("rb") as file:

@@ -151,9 +151,27 @@ class Tasks:
     finish_s: Numbers
 
 
+@dataclass(frozen=True)
+class Collectives:
+    """A row per collective and rank, of collectives that the transport's own executor ran (`executor=True`)."""
+
+    number: Array
+    """Which collective, in the order of the workload."""
+    rank: Array
+    start_s: Numbers
+    finish_s: Numbers
+    """When the rank's part was over; NaN: it was not."""
+    sent_bytes: Array
+    received_bytes: Array
+    retransmitted_bytes: Array
+    retransmitted_packets: Array
+    abandoned_bytes: Array
+    """What this rank did without, within the loss ratio."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """What a run found. `flows`, `ports`, `samples`, `trace`, `tasks` are views of its `arrays`."""
+    """What a run found. `flows`, `ports`, `samples`, `trace`, `tasks`, `collectives` are views of its `arrays`."""
 
     metadata: Mapping[str, Any]
     """Plain data: scenario, seed, versions, wall and CPU seconds, events, hops, whether it is partial."""
@@ -213,6 +231,15 @@ class Result:
             return None
         return Tasks(*(_seconds(columns[name]) for name in ("ready_ps", "started_ps", "finished_ps")))
 
+    @cached_property
+    def collectives(self) -> Collectives | None:
+        """What collectives of the transport's own executor did, if the workload has any."""
+        columns = self._table("collective.")
+        if not columns:
+            return None
+        times = {"start_s": columns.pop("started_ps"), "finish_s": columns.pop("finished_ps")}
+        return Collectives(**columns, **{name: _seconds(column) for name, column in times.items()})
+
     @property
     def partial(self) -> bool:
         """Whether the run was stopped before it was over; until_s is not being stopped."""
@@ -261,6 +288,10 @@ class Result:
             "retransmitted_packets": float(flows.retransmitted_packets.sum()),
             "timeouts": float(flows.timeouts.sum()),
         }
+        if (collectives := self.collectives) is not None:
+            found["delivered_bytes"] += float(collectives.received_bytes.sum())
+            found["abandoned_bytes"] += float(collectives.abandoned_bytes.sum())
+            found["retransmitted_packets"] += float(collectives.retransmitted_packets.sum())
         for counter in ("packets_dropped", "packets_marked", "packets_trimmed", "packets_lost"):
             found[counter] = float(self.arrays[f"port.{counter}"].sum())
         iterations = self.metadata.get("iteration_s") or []
@@ -327,6 +358,8 @@ class Result:
         if figures["abandoned_bytes"]:
             total = figures["abandoned_bytes"] + figures["delivered_bytes"]
             yield f"given up: {100 * figures['abandoned_bytes'] / total:.3f} % of the bytes"
+        for note in metadata.get("notes", ()):
+            yield f"note: {note}"
         threads = "1 thread" if metadata["threads"] == 1 else f"{metadata['threads']} threads"
         yield (
             f"{duration(metadata['wall_s'])} on {threads}: {grouped(metadata['hops'])} hops, "

@@ -247,6 +247,7 @@ def _collected(
     links = fabric.columns()
     for name, column in (("sender", "source"), ("receiver", "target"), ("rate_bps",) * 2, ("delay_ps",) * 2):
         arrays[f"port.{name}"] = links[column]
+    arrays |= _collectives(simulation, len(load.collectives))
     iteration_s: list[float] = []
     if len(load.tasks):
         times = simulation.task_times()
@@ -270,6 +271,7 @@ def _collected(
         "events": int(simulation.events),
         "hops": int(simulation.hops),
         "cpu_s": float(simulation.cpu_s),
+        "notes": list(load.notes(scenario.transport)),
         "transport_counters": simulation.transport_counters(),
         "iteration_s": iteration_s,
         "hosts": fabric.hosts,
@@ -280,6 +282,21 @@ def _collected(
         **load.metadata(),
     }
     return Result(metadata, arrays)
+
+
+def _collectives(simulation: _core.Simulation, count: int) -> dict[str, Any]:
+    """What collectives of the transport's own executor did, a row per collective and rank; empty: there are none."""
+    if not count:
+        return {}
+    found = [_core.collective_results(simulation, number) for number in range(count)]
+    columns = {name: [each[name] for each in found] for name in found[0] if name != "error"}
+    ranks = [len(column) for column in columns["started_ps"]]
+    arrays: dict[str, Any] = {
+        f"collective.{name}": np.concatenate(column) for name, column in columns.items()
+    }
+    arrays["collective.number"] = np.repeat(np.arange(count), ranks)
+    arrays["collective.rank"] = np.concatenate([np.arange(size) for size in ranks])
+    return arrays
 
 
 def _title(scenario: Scenario, tables: Mapping[str, Any]) -> str:

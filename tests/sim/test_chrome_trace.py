@@ -17,7 +17,7 @@ from dlcp_sim.fabrics import FatTree, Star
 from dlcp_sim.report import write_chrome_trace
 from dlcp_sim.result import Result
 from dlcp_sim.scenario import Sample, Scenario
-from dlcp_sim.transports.ndp import Ndp
+from dlcp_sim.transports import Ndp
 from dlcp_sim.workloads.flows import AllToAll
 from dlcp_sim.workloads.training import TrainingJob
 

@@ -12,13 +12,24 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dlcp.transport.schedule import ALGORITHMS, Combine, Receive, Send, Space, build
+from dlcp.transport.schedule import ALGORITHMS, Combine, RankSchedule, Receive, Send, Space, build
 from dlcp.transport.schedule.layout import layout
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
+from dlcp_sim.faults import RandomLoss
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.dlcp import Dlcp
-from dlcp_sim.workloads.collectives import CoarseRing, balanced, hierarchical, hub, lay, split, template
+from dlcp_sim.transports import Dlcp, transport_named
+from dlcp_sim.workloads.collectives import (
+    CoarseRing,
+    balanced,
+    hierarchical,
+    hub,
+    lay,
+    rank_program,
+    rank_programs,
+    split,
+    template,
+)
 from dlcp_sim.workloads.load import Kind, Load, When
 
 STAR = ThreeTier(hosts_per_edge=16, rate_bps=100e9)
@@ -345,3 +356,104 @@ def test_a_bounded_job_over_dlcp_loses_within_its_budget() -> None:
     assert lossy.any()
     assert (flows.abandoned_bytes <= 0.1 * flows.bytes).all()
     assert flows.finished.all()
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "world_size"), [*EVERY, *((c, a, 16) for c, a, world in EVERY if world == 8)]
+)
+def test_programs_made_by_turning_one_are_those_of_the_schedules(
+    collective: str, algorithm: str, world_size: int
+) -> None:
+    """Ranks that do the same are not built one by one: each must still be what its schedule says."""
+    made = rank_programs(collective, algorithm, world_size)
+    for rank, program in enumerate(made):
+        assert program.equals(rank_program(collective, algorithm, world_size, rank)), rank
+
+
+def test_the_graph_of_a_ring_takes_time_in_proportion_to_its_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Building a rank's schedule in Python costs its messages: with one build per rank, set-up was quadratic."""
+    from dlcp_sim.workloads import collectives
+
+    built: list[int] = []
+    build = collectives.build
+
+    def counted(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> RankSchedule:
+        built.append(rank)
+        return build(collective, algorithm, world_size, rank, root)
+
+    monkeypatch.setattr(collectives, "build", counted)
+    graph = collectives.template.__wrapped__("all_reduce", "ring", 64)
+    assert graph.messages == 64 * 2 * 63
+    assert len(built) <= 5
+
+
+def test_figures_count_what_the_executor_sent_again_and_gave_up() -> None:
+    result = Scenario(
+        fabric=ThreeTier(hosts_per_edge=8, rate_bps=100e9),
+        transport=Dlcp(),
+        workload=workloads.collective(
+            collective="bounded_all_reduce",
+            algorithm="direct",
+            bytes=2_000_000,
+            executor=True,
+            loss_ratio=0.3,
+            critical_ratio=0.2,
+        ),
+        faults=(RandomLoss("host 3", 0.02),),
+    ).run()
+    counters = result.metadata["transport_counters"]
+    figures, collectives = result.figures(), result.collectives
+    assert collectives is not None
+    assert counters["abandoned_bytes"] > 0
+    assert figures["abandoned_bytes"] == collectives.abandoned_bytes.sum() == counters["abandoned_bytes"]
+    assert figures["retransmitted_packets"] > 0
+    assert figures["delivered_bytes"] > 0
+    assert "given up: " in result.summary()
+    assert "packets: " in result.summary()
+    assert " 0 sent again" not in result.summary()
+
+
+@pytest.mark.parametrize(
+    ("collective", "transport", "critical_ratio", "note"),
+    [
+        ("bounded_all_reduce", "dlcp", 1.0, "note: loss_ratio has no effect while critical_ratio is 1"),
+        ("bounded_all_reduce", "dctcp", 0.5, "note: dctcp delivers all bytes: loss_ratio has no effect"),
+        (
+            "all_reduce",
+            "dlcp",
+            0.5,
+            "note: all messages of all_reduce direct are reliable: loss_ratio has no",
+        ),
+        ("bounded_all_reduce", "dlcp", 0.5, ""),
+    ],
+)
+def test_a_loss_ratio_without_effect_is_noted(
+    collective: str, transport: str, critical_ratio: float, note: str
+) -> None:
+    result = Scenario(
+        fabric=STAR,
+        transport=transport_named(transport),
+        workload=workloads.collective(
+            collective=collective,
+            algorithm="direct",
+            bytes=100_000,
+            loss_ratio=0.3,
+            critical_ratio=critical_ratio,
+        ),
+    ).run()
+    assert ("note: " in result.summary()) == bool(note)
+    assert note in result.summary()
+
+
+def test_classes_that_receivers_do_not_heed_are_noted() -> None:
+    low, high = (workloads.permutation(bytes=10_000, traffic_class=number) for number in (0, 3))
+    workload = workloads.together(low, high)
+    notes = {
+        name: Scenario(fabric=STAR, transport=transport_named(name), workload=workload)
+        .run()
+        .metadata["notes"]
+        for name in ("ndp", "uet")
+    }
+    assert notes == {"ndp": ["receivers of ndp pull flows of all traffic classes in turn"], "uet": []}

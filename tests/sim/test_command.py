@@ -114,6 +114,17 @@ def test_compare_runs_nothing_if_one_is_unknown(file: Path, capsys: pytest.Captu
     assert "transport 'dtcp' is unknown; did you mean dctcp?" in output.err
 
 
+def test_report_of_a_comparison_compares_with_the_same_transport(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of --transport, though another name comes first in the folder."""
+    assert sim("compare", file, "--transport", "ndp,line_rate", "--output", tmp_path / "out") == 0
+    compared = capsys.readouterr().out
+    assert sim("report", tmp_path / "out") == 0
+    reported = capsys.readouterr().out
+    assert [line for line in compared.splitlines() if not line.startswith("saved")] == reported.splitlines()
+
+
 # ---- sweep and report ----
 
 
@@ -371,7 +382,7 @@ def test_bad_words_are_one_line(
 
 
 def test_studies_of_the_simulator_are_listed_with_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    from dlcp_sim.studies import studies
+    from studies.network import studies
 
     with pytest.raises(SystemExit):
         main(["study", "--help"])

@@ -10,7 +10,8 @@ from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import build
 from dlcp.transport.schedule.operations import Chunk, Combine, Receive, Send, Space
 from dlcp_sim.cosimulation import CosimulationError, SimulatedGroup
-from dlcp_sim.transports.dlcp import Dlcp, part_bytes
+from dlcp_sim.transports import Dlcp
+from dlcp_sim.transports.dlcp import part_bytes
 
 STAR = ds.Star(4, rate_bps=10e9, delay_s=1e-6)
 

@@ -9,7 +9,7 @@ import pytest
 
 import dlcp_sim as ds
 from dlcp.errors import ArgumentError
-from dlcp_sim.transports.dlcp import Dlcp
+from dlcp_sim.transports import Dlcp
 
 pytest.importorskip("torch")
 

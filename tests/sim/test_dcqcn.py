@@ -13,7 +13,7 @@ import pytest
 from dlcp.errors import ArgumentError
 from dlcp_sim.fabrics import FatTree
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.dcqcn import Dcqcn
+from dlcp_sim.transports import Dcqcn
 from dlcp_sim.workloads.flows import Incast, Permutation
 
 FABRIC = FatTree(4, rate_bps=40e9, delay_s=1e-6)

@@ -9,7 +9,8 @@ import dlcp_sim as ds
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import ALGORITHMS, Receive, Send, build
 from dlcp_sim import _core
-from dlcp_sim.transports.dlcp import Dlcp, add_collective, compiled, memory_bytes, part_bytes
+from dlcp_sim.transports import Dlcp
+from dlcp_sim.transports.dlcp import add_collective, compiled, memory_bytes, part_bytes
 
 FABRIC = ds.FatTree(4, rate_bps=100e9, delay_s=1e-6)
 
@@ -24,7 +25,7 @@ def test_parameters_are_in_native_units_and_leave_out_what_follows_from_the_fabr
     given = Dlcp(min_rto_s=2e-5, congestion="credit", trim=True).parameters()
     assert given["min_rto_ps"] == 20_000_000
     assert given["congestion"] == 2
-    assert "trim" not in given
+    assert given["trim"] == 1
 
 
 @pytest.mark.parametrize(
@@ -131,9 +132,9 @@ def test_a_bounded_collective_on_the_executor_abandons_within_its_budget() -> No
     assert (found["finished_ps"] > 0).all()
     assert 0 < found["abandoned_bytes"].sum() <= 0.1 * 7 * 4_000_000
     per_message = [
-        nbytes / message
+        each.abandoned_bytes / each.message_bytes
         for rank in range(8)
-        for _, _, _, message, _, nbytes, _ in _core.collective_abandoned(simulation, index, rank)
+        for each in _core.collective_result(simulation, index, rank).abandoned
     ]
     assert max(per_message) <= 0.1
 

@@ -14,8 +14,7 @@ from dlcp_sim.fabrics import FatTree
 from dlcp_sim.report import write_pcap
 from dlcp_sim.result import Result
 from dlcp_sim.scenario import Scenario, Trace
-from dlcp_sim.transports.dlcp import Dlcp
-from dlcp_sim.transports.ndp import Ndp
+from dlcp_sim.transports import Dlcp, Ndp
 from dlcp_sim.workloads.flows import Incast
 
 pytest.importorskip("scapy", reason="captures are read with scapy: pip install 'dlcp[scapy]'")

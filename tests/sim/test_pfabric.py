@@ -11,8 +11,7 @@ import pytest
 from dlcp.errors import ArgumentError
 from dlcp_sim.fabrics import LeafSpine
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.ndp import Ndp
-from dlcp_sim.transports.pfabric import PFabric
+from dlcp_sim.transports import Ndp, PFabric
 from dlcp_sim.workloads.flows import Flows, Poisson
 
 FABRIC = LeafSpine(9, 4, 16, rate_bps=100e9, uplink_rate_bps=400e9)

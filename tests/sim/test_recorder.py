@@ -10,7 +10,7 @@ import pytest
 from dlcp_sim.fabrics import FatTree
 from dlcp_sim.result import Result
 from dlcp_sim.scenario import Sample, Scenario, Trace
-from dlcp_sim.transports.ndp import Ndp
+from dlcp_sim.transports import Ndp
 from dlcp_sim.workloads.flows import Permutation
 
 SCENARIO = Scenario(

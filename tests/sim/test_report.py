@@ -17,8 +17,7 @@ from dlcp_sim.report import comparison, pictures, write_report
 from dlcp_sim.report.tables import Table, names, run_costs
 from dlcp_sim.result import Result
 from dlcp_sim.scenario import Sample, Scenario
-from dlcp_sim.transports.line_rate import LineRate
-from dlcp_sim.transports.ndp import Ndp
+from dlcp_sim.transports import LineRate, Ndp
 from dlcp_sim.workloads.flows import Incast
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'dlcp[sim]'")

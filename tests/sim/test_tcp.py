@@ -14,7 +14,8 @@ import pytest
 from dlcp.errors import ArgumentError
 from dlcp_sim import Dumbbell, RandomLoss, Scenario, Star
 from dlcp_sim.result import Result
-from dlcp_sim.transports.tcp import Dctcp, Segments, Tcp
+from dlcp_sim.transports import Dctcp, Tcp
+from dlcp_sim.transports.tcp import Segments
 from dlcp_sim.workloads.flows import Flows, Incast
 
 STAR = Star(9, rate_bps=10e9, delay_s=5e-6)
@@ -28,7 +29,7 @@ def test_parameters_are_in_the_core_s_units() -> None:
     values = Tcp(congestion="newreno", min_rto_s=1e-3, ack_delay_s=0.0).parameters()
     assert values["min_rto_ps"] == 1e9
     assert values["ack_delay_ps"] == 0
-    assert values["cubic"] == 0
+    assert values["congestion"] == 0
     assert "ack_delay_ps" not in Dctcp().parameters()
     assert Dctcp().parameters()["min_rto_ps"] == 1e10
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,9 @@ pytest.importorskip("dlcp_sim._core", reason="the extension module is not built"
 
 import dlcp_sim as ds
 from dlcp.errors import ArgumentError
+from dlcp_sim import _core
 from dlcp_sim.transports import TRANSPORTS, transport_named
+from dlcp_sim.transports.__main__ import stub
 from dlcp_sim.transports.base import Transport, setting
 
 
@@ -24,9 +29,9 @@ class Example(Transport):
     window_packets: int = setting(30, minimum=1, maximum=100)
     min_rto_s: float = setting(1e-3, minimum=1e-6)
     rtt_s: float | None = setting(None, minimum=0)
-    burst: int | None = setting(None, minimum=1)
+    burst: int | None = setting(None, minimum=1, whole=True)
     control: str = setting("cubic", choices={"newreno": 0, "cubic": 1})
-    sack: bool = setting(True, native="selective")
+    sack: bool = setting(True)
 
     def check(self) -> None:
         """What the base cannot know."""
@@ -39,10 +44,10 @@ def test_settings_become_native_names_and_picoseconds() -> None:
         "window_packets": 30.0,
         "min_rto_ps": 1e9,
         "control": 1.0,
-        "selective": 1.0,
+        "sack": 1.0,
     }
     assert Example(rtt_s=1.5e-12, burst=3, sack=False).parameters()["rtt_ps"] == 2.0
-    assert Example(sack=False).parameters()["selective"] == 0.0
+    assert Example(sack=False).parameters()["sack"] == 0.0
 
 
 def test_numbers_of_numpy_are_kept_as_pythons() -> None:
@@ -101,4 +106,28 @@ def test_a_setting_that_the_native_side_lacks_is_refused_by_name() -> None:
         window_packets: int = setting(3, minimum=1)
 
     with pytest.raises(ArgumentError, match='transport "line_rate" has no setting "window_packets"'):
-        ds.Scenario(fabric=ds.Star(2), transport=Wrong(), workload=ds.permutation()).run()
+        Wrong()
+
+
+def test_what_the_native_side_refuses_together_is_refused_when_the_object_is_made() -> None:
+    with pytest.raises(ArgumentError, match=r"uet.entropies is 100; accepted: powers of two"):
+        ds.Uet(entropies=100)
+
+
+def test_a_native_class_takes_fields_ranges_and_docstring_from_the_table() -> None:
+    rows = {row.name: row for row in _core.transport_settings("uet")}
+    fields = {field.name: field for field in dataclasses.fields(ds.Uet)}
+    assert [name.replace("_ps", "_s") for name in rows] == list(fields)
+    assert fields["base_rtt_s"].metadata["minimum"] == rows["base_rtt_ps"].minimum / 1e12
+    assert fields["ack_bytes"].default == 16_384
+    for row in rows.values():
+        assert row.sentence in str(ds.Uet.__doc__)
+
+
+def test_every_native_transport_has_a_class() -> None:
+    assert sorted(TRANSPORTS) == _core.transport_names()
+
+
+def test_the_stub_is_what_the_tables_say(repository: Path) -> None:
+    written = (repository / "sim/dlcp_sim/transports/__init__.pyi").read_text()
+    assert ast.dump(ast.parse(written)) == ast.dump(ast.parse(stub())), "run python -m dlcp_sim.transports"

@@ -13,7 +13,7 @@ from dlcp.errors import ArgumentError
 from dlcp_sim.fabrics import FatTree
 from dlcp_sim.faults import RandomLoss
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.uet import Uet
+from dlcp_sim.transports import Uet
 from dlcp_sim.workloads.flows import Incast, Permutation
 
 FABRIC = FatTree(8, rate_bps=100e9, delay_s=1e-6)

@@ -17,10 +17,7 @@ import pytest
 import dlcp_sim as ds
 from dlcp_sim import _core, switches
 from dlcp_sim.fabrics import Fabric, FatTree, Star
-from dlcp_sim.transports import TRANSPORTS
-from dlcp_sim.transports.line_rate import LineRate
-from dlcp_sim.transports.ndp import Ndp
-from dlcp_sim.transports.uet import Uet
+from dlcp_sim.transports import TRANSPORTS, LineRate, Ndp, Uet
 from tests.support.simulation import Flow, add_flows, completions_ps, permutation, simulate
 
 PAYLOAD, WIRE = 4096, 4160

@@ -11,7 +11,7 @@ from dlcp.errors import ArgumentError
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import FatTree, ThreeTier
 from dlcp_sim.scenario import Scenario
-from dlcp_sim.transports.line_rate import LineRate
+from dlcp_sim.transports import LineRate
 from dlcp_sim.workloads import SizeDistribution, models
 from dlcp_sim.workloads.collectives import CoarseRing
 from dlcp_sim.workloads.load import Kind, Load, Table, When

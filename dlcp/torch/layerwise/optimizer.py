@@ -41,7 +41,7 @@ from dlcp.torch.layerwise.sender import Sender
 from dlcp.torch.layerwise.slice_reducer import BoundedReducer, ExactReducer, SliceReducer
 from dlcp.torch.process_group import ProcessGroup
 from dlcp.transport.communicator import Work
-from dlcp.transport.order import LayerPriority, OrderMaker
+from dlcp.transport.layer_order import LayerPriority, OrderMaker
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.state import GradientState
@@ -52,8 +52,8 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
     `optimizer`: any of torch's whose update of a parameter depends on that parameter alone (SGD, Adam, AdamW, …), of
     parameters of `model`; it must not be stepped itself. `group`: of the backend dlcp; None: the default group.
-    `order`: what leaves next (dlcp.transport.order), the same on all ranks. `algorithm`: of the all-reduces; None: by
-    size. `gradients`: lets gradients be lost within its budget (types that cannot be are refused); None: all arrive.
+    `order`: what leaves next (dlcp.transport.layer_order), equal on all ranks. `algorithm`: of the all-reduces; None:
+    by size. `gradients`: lets gradients be lost within its budget (types that cannot be are refused); None: all arrive.
     `broadcast`: begin with rank 0's parameters and buffers on all ranks. Blocks for that and for the store.
 
     All ranks make their optimizers of a group in the same order, for models of the same parameters. Parameters of other

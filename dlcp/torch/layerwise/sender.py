@@ -17,7 +17,7 @@ from dlcp.errors import CollectiveError, DlcpError
 from dlcp.torch.failures import for_torch
 from dlcp.torch.layerwise.slice_reducer import PendingSlice, SliceReducer
 from dlcp.transport.communicator import DataType, Reduction, Span, Work
-from dlcp.transport.order import Order, Slice
+from dlcp.transport.layer_order import Order, Slice
 
 
 class Sender:

@@ -13,7 +13,7 @@ import torch
 from dlcp.torch.gradient.exchange import BufferCall
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
-from dlcp.transport.order import Slice
+from dlcp.transport.layer_order import Slice
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.exchange import GradientExchange

@@ -10,12 +10,12 @@
 // (direct data placement with adaptive routing) and gaps say nothing about loss: the timeout finds it.
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <utility>
 
 #include "sim/core/domain.hpp"
 #include "sim/core/flow_transport.hpp"
-#include "sim/core/simulation.hpp"
 #include "sim/core/transports/packets_of.hpp"
-#include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
 namespace {
@@ -24,22 +24,51 @@ constexpr std::uint32_t control_class = 7;
 constexpr std::uint32_t control_bytes = 64;
 constexpr std::uint32_t congestion_notification = first_own;
 
+// The paper's (table 14), but for `clamp_target`, which cards leave off: with it on, the target falls with each cut, and a
+// flow needs milliseconds to come back from a long queue.
 struct Settings {
-    std::uint32_t payload_bytes;
-    std::uint32_t header_bytes;
-    double gain;                         // g
-    std::int64_t notification_ps;        // least time between notifications of a flow
-    std::int64_t alpha_timer_ps;         // K's period: alpha decays once in it without a notification
-    std::int64_t increase_timer_ps;      // T
-    double increase_bytes;               // B
-    std::uint32_t fast_recovery_stages;  // F
-    double additive_increase_bps;        // R_AI
-    double hyper_increase_bps;           // R_HAI
-    double min_rate_bps;
-    std::uint32_t ack_packets;
-    std::int64_t rto_ps;
-    bool spray;
-    bool clamp_target;
+    std::uint32_t payload_bytes = 4096;
+    std::uint32_t header_bytes = 64;
+    double gain = 1.0 / 256;
+    std::int64_t notification_ps = 50'000'000;
+    std::int64_t alpha_timer_ps = 55'000'000;
+    std::int64_t increase_timer_ps = 55'000'000;
+    double increase_bytes = 10e6;
+    std::uint32_t fast_recovery_stages = 5;
+    double additive_increase_bps = 40e6;
+    double hyper_increase_bps = 400e6;
+    double min_rate_bps = 100e6;
+    bool clamp_target = false;
+    std::uint32_t ack_bytes = 65'536;
+    std::int64_t rto_ps = 16'777'216'000;
+    bool spray = false;
+
+    void list(SettingsTable& table) {
+        table.whole("payload_bytes", payload_bytes, 1, 60'000, "payload of a full packet");
+        table.whole("header_bytes", header_bytes, 24, 1000, "on the wire beside the payload");
+        table.number("gain", gain, 1e-9, 1, "g: how fast alpha follows the marks");
+        table.whole("notification_ps", notification_ps, 0, 1e12, "least time between two notifications of a flow");
+        table.whole("alpha_timer_ps", alpha_timer_ps, 1000, 1e12,
+                    "K's period: alpha decays once in it without a notification");
+        table.whole("increase_timer_ps", increase_timer_ps, 1000, 1e12, "T: a stage of increase by time");
+        table.number("increase_bytes", increase_bytes, 1, 1e15, "B: a stage of increase by bytes");
+        table.whole("fast_recovery_stages", fast_recovery_stages, 0, 1000,
+                    "F: stages that only halve the distance to the target");
+        table.number("additive_increase_bps", additive_increase_bps, 0, 1e12,
+                     "R_AI: what the target rises by after those");
+        table.number("hyper_increase_bps", hyper_increase_bps, 0, 1e12,
+                     "R_HAI: and once both counters are beyond them, times the stage");
+        table.number("min_rate_bps", min_rate_bps, 1, 1e12, "a rate is never cut below");
+        table.flag("clamp_target", clamp_target,
+                   "the target follows every cut; otherwise only the first after a stage of increase");
+        table.whole("ack_bytes", ack_bytes, 0, 1 << 30,
+                    "received for one acknowledgement; 0: one for each packet");
+        table.whole("rto_ps", rto_ps, 1000, 100e12,
+                    "without progress until the sender goes back (InfiniBand's local ACK timeout 12)");
+        table.flag("spray", spray,
+                   "a path per packet, and receivers that take them in any order; otherwise a path per flow");
+    }
+    std::uint32_t ack_packets() const { return std::max(ack_bytes / payload_bytes, 1U); }
 };
 
 struct Sender {
@@ -76,28 +105,33 @@ struct Receiver {
     std::vector<std::uint64_t> bits;  // with spraying: what has come
 };
 
-class Dcqcn final : public FlowTransport {
+struct alignas(64) Counters {
+    std::uint64_t acks = 0;
+    std::uint64_t notifications = 0;
+    std::uint64_t nacks = 0;
+    std::uint64_t out_of_order = 0;
+    static constexpr std::pair<const char*, std::uint64_t Counters::*> names[] = {
+        {"acks", &Counters::acks},
+        {"congestion_notifications", &Counters::notifications},
+        {"nacks", &Counters::nacks},
+        {"out_of_order", &Counters::out_of_order}};
+};
+
+using States = FlowStates<FlowTransport, Settings, std::unique_ptr<Sender>, std::unique_ptr<Receiver>, Counters>;
+
+class Dcqcn final : public States {
 public:
-    explicit Dcqcn(Parameters parameters);
+    using States::States;
 
     void prepare(Simulation& simulation) override;
     void start_flow(Domain& domain, std::uint32_t flow) override;
     void handle_packet(Domain& domain, std::uint32_t host, std::uint32_t slot) override;
     void handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer) override;
-    std::uint32_t payload_bytes() const override { return settings_.payload_bytes; }
-    std::uint32_t header_bytes() const override { return settings_.header_bytes; }
-    std::map<std::string, double> counters() const override;
 
 protected:
     std::uint32_t next_data(Domain& domain, std::uint32_t flow) override;
 
 private:
-    struct alignas(64) HostCounters {
-        std::uint64_t notifications = 0;
-        std::uint64_t nacks = 0;
-        std::uint64_t out_of_order = 0;
-        std::uint64_t acks = 0;
-    };
     enum Timer : std::uint32_t { pace = 0, retransmit = 1 };  // timer number: flow * 2 + this
 
     void receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot);
@@ -106,63 +140,14 @@ private:
     void catch_up(Sender& s, std::int64_t now_ps) const;
     void raise(Sender& s) const;
     void cut(Sender& s, std::int64_t now_ps) const;
-
-    Settings settings_;
-    std::vector<std::unique_ptr<Sender>> senders_;      // per flow; touched at its source only
-    std::vector<std::unique_ptr<Receiver>> receivers_;  // per flow; touched at its destination only
-    std::vector<HostCounters> counters_;
 };
 
-[[noreturn]] void refuse(const char* name, double value, const char* accepted) {
-    refuse_setting("dcqcn", name, value, accepted);
-}
-
-Dcqcn::Dcqcn(Parameters parameters) {
-    Settings& s = settings_;
-    s.payload_bytes = static_cast<std::uint32_t>(parameters.take_integer("payload_bytes", 4096));
-    s.header_bytes = static_cast<std::uint32_t>(parameters.take_integer("header_bytes", 64));
-    s.gain = parameters.take("gain", 1.0 / 256);
-    s.notification_ps = parameters.take_integer("notification_ps", 50'000'000);
-    s.alpha_timer_ps = parameters.take_integer("alpha_timer_ps", 55'000'000);
-    s.increase_timer_ps = parameters.take_integer("increase_timer_ps", 55'000'000);
-    s.increase_bytes = parameters.take("increase_bytes", 10e6);
-    s.fast_recovery_stages = static_cast<std::uint32_t>(parameters.take_integer("fast_recovery_stages", 5));
-    s.additive_increase_bps = parameters.take("additive_increase_bps", 40e6);
-    s.hyper_increase_bps = parameters.take("hyper_increase_bps", 400e6);
-    s.min_rate_bps = parameters.take("min_rate_bps", 100e6);
-    const std::int64_t ack_bytes = parameters.take_integer("ack_bytes", 65536);
-    s.rto_ps = parameters.take_integer("rto_ps", 16'777'216'000);
-    s.spray = parameters.take("spray", 0) != 0;
-    s.clamp_target = parameters.take("clamp_target", 0) != 0;
-    parameters.done("dcqcn");
-    if (s.payload_bytes < 1 || s.payload_bytes > 60000) refuse("payload_bytes", s.payload_bytes, "1 to 60000");
-    if (s.header_bytes < 24 || s.header_bytes > 1000) refuse("header_bytes", s.header_bytes, "24 to 1000");
-    if (s.gain <= 0 || s.gain > 1) refuse("gain", s.gain, "above 0, up to 1");
-    if (s.notification_ps < 0) refuse("notification_ps", static_cast<double>(s.notification_ps), "0 and more");
-    if (s.alpha_timer_ps < 1) refuse("alpha_timer_ps", static_cast<double>(s.alpha_timer_ps), "1 and more");
-    if (s.increase_timer_ps < 1)
-        refuse("increase_timer_ps", static_cast<double>(s.increase_timer_ps), "1 and more");
-    if (s.increase_bytes < 1) refuse("increase_bytes", s.increase_bytes, "1 and more");
-    if (s.additive_increase_bps < 0) refuse("additive_increase_bps", s.additive_increase_bps, "0 and more");
-    if (s.hyper_increase_bps < 0) refuse("hyper_increase_bps", s.hyper_increase_bps, "0 and more");
-    if (s.min_rate_bps <= 0) refuse("min_rate_bps", s.min_rate_bps, "more than 0");
-    if (ack_bytes < 0) refuse("ack_bytes", static_cast<double>(ack_bytes), "0 (each packet) and more");
-    if (s.rto_ps < 1) refuse("rto_ps", static_cast<double>(s.rto_ps), "1 and more");
-    s.ack_packets = static_cast<std::uint32_t>(std::max<std::int64_t>(ack_bytes / s.payload_bytes, 1));
-}
-
 void Dcqcn::prepare(Simulation& simulation) {
-    FlowTransport::prepare(simulation);
+    States::prepare(simulation);
     const std::vector<Flow>& flows = simulation.flows();
-    if (flows.size() >= none / 2)
-        refuse("the number of flows", static_cast<double>(flows.size()), "less than 2^31");
-    for (const Flow& flow : flows)
-        if (packets_of(flow.bytes, settings_.payload_bytes) >= packet_number_limit)
-            refuse("a flow's size in packets", static_cast<double>(flow.bytes) / settings_.payload_bytes,
-                   "less than 2^28");
-    senders_.resize(flows.size());
-    receivers_.resize(flows.size());
-    counters_.resize(simulation.fabric().hosts());
+    if (flows.size() >= none / 2) throw std::invalid_argument("dcqcn: accepted: fewer than 2^31 flows");
+    for (std::size_t f = 0; f < flows.size(); ++f)
+        numbered_packets_of("dcqcn", f, flows[f].bytes, payload_bytes());
 }
 
 // --- Sending ---
@@ -319,7 +304,7 @@ void Dcqcn::receive_data(Domain& domain, std::uint32_t host, std::uint32_t slot)
         return;
     }
     const bool all = r.received == r.packets;
-    if (all || !taken || r.unacknowledged >= settings_.ack_packets) {
+    if (all || !taken || r.unacknowledged >= settings_.ack_packets()) {
         r.unacknowledged = 0;
         answer(domain, host, flow, ack_packet, r.expected);
     }
@@ -406,24 +391,7 @@ void Dcqcn::cut(Sender& s, std::int64_t now_ps) const {
     s.stage_start_ps = s.alpha_start_ps = now_ps;
 }
 
-std::map<std::string, double> Dcqcn::counters() const {
-    HostCounters sum;
-    for (const HostCounters& c : counters_) {
-        sum.notifications += c.notifications;
-        sum.nacks += c.nacks;
-        sum.out_of_order += c.out_of_order;
-        sum.acks += c.acks;
-    }
-    return {{"acks", static_cast<double>(sum.acks)},
-            {"congestion_notifications", static_cast<double>(sum.notifications)},
-            {"nacks", static_cast<double>(sum.nacks)},
-            {"out_of_order", static_cast<double>(sum.out_of_order)}};
-}
+const TransportKind dcqcn = TransportKind::of<Dcqcn>("dcqcn");
 
 }  // namespace
-
-std::unique_ptr<Transport> make_dcqcn(Parameters parameters) {
-    return std::make_unique<Dcqcn>(std::move(parameters));
-}
-
 }  // namespace dlcp::sim

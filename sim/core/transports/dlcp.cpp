@@ -1,17 +1,19 @@
+// Flows as messages of the shipping engine, collectives as commands of its executor, settings that follow the fabric.
 #include "sim/core/transports/dlcp.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <variant>
 
 #include "collective/tag.hpp"
 #include "engine/bytes.hpp"
 #include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
 namespace {
@@ -36,50 +38,85 @@ std::uint8_t draw_importance(const Domain& domain, std::uint64_t of, std::uint32
 
 }  // namespace
 
-// Settings of the engine that the scenario gives. What it does not give follows from the fabric (derive, host), or is
-// the engine's default.
-struct DlcpTransport::Settings {
-    std::set<std::string_view> given;  // names of protocol_settings (engine/config.hpp)
-    bool warm_sessions = true;
-
-    bool has(std::string_view name) const { return given.contains(name); }
-};
-
 namespace {
 
-// Takes each of the engine's protocol settings that is there, and returns their names. Times come as picoseconds.
-std::set<std::string_view> take_protocol_settings(EndpointConfig& config, Parameters& parameters) {
-    std::set<std::string_view> given;
-    for (const SettingRow<EndpointConfig>& row : protocol_settings) {
-        const Setting& setting = row.setting;
-        const bool is_time = setting.name.ends_with("_s");
-        const std::string name(setting.name);
-        const double value = parameters.take(is_time ? name.substr(0, name.size() - 2) + "_ps" : name, NAN);
-        if (std::isnan(value)) continue;
-        if (setting.accepted.kind == SettingKind::choice)
-            row.set(
-                config, setting,
-                std::string(choice_at(setting.accepted.words, static_cast<std::size_t>(std::max(0.0, value)))));
-        else
-            row.set(config, setting, is_time ? value * 1e-12 : value);
-        given.insert(setting.name);
+// Those of the engine's protocol settings that follow from the fabric unless a scenario gives them (derive, host).
+constexpr std::string_view derived_settings[] = {
+    "target_delay_s", "initial_window_bytes", "max_window_bytes", "initial_rtt_s",
+    "min_rto_s",      "max_ack_delay_s",      "eager_bytes"};
+
+// A row of the engine's table as one of a transport's: times in picoseconds, `default_of` the simulator's.
+TransportSetting row_of(const SettingRow<EndpointConfig>& row, const EndpointConfig& default_of) {
+    const Setting& setting = row.setting;
+    const Accepted& accepted = setting.accepted;
+    const bool is_time = setting.name.ends_with("_s");
+    TransportSetting made{
+        std::string(setting.name),    TransportSetting::Kind::number, {}, accepted.low, accepted.high, {},
+        std::string(setting.sentence)};
+    const bool is_derived = std::ranges::find(derived_settings, setting.name) != std::end(derived_settings);
+    const SettingValue value = row.get(default_of, setting);
+    if (accepted.kind == SettingKind::choice) {
+        made.kind = TransportSetting::Kind::choice;
+        for (std::size_t i = 0; !choice_at(accepted.words, i).empty(); ++i) {
+            made.choices.emplace_back(choice_at(accepted.words, i));
+            if (made.choices.back() == std::get<std::string>(value)) made.otherwise = static_cast<double>(i);
+        }
+        made.minimum = 0;
+        made.maximum = static_cast<double>(made.choices.size() - 1);
+        return made;
     }
-    return given;
+    if (is_time || accepted.kind == SettingKind::integer) made.kind = TransportSetting::Kind::whole;
+    if (is_time) {  // the engine's clock counts whole nanoseconds, so "above 0" begins there
+        made.name.replace(made.name.size() - 2, 2, "_ps");
+        made.minimum = std::max(accepted.low * 1e12, accepted.above ? 1000.0 : 0.0);
+        made.maximum = accepted.high * 1e12;
+    }
+    const double unit = is_time ? 1e12 : 1;
+    if (!is_derived)
+        made.otherwise = std::visit(
+            [&](const auto& held) -> double {
+                if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(held)>>)
+                    return static_cast<double>(held) * unit;
+                else
+                    throw std::logic_error("a protocol setting of the engine is neither a number nor a choice");
+            },
+            value);
+    return made;
 }
 
 }  // namespace
 
-DlcpTransport::DlcpTransport(Parameters parameters) : settings_(std::make_unique<Settings>()) {
-    Settings& s = *settings_;
+DlcpTransport::Settings::Settings() {
+    engine.max_datagram_bytes = 4096 + wire::header_bytes;  // blocks as collectives on jumbo frames have
+    engine.paths = 64;  // packet by packet, over as many paths as UET and NDP use
+    engine.run_packets = 1;
+    engine.timer_granularity = nanoseconds(0);
+}
+
+void DlcpTransport::Settings::list(SettingsTable& table) {
+    table.whole("datagram_bytes", engine.max_datagram_bytes, 576, 9152,
+                "UDP payload of a full packet: header and a block");
+    table.whole("lower_layer_bytes", lower_layer_bytes, 0, 1000,
+                "on the wire below UDP's payload: Ethernet 38, IPv4 20, UDP 8");
+    for (const SettingRow<EndpointConfig>& row : protocol_settings) {
+        const Setting& setting = row.setting;
+        const TransportSetting made = row_of(row, engine);
+        const std::optional<double> value = table.row(made);
+        if (!value) continue;
+        if (made.kind == TransportSetting::Kind::choice)
+            row.set(engine, setting, made.choices[static_cast<std::size_t>(*value)]);
+        else
+            row.set(engine, setting, setting.name.ends_with("_s") ? *value * 1e-12 : *value);
+        given.insert(setting.name);
+    }
+    table.flag("warm_sessions", warm_sessions,
+               "sessions are there at time zero, by the real handshake; otherwise made when first needed");
+    table.flag("trim", trim, "switches cut the payload off what they would drop (default policy)");
+    table.flag("trim_critical", trim_critical, "switches that trim may trim critical packets too");
+}
+
+DlcpTransport::DlcpTransport(const Settings& settings) : settings_(settings), config_(settings.engine) {
     EndpointConfig& c = config_;
-    // Blocks of 4096 bytes, as collectives on jumbo frames have.
-    c.max_datagram_bytes =
-        static_cast<std::uint16_t>(parameters.take_integer("datagram_bytes", 4096 + wire::header_bytes));
-    // Spraying as UET and NDP do: packet by packet, over as many paths as there are entropies in use there.
-    c.paths = 64;
-    c.run_packets = 1;
-    c.timer_granularity = nanoseconds(0);
-    s.given = take_protocol_settings(c, parameters);
     // Simulated hosts have the memory, and their applications have asked for all that comes.
     c.receive_buffer = Bytes{std::uint64_t{1} << 40};
     c.max_unexpected = Bytes{std::uint64_t{1} << 40};
@@ -87,10 +124,8 @@ DlcpTransport::DlcpTransport(Parameters parameters) : settings_(std::make_unique
     c.max_messages_per_peer = 1u << 20;
     c.max_peers = 65535;
     c.announce_unexpected = true;
-    network_.lower_layer_bytes = static_cast<std::uint32_t>(parameters.take_integer("lower_layer_bytes", 66));
-    network_.trim_critical = parameters.take_integer("trim_critical", 0) != 0;
-    s.warm_sessions = parameters.take_integer("warm_sessions", 1) != 0;
-    parameters.done("dlcp");
+    network_.lower_layer_bytes = settings.lower_layer_bytes;
+    network_.trim_critical = settings.trim_critical;
 
     // Every host's config is checked when it is made; here what does not depend on the fabric.
     EndpointConfig check = c;
@@ -161,7 +196,7 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     site_rtt_ps_ = std::min(longest_rtt_ps_, shortest_ps * site_over_shortest);
 
     const auto derive_time = [&](std::string_view name, Duration& field, double ps) {
-        if (!settings_->has(name)) field = nanoseconds(std::llround(ps / 1000));
+        if (!settings_.has(name)) field = nanoseconds(std::llround(ps / 1000));
         field = std::max(field, nanoseconds(1));
     };
     const double rtt = static_cast<double>(site_rtt_ps_);
@@ -192,7 +227,7 @@ DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
         return std::max(1.5 * bytes_per_ps * static_cast<double>(rtt_ps), least);
     };
     const auto derive_bytes = [&](std::string_view name, Bytes& field, double bytes) {
-        if (!settings_->has(name)) field = Bytes{static_cast<std::uint64_t>(bytes)};
+        if (!settings_.has(name)) field = Bytes{static_cast<std::uint64_t>(bytes)};
     };
     derive_bytes("max_window_bytes", config.max_window, window_for(longest_rtt_ps_));
     derive_bytes("initial_window_bytes", config.initial_window,
@@ -255,7 +290,7 @@ void DlcpTransport::prepare(Simulation& simulation) {
     bodies_.assign(fabric_->regions(), BodyPool(depot_));
     const std::vector<Pair> talking = pairs(simulation);
     derive(simulation, talking);
-    if (settings_->warm_sessions) {
+    if (settings_.warm_sessions) {
         const std::uint32_t data = payload_bytes() + header_bytes();
         Time clock{0};
         for (const auto& [a, b] : talking)
@@ -527,7 +562,7 @@ void DlcpTransport::start_collective(Domain& domain, std::uint32_t index, std::u
     const Time now = h.engine.time(domain);
     const Schedule& schedule = *spec.schedules[rank];
     open_group(h, collective.group, rank);
-    if (collective.late || !settings_->warm_sessions)
+    if (collective.late || !settings_.warm_sessions)
         for (const std::uint32_t other : schedule.peers()) peer(h.engine, spec.members[other]);
 
     const std::vector<ChunkMemory> inputs = partition(spec.inputs[rank], schedule.chunks(Space::input), spec.type);
@@ -635,8 +670,10 @@ std::map<std::string, double> DlcpTransport::counters() const {
     return sums;
 }
 
-std::unique_ptr<Transport> make_dlcp(Parameters parameters) {
-    return std::make_unique<DlcpTransport>(std::move(parameters));
-}
+namespace {
+
+const TransportKind dlcp = TransportKind::of<DlcpTransport>("dlcp");
+
+}  // namespace
 
 }  // namespace dlcp::sim

@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -51,7 +52,22 @@ struct CollectiveOutcome {
 
 class DlcpTransport final : public Transport {
 public:
-    explicit DlcpTransport(Parameters parameters);
+    // What is not given follows from the fabric's longest unloaded round trip T between hosts that talk, and from each
+    // host's rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are in
+    // flight.
+    struct Settings {
+        EndpointConfig engine;             // of every host, with the simulator's defaults
+        std::set<std::string_view> given;  // names of the engine's protocol_settings that the scenario gives
+        std::uint32_t lower_layer_bytes = 66;
+        bool warm_sessions = true;
+        bool trim = false;
+        bool trim_critical = false;
+
+        Settings();
+        void list(SettingsTable& table);
+        bool has(std::string_view name) const { return given.contains(name); }
+    };
+    explicit DlcpTransport(const Settings& settings);
     ~DlcpTransport() override;
 
     // Before the first run, or between runs. Returns its index. Throws std::invalid_argument.
@@ -82,7 +98,6 @@ public:
 private:
     using Pair = std::pair<std::uint32_t, std::uint32_t>;
 
-    struct Settings;  // as given; what is missing follows from the fabric
     struct Active {
         CollectiveId id;
         std::uint32_t index;
@@ -133,7 +148,7 @@ private:
     void flow_event(Domain& domain, Host& host, const Event& event);
     void collective_over(Domain& domain, Host& host, CollectiveId id, CollectiveResult result);
 
-    std::unique_ptr<Settings> settings_;
+    const Settings settings_;
     EngineNetwork network_;
     EndpointConfig config_;            // of every host, but for rank, line rate and what follows from it
     std::int64_t longest_rtt_ps_ = 0;  // unloaded, of the pairs that talk

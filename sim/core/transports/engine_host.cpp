@@ -1,3 +1,4 @@
+// One host's engine: packets between it and the simulator, its timers, and what it has to say.
 #include "sim/core/transports/engine_host.hpp"
 
 #include <algorithm>

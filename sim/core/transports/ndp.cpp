@@ -11,14 +11,12 @@
 // headers. Here headers have what the switch policy gives their class, and what is lost there the timeout repairs.
 #include <algorithm>
 #include <bit>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/core/domain.hpp"
 #include "sim/core/flow_transport.hpp"
-#include "sim/core/simulation.hpp"
 #include "sim/core/transports/packets_of.hpp"
-#include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
 namespace {
@@ -27,41 +25,106 @@ constexpr std::uint32_t pull_timer = none;  // other timers are flows
 constexpr std::uint32_t control_class = 7;
 constexpr std::uint32_t owes_pulls = 1;  // Packet::importance: a count of packets that were lost stands beside it
 
-class Ndp final : public FlowTransport {
-public:
-    explicit Ndp(Parameters parameters)
-        : payload_bytes_(static_cast<std::uint32_t>(parameters.take_integer("payload_bytes", 4096))),
-          header_bytes_(static_cast<std::uint32_t>(parameters.take_integer("header_bytes", 64))),
-          window_packets_(parameters.take_integer("window_packets", 0)),
-          paths_(static_cast<std::uint32_t>(parameters.take_integer("paths", 64))),
-          rto_ps_(parameters.take_integer("rto_ps", 1'000'000'000)) {
-        parameters.done("ndp");
-        check_window_settings("ndp", payload_bytes_, header_bytes_, window_packets_, paths_);
-        if (rto_ps_ <= 0) refuse_setting("ndp", "rto_ps", rto_ps_, "above 0");
+struct Settings {
+    std::uint32_t payload_bytes = 4096;
+    std::uint32_t header_bytes = 64;
+    std::uint32_t window_packets = 0;
+    std::uint32_t paths = 64;
+    std::int64_t rto_ps = 1'000'000'000;
+    std::uint32_t queue_packets = 8;
+    std::uint32_t header_queue_bytes = 4'000'000;
+
+    void list(SettingsTable& table) {
+        table.whole("payload_bytes", payload_bytes, 1, 65'000, "payload of a full packet");
+        table.whole("header_bytes", header_bytes, 1, 1000, "on the wire beside the payload; an ACK, NACK or PULL");
+        table.whole("window_packets", window_packets, 0, packet_number_limit - 1,
+                    "sent before the first pull; 0: a round trip's worth and an eighth");
+        table.whole("paths", paths, 1, 65'536, "path ids that a flow's packets take in turns; a power of two");
+        table.whole("rto_ps", rto_ps, 1e6, 100e12,
+                    "after which a packet without any answer is lost; three round trips at least");
+        table.whole("queue_packets", queue_packets, 1, 10'000,
+                    "full packets that a switch's queue holds before it trims (default policy)");
+        table.whole("header_queue_bytes", header_queue_bytes, 64, 4294967294.0,
+                    "headers and control that a switch's queue holds (default policy); "
+                    "the authors return what does not fit to its sender");
+        table.check_packet(payload_bytes, header_bytes);
+        table.check_power_of_two("paths", paths);
     }
+};
+
+// A packet is unsent (its number is at least next_new), flying, to be sent again, or acknowledged: none of these.
+struct SentWord {
+    std::uint64_t flying = 0;  // sent, no answer yet
+    std::uint64_t old = 0;     // of those: since before the last look_for_lost
+    std::uint64_t again = 0;   // trimmed or lost
+};
+struct Sender {
+    std::int64_t rto_ps = 0;
+    std::uint32_t packets = 0;
+    std::uint32_t next_new = 0;
+    std::uint32_t credit = 0;        // packets that may leave now
+    std::uint32_t pulled = 0;        // the receiver's count of pulls, as far as heard
+    std::uint32_t acknowledged = 0;  // packets
+    std::uint32_t again = 0;         // packets to be sent again
+    std::uint32_t again_word = 0;    // none of them is in an earlier word
+    std::uint32_t first_word = 0;    // all packets of earlier words are acknowledged
+    std::uint32_t words = 0;         // where they start in sent_
+    std::uint32_t sent = 0;          // transmissions: the place in the permutation of paths
+    std::uint32_t permutation = 0;   // random bits that make it
+    std::uint32_t lost = 0;          // packets that the timeout found
+    std::uint32_t unpulled = 0;      // of those: how many left, or will, without being pulled
+    std::uint8_t silent = 0;         // looks in a row that found silence, where pulls should come
+    std::uint8_t patience_log2 = 0;  // so many such looks until something is done about it
+    bool heard = false;              // anything since the last look
+};
+struct Receiver {
+    std::uint32_t packets = 0;
+    std::uint32_t received = 0;
+    std::uint32_t to_pull = 0;  // pulls still to be asked for: beyond the first window, trimmed, lost
+    std::uint32_t waiting = 0;  // asked for, not sent yet
+    std::uint32_t pulled = 0;   // sent
+    std::uint32_t next = none;  // flow behind this one in the host's pull queue
+    std::uint32_t words = 0;    // where they start in received_
+    std::uint32_t lost = 0;     // packets that the sender wants to be pulled once more, as far as heard
+};
+// Flows that wait to be pulled take turns, one packet each: fair among senders.
+struct PullQueue {
+    std::int64_t free_ps = 0;  // no pull before this
+    std::uint32_t head = none;
+    std::uint32_t tail = none;
+};
+
+struct alignas(64) Counters {
+    std::uint64_t trimmed = 0;
+    std::uint64_t pulls = 0;
+    std::uint64_t lost = 0;
+    static constexpr std::pair<const char*, std::uint64_t Counters::*> names[] = {
+        {"trimmed_packets", &Counters::trimmed}, {"pulls", &Counters::pulls}, {"lost_packets", &Counters::lost}};
+};
+
+class Ndp final : public FlowStates<FlowTransport, Settings, Sender, Receiver, Counters> {
+public:
+    using FlowStates::FlowStates;
 
     void prepare(Simulation& simulation) override {
-        FlowTransport::prepare(simulation);
+        FlowStates::prepare(simulation);
         const std::vector<Flow>& flows = simulation.flows();
-        senders_.resize(flows.size());
-        receivers_.resize(flows.size());
         pull_queues_.resize(simulation.fabric().hosts());
-        const std::uint32_t wire_bytes = payload_bytes_ + header_bytes_;
         std::uint32_t words = 0;
         for (std::size_t f = 0; f < flows.size(); ++f) {
-            const std::uint32_t packets = numbered_packets_of("ndp", f, flows[f].bytes, payload_bytes_);
+            const std::uint32_t packets = numbered_packets_of("ndp", f, flows[f].bytes, settings_.payload_bytes);
             Sender& sender = senders_[f];
             Receiver& receiver = receivers_[f];
             sender.packets = receiver.packets = packets;
-            const std::int64_t rtt_ps =
-                simulation.base_rtt_ps(flows[f].source, flows[f].destination, wire_bytes, header_bytes_);
+            const std::int64_t rtt_ps = simulation.base_rtt_ps(flows[f].source, flows[f].destination,
+                                                               full_packet_bytes(), settings_.header_bytes);
             // Over long links, what has not been answered for a millisecond may be on its way.
-            sender.rto_ps = std::max(rto_ps_, 3 * rtt_ps);
-            std::uint64_t window = static_cast<std::uint64_t>(window_packets_);
+            sender.rto_ps = std::max(settings_.rto_ps, 3 * rtt_ps);
+            std::uint64_t window = settings_.window_packets;
             if (window == 0) {
                 // A round trip's worth, and an eighth more for what waits on the way.
-                const double packet_ps =
-                    8e12 * wire_bytes / static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
+                const double packet_ps = 8e12 * full_packet_bytes() /
+                                         static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
                 window = static_cast<std::uint64_t>(1.125 * static_cast<double>(rtt_ps) / packet_ps) + 1;
             }
             sender.credit = static_cast<std::uint32_t>(std::min<std::uint64_t>(window, packets));
@@ -92,63 +155,7 @@ public:
             look_for_lost(domain, timer);
     }
 
-    std::uint32_t payload_bytes() const override { return payload_bytes_; }
-    std::uint32_t header_bytes() const override { return header_bytes_; }
-
-    std::map<std::string, double> counters() const override {
-        double trimmed = 0, pulls = 0, lost = 0;
-        for (const Receiver& receiver : receivers_) {
-            trimmed += receiver.trimmed;
-            pulls += receiver.pulled;
-        }
-        for (const Sender& sender : senders_) lost += sender.lost;
-        return {{"trimmed_packets", trimmed}, {"pulls", pulls}, {"lost_packets", lost}};
-    }
-
 private:
-    // A packet is unsent (its number is at least next_new), flying, to be sent again, or acknowledged: none of these.
-    struct SentWord {
-        std::uint64_t flying = 0;  // sent, no answer yet
-        std::uint64_t old = 0;     // of those: since before the last look_for_lost
-        std::uint64_t again = 0;   // trimmed or lost
-    };
-    struct Sender {
-        std::int64_t rto_ps = 0;
-        std::uint32_t packets = 0;
-        std::uint32_t next_new = 0;
-        std::uint32_t credit = 0;        // packets that may leave now
-        std::uint32_t pulled = 0;        // the receiver's count of pulls, as far as heard
-        std::uint32_t acknowledged = 0;  // packets
-        std::uint32_t again = 0;         // packets to be sent again
-        std::uint32_t again_word = 0;    // none of them is in an earlier word
-        std::uint32_t first_word = 0;    // all packets of earlier words are acknowledged
-        std::uint32_t words = 0;         // where they start in sent_
-        std::uint32_t sent = 0;          // transmissions: the place in the permutation of paths
-        std::uint32_t permutation = 0;   // random bits that make it
-        std::uint32_t lost = 0;          // packets that the timeout found
-        std::uint32_t unpulled = 0;      // of those: how many left, or will, without being pulled
-        std::uint8_t silent = 0;         // looks in a row that found silence, where pulls should come
-        std::uint8_t patience_log2 = 0;  // so many such looks until something is done about it
-        bool heard = false;              // anything since the last look
-    };
-    struct Receiver {
-        std::uint32_t packets = 0;
-        std::uint32_t received = 0;
-        std::uint32_t to_pull = 0;  // pulls still to be asked for: beyond the first window, trimmed, lost
-        std::uint32_t waiting = 0;  // asked for, not sent yet
-        std::uint32_t pulled = 0;   // sent
-        std::uint32_t next = none;  // flow behind this one in the host's pull queue
-        std::uint32_t words = 0;    // where they start in received_
-        std::uint32_t trimmed = 0;
-        std::uint32_t lost = 0;  // packets that the sender wants to be pulled once more, as far as heard
-    };
-    // Flows that wait to be pulled take turns, one packet each: fair among senders.
-    struct PullQueue {
-        std::int64_t free_ps = 0;  // no pull before this
-        std::uint32_t head = none;
-        std::uint32_t tail = none;
-    };
-
     // --- sender ---
 
     std::uint32_t next_data(Domain& domain, std::uint32_t flow) override {
@@ -174,9 +181,9 @@ private:
         word.flying |= std::uint64_t{1} << number % 64;
         word.old &= ~(std::uint64_t{1} << number % 64);
 
-        const std::uint32_t slot =
-            make_packet(domain, flow, false, data_packet, number,
-                        header_bytes_ + payload_of(domain.flow(flow).bytes, payload_bytes_, number));
+        const std::uint32_t slot = make_packet(
+            domain, flow, false, data_packet, number,
+            settings_.header_bytes + payload_of(domain.flow(flow).bytes, settings_.payload_bytes, number));
         Packet& packet = domain.packet(slot);
         packet.trimmable = true;
         packet.ecn_capable = false;
@@ -192,9 +199,10 @@ private:
     // Each path once, in an order of its own for each flow and round.
     std::uint16_t next_path(Domain& domain, std::uint32_t flow, Sender& sender) {
         const std::uint32_t i = sender.sent++;
-        if ((i & (paths_ - 1)) == 0) sender.permutation = static_cast<std::uint32_t>(domain.random(flow, i));
+        if ((i & (settings_.paths - 1)) == 0)
+            sender.permutation = static_cast<std::uint32_t>(domain.random(flow, i));
         return static_cast<std::uint16_t>((i * (sender.permutation | 1) + (sender.permutation >> 16)) &
-                                          (paths_ - 1));
+                                          (settings_.paths - 1));
     }
 
     void handle_answer(Domain& domain, std::uint32_t slot) {
@@ -278,6 +286,7 @@ private:
         if (lost > 0 || gives_up) {
             ++domain.result(flow).timeouts;
             sender.lost += lost;
+            counters_[domain.flow(flow).source].lost += lost;
             ++sender.credit;
             if (lost > 0) ++sender.unpulled;
             go_on(domain, flow);
@@ -303,13 +312,13 @@ private:
         const bool known = (word & bit) != 0;
         const bool trimmed = packet.trimmed && !known;
         if (trimmed) {
-            ++receiver.trimmed;
+            ++counters_[host].trimmed;
             ++receiver.to_pull;
         } else if (!known) {
             word |= bit;
             ++receiver.received;
             domain.result(flow).delivered_bytes +=
-                payload_of(domain.flow(flow).bytes, payload_bytes_, packet.number);
+                payload_of(domain.flow(flow).bytes, settings_.payload_bytes, packet.number);
         }
 
         for (std::uint32_t due = 1 + owed; due > 0 && receiver.to_pull > 0; --due) {
@@ -317,6 +326,7 @@ private:
             PullQueue& queue = pull_queues_[host];
             if (queue.head == none && domain.now_ps() >= queue.free_ps) {
                 ++receiver.pulled;
+                ++counters_[host].pulls;
                 queue.free_ps = domain.now_ps() + pull_ps(domain, host);
             } else {
                 if (queue.head == none) domain.set_timer(queue.free_ps, host, pull_timer);
@@ -329,7 +339,7 @@ private:
 
     void answer(Domain& domain, std::uint32_t host, std::uint32_t flow, std::uint32_t type, std::uint32_t number,
                 std::uint16_t path) {
-        const std::uint32_t slot = make_packet(domain, flow, true, type, number, header_bytes_);
+        const std::uint32_t slot = make_packet(domain, flow, true, type, number, settings_.header_bytes);
         Packet& packet = domain.packet(slot);
         packet.traffic_class = control_class;
         packet.path = path;
@@ -339,7 +349,7 @@ private:
 
     // What a full packet takes on the host's link: pulled packets then arrive as fast as it can carry them.
     std::int64_t pull_ps(const Domain& domain, std::uint32_t host) const {
-        return domain.host_transmit_ps(host, payload_bytes_ + header_bytes_);
+        return domain.host_transmit_ps(host, full_packet_bytes());
     }
 
     void join(PullQueue& queue, std::uint32_t flow) {
@@ -354,27 +364,21 @@ private:
         Receiver& receiver = receivers_[flow];
         queue.head = receiver.next;
         ++receiver.pulled;
+        ++counters_[host].pulls;
         if (--receiver.waiting > 0) join(queue, flow);
         queue.free_ps = domain.now_ps() + pull_ps(domain, host);
         if (queue.head != none) domain.set_timer(queue.free_ps, host, pull_timer);
-        const std::uint32_t path = receiver.pulled * 0x9e3779b1U >> 16 & (paths_ - 1);
+        const std::uint32_t path = receiver.pulled * 0x9e3779b1U >> 16 & (settings_.paths - 1);
         answer(domain, host, flow, PacketType::pull_packet, 0, static_cast<std::uint16_t>(path));
     }
 
-    const std::uint32_t payload_bytes_;
-    const std::uint32_t header_bytes_;
-    const std::int64_t window_packets_;  // 0: each flow's own round trip
-    const std::uint32_t paths_;
-    const std::int64_t rto_ps_;        // at least three of a flow's own round trips
-    std::vector<Sender> senders_;      // per flow; touched at its source only
-    std::vector<Receiver> receivers_;  // per flow; touched at its destination only
-    std::vector<SentWord> sent_;       // 64 packets of a flow each
-    std::vector<std::uint64_t> received_;
-    std::vector<PullQueue> pull_queues_;  // per host
+    std::vector<SentWord> sent_;           // 64 packets of a flow each; a flow's are its sender's
+    std::vector<std::uint64_t> received_;  // likewise; the receiver's
+    std::vector<PullQueue> pull_queues_;   // per host
 };
 
-}  // namespace
+const TransportKind ndp = TransportKind::of<Ndp>("ndp");
 
-std::unique_ptr<Transport> make_ndp(Parameters parameters) { return std::make_unique<Ndp>(std::move(parameters)); }
+}  // namespace
 
 }  // namespace dlcp::sim

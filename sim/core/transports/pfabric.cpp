@@ -7,14 +7,12 @@
 // again; acknowledgements have rank 0. A host's network card serves its own flows by rank, too.
 #include <algorithm>
 #include <cmath>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/core/domain.hpp"
-#include "sim/core/simulation.hpp"
-#include "sim/core/transport.hpp"
+#include "sim/core/flow_transport.hpp"
 #include "sim/core/transports/packets_of.hpp"
-#include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim {
 namespace {
@@ -23,40 +21,89 @@ constexpr std::uint32_t probe_packet = first_own;
 constexpr std::uint32_t control_class = 7;
 constexpr std::int64_t no_deadline = INT64_MAX;
 
-class PFabric final : public Transport {
-public:
-    explicit PFabric(Parameters parameters)
-        : payload_bytes_(static_cast<std::uint32_t>(parameters.take_integer("payload_bytes", 1460))),
-          header_bytes_(static_cast<std::uint32_t>(parameters.take_integer("header_bytes", 40))),
-          window_packets_(parameters.take_integer("window_packets", 0)),
-          rto_ps_(parameters.take_integer("rto_ps", 0)),
-          probe_after_(parameters.take_integer("probe_after_timeouts", 5)),
-          paths_(static_cast<std::uint32_t>(parameters.take_integer("paths", 64))) {
-        parameters.done("pfabric");
-        check_window_settings("pfabric", payload_bytes_, header_bytes_, window_packets_, paths_);
-        if (rto_ps_ < 0) refuse_setting("pfabric", "rto_ps", rto_ps_, "0 (three round trips) and above");
-        if (probe_after_ < 1) refuse_setting("pfabric", "probe_after_timeouts", probe_after_, "1 and above");
+struct Settings {
+    std::uint32_t payload_bytes = 1460;
+    std::uint32_t header_bytes = 40;
+    std::uint32_t window_packets = 0;
+    std::int64_t rto_ps = 0;
+    std::uint32_t probe_after_timeouts = 5;
+    std::uint32_t paths = 64;
+
+    void list(SettingsTable& table) {
+        table.whole("payload_bytes", payload_bytes, 1, 65'000, "payload of a full packet");
+        table.whole("header_bytes", header_bytes, 1, 1000,
+                    "on the wire beside the payload; an acknowledgement, a probe");
+        table.whole("window_packets", window_packets, 0, packet_number_limit - 1,
+                    "the largest window, and the first; 0: a round trip's worth");
+        table.whole("rto_ps", rto_ps, 0, 100e12,
+                    "fixed retransmission timeout; 0: three round trips, as the paper's 45 µs");
+        table.whole("probe_after_timeouts", probe_after_timeouts, 1, 1e6, "in a row; the paper's five");
+        table.whole("paths", paths, 1, 65'536, "path ids that a flow's packets take in turns; a power of two");
+        table.check_packet(payload_bytes, header_bytes);
+        table.check_power_of_two("paths", paths);
     }
+};
+
+struct Sender {
+    std::int64_t deadline_ps = no_deadline;  // of the retransmission timer; none while nothing is under way
+    std::int64_t rto_ps = 0;
+    double window = 0;            // packets, from `base` on
+    double window_max = 0;        // a bandwidth-delay product
+    double slow_start_until = 0;  // packets
+    std::uint32_t packets = 0;
+    std::uint32_t base = 0;          // the first that is not acknowledged
+    std::uint32_t next = 0;          // the next to look at; back to `base` on a timeout
+    std::uint32_t sent_until = 0;    // the first that was never sent
+    std::uint32_t acknowledged = 0;  // packets
+    std::uint32_t under_way = 0;     // sent since the last timeout, not acknowledged
+    std::uint32_t words = 0;         // where they start in acknowledged_
+    std::uint32_t transmissions = 0;
+    std::uint32_t permutation = 0;
+    std::uint32_t timeouts_in_row = 0;
+    bool probing = false;
+    bool probe_due = false;
+    bool is_ready = false;   // in its host's list
+    bool timer_set = false;  // an event will come
+};
+struct Receiver {
+    std::uint32_t packets = 0;
+    std::uint32_t received = 0;
+    std::uint32_t base = 0;  // the first that is missing
+    std::uint32_t words = 0;
+};
+struct Host {
+    std::uint32_t control_head = none;
+    std::uint32_t control_tail = none;
+    std::vector<std::uint32_t> ready;  // flows that may have something to send
+};
+
+struct alignas(64) Counters {
+    std::uint64_t probes = 0;
+    static constexpr std::pair<const char*, std::uint64_t Counters::*> names[] = {{"probes", &Counters::probes}};
+};
+
+class PFabric final : public FlowStates<Transport, Settings, Sender, Receiver, Counters> {
+public:
+    using FlowStates::FlowStates;
 
     void prepare(Simulation& simulation) override {
+        FlowStates::prepare(simulation);
         const std::vector<Flow>& flows = simulation.flows();
-        senders_.resize(flows.size());
-        receivers_.resize(flows.size());
         hosts_.resize(simulation.fabric().hosts());
-        const std::uint32_t wire_bytes = payload_bytes_ + header_bytes_;
         std::uint32_t words = 0;
         for (std::size_t f = 0; f < flows.size(); ++f) {
-            const std::uint32_t packets = numbered_packets_of("pfabric", f, flows[f].bytes, payload_bytes_);
-            const std::int64_t rtt_ps =
-                simulation.base_rtt_ps(flows[f].source, flows[f].destination, wire_bytes, header_bytes_);
-            const double packet_ps =
-                8e12 * wire_bytes / static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
+            const std::uint32_t packets =
+                numbered_packets_of("pfabric", f, flows[f].bytes, settings_.payload_bytes);
+            const std::int64_t rtt_ps = simulation.base_rtt_ps(flows[f].source, flows[f].destination,
+                                                               full_packet_bytes(), settings_.header_bytes);
+            const double packet_ps = 8e12 * full_packet_bytes() /
+                                     static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
             Sender& sender = senders_[f];
             sender.packets = receivers_[f].packets = packets;
-            sender.window_max = window_packets_ > 0 ? static_cast<double>(window_packets_)
-                                                    : std::ceil(static_cast<double>(rtt_ps) / packet_ps);
+            sender.window_max = settings_.window_packets > 0 ? static_cast<double>(settings_.window_packets)
+                                                             : std::ceil(static_cast<double>(rtt_ps) / packet_ps);
             sender.window = sender.slow_start_until = sender.window_max;
-            sender.rto_ps = rto_ps_ > 0 ? rto_ps_ : 3 * rtt_ps;
+            sender.rto_ps = settings_.rto_ps > 0 ? settings_.rto_ps : 3 * rtt_ps;
             sender.words = receivers_[f].words = words;
             words += (sender.packets + 63) / 64;
         }
@@ -111,64 +158,21 @@ public:
         sender.next = sender.base;
         sender.under_way = 0;
         sender.deadline_ps = no_deadline;
-        if (sender.timeouts_in_row >= probe_after_) {
+        if (sender.timeouts_in_row >= settings_.probe_after_timeouts) {
             sender.probing = true;
             sender.probe_due = true;
         }
         ready(domain, flow);
     }
 
-    std::uint32_t payload_bytes() const override { return payload_bytes_; }
-    std::uint32_t header_bytes() const override { return header_bytes_; }
-
-    std::map<std::string, double> counters() const override {
-        double probes = 0;
-        for (const Sender& sender : senders_) probes += sender.probes;
-        return {{"probes", probes}};
-    }
-
 private:
-    struct Sender {
-        std::int64_t deadline_ps = no_deadline;  // of the retransmission timer; none while nothing is under way
-        std::int64_t rto_ps = 0;
-        double window = 0;            // packets, from `base` on
-        double window_max = 0;        // a bandwidth-delay product
-        double slow_start_until = 0;  // packets
-        std::uint32_t packets = 0;
-        std::uint32_t base = 0;          // the first that is not acknowledged
-        std::uint32_t next = 0;          // the next to look at; back to `base` on a timeout
-        std::uint32_t sent_until = 0;    // the first that was never sent
-        std::uint32_t acknowledged = 0;  // packets
-        std::uint32_t under_way = 0;     // sent since the last timeout, not acknowledged
-        std::uint32_t words = 0;         // where they start in acknowledged_
-        std::uint32_t transmissions = 0;
-        std::uint32_t permutation = 0;
-        std::uint32_t probes = 0;
-        std::int64_t timeouts_in_row = 0;
-        bool probing = false;
-        bool probe_due = false;
-        bool is_ready = false;   // in its host's list
-        bool timer_set = false;  // an event will come
-    };
-    struct Receiver {
-        std::uint32_t packets = 0;
-        std::uint32_t received = 0;
-        std::uint32_t base = 0;  // the first that is missing
-        std::uint32_t words = 0;
-    };
-    struct Host {
-        std::uint32_t control_head = none;
-        std::uint32_t control_tail = none;
-        std::vector<std::uint32_t> ready;  // flows that may have something to send
-    };
-
     static bool has(const std::vector<std::uint64_t>& words, std::uint32_t first, std::uint32_t number) {
         return words[first + number / 64] >> number % 64 & 1;
     }
 
     // What is left of the flow: its priority, everywhere.
     std::uint64_t bytes_left(const Domain& domain, std::uint32_t flow) const {
-        const std::uint64_t done = std::uint64_t{senders_[flow].acknowledged} * payload_bytes_;
+        const std::uint64_t done = std::uint64_t{senders_[flow].acknowledged} * settings_.payload_bytes;
         return domain.flow(flow).bytes - std::min(domain.flow(flow).bytes, done);
     }
     bool before(const Domain& domain, std::uint32_t a, std::uint32_t b) const {
@@ -207,8 +211,8 @@ private:
         if (sender.probing) {
             if (!sender.probe_due) return none;
             sender.probe_due = false;
-            ++sender.probes;
-            slot = make_packet(domain, flow, false, probe_packet, 0, header_bytes_);
+            ++counters_[domain.flow(flow).source].probes;
+            slot = make_packet(domain, flow, false, probe_packet, 0, settings_.header_bytes);
         } else {
             while (sender.next < sender.packets && has(acknowledged_, sender.words, sender.next)) ++sender.next;
             const std::uint32_t number = sender.next;
@@ -222,14 +226,16 @@ private:
             } else {
                 ++domain.result(flow).retransmitted_packets;
             }
-            slot = make_packet(domain, flow, false, data_packet, number,
-                               header_bytes_ + payload_of(domain.flow(flow).bytes, payload_bytes_, number));
+            slot = make_packet(
+                domain, flow, false, data_packet, number,
+                settings_.header_bytes + payload_of(domain.flow(flow).bytes, settings_.payload_bytes, number));
         }
         // Sprayed: each path once, in an order of its own for each flow and round.
         const std::uint32_t i = sender.transmissions++;
-        if ((i & (paths_ - 1)) == 0) sender.permutation = static_cast<std::uint32_t>(domain.random(flow, i));
-        domain.packet(slot).path =
-            static_cast<std::uint16_t>((i * (sender.permutation | 1) + (sender.permutation >> 16)) & (paths_ - 1));
+        if ((i & (settings_.paths - 1)) == 0)
+            sender.permutation = static_cast<std::uint32_t>(domain.random(flow, i));
+        domain.packet(slot).path = static_cast<std::uint16_t>(
+            (i * (sender.permutation | 1) + (sender.permutation >> 16)) & (settings_.paths - 1));
         domain.extra(slot).rank =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes_left(domain, flow), UINT32_MAX));
         if (sender.deadline_ps == no_deadline) start_timer(domain, flow);
@@ -298,14 +304,14 @@ private:
         if (packet.type == data_packet && !has(received_, receiver.words, packet.number)) {
             received_[receiver.words + packet.number / 64] |= std::uint64_t{1} << packet.number % 64;
             domain.result(flow).delivered_bytes +=
-                payload_of(domain.flow(flow).bytes, payload_bytes_, packet.number);
+                payload_of(domain.flow(flow).bytes, settings_.payload_bytes, packet.number);
             finished = ++receiver.received == receiver.packets;
             while (receiver.base < receiver.packets && has(received_, receiver.words, receiver.base))
                 ++receiver.base;
         }
         const std::uint32_t type =
             packet.type == data_packet ? static_cast<std::uint32_t>(ack_packet) : probe_packet;
-        const std::uint32_t ack = make_packet(domain, flow, true, type, packet.number, header_bytes_);
+        const std::uint32_t ack = make_packet(domain, flow, true, type, packet.number, settings_.header_bytes);
         domain.packet(ack).path = packet.path;
         domain.packet(ack).traffic_class = control_class;
         domain.packet(ack).next = none;
@@ -318,23 +324,13 @@ private:
         if (finished) domain.flow_delivered(flow);
     }
 
-    const std::uint32_t payload_bytes_;
-    const std::uint32_t header_bytes_;
-    const std::int64_t window_packets_;  // 0: each flow's own round trip
-    const std::int64_t rto_ps_;          // 0: three round trips
-    const std::int64_t probe_after_;     // timeouts in a row
-    const std::uint32_t paths_;
-    std::vector<Sender> senders_;      // per flow; touched at its source only
-    std::vector<Receiver> receivers_;  // per flow; touched at its destination only
     std::vector<std::uint64_t> acknowledged_;
     std::vector<std::uint64_t> received_;
     std::vector<Host> hosts_;
 };
 
-}  // namespace
+const TransportKind pfabric = TransportKind::of<PFabric>("pfabric");
 
-std::unique_ptr<Transport> make_pfabric(Parameters parameters) {
-    return std::make_unique<PFabric>(std::move(parameters));
-}
+}  // namespace
 
 }  // namespace dlcp::sim

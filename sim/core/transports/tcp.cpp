@@ -1,32 +1,29 @@
-// TCP with NewReno or CUBIC; parameters in dlcp_sim.transports.tcp.
+// TCP over queues that drop at the tail: NewReno or CUBIC, as Linux runs them.
 #include <algorithm>
-#include <stdexcept>
 
-#include "sim/core/transports/registry.hpp"
 #include "sim/core/transports/tcp_transport.hpp"
 
 namespace dlcp::sim {
+namespace {
 
-std::unique_ptr<Transport> make_tcp(Parameters parameters) {
-    TcpSettings settings;
-    settings.ecn = parameters.take("ecn", 0) != 0;
-    TcpWindowSettings& window = settings.sender.window;
-    window.congestion = parameters.take("cubic", 1) != 0 ? TcpCongestion::cubic : TcpCongestion::newreno;
-    window.cubic_c = parameters.take("cubic_c", window.cubic_c);
-    window.cubic_beta = parameters.take("cubic_beta", window.cubic_beta);
-    if (!(window.cubic_c > 0)) throw std::invalid_argument("cubic_c: accepted is above 0");
-    if (!(window.cubic_beta > 0 && window.cubic_beta < 1)) {
-        throw std::invalid_argument("cubic_beta: accepted is between 0 and 1");
+struct Settings : TcpSettings {
+    void list(SettingsTable& table) {
+        TcpSettings::list(table);
+        TcpWindowSettings& window = sender.window;
+        table.choice("congestion", window.congestion, {"newreno", "cubic"}, "RFC 5681 and 6582, or RFC 9438");
+        table.flag("ecn", ecn, "whether marks count as losses, once a round trip (RFC 3168)");
+        table.number("cubic_c", window.cubic_c, 1e-6, 1e9, "CUBIC's C, segments per second cubed");
+        table.number("cubic_beta", window.cubic_beta, 0.01, 0.99, "what CUBIC keeps at a loss");
+        table.flag("fast_convergence", window.fast_convergence, "CUBIC's, for newcomers");
+        table.flag("reno_friendly", window.reno_friendly, "whether CUBIC is never slower than Reno");
+        table.flag("hystart", window.hystart, "whether slow start ends when delay rises (HyStart++, RFC 9406)");
+        table.whole("hystart_min_ps", window.hystart_min_ps, 0, 10e12, "the least rise; longer than most fabrics");
+        table.whole("hystart_max_ps", window.hystart_max_ps, 0, 10e12, "the most that is waited for");
+        window.hystart_max_ps = std::max(window.hystart_max_ps, window.hystart_min_ps);
     }
-    window.fast_convergence = parameters.take("fast_convergence", 1) != 0;
-    window.reno_friendly = parameters.take("reno_friendly", 1) != 0;
-    window.hystart = parameters.take("hystart", 0) != 0;
-    window.hystart_min_ps = parameters.take_integer("hystart_min_ps", window.hystart_min_ps);
-    window.hystart_max_ps =
-        std::max(parameters.take_integer("hystart_max_ps", window.hystart_max_ps), window.hystart_min_ps);
-    settings = TcpSettings::take(parameters, settings);
-    parameters.done("tcp");
-    return std::make_unique<TcpTransport>(settings);
-}
+};
 
+const TransportKind tcp = TransportKind::of<TcpTransport, Settings>("tcp");
+
+}  // namespace
 }  // namespace dlcp::sim

@@ -25,45 +25,35 @@ std::uint32_t ack_bytes(const TcpAck& ack) {
     return frame_bytes + (ack.ranges == 0 ? 0 : 4 + 8 * ack.ranges);  // RFC 2018 §3, padded
 }
 
-void require(bool ok, const std::string& what) {
-    if (!ok) throw std::invalid_argument(what);
-}
-
 }  // namespace
 
-TcpSettings TcpSettings::take(Parameters& parameters, const TcpSettings& otherwise) {
-    TcpSettings s = otherwise;
-    TcpSenderSettings& sender = s.sender;
-    const auto flag = [&](const char* name, bool value) { return parameters.take(name, value ? 1 : 0) != 0; };
-    s.mtu_bytes = static_cast<std::uint32_t>(parameters.take_integer("mtu_bytes", s.mtu_bytes));
-    require(s.mtu_bytes >= 576 && s.mtu_bytes <= 65000,
-            "mtu_bytes " + std::to_string(s.mtu_bytes) + ": accepted are 576 to 65000");
-    sender.min_rto_ps = parameters.take_integer("min_rto_ps", sender.min_rto_ps);
-    require(sender.min_rto_ps > 0, "min_rto_ps " + std::to_string(sender.min_rto_ps) + ": accepted is above 0");
-    sender.max_rto_ps = std::max(parameters.take_integer("max_rto_ps", sender.max_rto_ps), sender.min_rto_ps);
-    const std::int64_t every = parameters.take_integer("ack_every", s.receiver.ack_every);
-    require(every >= 1 && every <= 1000, "ack_every " + std::to_string(every) + ": accepted are 1 to 1000");
-    s.receiver.ack_every = static_cast<std::uint32_t>(every);
-    // Linux's least, 40 ms, but never so long that the sender would give up before.
-    const std::int64_t delay_ps = std::min<std::int64_t>(40'000'000'000, sender.min_rto_ps / 2);
-    s.ack_delay_ps = parameters.take_integer("ack_delay_ps", delay_ps);
-    require(s.ack_delay_ps >= 0, "ack_delay_ps " + std::to_string(s.ack_delay_ps) + ": accepted is 0 or more");
-    if (s.ack_delay_ps == 0) s.receiver.ack_every = 1;
-    s.receiver.quick_after_ps = s.ack_delay_ps;
-    sender.max_ack_delay_ps = s.receiver.ack_every > 1 ? s.ack_delay_ps : 0;
-    sender.min_probe_ps = parameters.take_integer("min_probe_ps", sender.min_probe_ps);
-    sender.tail_probe = flag("tail_probe", sender.tail_probe);
-    sender.proportional = flag("proportional_reduction", sender.proportional);
-    sender.pacing = flag("pacing", sender.pacing);
+void TcpSettings::list(SettingsTable& table) {
     TcpWindowSettings& window = sender.window;
-    window.initial_packets = parameters.take("initial_window_packets", window.initial_packets);
-    require(window.initial_packets >= 1, "initial_window_packets: accepted is 1 or more");
-    window.max_packets = parameters.take("max_window_packets", window.max_packets);
-    require(window.max_packets >= 2, "max_window_packets: accepted is 2 or more");
+    table.whole("mtu_bytes", mtu_bytes, 576, 65'000, "of an IP packet");
+    table.whole("min_rto_ps", sender.min_rto_ps, 1e6, 60e12,
+                "the least retransmission timeout above the round trip; Linux: 0.2, DCTCP's authors: 0.01 "
+                "(SIGCOMM 2010, section 4)");
+    table.whole("max_rto_ps", sender.max_rto_ps, 1e6, 3600e12, "its doublings end here");
+    table.number("initial_window_packets", window.initial_packets, 1, 10'000, "of a new connection (RFC 6928)");
+    table.number("max_window_packets", window.max_packets, 2, 1 << 26, "the receiver's buffer");
+    table.whole("ack_every", receiver.ack_every, 1, 1000, "segments that share an acknowledgement");
+    table.whole("ack_delay_ps", ack_delay_ps, 0, 1e12,
+                "the longest wait for them; none: 0.04, or half of min_rto_s if less");
+    table.flag("tail_probe", sender.tail_probe, "whether a lost tail is probed after two round trips (TLP)");
+    table.whole("min_probe_ps", sender.min_probe_ps, 0, 1e12, "the least delay of a tail probe; Linux: 0.002");
+    table.flag("proportional_reduction", sender.proportional, "whether recovery sends in proportion (PRR)");
+    table.flag("pacing", sender.pacing, "whether a window is spread over the round trip, as with Linux's fq");
+    table.flag("persistent", persistent,
+               "whether a flow goes on with the window of the last one of the same two hosts");
+    table.flag("handshake", handshake, "whether a new connection costs a round trip before its first segment");
+
+    sender.max_rto_ps = std::max(sender.max_rto_ps, sender.min_rto_ps);
+    // Linux's least, 40 ms, but never so long that the sender would give up before.
+    if (!ack_delay_ps) ack_delay_ps = std::min<std::int64_t>(40'000'000'000, sender.min_rto_ps / 2);
+    if (ack_delay_ps == 0) receiver.ack_every = 1;
+    receiver.quick_after_ps = *ack_delay_ps;
+    sender.max_ack_delay_ps = receiver.ack_every > 1 ? *ack_delay_ps : 0;
     window.initial_packets = std::min(window.initial_packets, window.max_packets);
-    s.handshake = flag("handshake", s.handshake);
-    s.persistent = flag("persistent", s.persistent);
-    return s;
 }
 
 TcpTransport::TcpTransport(const TcpSettings& settings) : settings_(settings) {}
@@ -93,9 +83,7 @@ void TcpTransport::prepare(Simulation& simulation) {
     std::vector<std::uint32_t> order(flows.size());
     for (std::uint32_t i = 0; i < flows.size(); ++i) {
         connection_of_[i] = order[i] = i;
-        require(flows[i].bytes / payload_bytes() < tcp_number_mask - 1,
-                "flow " + std::to_string(i) + ": " + std::to_string(flows[i].bytes) + " bytes are more than " +
-                    std::to_string(std::uint64_t{tcp_number_mask - 1} * payload_bytes()));
+        numbered_packets_of("tcp", i, flows[i].bytes, payload_bytes(), tcp_number_mask);
     }
     if (!settings_.persistent) return;
     const auto pair_of = [&](std::uint32_t i) {
@@ -238,7 +226,7 @@ void TcpTransport::handle_data(Domain& domain, std::uint32_t flow, std::uint32_t
             domain.flow_delivered(flow);
         }
     } else if (receiver.due_ps < 0) {
-        receiver.due_ps = domain.now_ps() + settings_.ack_delay_ps;
+        receiver.due_ps = domain.now_ps() + *settings_.ack_delay_ps;
         if (!receiver.armed) {
             receiver.armed = true;
             domain.set_timer(receiver.due_ps, domain.flow(flow).destination, flow * timers + ack_timer);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/core/flow_transport.hpp"
@@ -18,14 +19,14 @@ namespace dlcp::sim {
 struct TcpSettings {
     TcpSenderSettings sender;
     TcpReceiverSettings receiver;
-    std::uint32_t mtu_bytes = 1500;  // of the IP packet
-    std::int64_t ack_delay_ps = 0;   // the longest wait for a second segment; 0: none, each is acknowledged
+    std::uint32_t mtu_bytes = 1500;
+    std::optional<std::int64_t> ack_delay_ps;  // 0: each segment is acknowledged
     bool ecn = false;
     bool handshake = false;
     bool persistent = false;
 
-    // Takes what both transports share; `otherwise` holds the transport's own defaults.
-    static TcpSettings take(Parameters& parameters, const TcpSettings& otherwise);
+    // What TCP and DCTCP share; members are set before to defaults of their own.
+    void list(SettingsTable& table);
 };
 
 // What the window of one flow was, after each acknowledgement and timeout.

@@ -18,8 +18,8 @@ from dlcp.errors import ArgumentError
 from dlcp.transport import DataType
 from dlcp.transport.gradient import IMPORTANCE_CODES, mark_importance
 from dlcp_sim.cosimulation.group import SimulatedGroup, Values
+from dlcp_sim.transports import Dlcp
 from dlcp_sim.transports.base import Transport
-from dlcp_sim.transports.dlcp import Dlcp
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy

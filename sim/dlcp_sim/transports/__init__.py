@@ -1,27 +1,35 @@
-"""The transports that scenarios choose from, by name: `TRANSPORTS["ndp"]`.
+"""The transports that scenarios choose from, by name: `TRANSPORTS["ndp"]`, and each class: `transports.Ndp`.
 
-One module per family, listed here; a module that does not import fails here, at once.
+Every other module of this package holds one family of them, and is found by being here. Their fields come from native
+tables, so the types that editors and mypy see are in `__init__.pyi`, which `python -m dlcp_sim.transports` writes.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.transports.base import Transport, setting
-from dlcp_sim.transports.dcqcn import Dcqcn
-from dlcp_sim.transports.dlcp import Dlcp
-from dlcp_sim.transports.line_rate import LineRate
-from dlcp_sim.transports.ndp import Ndp
-from dlcp_sim.transports.pfabric import PFabric
-from dlcp_sim.transports.tcp import Dctcp, Tcp
-from dlcp_sim.transports.uet import Uet
+from dlcp_sim.transports.base import Transport, native, setting
 
-TRANSPORTS: dict[str, type[Transport]] = {
-    kind.name: kind for kind in (Dlcp, Tcp, Dctcp, PFabric, Ndp, Dcqcn, Uet, LineRate)
-}
+
+def _found() -> dict[str, type[Transport]]:
+    kinds: dict[str, type[Transport]] = {}
+    for module in pkgutil.iter_modules(__path__):
+        if module.name in ("base", "__main__"):
+            continue
+        for value in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
+            if isinstance(value, type) and issubclass(value, Transport) and value.name:
+                kinds[value.name] = value
+    return kinds
+
+
+TRANSPORTS: dict[str, type[Transport]] = _found()
+CLASSES: dict[str, type[Transport]] = {kind.__name__: kind for kind in TRANSPORTS.values()}
+globals().update(CLASSES)
 
 
 def transport_named(name: str, settings: Mapping[str, Any] | None = None) -> Transport:
@@ -40,17 +48,4 @@ def transport_named(name: str, settings: Mapping[str, Any] | None = None) -> Tra
     return kind(**(settings or {}))
 
 
-__all__ = [
-    "TRANSPORTS",
-    "Dcqcn",
-    "Dctcp",
-    "Dlcp",
-    "LineRate",
-    "Ndp",
-    "PFabric",
-    "Tcp",
-    "Transport",
-    "Uet",
-    "setting",
-    "transport_named",
-]
+__all__ = ["CLASSES", "TRANSPORTS", "Transport", "native", "setting", "transport_named", *CLASSES]

@@ -1,21 +1,20 @@
 """What a transport is to a scenario: a frozen dataclass of its settings, in a user's units.
 
-A field is declared with `setting`, which names its range and says what it is for; the base class checks values when
-the object is made, and turns them into what the native transport takes. A name's suffix decides how: `_s` becomes
-`_ps` (whole picoseconds), everything else keeps its name; True and False become 1 and 0, a word of `choices` its
-number, and None is left out, so that the native default holds. `native=` overrides the name.
+The settings stand once, in the table of the native transport (sim/core/transports/NAME.cpp). `native` makes the
+dataclass from it: fields with defaults, checks of ranges, a docstring that lists them. A Python class adds what the
+native side does not have: the policy that switches get if a scenario does not name one.
 
-The native transport is found by `name`; it refuses what it does not know, so that the two cannot drift apart.
-
-    @dataclass(frozen=True)
+    @native
     class Ndp(Transport):
         '''NDP: receivers pull, switches trim (Handley et al., SIGCOMM 2017).'''
 
         name = "ndp"
-        window_packets: int = setting(30, minimum=1, help="packets sent before the first pull")
 
         def policy(self, fabric: Fabric) -> Policy:
             return switches.ndp(...)
+
+Times are seconds here, named `_s`, and whole picoseconds there, named `_ps`; a flag is True or False here and 1 or 0
+there, a choice its name here and its place there. A field that is None follows from the fabric or from other fields.
 """
 
 from __future__ import annotations
@@ -31,9 +30,11 @@ from dlcp_sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
+    from dlcp_sim import _core
     from dlcp_sim.fabrics import Fabric
 
 Value = TypeVar("Value")
+Kind = TypeVar("Kind", bound="Transport")
 
 
 def setting(
@@ -43,16 +44,68 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: Mapping[str, int] | None = None,
-    native: str | None = None,
+    whole: bool | None = None,
 ) -> Value:
     """A field of a transport: its default, the range it accepts (ends included), what it is for.
 
-    `choices`: the field is one of these words, each with the number that the native side knows it by. `native`: its
-    name there, if the rule of the suffixes does not give it.
+    `choices`: the names that the field accepts, each with its native number. `whole`: whether numbers must be whole, if
+    the default does not show it.
     """
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices, "native": native}
+    if whole is None:
+        whole = isinstance(default, int)
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices, "whole": whole}
     field: Value = dataclasses.field(default=default, metadata=metadata)
     return field
+
+
+def native(kind: type[Kind]) -> type[Kind]:
+    """The class as a frozen dataclass of the settings in its native transport's table."""
+    from dlcp_sim import _core
+
+    rows = [_field_of(row) for row in _core.transport_settings(kind.name)]
+    for name, annotation, field in rows:
+        setattr(kind, name, field)
+        kind.__annotations__[name] = annotation
+    made = dataclass(frozen=True)(kind)
+    made.__doc__ = "\n".join([(kind.__doc__ or "").rstrip(), "", *setting_lines(made)])
+    return made
+
+
+def setting_lines(kind: type[Transport]) -> list[str]:
+    """One line per setting: name, default, range and what it is for."""
+    lines = []
+    for field in dataclasses.fields(kind):
+        metadata = field.metadata
+        choices = ", ".join(metadata["choices"]) if metadata["choices"] else ""
+        spread = "" if isinstance(field.default, bool) else f"; {choices or accepted(metadata)}"
+        lines.append(f"    {field.name}: {metadata['help']} (default {field.default!r}{spread}).")
+    return lines
+
+
+def _field_of(row: _core.TransportSetting) -> tuple[str, str, Any]:
+    """Name, annotation and field of a native row, in a user's units."""
+    default: Any = row.default
+    optional = "" if default is not None else " | None"
+    if row.kind == "flag":
+        return row.name, "bool", setting(bool(default), help=row.sentence)
+    if row.kind == "choice":
+        numbers = {name: number for number, name in enumerate(row.choices)}
+        return row.name, "str", setting(row.choices[int(default)], choices=numbers, help=row.sentence)
+    is_time = row.name.endswith("_ps")
+    unit = PS_PER_S if is_time else 1
+    whole = row.kind == "whole" and not is_time
+    if default is not None:
+        default = int(default) if whole else default / unit
+    minimum, maximum = row.minimum / unit, row.maximum / unit
+    field = setting(
+        default,
+        minimum=minimum,
+        maximum=maximum if math.isfinite(maximum) else None,
+        whole=whole,
+        help=row.sentence,
+    )
+    name = f"{row.name.removesuffix('_ps')}_s" if is_time else row.name
+    return name, ("int" if whole else "float") + optional, field
 
 
 @dataclass(frozen=True)
@@ -63,6 +116,15 @@ class Transport:
     """Of the native transport, of the TOML table and on the command line."""
     discipline: ClassVar[str] = "strict_priority"
     """How ports choose the next packet; "least_rank" for pFabric."""
+    may_lose: ClassVar[bool] = False
+    """Whether a flow's `loss_ratio` of its bytes may be given up."""
+    serves_classes: ClassVar[bool] = True
+    """Whether hosts prefer flows of a higher traffic class where switches do."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Fields come from the native table: their types are in `dlcp_sim/transports/__init__.pyi`."""
 
     def __post_init__(self) -> None:
         """Checks every field, then what `check` adds."""
@@ -71,28 +133,33 @@ class Transport:
         self.check()
 
     def check(self) -> None:
-        """Raises ArgumentError if fields contradict each other. Concrete transports override it as they need."""
+        """Raises ArgumentError if fields contradict each other: here, if the native transport refuses them together."""
+        from dlcp_sim import _core
+
+        if self.name in _core.transport_names():
+            try:
+                _core.check_transport(self.name, self.parameters())
+            except ValueError as error:
+                raise ArgumentError(str(error)) from None
 
     def policy(self, fabric: Fabric) -> Policy:
-        """What the switches of `fabric` are told if a scenario does not say: as this transport's authors would."""
+        """The policy of the fabric's switches if a scenario names none: as this transport's authors would set it."""
         raise NotImplementedError(f"{type(self).__name__} has no switch policy of its own")
 
     def parameters(self) -> dict[str, float]:
-        """What the native transport is given, by its names and in its units."""
+        """The settings by the native transport's names and in its units."""
         values: dict[str, float] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is None:
                 continue
-            name = field.metadata.get("native") or field.name
             choices = field.metadata.get("choices")
             if choices:
-                values[name] = float(choices[value])
+                values[field.name] = float(choices[value])
             elif field.name.endswith("_s"):
-                native = field.metadata.get("native") or f"{field.name.removesuffix('_s')}_ps"
-                values[native] = float(round(value * PS_PER_S))
+                values[f"{field.name.removesuffix('_s')}_ps"] = float(round(value * PS_PER_S))
             else:
-                values[name] = float(value)
+                values[field.name] = float(value)
         return values
 
     @classmethod
@@ -120,14 +187,9 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         if not isinstance(value, bool):
             raise ArgumentError(f"{name} is {value!r}; accepted: true or false")
         return value
-    if isinstance(default, str):
-        if not isinstance(value, str):
-            raise ArgumentError(f"{name} is {value!r}; accepted: text")
-        return value
-    # A field that is None by default says by its annotation whether it is whole.
-    whole = isinstance(default, int) or (default is None and "int" in str(field.type))
+    whole = metadata["whole"]
     if not in_range(value, whole, metadata.get("minimum"), metadata.get("maximum")):
-        raise ArgumentError(f"{name} is {value!r}; accepted: {accepted(metadata, whole=whole)}")
+        raise ArgumentError(f"{name} is {value!r}; accepted: {accepted(metadata)}")
     # NumPy's numbers are welcome; what is kept is Python's, so that scenarios compare and print alike.
     return int(value) if whole else float(value)
 
@@ -141,9 +203,9 @@ def in_range(value: Any, whole: bool, minimum: float | None, maximum: float | No
     return (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
 
 
-def accepted(metadata: Mapping[str, Any], *, whole: bool = False) -> str:
-    """The range of a field in words."""
-    kind = "whole numbers" if whole else "numbers"
+def accepted(metadata: Mapping[str, Any]) -> str:
+    """The range of a field, as an error says it."""
+    kind = "whole numbers" if metadata["whole"] else "numbers"
     minimum, maximum = metadata.get("minimum"), metadata.get("maximum")
     if minimum is not None and maximum is not None:
         return f"{kind} from {minimum:g} to {maximum:g}"

@@ -11,15 +11,14 @@ and what was abandoned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dlcp import _native
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import Combine, RankSchedule, Receive, Send, build
-from dlcp_sim.transports.base import Transport, setting
-from dlcp_sim.transports.engine_settings import engine_setting, with_engine_settings
-from dlcp_sim.units import PS_PER_S
+from dlcp.transport.schedule import RankSchedule, build
+from dlcp.transport.schedule_memory import compile_schedule
+from dlcp_sim.transports.base import Transport, native
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -32,59 +31,28 @@ ELEMENT_BYTES = 4
 """Collectives are of float32."""
 
 
-@dataclass(frozen=True)
-@with_engine_settings
+@native
 class Dlcp(Transport):
     """The shipping protocol engine, packet by packet, tuned to the fabric as a deployer would.
 
     What is None follows from the fabric's longest unloaded round trip T between hosts that talk, and from each host's
-    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are under way. The
+    rate: a queueing delay of 0.75 T is aimed at, and up to one and a half bandwidth-delay products are in flight. The
     least timeout is 4 T and what drains a port's buffer; an acknowledgement waits T / 4. The engine's other settings
-    are accepted too; None leaves the engine's default.
+    are accepted too.
     """
 
     name = "dlcp"
-
-    datagram_bytes: int = engine_setting("max_datagram_bytes", 4096 + HEADER_BYTES, native="datagram_bytes")
-    lower_layer_bytes: int = setting(
-        66, minimum=0, maximum=1000, help="on the wire below UDP's payload: Ethernet 38, IPv4 20, UDP 8"
-    )
-    paths: int = engine_setting("paths", 64)
-    run_packets: int = engine_setting("run_packets", 1)
-    congestion: str = engine_setting("congestion", "window")
-    target_delay_s: float | None = engine_setting("target_delay_s", None)
-    initial_window_bytes: int | None = engine_setting("initial_window_bytes", None)
-    max_window_bytes: int | None = engine_setting("max_window_bytes", None)
-    initial_rtt_s: float | None = engine_setting("initial_rtt_s", None)
-    min_rto_s: float | None = engine_setting("min_rto_s", None)
-    max_rto_s: float = engine_setting("max_rto_s", 1.0)
-    max_ack_delay_s: float | None = engine_setting("max_ack_delay_s", None)
-    peer_timeout_s: float = engine_setting("peer_timeout_s", 10.0)
-    timer_granularity_s: float = engine_setting("timer_granularity_s", 0.0)
-    eager_bytes: int | None = engine_setting("eager_bytes", None)
-    warm_sessions: bool = setting(
-        True, help="sessions are there at time zero, by the real handshake; otherwise made when first needed"
-    )
-    trim: bool = setting(
-        False, help="switches cut the payload off what they would drop (of the default policy)"
-    )
-    trim_critical: bool = setting(False, help="switches that trim may trim critical packets too")
-
-    def parameters(self) -> dict[str, float]:
-        """What the native transport is given; `trim` is the switches'."""
-        values = super().parameters()
-        del values["trim"]
-        return values
+    may_lose = True
 
     @property
     def packet_bytes(self) -> int:
         """A full packet on the wire."""
-        return self.datagram_bytes + self.lower_layer_bytes
+        return int(self.datagram_bytes + self.lower_layer_bytes)
 
     @property
     def block_bytes(self) -> int:
         """Payload of a full packet, in multiples of 16."""
-        return (self.datagram_bytes - HEADER_BYTES) // 16 * 16
+        return int(self.datagram_bytes - HEADER_BYTES) // 16 * 16
 
     def policy(self, fabric: Fabric) -> Policy:
         """Droppable packets go before critical ones are marked, the least important first."""
@@ -130,17 +98,14 @@ def add_collective(
         inputs,
         outputs,
         traffic_class=traffic_class,
-        loss_ratio=loss_ratio,
+        loss=_native.LossRules(loss_ratio, patience_s=patience_s),
         critical_ratio=critical_ratio,
-        patience_ps=-1 if patience_s is None else round(patience_s * PS_PER_S),
     )
 
 
 def part_bytes(nbytes: int, parts: int) -> list[int]:
     """Bytes of each part of memory of float32, as native/collective/partition.hpp partitions it."""
-    from dlcp_sim import _core
-
-    return _core.part_bytes(nbytes, parts)
+    return _native.part_bytes(nbytes, parts, _native.DataType.f32)
 
 
 def memory_bytes(
@@ -176,25 +141,6 @@ def memory_bytes(
 
 
 @lru_cache(maxsize=8192)
-def compiled(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> _core.Schedule:
+def compiled(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> _native.Schedule:
     """What a rank does, as the core runs it; the same object for the same arguments while it is cached."""
-    from dlcp_sim import _core
-
-    plan = build(collective, algorithm, world_size, rank, root)
-    operations: list[tuple[int, bool, int, int, tuple[int, int], list[tuple[int, int]], bool]] = []
-    for operation in plan.operations:
-        match operation:
-            case Send(peer, message, source, lossy):
-                operations.append((0, False, peer, message, _pair(source), [_pair(source)], lossy))
-            case Receive(peer, message, target, operand, final, lossy):
-                combined = [] if operand is None else [_pair(operand)]
-                operations.append((1, final, peer, message, _pair(target), combined, lossy))
-            case Combine(target, operands, final):
-                operations.append((2, final, 0, 0, _pair(target), [_pair(each) for each in operands], False))
-    scratch = [_pair(chunk) for chunk in plan.scratch]
-    return _core.Schedule(world_size, rank, plan.input_chunks, plan.output_chunks, scratch, operations)
-
-
-def _pair(chunk: tuple[int, int]) -> tuple[int, int]:
-    space, index = chunk
-    return int(space), index
+    return compile_schedule(build(collective, algorithm, world_size, rank, root), world_size, rank)

@@ -5,25 +5,20 @@ It repairs nothing, so a packet that is lost stays lost and its flow is never de
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dlcp_sim.transports.base import Transport, setting
+from dlcp_sim.transports.base import Transport, native
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
     from dlcp_sim.fabrics import Fabric
 
 
-@dataclass(frozen=True)
+@native
 class LineRate(Transport):
     """Every flow at its host's line rate, no acknowledgements, no repair."""
 
     name = "line_rate"
-
-    payload_bytes: int = setting(4096, minimum=1, maximum=65_000, help="payload of a full packet")
-    header_bytes: int = setting(64, minimum=1, maximum=1000, help="on the wire beside the payload")
-    ecn_capable: bool = setting(True, help="packets are critical: switches mark them rather than drop them")
 
     def policy(self, fabric: Fabric) -> Policy:
         """Queues without bounds: what is sent arrives."""

@@ -12,6 +12,7 @@ same parts. Over dlcp a collective can also be handed whole to the executor that
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -74,92 +75,190 @@ class Template:
         return len(self.source)
 
 
-@lru_cache(maxsize=64)
-def template(collective: str, algorithm: str, world_size: int, root: int = 0) -> Template:
-    """The graph of a schedule of dlcp.transport.schedule. Raises ArgumentError for what that does not know."""
-    number: dict[tuple[int, int, int], int] = {}  # messages by sender, receiver, index
-    part: dict[int, int] = {}
-    lossy: list[int] = []
-    joins: list[int] = []  # ranks
-    before: list[int] = []
-    after: list[int] = []
-    done: list[tuple[int, int, int]] = []
-    waits_of_join: list[tuple[int, ...]] = []
+@dataclass(frozen=True)
+class RankProgram:
+    """What one rank sends and receives, and what waits for what: the part of a template that is its own.
 
-    def message(source: int, destination: int, index: int) -> int:
-        return number.setdefault((source, destination, index), len(number))
+    The rank's messages have places in the order of its operations, its joins places of their own; where both can stand,
+    a join's is negative: -1 is the first.
+    """
 
-    def joined(rank: int, waits: tuple[int, ...]) -> tuple[int, ...]:
+    peer: Array
+    """Of each message the other rank."""
+    index: Array
+    """… its index among the messages between the two."""
+    sends: Array
+    """… whether this rank sends it."""
+    part: Array
+    """… which part of the tensor it carries; of those received -1."""
+    lossy: Array
+    before: Array
+    """Edges: what is waited for …"""
+    after: Array
+    """… by which message."""
+    joins: int
+    join_waits: Array
+    """Of all joins: what is waited for …"""
+    join: Array
+    """… by which join, from -1 on."""
+    done: Array
+    done_when: Array
+
+    def rotated(self, by: int, world_size: int) -> RankProgram:
+        """The same of the rank `by` further on, in a schedule that treats all ranks alike."""
+        return dataclasses.replace(
+            self,
+            peer=(self.peer + by) % world_size,
+            part=np.where(self.part < 0, -1, (self.part + by) % world_size),
+        )
+
+    def equals(self, other: RankProgram) -> bool:
+        """Whether both have the same fields."""
+        return all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            for field in dataclasses.fields(self)
+        )
+
+
+def rank_program(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> RankProgram:
+    """The program of one rank, from its schedule."""
+    schedule = build(collective, algorithm, world_size, rank, root)
+    given = layout(collective, world_size, rank, root, schedule.output_chunks)
+    part_of: dict[tuple[int, int], int] = {}
+    for space, roles in ((Space.INPUT, given.inputs), (Space.OUTPUT, given.outputs)):
+        part_of |= {(int(space), index): role.part for index, role in enumerate(roles)}
+    for index, like in enumerate(schedule.scratch):
+        part_of[int(Space.SCRATCH), index] = part_of[int(like[0]), like[1]]
+    messages: list[tuple[int, int, bool, int, bool]] = []  # peer, index, sends, part, lossy
+    edges: list[tuple[int, int]] = []
+    joins: list[tuple[int, ...]] = []
+    holds: dict[Any, tuple[int, ...]] = {}  # what a chunk's value waits for; absent: nothing
+
+    def joined(waits: tuple[int, ...]) -> tuple[int, ...]:
         """The same in fewer nodes."""
         if len(waits) <= JOIN_ABOVE:
             return waits
-        joins.append(rank)
-        waits_of_join.append(waits)
+        joins.append(waits)
         return (-len(joins),)
 
-    for rank in range(world_size):
-        schedule = build(collective, algorithm, world_size, rank, root)
-        given = layout(collective, world_size, rank, root, schedule.output_chunks)
-        part_of: dict[tuple[int, int], int] = {}
-        for space, roles in ((Space.INPUT, given.inputs), (Space.OUTPUT, given.outputs)):
-            part_of |= {(int(space), index): role.part for index, role in enumerate(roles)}
-        for index, like in enumerate(schedule.scratch):
-            part_of[int(Space.SCRATCH), index] = part_of[int(like[0]), like[1]]
-        holds: dict[Any, tuple[int, ...]] = {}  # what a chunk's value waits for; absent: nothing
-        sent: list[int] = []
-        for operation in schedule.operations:
-            if type(operation) is Send:
-                node = message(rank, operation.peer, operation.message)
-                sent.append(node)
-                part[node] = part_of[int(operation.source[0]), operation.source[1]]
-                if operation.lossy:
-                    lossy.append(node)
-                waits = holds[operation.source] = joined(rank, holds.get(operation.source, ()))
-                before.extend(waits)
-                after.extend([node] * len(waits))
-            elif type(operation) is Receive:
-                waits = (message(operation.peer, rank, operation.message),)
-                if operation.operand is not None:
-                    waits = tuple(dict.fromkeys((*holds.get(operation.operand, ()), *waits)))
-                holds[operation.target] = waits
-            elif type(operation) is Combine:
-                found = (wait for operand in operation.operands for wait in holds.get(operand, ()))
-                holds[operation.target] = joined(rank, tuple(dict.fromkeys(found)))
-        results = {w for index in range(schedule.output_chunks) for w in holds.get((Space.OUTPUT, index), ())}
-        if results:
-            done.extend((wait, rank, int(When.FINISHED)) for wait in sorted(results))
-        else:  # nothing comes here: over when what it sent is there
-            done.extend((wait, rank, int(When.ACKNOWLEDGED)) for wait in sent)
+    for operation in schedule.operations:
+        if type(operation) is Send:
+            # Of an all-to-all every pair of ranks has a part of its own; for its size only the receiver counts.
+            part = part_of[int(operation.source[0]), operation.source[1]] % world_size
+            waits = holds[operation.source] = joined(holds.get(operation.source, ()))
+            edges.extend((wait, len(messages)) for wait in waits)
+            messages.append((operation.peer, operation.message, True, part, operation.lossy))
+        elif type(operation) is Receive:
+            waits = (len(messages),)
+            if operation.operand is not None:
+                waits = tuple(dict.fromkeys((*holds.get(operation.operand, ()), *waits)))
+            holds[operation.target] = waits
+            messages.append((operation.peer, operation.message, False, -1, False))
+        elif type(operation) is Combine:
+            found = (wait for operand in operation.operands for wait in holds.get(operand, ()))
+            holds[operation.target] = joined(tuple(dict.fromkeys(found)))
+    done = {w for index in range(schedule.output_chunks) for w in holds.get((Space.OUTPUT, index), ())}
+    when = When.FINISHED
+    if not done:  # nothing comes here: over when what it sent is there
+        done, when = {place for place, message in enumerate(messages) if message[2]}, When.ACKNOWLEDGED
+    columns = np.array(messages, np.int64).reshape(-1, 5).T
+    pairs = np.array(edges, np.int64).reshape(-1, 2).T
+    return RankProgram(
+        peer=columns[0],
+        index=columns[1],
+        sends=columns[2].astype(bool),
+        part=columns[3],
+        lossy=columns[4].astype(bool),
+        before=pairs[0],
+        after=pairs[1],
+        joins=len(joins),
+        join_waits=np.array([wait for waits in joins for wait in waits], np.int64),
+        join=np.array([-place - 1 for place, waits in enumerate(joins) for _ in waits], np.int64),
+        done=np.array(sorted(done), np.int64),
+        done_when=np.full(len(done), int(when)),
+    )
 
-    messages = len(number)
-    for join, waits in enumerate(waits_of_join):
-        before.extend(waits)
-        after.extend([-join - 1] * len(waits))
-    ends = np.array(list(number), np.int64).reshape(-1, 3)
-    # Of an all-to-all every pair of ranks has a part of its own; for its size only the receiver counts.
-    order = np.array([part[node] for node in range(messages)], np.int64) % world_size
-    is_lossy = np.zeros(messages, bool)
-    is_lossy[lossy] = True
 
-    def nodes(values: Sequence[int]) -> Array:
-        array = np.array(values, np.int64)
-        return np.where(array < 0, messages - array - 1, array)
+def rank_programs(collective: str, algorithm: str, world_size: int, root: int = 0) -> list[RankProgram]:
+    """The programs of all ranks.
 
+    In a ring, and where all talk to all, ranks do the same with other peers: then three are made and the others
+    follow by turning the first, as each of the three does. A test holds this to the schedules of all ranks.
+    """
+
+    def of_rank(rank: int) -> RankProgram:
+        return rank_program(collective, algorithm, world_size, rank, root)
+
+    probes = sorted({1, world_size // 2, world_size - 1})
+    if world_size > len(probes):
+        first = of_rank(0)
+        if all(of_rank(rank).equals(first.rotated(rank, world_size)) for rank in probes):
+            return [first.rotated(rank, world_size) for rank in range(world_size)]
+    return [of_rank(rank) for rank in range(world_size)]
+
+
+@lru_cache(maxsize=64)
+def template(collective: str, algorithm: str, world_size: int, root: int = 0) -> Template:
+    """The graph of a schedule of dlcp.transport.schedule. Raises ArgumentError for what that does not know."""
+    programs = rank_programs(collective, algorithm, world_size, root)
+    ranks = np.arange(world_size)
+
+    def column(name: str) -> Array:
+        return np.concatenate([getattr(program, name) for program in programs])
+
+    def starts(counts: Sequence[int]) -> Array:
+        return np.cumsum([0, *counts[:-1]])
+
+    # Messages have numbers in the order in which ranks, one after the other, name them first.
+    at = np.repeat(ranks, [len(program.peer) for program in programs])
+    peer, sends = column("peer"), column("sends")
+    source, destination = np.where(sends, at, peer), np.where(sends, peer, at)
+    index = column("index")
+    key = (source * world_size + destination) * (index.max(initial=0) + 1) + index
+    _, first, found = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    node = number[found]  # of each place
+    messages = len(order)
+    first = first[order]
+    part, lossy = np.zeros(messages, np.int64), np.zeros(messages, bool)
+    part[node[sends]] = column("part")[sends]
+    lossy[node[sends]] = column("lossy")[sends]
+    place_start = starts([len(program.peer) for program in programs])
+    join_start = starts([program.joins for program in programs])
+
+    def nodes(name: str) -> tuple[Array, Array]:
+        """Of a column of places its nodes, and the rank of each."""
+        rank = np.repeat(ranks, [len(getattr(program, name)) for program in programs])
+        place = column(name)
+        is_join = place < 0
+        values = np.empty_like(place)
+        values[~is_join] = node[(place + place_start[rank])[~is_join]]
+        values[is_join] = messages + (join_start[rank] - place - 1)[is_join]
+        return values, rank
+
+    done, done_rank = nodes("done")
+    done_when = column("done_when")
+    # At a rank what it receives by number, after joins, the last of them first; what it sends as it leaves.
+    by_number = np.where(done >= messages, messages - done - 1, done)
+    is_sent = done_when == int(When.ACKNOWLEDGED)
+    done_order = np.lexsort((np.where(is_sent, np.arange(len(done)), by_number), done_rank))
     return Template(
         world_size=world_size,
-        source=ends[:, 0],
-        destination=ends[:, 1],
-        part=order,
-        lossy=is_lossy,
+        source=source[first],
+        destination=destination[first],
+        part=part,
+        lossy=lossy,
         parts=_parts(
             collective, world_size, build(collective, algorithm, world_size, root, root).output_chunks
         ),
-        join_rank=np.array(joins, np.int64),
-        before=nodes(before),
-        after=nodes(after),
-        done_before=nodes([node for node, _, _ in done]),
-        done_rank=np.array([rank for _, rank, _ in done], np.int64),
-        done_when=np.array([when for _, _, when in done], np.int64),
+        join_rank=np.repeat(ranks, [program.joins for program in programs]),
+        before=np.concatenate([nodes("before")[0], nodes("join_waits")[0]]),
+        after=np.concatenate([nodes("after")[0], nodes("join")[0]]),
+        done_before=done[done_order],
+        done_rank=done_rank,
+        done_when=done_when,
     )
 
 
@@ -530,6 +629,10 @@ class CollectiveRun(Workload):
         for name in ("loss_ratio", "critical_ratio"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ArgumentError(f"{name} is {getattr(self, name)!r}; accepted: 0 to 1")
+        if self.loss_ratio and self.algorithm != "hub" and not self.collective.startswith("bounded_"):
+            load.note(
+                f"all messages of {self.collective} {self.algorithm} are reliable: loss_ratio has no effect"
+            )
         servers = np.empty(0, np.int64)
         if self.algorithm == "hub":
             wanted = self.servers

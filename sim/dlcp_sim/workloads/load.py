@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +23,7 @@ from dlcp_sim.units import PS_PER_S
 if TYPE_CHECKING:
     from dlcp_sim import _core
     from dlcp_sim.fabrics import Fabric
+    from dlcp_sim.transports import Transport
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -134,6 +135,7 @@ class Load:
     """All that a simulation is to carry."""
 
     def __init__(self) -> None:
+        self._notes: dict[str, None] = {}
         self.flows = Table(
             source=("u4", None),
             destination=("u4", None),
@@ -217,6 +219,27 @@ class Load:
     def metadata(self) -> dict[str, Any]:
         """Labels and jobs as plain data."""
         return {"labels": list(self.labels), "jobs": [dict(job) for job in self.jobs]}
+
+    def note(self, sentence: str) -> None:
+        """Has the summary say, once, what a user should know of this load."""
+        self._notes[sentence] = None
+
+    def notes(self, transport: Transport) -> Iterator[str]:
+        """Sentences on what has no effect in this load, or not over that transport."""
+        yield from self._notes
+        asked = {
+            name: np.concatenate([self.flows[name], [getattr(one, name) for one in self.collectives]])
+            for name in ("loss_ratio", "critical_ratio", "traffic_class")
+        }
+        bounded = asked["loss_ratio"] > 0
+        if bounded.any() and not transport.may_lose:
+            yield f"{transport.name} delivers all bytes: loss_ratio has no effect"
+        elif (bounded & (asked["critical_ratio"] >= 1)).any() and not (
+            bounded & (asked["critical_ratio"] < 1)
+        ).any():
+            yield "loss_ratio has no effect while critical_ratio is 1: every block is critical, so none may be lost"
+        if not transport.serves_classes and len(np.unique(asked["traffic_class"])) > 1:
+            yield f"receivers of {transport.name} pull flows of all traffic classes in turn"
 
     def iteration_s(self, finished_ps: Array) -> list[float]:
         """Seconds per iteration of the first job, on average over workers; empty: none, or none over."""

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "sim/core/transports/registry.hpp"
 #include "tests/sim/native/validation.hpp"
 
 using namespace dlcp;

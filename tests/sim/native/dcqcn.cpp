@@ -56,7 +56,8 @@ switching::Policy lossless(const Options& options) {
 
 struct Run : testing::TransportRun {
     explicit Run(Fabric fabric, const Options& options = {}, std::map<std::string, double> parameters = {})
-        : TransportRun(std::move(fabric), lossless(options), make_dcqcn(Parameters(std::move(parameters))),
+        : TransportRun(std::move(fabric), lossless(options),
+                       make_transport("dcqcn", Parameters(std::move(parameters))),
                        {.seed = options.seed, .threads = options.threads}) {}
 };
 
@@ -302,6 +303,6 @@ TEST_CASE("dcqcn: two threads give one thread's result") {
 }
 
 TEST_CASE("dcqcn: settings out of range are named") {
-    CHECK_THROWS_WITH_AS(make_dcqcn(Parameters({{"gain", 2}})),
-                         "dcqcn: gain is 2.000000; accepted: above 0, up to 1", std::invalid_argument);
+    CHECK_THROWS_WITH_AS(make_transport("dcqcn", Parameters({{"gain", 2}})),
+                         "dcqcn.gain is 2; accepted: numbers from 1e-09 to 1", std::invalid_argument);
 }

@@ -31,7 +31,7 @@ struct Run : testing::TransportRun {
     explicit Run(Fabric fabric, std::map<std::string, double> parameters = {}, std::uint32_t queue_packets = 35,
                  SimulationSettings settings = {}, std::uint32_t header_queue_bytes = switching::never)
         : TransportRun(std::move(fabric), trimming(queue_packets, header_queue_bytes),
-                       make_ndp(Parameters(std::move(parameters))), settings) {}
+                       make_transport("ndp", Parameters(std::move(parameters))), settings) {}
     std::uint64_t dropped() const { return count(&EventCounters::packets_dropped); }
 };
 
@@ -236,9 +236,9 @@ TEST_CASE("ndp: over a link longer than the timeout nothing is taken for lost") 
 }
 
 TEST_CASE("ndp: settings out of range are refused with their value") {
-    CHECK_THROWS_WITH(make_ndp(Parameters({{"paths", 48}})), doctest::Contains("paths is 48"));
-    CHECK_THROWS_WITH(make_ndp(Parameters({{"payload_bytes", 70'000}})), doctest::Contains("70064"));
-    CHECK_THROWS_WITH(make_ndp(Parameters({{"window_packets", -1}})), doctest::Contains("-1"));
-    CHECK_THROWS_WITH(make_ndp(Parameters({{"rto_ps", 0}})), doctest::Contains("rto_ps is 0"));
-    CHECK_THROWS_WITH(make_ndp(Parameters({{"window", 1}})), doctest::Contains("\"window\""));
+    CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"paths", 48}})), doctest::Contains("paths is 48"));
+    CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"payload_bytes", 70'000}})), doctest::Contains("payload_bytes is 70000; accepted: whole numbers from 1 to 65000"));
+    CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"window_packets", -1}})), doctest::Contains("-1"));
+    CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"rto_ps", 0}})), doctest::Contains("rto_ps is 0"));
+    CHECK_THROWS_WITH(make_transport("ndp", Parameters({{"window", 1}})), doctest::Contains("\"window\""));
 }

@@ -36,7 +36,8 @@ switching::Policy random_paths(std::uint32_t buffer_packets) {
 struct Run : testing::TransportRun {
     explicit Run(std::uint32_t buffer_packets = 150, std::map<std::string, double> parameters = {},
                  std::uint32_t threads = 1)
-        : TransportRun(leaf_spine(), random_paths(buffer_packets), make_pfabric(Parameters(std::move(parameters))),
+        : TransportRun(leaf_spine(), random_paths(buffer_packets),
+                       make_transport("pfabric", Parameters(std::move(parameters))),
                        {.threads = threads, .discipline = Discipline::least_rank}) {}
 };
 
@@ -161,8 +162,10 @@ TEST_CASE("pfabric: the result is the same for any number of threads") {
 }
 
 TEST_CASE("pfabric: settings out of range are refused with their value") {
-    CHECK_THROWS_WITH(make_pfabric(Parameters({{"paths", 3}})), doctest::Contains("paths is 3"));
-    CHECK_THROWS_WITH(make_pfabric(Parameters({{"probe_after_timeouts", 0}})), doctest::Contains("is 0"));
-    CHECK_THROWS_WITH(make_pfabric(Parameters({{"rto_ps", -5}})), doctest::Contains("-5"));
-    CHECK_THROWS_WITH(make_pfabric(Parameters({{"header_bytes", 65'000}})), doctest::Contains("66460"));
+    CHECK_THROWS_WITH(make_transport("pfabric", Parameters({{"paths", 3}})), doctest::Contains("paths is 3"));
+    CHECK_THROWS_WITH(make_transport("pfabric", Parameters({{"probe_after_timeouts", 0}})),
+                      doctest::Contains("is 0"));
+    CHECK_THROWS_WITH(make_transport("pfabric", Parameters({{"rto_ps", -5}})), doctest::Contains("-5"));
+    CHECK_THROWS_WITH(make_transport("pfabric", Parameters({{"header_bytes", 65'000}})),
+                      doctest::Contains("header_bytes is 65000; accepted: whole numbers from 1 to 1000"));
 }

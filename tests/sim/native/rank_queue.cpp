@@ -9,7 +9,6 @@
 
 #include "sim/core/domain.hpp"
 #include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
 
 using namespace dlcp::sim;
 
@@ -17,7 +16,7 @@ namespace {
 
 // Packets need a domain to live in; nothing runs.
 struct Slots {
-    Slots() : simulation(star(), {}, make_pfabric(Parameters()), {}) {
+    Slots() : simulation(star(), {}, make_transport("pfabric", Parameters()), {}) {
         Flow later;
         later.destination = 1;
         later.bytes = 1;

@@ -13,7 +13,6 @@
 #include <doctest/doctest.h>
 
 #include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
 
 namespace dlcp::sim::testing {
 

@@ -13,7 +13,6 @@
 
 #include "sim/core/domain.hpp"
 #include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
 
 using namespace dlcp::sim;
 namespace switching = dlcp::switching;
@@ -43,7 +42,8 @@ public:
 
 // `hosts` hosts below one switch.
 struct World {
-    explicit World(std::uint32_t hosts = 4, std::unique_ptr<Transport> transport = make_line_rate({})) {
+    explicit World(std::uint32_t hosts = 4,
+                   std::unique_ptr<Transport> transport = make_transport("line_rate", {})) {
         Clos shape;
         shape.hosts = hosts;
         shape.host_rate_bps = 100'000'000'000;
@@ -284,7 +284,7 @@ TEST_CASE("tasks: the same times with one thread and with two") {
         settings.seed = 5;
         constexpr std::uint64_t rate = 100'000'000'000;
         Simulation simulation(Fabric(Clos{4, 2, 2, 2, 4, rate, rate, rate, us, us, us}), switching::Policy{},
-                              make_line_rate({}), settings);
+                              make_transport("line_rate", {}), settings);
         TaskGraph& graph = simulation.tasks();
         std::mt19937 random(1);
         std::vector<std::uint32_t> channels;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "sim/core/simulation.hpp"
-#include "sim/core/transports/registry.hpp"
 #include "sim/core/transports/tcp_transport.hpp"
 
 namespace {
@@ -70,7 +69,7 @@ Flow flow(std::uint32_t source, std::uint32_t destination, std::uint64_t bytes, 
 }
 
 std::unique_ptr<Transport> tcp(std::map<std::string, double> values) {
-    return make_tcp(Parameters(std::move(values)));
+    return make_transport("tcp", Parameters(std::move(values)));
 }
 
 std::uint64_t dropped(const Simulation& simulation) {
@@ -163,7 +162,7 @@ TEST_CASE("newreno: the window under random loss is sqrt(3/2 / p) on average") {
         Dumbbell d;
         d.rate_bps = 40e9;
         d.rtt_ps = 200 * us;
-        auto simulation = d.build(tcp({{"cubic", 0}, {"ack_every", 1}, {"min_rto_ps", 1e9}}));
+        auto simulation = d.build(tcp({{"congestion", 0}, {"ack_every", 1}, {"min_rto_ps", 1e9}}));
         simulation->add_fault({0, d.bottleneck, FaultKind::loss, p, 0, 0});
         simulation->add_flow(flow(0, 1, 4'000'000'000));
         const std::int64_t from_ps = 20 * ms, until_ps = 1'520 * ms;
@@ -235,7 +234,7 @@ TEST_CASE("tcp: flows share a bottleneck evenly and fill it") {
         d.rate_bps = 1e9;
         d.rtt_ps = 200 * us;
         d.buffer_packets = 100;
-        auto simulation = d.build(tcp({{"cubic", cubic ? 1 : 0}, {"min_rto_ps", 1e9}}));
+        auto simulation = d.build(tcp({{"congestion", cubic ? 1 : 0}, {"min_rto_ps", 1e9}}));
         for (std::uint32_t i = 0; i < d.pairs; ++i)
             simulation->add_flow(flow(i, d.pairs + i, 1'000'000'000, i * 137 * us));
         simulation->run(300 * ms, -1);
@@ -262,7 +261,7 @@ TEST_CASE("dctcp: the queue is what the analysis says, the link full, the flows 
         d.pairs = flows;
         d.rtt_ps = 100 * us;
         d.mark_packets = 40;
-        auto simulation = d.build(make_dctcp(Parameters({{"ack_every", 1}})));
+        auto simulation = d.build(make_transport("dctcp", Parameters({{"ack_every", 1}})));
         for (std::uint32_t i = 0; i < flows; ++i) {
             simulation->add_flow(flow(i, flows + i, 1'000'000'000, i * 33 * us));
         }
@@ -296,7 +295,8 @@ TEST_CASE("dctcp: its queue is a small part of TCP's") {
         Dumbbell d;
         d.pairs = 4;
         d.mark_packets = 40;
-        auto simulation = d.build(dctcp ? make_dctcp(Parameters()) : tcp({{"cubic", 0}, {"min_rto_ps", 1e9}}));
+        auto simulation =
+            d.build(dctcp ? make_transport("dctcp", Parameters()) : tcp({{"congestion", 0}, {"min_rto_ps", 1e9}}));
         for (std::uint32_t i = 0; i < d.pairs; ++i) simulation->add_flow(flow(i, d.pairs + i, 1'000'000'000));
         simulation->sample({d.bottleneck}, 10 * us);
         simulation->run(200 * ms, -1);
@@ -364,5 +364,5 @@ TEST_CASE("tcp: settings out of range are refused by name") {
     CHECK_THROWS_WITH(tcp({{"min_rto_ps", 0}}), doctest::Contains("min_rto_ps"));
     CHECK_THROWS_WITH(tcp({{"cubic_beta", 1}}), doctest::Contains("cubic_beta"));
     CHECK_THROWS_WITH(tcp({{"gian", 1}}), doctest::Contains("gian"));
-    CHECK_THROWS_WITH(make_dctcp(Parameters({{"gain", 2}})), doctest::Contains("gain"));
+    CHECK_THROWS_WITH(make_transport("dctcp", Parameters({{"gain", 2}})), doctest::Contains("gain"));
 }

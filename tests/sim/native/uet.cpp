@@ -63,7 +63,7 @@ switching::Policy policy_of(const Options& options) {
 
 std::unique_ptr<Transport> transport_of(const Options& options, std::map<std::string, double> parameters) {
     if (!options.trim) parameters["trimming"] = 0;
-    return make_uet(Parameters(std::move(parameters)));
+    return make_transport("uet", Parameters(std::move(parameters)));
 }
 
 struct Run : testing::TransportRun {
@@ -307,9 +307,9 @@ TEST_CASE("uet: two threads give one thread's result") {
 }
 
 TEST_CASE("uet: settings out of range are named") {
-    CHECK_THROWS_WITH_AS(make_uet(Parameters({{"entropies", 100}})),
-                         "uet: entropies is 100.000000; accepted: powers of two from 1 to 256",
+    CHECK_THROWS_WITH_AS(make_transport("uet", Parameters({{"entropies", 100}})),
+                         "uet.entropies is 100; accepted: powers of two",
                          std::invalid_argument);
-    CHECK_THROWS_WITH_AS(make_uet(Parameters({{"window", 3}})), "transport \"uet\" has no setting \"window\"",
-                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(make_transport("uet", Parameters({{"window", 3}})),
+                         "transport \"uet\" has no setting \"window\"", std::invalid_argument);
 }

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "sim/core/transports/registry.hpp"
 #include "tests/sim/native/validation.hpp"
 
 using namespace dlcp;

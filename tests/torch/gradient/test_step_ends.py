@@ -15,7 +15,7 @@ from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.layerwise import LayerwiseOptimizer
 from dlcp.torch.process_group import ProcessGroup
-from dlcp.transport.order import P3
+from dlcp.transport.layer_order import P3
 from tests.torch import ranks
 
 

@@ -1,0 +1,138 @@
+"""The shared workloads that speed is measured on, and how a study of speed says what it found.
+
+Common to all: a k-ary fat-tree, links of 100 Gb/s and 1 µs, all flows at t = 0, packets of 4160 bytes on the wire (4096
+of payload), windows of 50 packets, 64 path ids, queues of 35 packets behind which payload is trimmed. P128 and P1024:
+every host sends 2 MB to the next of a shuffled ring; I32: 32 hosts send 2 MB to one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlcp_sim import switches
+from dlcp_sim.fabrics import Fabric, FatTree
+from dlcp_sim.report.tables import Table
+from dlcp_sim.scenario import Scenario
+from dlcp_sim.transports import Dlcp, LineRate, Ndp, Uet
+from dlcp_sim.transports.base import Transport
+from dlcp_sim.workloads.flows import Incast, Permutation
+from dlcp_sim.workloads.load import Workload
+
+WORKLOADS = ("P128", "I32", "P1024")
+WINDOW_PACKETS, QUEUE_PACKETS, WIRE_BYTES, FLOW_BYTES = 50, 35, 4160, 2_000_000
+SOURCES = Path(__file__).resolve().parents[2]
+"""The checkout, if this is one: only there are the native programs."""
+
+
+def fabric(workload: str) -> Fabric:
+    """The fat-tree of a workload."""
+    return FatTree(16 if workload == "P1024" else 8, rate_bps=100e9, delay_s=1e-6)
+
+
+def flows(workload: str, size: int = FLOW_BYTES) -> Workload:
+    """The flows of a workload."""
+    return Incast(bytes=size) if workload == "I32" else Permutation(bytes=size)
+
+
+def scenario(workload: str, transport: str, *, threads: int = 1, size: int = FLOW_BYTES) -> Scenario:
+    """A workload as a scenario. Seed 1 is part of its definition: it shuffles the ring."""
+    tree = fabric(workload)
+    kinds: Mapping[str, Transport] = {
+        "ndp": Ndp(window_packets=WINDOW_PACKETS, queue_packets=QUEUE_PACKETS),
+        "uet": Uet(),
+        "dlcp": Dlcp(),
+        "line_rate": LineRate(),
+    }
+    kind = kinds[transport]
+    # Sources that never listen need paths drawn for them, and queues without end.
+    policy = switches.unbounded(path_choice="random") if transport == "line_rate" else kind.policy(tree)
+    return Scenario(
+        fabric=tree, transport=kind, workload=flows(workload, size), switch=policy, seed=1, threads=threads
+    )
+
+
+def rows(workload: str, size: int = FLOW_BYTES) -> str:
+    """A workload as the native programs read it: a line of source, destination and bytes per flow."""
+    columns = flows(workload, size).build(fabric(workload), 1).flows.columns()
+    lines = zip(columns["source"], columns["destination"], columns["bytes"], strict=True)
+    return "".join(f"{source} {destination} {count}\n" for source, destination, count in lines)
+
+
+# --- native programs ------------------------------------------------------------------------------------------
+
+
+def native_programs(*names: str) -> dict[str, Path]:
+    """The compiled programs of bench/native by name, built in build/bench if this is a checkout; else none."""
+    if not (SOURCES / "bench" / "native").is_dir() or shutil.which("cmake") is None:
+        return {}
+    folder = SOURCES / "build" / "bench"
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DDLCP_BUILD_BENCH=ON"]
+    for line in (
+        ["cmake", "-S", str(SOURCES), "-B", str(folder), *generator, *options],
+        ["cmake", "--build", str(folder), "--parallel", "--target", *names],
+    ):
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"native programs are left out, they do not build:\n{done.stderr[-2000:]}")
+            return {}
+    return {name: folder / name for name in names}
+
+
+# --- bars -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What was asked for, and what was found."""
+
+    what: str
+    found: float
+    limit: float
+    unit: str
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether it holds."""
+        return self.found >= self.limit if self.at_least else self.found <= self.limit
+
+    def text(self) -> str:
+        """In a line."""
+        sign = "≥" if self.at_least else "≤"
+        judgement = "met" if self.met else "NOT met"
+        return f"{self.what}: {self.found:.4g} {self.unit}, asked {sign} {self.limit:g}: {judgement}"
+
+
+def machine() -> str:
+    """What ran it, in a line."""
+    model = ""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        model = next(
+            line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")
+        )
+    except (OSError, StopIteration):
+        model = platform.processor() or platform.machine()
+    load = os.getloadavg()[0]
+    return f"{model}, {os.cpu_count()} cores, load {load:.1f}, {time.strftime('%Y-%m-%d', time.gmtime())}"
+
+
+def write(
+    output: Path, name: str, tables: Sequence[Table], bars: Sequence[Bar], notes: Sequence[str]
+) -> None:
+    """Prints tables, bars and notes, and writes NAME.md and NAME.csv (the first table) into the folder."""
+    lines = [bar.text() for bar in bars]
+    print("\n\n".join(table.text() for table in tables))
+    print("\n" + "\n".join([*lines, *notes]))
+    parts = [table.markdown() for table in tables]
+    parts += ["\n".join(f"- {line}" for line in [*lines, *notes])]
+    (output / f"{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    (output / f"{name}.csv").write_text(tables[0].csv(), encoding="utf-8")

@@ -1,0 +1,526 @@
+"""The honest baseline: what bounded loss gains beside trimming, selective repeat and window control.
+
+A gain over TCP with long timeouts says little about a fabric that trims and a transport that repairs within a round
+trip. So here the baseline is UET (and DCQCN on a lossless fabric, which such work is mostly compared with), and three
+things are told apart: what bounded loss does by itself (the same engine, reliable and bounded), what relaxing
+congestion control does by itself (the same engine, window and line rate), and both together. A step is 64 ranks at
+400 Gb/s, eight to a leaf, with one or four times the traffic that the spines carry; after FORGIVE's setting
+(unpublished, ns-3), which saved 16.1 to 16.7 % at a budget of 10 % by relaxing congestion control, over DCQCN.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, Thresholds, TrafficClass
+from dlcp_sim import switches
+from dlcp_sim.fabrics import Fabric, LeafSpine
+from dlcp_sim.faults import RandomLoss
+from dlcp_sim.report.tables import Table
+from dlcp_sim.scenario import Scenario
+from dlcp_sim.transports import Dcqcn, Dlcp, Uet
+from dlcp_sim.units import duration
+from dlcp_sim.workloads.collectives import CollectiveRun
+from dlcp_sim.workloads.flows import together
+
+if TYPE_CHECKING:
+    from dlcp_sim.transports.base import Transport
+    from dlcp_sim.workloads.load import Workload
+
+NAME = "honest"
+SUMMARY = (
+    "bounded loss beside trimming, selective repeat and window control, with and without relaxed control"
+)
+
+LEAVES, HOSTS_PER_LEAF, RATE_BPS, DELAY_S = 8, 8, 400e9, 1e-6
+LOSS_RATIO = 0.1
+CRITICAL_RATIO, CRITICAL_RATIOS = 0.3, (0.3, 0.6, 0.9)
+"""Of the blocks: what docs/studies recommends for training, and what is tried beside it."""
+GRAY_LINK, GRAY_RATIO = "edge 0 -> aggregation 0", 0.01
+DEPTHS = (1, 4, 16)
+"""Of droppable packets' thresholds, times the default; 16 is nearly the whole buffer."""
+FULL_BYTES, QUICK_BYTES = 4_000_000, 1_000_000
+"""Of the tensor at a rank."""
+LARGE = 4
+"""Times that; 2 MB between two ranks, in place of half a megabyte."""
+LIMIT_S = 0.5
+"""Of simulated time: what is not over by then is not over."""
+
+UET, DCQCN, SPRAYED = "UET", "DCQCN", "DCQCN, sprayed"
+RELIABLE, BOUNDED = "dlcp reliable", "dlcp bounded"
+RELAXED = ", line rate"
+ARMS = (UET, RELIABLE, BOUNDED, RELIABLE + RELAXED, BOUNDED + RELAXED)
+"""On fabrics that trim or drop; DCQCN has a fabric of its own."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A load on a fabric."""
+
+    load: str
+    """rails: eight groups of one rank per leaf, each a direct all-reduce (seven peers). servers: 56 workers push to one
+    server per leaf and pull the sum."""
+    oversubscription: int
+    switch: str
+    """trimming, dropping or lossless"""
+    gray: bool = False
+    scale: int = 1
+    """How many times larger the tensor is: the smaller one fits into the first windows."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """Spines of the hosts' rate, so that thresholds mean the same at every port."""
+        return LeafSpine(
+            LEAVES,
+            HOSTS_PER_LEAF // self.oversubscription,
+            HOSTS_PER_LEAF,
+            rate_bps=RATE_BPS,
+            delay_s=DELAY_S,
+        )
+
+    def __str__(self) -> str:
+        """In words."""
+        link = ", gray link" if self.gray else ""
+        load = self.load if self.scale == 1 else f"{self.load} x {self.scale}"
+        return f"{load}, {self.oversubscription}:1, {self.switch}{link}"
+
+    def bound_s(self, size: int, given_up: float = 0) -> float:
+        """No transport can be faster: payload on the busiest link, there and back; `given_up` of one way never sent.
+
+        Rails: each rank sends 7/8 of the tensor each way, all of it by way of the spines. Servers: each takes an
+        eighth of the tensor from 56 workers, 49 of them on other leaves.
+        """
+        spines, size = HOSTS_PER_LEAF // self.oversubscription, size * self.scale
+        if self.load == "rails":
+            host, leaf = size * 7 / 8, HOSTS_PER_LEAF * size * 7 / 8
+        else:
+            host, leaf = 56 * size / 8, 49 * size / 8
+        one_way_s = 8 * max(host / RATE_BPS, leaf / (spines * RATE_BPS))
+        return one_way_s * (2 - given_up)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A transport under a condition."""
+
+    condition: Condition
+    arm: str
+    critical_ratio: float = CRITICAL_RATIO
+    """Of bounded messages."""
+    depth: int = 1
+    """Droppable packets are dropped at so many times the depth that is the default."""
+
+    def scenario(self, size: int, seed: int) -> Scenario:
+        """What is run."""
+        transport, policy = self._transport()
+        bounded = self.arm.startswith(BOUNDED)
+        return Scenario(
+            fabric=self.condition.fabric,
+            transport=transport,
+            workload=workload(
+                self.condition.load,
+                size * self.condition.scale,
+                LOSS_RATIO if bounded else 0.0,
+                self.critical_ratio,
+            ),
+            switch=policy,
+            faults=[RandomLoss(GRAY_LINK, ratio=GRAY_RATIO)] if self.condition.gray else [],
+            seed=seed,
+            until_s=LIMIT_S,
+            name=self.arm,
+        )
+
+    def _transport(self) -> tuple[Transport, Policy]:
+        fabric, trims = self.condition.fabric, self.condition.switch == "trimming"
+        transport: Transport
+        if self.arm in (DCQCN, SPRAYED):
+            transport = Dcqcn(spray=self.arm == SPRAYED)
+            return transport, transport.policy(fabric)
+        if self.arm == UET:
+            transport = Uet(trimming=trims)
+            return transport, transport.policy(fabric)
+        congestion = "line_rate" if self.arm.endswith(RELAXED) else "window"
+        # Tuned as the others are: the default leaves a full buffer its time, which a lost last packet then waits for.
+        timeout_s = 4 * fabric.base_rtt_s(4096 + 130)
+        transport = Dlcp(congestion=congestion, trim=trims, trim_critical=trims, min_rto_s=timeout_s)
+        if trims:
+            return transport, trimming_by_importance(fabric, transport.packet_bytes)
+        policy = transport.policy(fabric)
+        if self.depth != 1:
+            droppable = policy.traffic_class(0).droppable
+            least, most = droppable[0].drop_above_bytes, droppable[-1].drop_above_bytes
+            assert least is not None
+            assert most is not None
+            policy = switches.dlcp(
+                fabric,
+                packet_bytes=transport.packet_bytes,
+                drop_from_bytes=self.depth * least,
+                drop_full_bytes=self.depth * most,
+            )
+        return transport, policy
+
+
+def workload(load: str, size: int, loss_ratio: float, critical_ratio: float = CRITICAL_RATIO) -> Workload:
+    """The step. The way to where sums are made may lose; the way back is reliable."""
+    if not loss_ratio:
+        critical_ratio = 1.0
+    if load == "servers":
+        servers = tuple(range(HOSTS_PER_LEAF - 1, LEAVES * HOSTS_PER_LEAF, HOSTS_PER_LEAF))
+        return CollectiveRun(
+            algorithm="hub", servers=servers, bytes=size, loss_ratio=loss_ratio, critical_ratio=critical_ratio
+        )
+    rails = [tuple(range(r, LEAVES * HOSTS_PER_LEAF, HOSTS_PER_LEAF)) for r in range(HOSTS_PER_LEAF)]
+    return together(
+        *(
+            CollectiveRun(
+                collective="bounded_all_reduce",
+                algorithm="direct",
+                hosts=hosts,
+                bytes=size,
+                loss_ratio=loss_ratio,
+                critical_ratio=critical_ratio,
+            )
+            for hosts in rails
+        )
+    )
+
+
+def trimming_by_importance(fabric: Fabric, packet_bytes: int) -> Policy:
+    """UET's switch for critical packets; droppable ones are cut from half its depth on, the least important first."""
+    uet = switches.trimming(fabric, packet_bytes=packet_bytes)
+    product = uet.traffic_class(0).critical.trim_above_bytes
+    assert product is not None
+    step = product / 2 / (DROPPABLE_LEVELS - 1)
+    droppable = tuple(
+        Thresholds(trim_above_bytes=round(product / 2 + step * i)) for i in range(DROPPABLE_LEVELS)
+    )
+    classes = tuple(
+        TrafficClass(one.number, critical=one.critical, droppable=droppable) for one in uet.classes
+    )
+    return replace(uet, name="trimming by importance", classes=classes)
+
+
+# --- runs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a case did: of each seed the time of the step, and shares of all seeds together."""
+
+    step_s: tuple[float, ...]
+    """Until the last rank has all; infinite: it was not over."""
+    abandoned_ratio: float
+    """Of the bytes that may be given up."""
+    repeated_ratio: float
+    """Packets sent again beside those sent first."""
+    trimmed: int
+    dropped: int
+    lost: int
+    timeouts: int
+    pauses: int
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds."""
+        return float(np.mean(self.step_s))
+
+
+def simulate(job: tuple[Case, int, int]) -> Found:
+    """One run."""
+    case, size, seed = job
+    result = case.scenario(size, seed).run()
+    flows, ports = result.flows, result.ports
+    whole = bool(flows.finished.all())
+    step_s = float(np.max(flows.start_s + flows.completion_s)) if whole else float("inf")
+    return Found(
+        step_s=(step_s,),
+        # Half of the bytes, those of the way there, are under the budget.
+        abandoned_ratio=float(flows.abandoned_bytes.sum() / (flows.bytes.sum() / 2)),
+        repeated_ratio=float(flows.retransmitted_packets.sum() / flows.sent_packets.sum()),
+        trimmed=int(ports.packets_trimmed.sum()),
+        dropped=int(ports.packets_dropped.sum()),
+        lost=int(ports.packets_lost.sum()),
+        timeouts=int(flows.timeouts.sum()),
+        pauses=int(ports.pauses.sum()),
+    )
+
+
+def pooled(runs: Sequence[Found]) -> Found:
+    """Runs of several seeds as one; counts are means."""
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(run, name) for run in runs]))
+
+    return Found(
+        step_s=tuple(step for run in runs for step in run.step_s),
+        abandoned_ratio=mean("abandoned_ratio"),
+        repeated_ratio=mean("repeated_ratio"),
+        trimmed=round(mean("trimmed")),
+        dropped=round(mean("dropped")),
+        lost=round(mean("lost")),
+        timeouts=round(mean("timeouts")),
+        pauses=round(mean("pauses")),
+    )
+
+
+def conditions(quick: bool) -> list[Condition]:
+    """What is looked at. Quick: the oversubscribed step alone."""
+    found = []
+    for switch in ("trimming", "dropping"):
+        found.append(Condition("rails", 4, switch))
+        if quick:
+            continue
+        found += [
+            Condition("rails", 4, switch, scale=LARGE),
+            Condition("rails", 4, switch, gray=True),
+            Condition("rails", 1, switch),
+            Condition("rails", 1, switch, gray=True),
+            Condition("servers", 4, switch),
+        ]
+    return found
+
+
+def cases_of(found: Sequence[Condition]) -> list[Case]:
+    """All transports of all conditions; DCQCN once for each pair of a trimming and a dropping one."""
+    cases = [Case(condition, arm) for condition in found for arm in ARMS]
+    for condition in found:
+        if condition.switch == "trimming":
+            lossless = replace(condition, switch="lossless")
+            cases += [Case(lossless, DCQCN), Case(lossless, SPRAYED)]
+    return cases
+
+
+def varied_cases(found: Sequence[Condition]) -> list[Case]:
+    """Bounded loss with other shares of critical blocks, and other thresholds where switches drop.
+
+    In the first condition of each kind of switch.
+    """
+    first = {condition.switch: condition for condition in reversed(found)}
+    return [
+        Case(condition, BOUNDED, ratio, depth)
+        for condition in first.values()
+        for depth in (DEPTHS if condition.switch == "dropping" else (1,))
+        for ratio in CRITICAL_RATIOS
+    ]
+
+
+def measure(cases: Sequence[Case], size: int, seeds: int, processes: int) -> dict[Case, Found]:
+    """All cases over all seeds. The same for any number of processes."""
+    jobs = [(case, size, seed) for case in cases for seed in range(1, seeds + 1)]
+    if processes == 1:
+        runs = [simulate(job) for job in jobs]
+    else:
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            runs = list(pool.map(simulate, jobs))
+    return {case: pooled(runs[i * seeds : (i + 1) * seeds]) for i, case in enumerate(cases)}
+
+
+# --- report ---------------------------------------------------------------------------------------------------
+
+
+def saved(ours: Found, theirs: Found) -> float:
+    """The share of their time that we do not need; negative: we need more."""
+    return 1 - ours.mean_s / theirs.mean_s
+
+
+def percent(ratio: float, digits: int = 1) -> tuple[str, object]:
+    """A cell."""
+    return (f"{100 * ratio:+.{digits}f} %" if np.isfinite(ratio) else "–", ratio)
+
+
+def steps(found: dict[Case, Found], size: int) -> Table:
+    """A row per case."""
+    table = Table(
+        f"One step of {size / 1e6:g} MB per rank, unless it says more",
+        (
+            *("", "step", "of all seeds", "above bound", "given up", "sent again"),
+            *("trimmed", "dropped", "lost", "timeouts", "pauses"),
+        ),
+    )
+    for case, one in found.items():
+        above = one.mean_s / case.condition.bound_s(size) - 1
+        table.add(
+            f"{case.condition}: {case.arm}",
+            (duration(one.mean_s), one.mean_s),
+            (f"{duration(min(one.step_s))} to {duration(max(one.step_s))}", max(one.step_s)),
+            percent(above),
+            (f"{100 * one.abandoned_ratio:.1f} %", one.abandoned_ratio),
+            (f"{100 * one.repeated_ratio:.1f} %", one.repeated_ratio),
+            *(
+                (str(value), value)
+                for value in (one.trimmed, one.dropped, one.lost, one.timeouts, one.pauses)
+            ),
+        )
+    return table
+
+
+GAINS = (
+    ("bounded alone", BOUNDED, RELIABLE),
+    ("relaxed alone", RELIABLE + RELAXED, RELIABLE),
+    ("both", BOUNDED + RELAXED, RELIABLE),
+    ("bounded beside UET", BOUNDED, UET),
+    ("both beside UET", BOUNDED + RELAXED, UET),
+    ("both beside DCQCN", BOUNDED + RELAXED, DCQCN),
+    ("both beside DCQCN, sprayed", BOUNDED + RELAXED, SPRAYED),
+    ("UET beside DCQCN", UET, DCQCN),
+    ("UET beside DCQCN, sprayed", UET, SPRAYED),
+)
+
+
+def gains(found: dict[Case, Found], size: int) -> Table:
+    """A row per condition: time saved by the first beside the second; last, what anybody could save at all."""
+    table = Table("Time saved", ("", *(name for name, _, _ in GAINS), "left beside UET"))
+    for condition in dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"):
+        cells = [percent(gain(found, condition, ours, theirs)) for _, ours, theirs in GAINS]
+        left = 1 - condition.bound_s(size, LOSS_RATIO) / found[Case(condition, UET)].mean_s
+        table.add(str(condition), *cells, percent(left))
+    return table
+
+
+def gain(found: dict[Case, Found], condition: Condition, ours: str, theirs: str) -> float:
+    """Time saved under a condition; DCQCN's is that of its own fabric."""
+    where = replace(condition, switch="lossless") if theirs in (DCQCN, SPRAYED) else condition
+    return saved(found[Case(condition, ours)], found[Case(where, theirs)])
+
+
+def variations(found: dict[Case, Found], cases: Sequence[Case]) -> Table:
+    """What the share of critical blocks and droppable packets' thresholds do."""
+    table = Table(
+        "Bounded loss, varied: time saved beside the same engine, reliable with its window, and beside UET",
+        ("", "critical", "depth", "step", "given up", "sent again", "saved", "beside UET"),
+    )
+    for case in cases:
+        one, where = found[case], case.condition
+        table.add(
+            f"{where}: {case.arm}",
+            (f"{100 * case.critical_ratio:g} %", case.critical_ratio),
+            (f"x {case.depth}", case.depth),
+            (duration(one.mean_s), one.mean_s),
+            (f"{100 * one.abandoned_ratio:.1f} %", one.abandoned_ratio),
+            (f"{100 * one.repeated_ratio:.1f} %", one.repeated_ratio),
+            percent(saved(one, found[Case(where, RELIABLE)])),
+            percent(saved(one, found[Case(where, UET)])),
+        )
+    return table
+
+
+def words(found: dict[Case, Found], size: int) -> list[str]:
+    """What follows, from the figures alone."""
+    conditions = list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
+
+    def span(chosen: Sequence[Condition], ours: str, theirs: str) -> str:
+        values = [100 * gain(found, condition, ours, theirs) for condition in chosen]
+        least, most = f"{min(values):+.1f}", f"{max(values):+.1f}"
+        return f"{least} %" if least == most else f"{least} to {most} %"
+
+    lines = []
+    for switch in ("trimming", "dropping"):
+        for ratio in (4, 1):
+            chosen = [c for c in conditions if c.switch == switch and c.oversubscription == ratio]
+            if not chosen:
+                continue
+            lines.append(
+                f"{switch.capitalize()}, {ratio}:1: beside the same engine, reliable with its window, bounded loss "
+                f"alone saves {span(chosen, BOUNDED, RELIABLE)}, relaxed congestion control alone "
+                f"{span(chosen, RELIABLE + RELAXED, RELIABLE)}, both {span(chosen, BOUNDED + RELAXED, RELIABLE)}. "
+                f"Beside UET bounded loss saves {span(chosen, BOUNDED, UET)}, both "
+                f"{span(chosen, BOUNDED + RELAXED, UET)}."
+            )
+    shape = [
+        c
+        for c in conditions
+        if c.load == "rails" and c.switch == "trimming" and c.oversubscription == 4 and not c.gray
+    ]
+    for condition in shape:
+        bound_s, uet_s = condition.bound_s(size), found[Case(condition, UET)].mean_s
+        left = 1 - condition.bound_s(size, LOSS_RATIO) / uet_s
+        lines.append(
+            f"UET ({condition}) ends {100 * (uet_s / bound_s - 1):.1f} % above what the links allow for these bytes. "
+            f"Who never sent what may be given up, and lost no time at all, would save {100 * left:.1f} % beside it: "
+            "there is no more room than that."
+        )
+    lines += [
+        f"FORGIVE's 16.1 to 16.7 % are beside DCQCN. In its shape (rails, 4:1) bounded loss at line rate saves "
+        f"{span(shape, BOUNDED + RELAXED, DCQCN)} beside DCQCN with a path per flow, and UET, which loses nothing, "
+        f"{span(shape, UET, DCQCN)}; beside DCQCN over sprayed paths they save "
+        f"{span(shape, BOUNDED + RELAXED, SPRAYED)} and {span(shape, UET, SPRAYED)}.",
+        f"A budget of {100 * LOSS_RATIO:g} % of one way is {100 * LOSS_RATIO / 2:g} % of a step's bytes, and what a "
+        "switch cuts or drops has crossed the links before it, so that it saves less than it gives up.",
+    ]
+    gray = [c for c in conditions if c.gray and c.switch == "trimming"]
+    for condition in gray:
+        clean, lossless = replace(condition, gray=False), replace(condition, switch="lossless")
+        times = {
+            arm: found[Case(condition, arm)].mean_s / found[Case(clean, arm)].mean_s
+            for arm in (UET, RELIABLE, BOUNDED)
+        }
+        times[DCQCN] = (
+            found[Case(lossless, DCQCN)].mean_s / found[Case(replace(lossless, gray=False), DCQCN)].mean_s
+        )
+        told = ", ".join(f"{arm} {ratio:.2f}" for arm, ratio in times.items())
+        lines.append(
+            f"A gray link, {condition.oversubscription}:1: times its own step on a clean fabric, {told}. Where it is "
+            f"many times, a flow's last packet was lost and waits for the card's timeout, "
+            f"{1e3 * Dcqcn().rto_s:.1f} ms."
+        )
+    return lines
+
+
+def draw(found: dict[Case, Found], path: Path) -> None:
+    """Bars: the step of each transport beside UET's, by condition. Longer ones are cut and say how long they are."""
+    from dlcp_sim.report import pictures
+
+    shown = list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
+    arms, limit = (*ARMS, DCQCN, SPRAYED), 2.0
+    with pictures.new_figure(1, height=1.8 + 0.9 * len(shown)) as (figure, axes):
+        axis, height = axes[0], 0.8 / len(arms)
+        for place, arm in enumerate(arms):
+            of_arm = [replace(c, switch="lossless") if arm in (DCQCN, SPRAYED) else c for c in shown]
+            ratio = [
+                found[Case(c, arm)].mean_s / found[Case(where, UET)].mean_s
+                for c, where in zip(of_arm, shown, strict=True)
+            ]
+            at = np.arange(len(shown)) + (place - (len(arms) - 1) / 2) * height
+            colour = pictures.COLOURS[place % len(pictures.COLOURS)]
+            axis.barh(at, np.minimum(ratio, limit), height, label=arm, color=colour)
+            for y, value in zip(at, ratio, strict=True):
+                if value > limit:
+                    axis.text(limit - 0.02, y, f"{value:.0f}", ha="right", va="center", fontsize=7)
+        axis.axvline(1, color=pictures.INK, linewidth=0.8)
+        axis.set_xlim(0, limit)
+        axis.set_ylim(len(shown) - 0.5, -0.5)
+        axis.set_yticks(range(len(shown)), [str(c) for c in shown])
+        axis.set_xlabel("time of a step, UET = 1")
+        figure.legend(loc="outside upper center", ncols=3)
+    pictures.save(figure, path)
+
+
+def run(output: Path, quick: bool, seeds: int) -> None:
+    """Prints the tables and what follows; writes honest.md, honest.csv and honest.png."""
+    size = QUICK_BYTES if quick else FULL_BYTES
+    processes = 1 if quick else len(os.sched_getaffinity(0))
+    looked_at = conditions(quick)
+    cases, varied = cases_of(looked_at), varied_cases(looked_at)
+    everything = measure(list(dict.fromkeys([*cases, *varied])), size, seeds, processes)
+    found = {case: everything[case] for case in cases}
+    tables = [gains(found, size), steps(found, size), variations(everything, varied)]
+    notes = words(found, size)
+    setting = (
+        f"{seeds} seed{'s' if seeds > 1 else ''}; 64 ranks, 8 leaves of 8, {RATE_BPS / 1e9:g} Gb/s, payloads of 4096 "
+        f"bytes; a budget of {100 * LOSS_RATIO:g} % of the way there, {100 * CRITICAL_RATIO:g} % of its blocks "
+        f"critical unless it says otherwise; a gray link loses {100 * GRAY_RATIO:g} % from leaf 0 to spine 0. Bounds "
+        "count payload on the busiest link."
+    )
+    print("\n\n".join([*(table.text() for table in tables), "\n".join([*notes, setting])]))
+    parts = ["# The honest baseline", *notes, setting, *(table.markdown() for table in tables)]
+    (output / f"{NAME}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    (output / f"{NAME}.csv").write_text(tables[1].csv(), encoding="utf-8")
+    draw(found, output / f"{NAME}.png")
