@@ -65,7 +65,9 @@ def same_count(tensor: torch.Tensor, count: int, operation: str, what: str) -> N
 
 def splits(tensor: torch.Tensor, sizes: Sequence[int], size: int, operation: str, what: str) -> list[int]:
     """How many rows of a tensor each rank gets: `sizes`, or even shares if there are none. Raises ValueError."""
-    rows = tensor.shape[0] if tensor.dim() else 0
+    if not tensor.dim():
+        raise ValueError(f"{operation}: {what} has no dimension to split; accepted: one dimension or more")
+    rows = tensor.shape[0]
     if not sizes:
         if rows % size:
             raise ValueError(

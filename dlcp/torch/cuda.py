@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 _lock = threading.Lock()
-# One stream per device for the way back, so that results wait for nothing that the user's streams do.
+# One stream per device for copies from the host, so that results wait for nothing that the user's streams do.
 _streams: dict[torch.device, Any] = {}
 
 

@@ -1,4 +1,4 @@
-"""Futures whose callbacks may start collectives, with any number of buckets under way.
+"""Futures whose callbacks may start collectives, while any number of buckets are pending.
 
 Two things make that hard. A callback may wait for a collective that it started, so it must not hold up the thread on
 which others complete: each runs on a thread of the callback pool. And all ranks must start collectives in one order,
@@ -14,7 +14,7 @@ later callback will start.
 
 A future of torch that Python completes with an exception is, to C++ code such as DDP's reducer, complete with a value
 that is no tensor, which it takes for one all the same. So the value of a failed future here is a Failure, which raises
-the error wherever somebody looks into it: Python sees the error itself, backward() raises a RuntimeError of its text.
+the error at any use: Python sees the error itself, backward() raises a RuntimeError of its text.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Failure:
 
 
 class CollectiveFuture(torch.futures.Future[Any]):
-    """A future of a collective, or of a callback of one. CPU: its value is there; CUDA: on the streams of who waits."""
+    """A future of a collective, or of a callback of one. On CUDA the streams that wait for it are ordered after it."""
 
     def __init__(self, devices: Sequence[torch.device] = ()) -> None:
         super().__init__(devices=list(devices))
@@ -139,7 +139,7 @@ class CollectiveFuture(torch.futures.Future[Any]):
         except BaseException as error:
             value = Failure(error)
         if self._on:
-            # Who waits for the future waits for what these streams have been given so far.
+            # A stream that waits for the future waits for everything queued on these streams so far.
             with cuda.on_streams_of(self._on):
                 self.set_result(value)
         else:

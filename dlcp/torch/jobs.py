@@ -73,7 +73,7 @@ class SharedJob:
         return communicator
 
     def release(self, communicator: Communicator) -> None:
-        """Closes the communicator, and the job if nobody else uses it."""
+        """Closes the communicator, and the job if no other group uses it."""
         if os.getpid() != self._pid:
             return
         try:
@@ -91,9 +91,9 @@ class SharedJob:
             self.close()
 
     def abort(self, reason: str) -> None:
-        """Gives up what is under way in every group, and tells the other ranks.
+        """Aborts every group that has pending operations, on all ranks.
 
-        Groups in which nothing is are left in peace: other ranks may still be at work on what this one has finished.
+        Groups without any are left alone: other ranks may still be working on what this rank has finished.
         """
         if os.getpid() == self._pid:
             for communicator in list(self._communicators):
@@ -101,7 +101,7 @@ class SharedJob:
                     communicator.abort(reason)
 
     def close(self) -> None:
-        """Closes the job, whoever uses it. May be called again."""
+        """Closes the job, even if groups still use it. May be called again."""
         with _lock:
             if self not in _open or os.getpid() != self._pid:
                 return

@@ -19,7 +19,7 @@ class LocalOperation:
 
     def __init__(self, operation: str, description: str, timeout_s: float | None = None) -> None:
         self.operation = operation
-        """As of the transport's works."""
+        """As Work.operation has it."""
         self.source: int | None = None
         """Group rank of the sender, where there is one."""
         self._description = description

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dlcp import checks
 from dlcp.errors import ArgumentError, TrafficClassError
 from dlcp.transport.schedule import ALGORITHMS, algorithms
 from dlcp.transport.schedule.choose import parse_algorithms
@@ -44,10 +45,18 @@ class Options:
         settings: Settings | None = None,
         **changes: Any,
     ) -> None:
-        if traffic_class is not None and traffic_class not in range(TRAFFIC_CLASS_MAX + 1):
-            raise TrafficClassError(
-                f"traffic_class is {traffic_class!r}; accepted: 0 to {TRAFFIC_CLASS_MAX}, or None"
-            )
+        if traffic_class is not None:
+            checks.integer("traffic_class", traffic_class, 0, TRAFFIC_CLASS_MAX, error=TrafficClassError)
+        if not isinstance(settings, Settings | None):
+            raise ArgumentError(checks.refusal("settings", settings, "a dlcp.transport.Settings, or None"))
+        if gradients is not None:
+            # Here: options without gradients need not load what they take.
+            from dlcp.torch.gradient.options import GradientOptions
+            from dlcp.torch.gradient.state import GradientState
+
+            if not isinstance(gradients, GradientOptions | GradientState):
+                accepted = "GradientOptions, a GradientState, or None"
+                raise ArgumentError(checks.refusal("gradients", gradients, accepted))
         self.algorithms = algorithms_of(algorithm)
         self.traffic_class = traffic_class
         self.gradients = gradients

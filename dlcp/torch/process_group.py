@@ -8,7 +8,7 @@ functional collectives). 2.13 renamed some: the older names are aliases. A Pytho
 group, so this one answers for all device types, and for what torch otherwise asks of a group's Backend.
 """
 
-# The stubs of torch's ProcessGroup name arguments in several ways for one method.
+# The stubs of torch's ProcessGroup have several names for one argument of one method.
 # mypy: disable-error-code="override, assignment"
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -45,7 +45,7 @@ from dlcp.torch.tensors import (
     readable,
     reduction,
     span,
-    type_words,
+    type_text,
     updatable,
     writable,
 )
@@ -455,7 +455,7 @@ class ProcessGroup(dist.ProcessGroup):
             operation = communicator.all_to_all(
                 [span(memory) for memory in memories],
                 [span(source) for source in sources],
-                agree=type_words(inputs[0].dtype),
+                agree=type_text(inputs[0].dtype),
                 **call,
             )
         return self._work(name, opts, [operation], list(outputs), back)
@@ -483,7 +483,7 @@ class ProcessGroup(dist.ProcessGroup):
                 f"{targets[self._rank].nbytes} in the output; accepted: as much"
             )
         with self.starting(name, opts, (memory, source)) as (communicator, call):
-            operation = communicator.all_to_all(targets, sources, agree=type_words(source.dtype), **call)
+            operation = communicator.all_to_all(targets, sources, agree=type_text(source.dtype), **call)
         return self._work(name, opts, [operation], [output], back)
 
     # --- between two ranks ----------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._receive(tensors, checks.rank(srcRank, self._size, "receive", "source"), tag)
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> CollectiveWork:
-        """Receives a tensor of this size from whichever other rank sends first; source_rank() says who it was."""
+        """Receives a tensor of this size from any other rank; source_rank() says which one sent it."""
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: Sequence[Tensor], source: int | None, tag: int) -> CollectiveWork:
@@ -561,20 +561,29 @@ class ProcessGroup(dist.ProcessGroup):
         group.setGroupDesc(group_desc or "")
         return group
 
+    def merge_remote_group(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises NotImplementedError: the ranks of a job are known when it starts."""
+        raise NotImplementedError(
+            "merge_remote_group: a group of the backend dlcp cannot take in ranks of another job; accepted: "
+            "init_process_group with all ranks, and new_group"
+        )
+
+    mergeRemoteGroup = merge_remote_group  # noqa: N815
+
     def set_timeout(self, timeout: timedelta) -> None:
         """The time that operations started from now on have."""
         for communicator in (self.communicator, *self._private.values()):
             communicator.timeout_s = timeout.total_seconds()
 
     def abort(self) -> None:
-        """Fails everything under way, on every rank of the group, and closes the group here."""
+        """Fails all pending operations, on every rank of the group, and closes the group here."""
         if not self._closed:
             for communicator in (self.communicator, *self._private.values()):
                 communicator.abort("abort() of the process group")
             self.shutdown()
 
     def shutdown(self) -> None:
-        """Closes the group; with the last group its job. Works still under way fail. May be called again."""
+        """Closes the group, and the job with its last group. Pending works fail. May be called again."""
         # Without the lock: a thread may hold it while it waits for ranks that do not come.
         if self._closed:
             return
@@ -731,15 +740,15 @@ class ProcessGroup(dist.ProcessGroup):
     def _agree(self, tensor: Tensor) -> str:
         """What else must be alike on all ranks."""
         if self._compares_shapes:
-            return f"{type_words(tensor.dtype)} of shape {tuple(tensor.shape)}"
-        return type_words(tensor.dtype)
+            return f"{type_text(tensor.dtype)} of shape {tuple(tensor.shape)}"
+        return type_text(tensor.dtype)
 
     def _work(
         self, name: str, opts: Any, operations: Sequence[Operation], result: list[Tensor], back: CopyBack
     ) -> CollectiveWork:
         work = CollectiveWork(operations, result, back)
         if back and (opts is None or opts.asyncOp):
-            # Results must come back also where nobody waits, or only for the group's next barrier.
+            # Results are copied back even if no caller waits, or waits only for the group's next barrier.
             work.get_future()
         return work
 

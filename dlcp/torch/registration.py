@@ -21,7 +21,7 @@ def register() -> None:
 
     if not dist.is_available() or BACKEND_NAME.upper() in dist.Backend._plugins:
         return
-    # Naming the devices takes none of them over: torch gives "cpu" to Gloo and "cuda" to NCCL when no name is given.
+    # The devices that this backend serves. Their default backends stay Gloo ("cpu") and NCCL ("cuda").
     dist.Backend.register_backend(BACKEND_NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 

@@ -1,4 +1,4 @@
-"""Messages of a rank to itself, which torch allows with isend and irecv, and which no network sees.
+"""Messages of a rank to itself, which torch allows with isend and irecv; they never reach the network.
 
 A send leaves a copy and is over at once; a receive takes the oldest of its tag, or waits for one.
 """

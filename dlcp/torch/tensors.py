@@ -1,8 +1,8 @@
-"""Tensors as memory: what the transport may read and write in place of a tensor, and the way back.
+"""Tensors as memory: what the transport reads and writes in place of a tensor, and the copy back.
 
 The transport moves contiguous memory of this host. A tensor that is that is used as it is; any other layout (strides,
 a lazy conjugate or negative, another device) goes through a contiguous copy, and results go back with a copy when the
-collective is over. Memory that two elements share cannot receive anything: which of the two would it be?
+collective is over. A tensor whose elements share memory is refused as an output: one place cannot hold two results.
 
 Reductions know ten types; moving data knows none, so everything with a fixed element size can be moved.
 """
@@ -93,7 +93,7 @@ def _fill(tensor: torch.Tensor, memory: torch.Tensor) -> None:
 
 def readable(tensor: torch.Tensor, what: str) -> torch.Tensor:
     """Contiguous CPU memory that holds the tensor's values: the tensor itself, or a copy."""
-    if tensor.is_cpu and tensor.is_contiguous() and type(tensor) in _PLAIN_TYPES and not _is_lazy(tensor):
+    if _is_memory(tensor):
         return tensor
     tensor = _strided(tensor, what)
     if tensor.device != _CPU:
@@ -103,7 +103,7 @@ def readable(tensor: torch.Tensor, what: str) -> torch.Tensor:
 
 def writable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     """Contiguous CPU memory that will be filled: the tensor itself, or memory to copy from afterwards."""
-    if tensor.is_cpu and tensor.is_contiguous() and type(tensor) in _PLAIN_TYPES and not _is_lazy(tensor):
+    if _is_memory(tensor):
         return tensor
     tensor = _strided(tensor, what)
     memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device != _CPU)
@@ -113,7 +113,7 @@ def writable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
 
 def updatable(tensor: torch.Tensor, what: str, back: CopyBack) -> torch.Tensor:
     """Contiguous CPU memory that holds the tensor's values and will be changed."""
-    if tensor.is_cpu and tensor.is_contiguous() and type(tensor) in _PLAIN_TYPES and not _is_lazy(tensor):
+    if _is_memory(tensor):
         return tensor
     tensor = _strided(tensor, what)
     memory = readable(tensor, what)
@@ -155,6 +155,11 @@ def apart(source: torch.Tensor, memory: torch.Tensor, place: torch.Tensor | None
 def is_share(part: torch.Tensor, whole: torch.Tensor, rank: int) -> bool:
     """Whether `part` is the very memory of a rank's equal share of `whole`."""
     return part.data_ptr() == whole.data_ptr() + rank * part.nbytes
+
+
+def _is_memory(tensor: torch.Tensor) -> bool:
+    """Whether the transport can use the tensor as it is."""
+    return tensor.is_cpu and tensor.is_contiguous() and type(tensor) in _PLAIN_TYPES and not _is_lazy(tensor)
 
 
 def _is_lazy(tensor: torch.Tensor) -> bool:
@@ -222,7 +227,7 @@ def reduction(op: Any, operation: str) -> tuple[Reduction, float | None]:
 
 
 @functools.cache
-def type_words(dtype: torch.dtype) -> str:
+def type_text(dtype: torch.dtype) -> str:
     """What ranks compare of tensors that are only moved."""
     return str(dtype).removeprefix("torch.")
 

@@ -1,7 +1,7 @@
-"""What a collective's caller holds: torch's Work and Future over the transport's operations.
+"""torch's Work and Future over the transport's operations: what the caller of a collective holds.
 
-A work is settled once, by whoever comes first: a waiting caller, a question whether it is over, or the thread that
-completes its future. Settling looks for the first error and copies staged results back; only then does anybody see
+A work is settled once, by the first of these: a waiting caller, is_completed(), or the thread that completes its
+future. Settling looks for the first error and copies staged results back; only then does anybody see
 the work as over. Futures are completed on the callback pool, never on the thread that drives the transport.
 
 From Python only `wait` and `get_future` are reached by torch's C++ code (reducer, functional collectives); the others
@@ -114,7 +114,7 @@ class CollectiveWork(dist.Work):
 
     _source_rank = source_rank
 
-    # --- the way to the end ---------------------------------------------------------------------------------
+    # --- settling ---------------------------------------------------------------------------------
 
     def _wait_for_operations(self, timeout: timedelta | None) -> None:
         if not timeout:

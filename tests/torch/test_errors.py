@@ -321,3 +321,18 @@ def exceptions_of_futures() -> None:
 
 def test_futures_carry_the_error() -> None:
     ranks.run(exceptions_of_futures)
+
+
+# --- what this backend does not do --------------------------------------------------------------------------
+
+
+def refused() -> None:
+    scalar = torch.ones(())
+    with pytest.raises(ValueError, match="has no dimension to split; accepted: one dimension or more"):
+        dist.all_to_all_single(torch.empty(()), scalar)
+    with pytest.raises(NotImplementedError, match="accepted: init_process_group with all ranks"):
+        dist.group.WORLD.merge_remote_group(None, 4)  # type: ignore[union-attr]
+
+
+def test_what_would_do_nothing_is_refused() -> None:
+    ranks.run(refused)

@@ -468,3 +468,33 @@ def failing(order: str) -> str:
 @pytest.mark.parametrize("order", ["layer_priority", "byte_scheduler"])
 def test_a_failed_collective_raises_the_transports_error(order: str) -> None:
     assert "group 0.layerwise0" in ranks.run(failing, order=order)[0]
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+
+def wrong_arguments() -> None:
+    model, other = nn.Linear(4, 4), nn.Linear(4, 4)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def refused(kind: type[Exception], text: str, *arguments: Any, **named: Any) -> None:
+        with pytest.raises(kind, match=text):
+            LayerwiseOptimizer(*arguments, **named)
+
+    refused(TypeError, "optimizer and model are swapped", model, sgd)
+    refused(TypeError, "optimizer is a int; accepted", 5, model)
+    refused(TypeError, "model is a int; accepted", sgd, 5)
+    refused(TypeError, "optimizer is an LBFGS", torch.optim.LBFGS(model.parameters()), model)
+    refused(TypeError, "order is 5; accepted", sgd, model, order=5)
+    refused(ValueError, "algorithm is 'x'; accepted", sgd, model, algorithm="x")
+    refused(TypeError, "gradients is a str; accepted", sgd, model, gradients="x")
+    state = GradientState(other)
+    refused(ValueError, "GradientState of another model", sgd, model, gradients=state)
+    first = LayerwiseOptimizer(sgd, model)
+    refused(ValueError, "belongs to another LayerwiseOptimizer", sgd, model)
+    first.detach()
+    LayerwiseOptimizer(sgd, model)
+
+
+def test_wrong_arguments_are_named() -> None:
+    ranks.run(wrong_arguments, 1)

@@ -128,8 +128,14 @@ def options() -> None:
         dlcp.torch.Options(interfacee="eth0")
     with pytest.raises(errors.TrafficClassError, match="0 to 6"):
         dlcp.torch.Options(traffic_class=7)
+    with pytest.raises(errors.TrafficClassError, match="traffic_class is True; accepted"):
+        dlcp.torch.Options(traffic_class=True)
     with pytest.raises(errors.ArgumentError, match="ring"):
         dlcp.torch.Options(algorithm="rings")
+    with pytest.raises(errors.ArgumentError, match="settings is 5; accepted"):
+        dlcp.torch.Options(settings=5)
+    with pytest.raises(errors.ArgumentError, match="gradients is 'x'; accepted"):
+        dlcp.torch.Options(gradients="x")
 
 
 def test_options() -> None:

@@ -40,7 +40,7 @@ class StepBudget:
 
     @property
     def committed_bytes(self) -> float:
-        """What this step has lost, and what it may still lose with the buffers under way."""
+        """What this step has lost, and what it may still lose with its pending buffers."""
         return self._spent_bytes + sum(self._given.values())
 
     def give(self, buffer: Hashable, sent_bytes: float, loss_ratio: float) -> float:

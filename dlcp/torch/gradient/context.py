@@ -51,6 +51,8 @@ def gradients(
     `ends_step`: whether the step's last gradient is among them; None: if neither name nor layout is given. Calls inside
     raise ValueError for a second tensor of the same name or layout; otherwise what they raise outside.
     """
+    if not isinstance(state, GradientState):
+        raise TypeError(f"state is a {type(state).__name__}; accepted: a dlcp.torch.GradientState")
     if name is not None and layout is not None:
         raise ValueError("name and layout are both given; accepted: one of them, or neither")
     token = scope.current.set(MarkedCalls(state, name, layout))
@@ -145,6 +147,6 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 def _work(pending: list[PendingBuffer], result: list[torch.Tensor], opts: Any) -> CollectiveWork:
     work = GradientWork(pending, result)
     if opts is None or opts.asyncOp:
-        # Results come back, and residuals are kept, also where nobody waits.
+        # Results are copied back, and residuals kept, even if no caller waits.
         work.get_future()
     return work

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 
 import torch
 
+from dlcp import checks
 from dlcp.torch.gradient.options import GradientOptions
 
 
@@ -37,7 +38,11 @@ def _ruled(
             if parameter.dim() <= 1 or parameter.numel() < options.small_numel or name in output_layer
         }
     if callable(rule):
-        return {name for name, parameter in parameters.items() if rule(name, parameter)}  # type: ignore[arg-type]
+        return {
+            name
+            for name, parameter in parameters.items()
+            if checks.boolean(f"what the rule `critical` returned for {name!r}", rule(name, parameter))  # type: ignore[arg-type]
+        }
     unknown = [name for name in rule if name not in parameters]
     if unknown:
         raise ValueError(

@@ -2,8 +2,8 @@
 
 A run is a begin and an end, or a begin and a count; a list of runs is a NumPy array of each, int64. There may be
 thousands of runs of a packet each, so nothing here loops over runs: a tensor is read as rows that begin at every one of
-its elements, and a run is one row of the width that is most common, or a few. Runs of one list are apart; who calls
-sees to that.
+its elements, and a run is one row of the width that is most common, or a few. Runs of one list are apart; the caller
+ensures that.
 """
 
 from __future__ import annotations

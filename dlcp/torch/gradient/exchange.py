@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from dlcp.torch.backend_name import BACKEND_NAME
-from dlcp.torch.gradient.fills.fill import Range
+from dlcp.torch.gradient.fills.fill import BufferPlan, Range
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.pending_buffer import GradientWork, Importance, PendingBuffer, PreparedBuffer
 from dlcp.torch.tensors import DATA_TYPES, FLOATING_DTYPES, CopyBack, readable, span
@@ -49,7 +49,7 @@ class BufferCall:
     """Whether it ends the step; None: not known, then the step ends with state.end_step(), or when a buffer of this
     layout comes again."""
     sequence: int | None = None
-    """As of the communicator's collectives."""
+    """The collective's number, one that Communicator.reserve took; None: the next one."""
     factor: float | None = None
     """Of the result, on top of the reduction."""
     into: torch.Tensor | None = None
@@ -168,7 +168,7 @@ class GradientExchange:
         rules = state.rules.of(layout)
         block_bytes = self._block_bytes()
         with torch.no_grad(), state.lock:
-            transformed = state.fill.before(buffer, layout, rules.critical, parts, step.number)
+            transformed = state.fill.before(buffer, BufferPlan(layout, rules.critical, parts, step.number))
             importance: Importance = None
             if self.group.size() > 1:
                 importance = state.marker.mark(buffer, layout, rules.critical, parts, block_bytes, own)

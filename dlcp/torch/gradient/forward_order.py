@@ -6,7 +6,7 @@ used twice counts where it is used first. A parameter whose module was never cal
 itself, as MultiheadAttention does) comes right behind the one registered before it. Without a trace, as under
 torch.compile, or before it, the order of registration takes its place.
 
-Each rank traces for itself: classes order packets on this rank's way out and need not agree with anybody's.
+Each rank traces for itself: classes order the packets that this rank sends, and may differ between ranks.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ForwardOrder:
         return classes
 
     def _used(self, module: nn.Module, _: Any) -> None:
-        # A forward without gradients, such as a first validation, may go other ways.
+        # A forward without gradients, such as a first validation, may use other modules.
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         self._first.setdefault(module)

@@ -75,7 +75,7 @@ class BoundedReduceScatter(ReduceScatter):
         """Reduces what all ranks have for this one. The input is FSDP's own, and changed.
 
         Blocks unless `async_op`. Raises the collective's errors, ValueError, TypeError. Where some of the module's
-        parameters have no gradient in this step, nobody says which, and the reduction is an exact one;
+        parameters have no gradient in this step, FSDP does not say which, and the reduction is an exact one;
         set_reduce_scatter_unused_params(True) of torch makes the others' zeros travel along.
         """
         kind, factor = reduction(op, "gradients")

@@ -1,4 +1,4 @@
-"""The randomised Hadamard transform of gradients: what a lost block takes is then a little of many values.
+"""The randomised Hadamard transform of gradients: afterwards each block holds a little of many values.
 
 Each chunk x of a buffer becomes H D x / sqrt(n), D random signs and H the Walsh-Hadamard matrix: orthonormal, so sums
 of transforms are transforms of sums, and the energy that a lost block takes is spread over its chunk (OptiReduce,

@@ -8,7 +8,7 @@ it all
 (native/collective/importance.hpp); buffers on other devices are read there, by torch operations.
 
 Invariant: what outlives a step is kept by parameter name, never by buffer. Blocks with a value that is not finite are
-critical, as far as values are read, and no statistic hears of them. Each rank judges its own gradients: importance may
+critical, as far as values are read, and count in no statistic. Each rank judges its own gradients: importance may
 differ between ranks.
 """
 

@@ -1,7 +1,7 @@
 """Which parameter lies where in a flat buffer of gradients.
 
 The only place where buffers and parameters meet: whatever outlives a step is kept by parameter name and offset in the
-parameter, and finds its way into a buffer, and out of it, through the layout that the buffer has today.
+parameter, and is mapped into and out of a buffer by the layout that the buffer has today.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Segment(NamedTuple):
     """First element, in the flattened parameter."""
     begin: int
     """First element, in the buffer."""
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a segment
+    count: int  # type: ignore[assignment]  # hides tuple.count
 
     @property
     def end(self) -> int:

@@ -43,7 +43,7 @@ class LayoutRules:
         self._known: dict[Layout, BufferRules] = {}
 
     def of(self, layout: Layout) -> BufferRules:
-        """What is known of a layout. Raises ValueError: critical names that are none of the model's."""
+        """The rules for buffers of a layout. Raises ValueError: `critical` names no parameter of the model."""
         rules = self._known.get(layout)
         if rules is None:
             critical = self._critical_of(layout)

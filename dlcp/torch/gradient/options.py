@@ -1,17 +1,18 @@
-"""What a user may say about how gradients may be lost. Everything here must be the same on all ranks.
+"""The options of gradients that may lose something. Everything here must be the same on all ranks.
 
-Checked when made: a wrong value raises ValueError or TypeError, naming what is accepted.
+Checked when made: a wrong value raises ArgumentError (a ValueError), naming what is accepted.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 
+from dlcp import checks
+from dlcp.errors import ArgumentError
 from dlcp.torch.gradient.fills import FILLS
 from dlcp.torch.gradient.patience import PatienceRule
 from dlcp.torch.gradient.phase import PhaseRule
@@ -60,40 +61,55 @@ class GradientOptions:
     deadline_s: float | None = None
     """A message ends so long after its first packet whatever the budget, when its critical blocks are there."""
     patience_s: PatienceRule = None
-    """A message that takes longer than this has met a network short of capacity: what has not left yet, the least
-    important, is given up unsent as far as the budget goes. "auto": longer than the fastest messages of all ranks
-    lately took; then, of a network with a slow link, only what crosses that link gives way. None: only what gets lost
-    is given up."""
+    """A message that takes longer than this has met a network short of capacity: its blocks that have not left yet, the
+    least important, are given up unsent, as far as the budget goes. "auto": 1.5 times what the fastest messages of all
+    ranks took in recent steps; where one link is slow, only what crosses that link is given up. None: only blocks that
+    the network lost are given up."""
     seed: int = 0
     """Of the Hadamard transform's signs."""
 
     def __post_init__(self) -> None:
-        budgets = self.loss_budget.values() if isinstance(self.loss_budget, Mapping) else [self.loss_budget]
-        for budget in budgets:
-            if not 0.0 <= budget < 1.0:
-                raise ValueError(f"loss_budget is {self.loss_budget}; accepted: 0 up to 1, 1 excluded")
-        if self.budget_scope not in ("step", "buffer"):
-            raise ValueError(f"budget_scope is {self.budget_scope!r}; accepted: step, buffer")
-        if not 0.0 <= self.loss_cap < 1.0:
-            raise ValueError(f"loss_cap is {self.loss_cap}; accepted: 0 up to 1, 1 excluded")
-        if not 0.0 <= self.critical_share <= 1.0:
-            raise ValueError(f"critical_share is {self.critical_share}; accepted: 0 to 1")
-        if self.small_numel < 0:
-            raise ValueError(f"small_numel is {self.small_numel}; accepted: 0 or more")
-        if self.fill not in FILLS:
-            raise ValueError(f"fill is {self.fill!r}; accepted: {', '.join(FILLS)}")
-        if not callable(self.importance) and self.importance not in ("rms", "sampled", "uniform"):
-            raise ValueError(
-                f"importance is {self.importance!r}; accepted: rms, sampled, uniform, or a function"
-            )
-        if self.deadline_s is not None and not (self.deadline_s > 0 and math.isfinite(self.deadline_s)):
-            raise ValueError(f"deadline_s is {self.deadline_s}; accepted: more than 0 s, or None")
-        if isinstance(self.patience_s, str) and self.patience_s != "auto":
-            raise ValueError(f"patience_s is {self.patience_s!r}; accepted: seconds, auto, or None")
-        if isinstance(self.patience_s, float | int) and not 0.0 <= self.patience_s < math.inf:
-            raise ValueError(f"patience_s is {self.patience_s}; accepted: 0 s or more, auto, or None")
+        self._check_budget()
+        checks.choice("budget_scope", self.budget_scope, ("step", "buffer"))
+        checks.number("loss_cap", self.loss_cap, 0, 1, below=True)
+        self._check_critical()
+        checks.integer("small_numel", self.small_numel, 0)
+        checks.number("critical_share", self.critical_share, 0, 1)
+        if not callable(self.importance):
+            checks.choice("importance", self.importance, ("rms", "sampled", "uniform", "a function"))
+        checks.choice("fill", self.fill, FILLS)
+        if not isinstance(self.residual, ResidualRule):
+            raise ArgumentError(checks.refusal("residual", self.residual, "a ResidualRule"))
+        if not isinstance(self.phase, PhaseRule | None):
+            raise ArgumentError(checks.refusal("phase", self.phase, "a PhaseRule, or None"))
+        checks.boolean("layer_classes", self.layer_classes)
+        if self.deadline_s is not None:
+            checks.number("deadline_s", self.deadline_s, 0, above=True, unit="seconds")
+        if isinstance(self.patience_s, str):
+            checks.choice("patience_s", self.patience_s, ("auto",))
+        elif self.patience_s is not None:
+            checks.number("patience_s", self.patience_s, 0, unit="seconds")
+        checks.integer("seed", self.seed, -(2**63))
         if self.patience_s is not None and self.deadline_s is not None:
-            raise ValueError("patience_s and deadline_s are both given; accepted: one of them")
+            raise ArgumentError("patience_s and deadline_s are both given; accepted: one of them")
+
+    def _check_budget(self) -> None:
+        budgets = self.loss_budget
+        if not isinstance(budgets, Mapping):
+            checks.number("loss_budget", budgets, 0, 1, below=True)
+            return
+        for name, budget in budgets.items():
+            checks.text("a name in loss_budget", name)
+            checks.number(f"loss_budget[{name!r}]", budget, 0, 1, below=True)
+
+    def _check_critical(self) -> None:
+        if self.critical is None or callable(self.critical):
+            return
+        names = self.critical
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise ArgumentError(checks.refusal("critical", names, "names, a function, or None"))
+        for name in names:
+            checks.text("a name in critical", name)
 
     def budget_of(self, name: str) -> float:
         """The loss budget of one parameter."""
@@ -107,3 +123,19 @@ class GradientOptions:
             if (key == "" or key.endswith("*")) and name.startswith(key.rstrip("*"))
         ]
         return self.loss_budget[max(fitting, key=len)] if fitting else 0.0
+
+    def check_names(self, parameters: Collection[str]) -> None:
+        """Raises ArgumentError: loss_budget names a parameter that a model of these parameters does not have."""
+        if not isinstance(self.loss_budget, Mapping):
+            return
+        for key in self.loss_budget:
+            begin = key.rstrip("*")
+            if (
+                key
+                and key not in parameters
+                and not (key != begin and any(name.startswith(begin) for name in parameters))
+            ):
+                raise ArgumentError(
+                    f"loss_budget names {key!r}; {checks.did_you_mean(key, parameters)}accepted: parameters of the "
+                    f'model, such as {", ".join(map(repr, list(parameters)[:3]))}; a beginning with a star; or ""'
+                )

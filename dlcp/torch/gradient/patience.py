@@ -1,12 +1,12 @@
 """How long a message of gradients may take before its sender gives up what the budget allows.
 
 A link that is slower than the others holds up every rank, and its sender cannot see that the others are faster. So the
-ranks tell each other, once a step, how long the fastest message of each buffer took; the least of these is what the
-buffer takes where nothing is in the way. A message that takes longer than that by PATIENCE_FACTOR is on a network short
+ranks exchange, once a step, how long the fastest message of each buffer took; the least of these is what the
+buffer takes on a free network. A message that takes longer than that by PATIENCE_FACTOR is on a network short
 of capacity: what has not left of it by then, the least important, stays unsent as far as the budget goes, and waits for
-the next step like all that is given up. On a network whose links are alike nobody runs out of patience.
+the next step like all that is given up. On a network whose links are alike, no sender runs out of patience.
 
-What the ranks say travels beside the next step's buffers and counts from the step after: no step waits for it.
+The exchange runs beside the next step's buffers and counts from the step after: no step waits for it.
 """
 
 from __future__ import annotations

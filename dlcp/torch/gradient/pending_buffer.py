@@ -1,6 +1,6 @@
-"""One buffer of gradients under way, and what happens when its collective is over.
+"""One pending buffer of gradients, and what happens when its collective is over.
 
-A pending buffer is settled once, before anybody sees its result: what was given up goes to the fill and the ledger, a
+A pending buffer is settled once, before a caller sees its result: what was given up goes to the fill and the ledger, a
 transform is undone, the result goes where the caller wants it. Settling waits for nothing, so any thread that finds the
 collective over may do it.
 """
@@ -73,7 +73,7 @@ class PendingBuffer:
     """A prepared buffer whose collective has started.
 
     `finish`: what is to be done with the buffer and the collective's outcome before the result is copied back; returns
-    the squared L2 norm of the result, or None if nobody wants it.
+    the squared L2 norm of the result, or None if it is not wanted.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PendingBuffer:
         """Squared L2 norm of the result, once it is settled and where it is wanted."""
         self.settled = False
         self._error: BaseException | None = None
-        # The end of a step settles what nobody has waited for.
+        # A caller and the end of the step may settle it at the same time.
         self._lock = threading.RLock()
         self._finish: Callable[[PreparedBuffer, Outcome], float | None] | None = finish
 
@@ -147,7 +147,7 @@ class GradientWork(CollectiveWork):
         super().__init__([buffer.operation for buffer in buffers], result, _Settling(buffers))
 
     def tensor_future(self) -> CollectiveFuture:
-        """A future of the one result, which is settled even if nobody waits for it."""
+        """A future of the one result, which is settled even if no caller waits for it."""
         (result,) = self._result
         future = CollectiveFuture([result.device] if result.is_cuda else ())
 

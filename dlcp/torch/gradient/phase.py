@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dlcp import checks
+
 
 @dataclass(frozen=True, slots=True)
 class PhaseRule:
@@ -36,12 +38,9 @@ class PhaseRule:
     the paper allows then."""
 
     def __post_init__(self) -> None:
-        if self.interval_steps < 1:
-            raise ValueError(f"interval_steps is {self.interval_steps}; accepted: 1 or more")
-        if not (self.change > 0 and math.isfinite(self.change)):
-            raise ValueError(f"change is {self.change}; accepted: a finite number above 0")
-        if not 0.0 <= self.critical_scale <= 1.0:
-            raise ValueError(f"critical_scale is {self.critical_scale}; accepted: 0 to 1")
+        checks.integer("interval_steps", self.interval_steps, 1)
+        checks.number("change", self.change, 0, above=True)
+        checks.number("critical_scale", self.critical_scale, 0, 1)
 
 
 class Phase:

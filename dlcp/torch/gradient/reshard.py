@@ -1,6 +1,6 @@
 """States for another number of ranks than they were saved by.
 
-What was given up belongs to no rank in particular: it is part of a sum, so whoever takes it over adds it there. What a
+What was given up belongs to no rank in particular: it is part of a sum, so any rank may add it. What a
 rank has learned of its own gradients (running mean squares, thresholds, phases) is taken over from some rank as it is,
 since all see the same model.
 """
@@ -22,7 +22,7 @@ def reshard(
 ) -> list[dict[str, Any]]:
     """What GradientState.state_dict() of `size` ranks would say, made of what len(states) ranks said, in rank order.
 
-    `average`, `rename`: as of residual_state.reshard: gradients are averaged over the ranks, and kept values are scaled
+    `average`, `rename`: see residual_state.reshard: gradients are averaged over the ranks, and kept values are scaled
     for the new number; a parameter's new name, None: it is gone. Raises ValueError: states of several steps or fills,
     or none.
     """

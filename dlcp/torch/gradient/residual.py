@@ -65,7 +65,7 @@ class ResidualMemory:
     """The residuals of one rank. Sparse: costs memory for what was given up alone. Any thread may call.
 
     Values wait on the device that they come from, as float32, or float64 for float64 buffers; work is queued on the
-    current stream, and who calls from several streams orders them.
+    current stream, and a caller with several streams orders them.
 
     With `rule.momentum` m there is a velocity u beside each kept value v, and for an element of gradient g, while it
     waits,
@@ -126,7 +126,7 @@ class ResidualMemory:
         with self._lock:
             self._under_way = True
             place = self._names.place(layout)
-            # Of an earlier buffer with the same elements: that has gone its way.
+            # Of an earlier buffer of this step with the same elements.
             self._taken.take(place.names, place.begin, place.end)
             for batch in self._kept.take(place.names, place.begin, place.end):
                 batch = moved(batch, buffer.device)
@@ -143,7 +143,7 @@ class ResidualMemory:
     ) -> None:
         """Keeps what lies in `ranges` of a buffer: it was given up.
 
-        What add_to put there is part of it. To what is kept of parameters that add_to was not told of, this is
+        What add_to put there is part of it. To what is kept of parameters that were not in add_to's layout, this is
         added.
 
         `ranges`: begin and end in elements, apart, in any order; or an array of shape [runs, 2]. Padding in them is
@@ -172,7 +172,7 @@ class ResidualMemory:
                 out = self._spares.take(int(count.sum()), wide)
             values = gather(buffer, at, count, out).to(wide)
             batch = self._batch_of(values, address, count, place, buffer.element_size())
-            # Of parameters that this step's add_to was not told of: one batch an element, or they would pile up.
+            # Of parameters that were not in add_to's layout: one batch an element, or batches would pile up.
             for older in self._kept.take(place.names, address, address + count):
                 batch = joined(batch, older)
             self._kept.put(batch)
@@ -211,7 +211,7 @@ class ResidualMemory:
         """All that is kept: names, numbers and tensors; see residual_state.py. Raises RuntimeError inside a step."""
         with self._lock:
             if self._under_way:
-                raise RuntimeError("what is kept is partly in buffers under way; accepted: after end_step()")
+                raise RuntimeError("what is kept is partly in pending buffers; accepted: after end_step()")
             return residual_state.save(self._kept, self._names)
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device | str | None = None) -> None:
@@ -246,7 +246,7 @@ class ResidualMemory:
         """
         with self._lock:
             if self._under_way:
-                raise RuntimeError("what is kept is partly in buffers under way; accepted: after end_step()")
+                raise RuntimeError("what is kept is partly in pending buffers; accepted: after end_step()")
             begin = np.sort(
                 np.array([self._names.number(name) << OFFSET_BITS for name in sizes], np.int64), kind="stable"
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlcp import checks
+
 
 @dataclass(frozen=True, slots=True)
 class ResidualRule:
@@ -21,9 +23,8 @@ class ResidualRule:
     momentum: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.decay <= 1.0:
-            raise ValueError(f"decay is {self.decay}; accepted: 0 to 1")
-        if self.age_max is not None and self.age_max < 1:
-            raise ValueError(f"age_max is {self.age_max}; accepted: 1 or more steps, or None")
-        if self.momentum is not None and not 0.0 <= self.momentum < 1.0:
-            raise ValueError(f"momentum is {self.momentum}; accepted: 0 up to 1, 1 excluded, or None")
+        checks.number("decay", self.decay, 0, 1)
+        if self.age_max is not None:
+            checks.integer("age_max", self.age_max, 1)
+        if self.momentum is not None:
+            checks.number("momentum", self.momentum, 0, 1, below=True)

@@ -1,13 +1,14 @@
-"""What gradients have as a whole, and keep from step to step: the state that hooks and context managers are given.
+"""The account of a model's gradients, from step to step: the state that hooks and context managers take.
 
     state = GradientState(model, loss_budget=0.05)
     model.register_comm_hook(state, gradient_hook)
     …
     state.report()
 
-One state per model and process. It owns the residual memory, the marker, the budget and the ledger; exchanges bring the
-buffers. A step begins with its first buffer and ends when the next one begins, or with end_step(): not before, since
-only then it is known whether the optimizer used the gradients. It starts no collective of its own but for `verify`.
+One state per model and process. It owns the fill, the marker, the budget and the ledger, and knows no exchange:
+exchanges bring the buffers. A step begins with its first buffer and ends when the next step begins, or with end_step():
+not before, since only then is it known whether the optimizer used the gradients. It starts no collective but for
+`verify` and patience.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from dlcp import checks
+from dlcp.errors import ArgumentError
 from dlcp.torch.gradient import replicas
 from dlcp.torch.gradient.budget import StepBudget
 from dlcp.torch.gradient.buffers import BufferPool
@@ -35,6 +38,7 @@ from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.patience import Patience
 from dlcp.torch.gradient.phase import Phase
 from dlcp.torch.gradient.step import Step
+from dlcp.torch.gradient.unused import warn_if_unused
 from dlcp.transport.bounded import LossRules, Outcome
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Of state_dict()."""
+_SAVED = ("version", "step", "fill", "residual", "marker", "phase")
 BUFFERS_MAX = 65536
 """Of one step: each holds memory until its end."""
 
@@ -70,12 +75,15 @@ class GradientState:
         verify: bool = False,
         **changes: Any,
     ) -> None:
+        _check_arguments(model, group, options, scaler, verify, changes)
         self.options: GradientOptions = dataclasses.replace(options or GradientOptions(), **changes)
         """As given; not to be changed."""
         self.verify = verify
         """Whether results are compared over the ranks in each step."""
         self.names = ParameterNames(model)
         """Of the model's parameters."""
+        if model is not None:
+            self.options.check_names(self.names.parameters)
         self.lock = threading.RLock()
         """Guards what buffers share: held for moments, never while something is waited for."""
         self.fill: Fill = FILLS[self.options.fill](self.options)
@@ -105,6 +113,8 @@ class GradientState:
         self._number = 0
         self._digests: dict[ProcessGroup, dict[Hashable, bytes]] = {}
         self._drains: list[Callable[[], None]] = []
+        if model is not None:
+            warn_if_unused(self, model)
 
     # --- what users call ------------------------------------------------------------------------------------
 
@@ -114,16 +124,21 @@ class GradientState:
         return self.fill.residual
 
     @property
+    def used(self) -> bool:
+        """Whether a gradient has ever come."""
+        return self._step is not None or self._number > 0
+
+    @property
     def step(self) -> int:
         """How many steps have ended."""
         return self._number
 
     def end_step(self, applied: bool | None = None) -> None:
-        """Says that the step is over, and whether the optimizer used its gradients. None under way: nothing.
+        """Ends the step, and says whether the optimizer used its gradients. Without a step: nothing.
 
         Needed where nothing else says it: a loop that skips optimizer steps without a scaler, or makes other calls each
         step. If not `applied`, residuals are again what they were before the step; None: as the scaler says, and
-        without one they were used. Blocks for buffers that nobody has waited for, and for a LayerwiseOptimizer's
+        without one they were used. Blocks for buffers that are still pending, and for a LayerwiseOptimizer's
         updates; with verify=True a collective, which raises ReplicaError.
         """
         self._drain()
@@ -142,9 +157,9 @@ class GradientState:
         return optimizer.register_step_post_hook(lambda *_: self.end_step(applied=True))
 
     def drain_with(self, synchronize: Callable[[], None]) -> Callable[[], None]:
-        """Has `synchronize` called before a step is ended from outside, so that nothing of it is still to be started.
+        """Calls `synchronize` before a step is ended from outside, so that none of its buffers is still to be started.
 
-        For who starts buffers of a step after the optimizer's. Returns what undoes it.
+        For callers that start buffers of a step after the optimizer's step. Returns a function that undoes it.
         """
         self._drains.append(synchronize)
         return lambda: self._drains.remove(synchronize)
@@ -172,10 +187,7 @@ class GradientState:
         Of as many ranks as there are now; for others see reshard.py. A state of another fill brings no residuals.
         Raises ValueError: a version, or content, that is not known.
         """
-        if state.get("version") != VERSION:
-            raise ValueError(
-                f"version of the gradients' state is {state.get('version')}; accepted: {VERSION}"
-            )
+        self._check_saved(state)
         marker, phase = Marker(self.options), Phase(self.options.phase)
         marker.load_state_dict(state["marker"])
         phase.load_state_dict(state["phase"])
@@ -188,6 +200,23 @@ class GradientState:
         with self._entering:
             self._end(False)
             self.marker, self.phase, self.fill, self._number = marker, phase, fill, number
+
+    def _check_saved(self, state: object) -> None:
+        if not isinstance(state, Mapping):
+            raise ArgumentError(checks.refusal("state", state, "what state_dict() returned"))
+        if state.get("version") != VERSION:
+            raise ValueError(
+                f"version of the gradients' state is {state.get('version')}; accepted: {VERSION}"
+            )
+        if missing := [key for key in _SAVED if key not in state]:
+            raise ArgumentError(f"the state has no {missing[0]!r}; accepted: what state_dict() returned")
+        saved = state["marker"]["mean_squares"]
+        known = self.names.parameters
+        if self.names.model is not None and saved and not any(name in known for name in saved):
+            raise ArgumentError(
+                f"the state is another model's: it knows {', '.join(map(repr, list(saved)[:3]))}; accepted: a state of "
+                f"a model with {', '.join(map(repr, list(known)[:3]))}"
+            )
 
     def report(self) -> dict[str, Any]:
         """What was sent, lost and kept, in steps that have ended, as plain numbers: see Ledger.report."""
@@ -265,7 +294,7 @@ class GradientState:
             self._budget.settle(key, 0.0)
 
     def mark_last(self) -> None:
-        """The step under way has no more buffers."""
+        """The current step has no more buffers."""
         if self._step is not None:
             self._step.full = True
 
@@ -322,7 +351,7 @@ class GradientState:
         return self._step
 
     def _end(self, applied: bool | None) -> None:
-        """Ends the step under way, if there is one. `applied` None: as the scaler says."""
+        """Ends the current step, if there is one. `applied` None: as the scaler says."""
         step = self._step
         if step is None:
             return
@@ -348,3 +377,19 @@ class GradientState:
 
     def _loss_scale(self) -> float:
         return 1.0 if self._scaler is None else float(self._scaler.get_scale())
+
+
+def _check_arguments(
+    model: object, group: object, options: object, scaler: object, verify: object, changes: Mapping[str, Any]
+) -> None:
+    """Raises TypeError or ArgumentError for what GradientState cannot take."""
+    if not isinstance(model, nn.Module | None):
+        raise TypeError(f"model is a {type(model).__name__}; accepted: a torch.nn.Module, or None")
+    if not isinstance(group, dist.ProcessGroup | None):
+        raise TypeError(f"group is a {type(group).__name__}; accepted: a process group, or None")
+    if not isinstance(options, GradientOptions | None):
+        raise TypeError(f"options is a {type(options).__name__}; accepted: GradientOptions, or None")
+    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
+        raise TypeError(f"scaler is a {type(scaler).__name__}; accepted: a torch.amp.GradScaler, or None")
+    checks.boolean("verify", verify)
+    checks.known("option", changes, [field.name for field in dataclasses.fields(GradientOptions)])

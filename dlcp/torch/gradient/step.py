@@ -58,7 +58,7 @@ class Step:
             self.changed.notify_all()
 
     def gradient_norm(self) -> float | None:
-        """L2 norm of the step's results, unscaled; of shards: of this rank's. None: nobody has asked for it."""
+        """L2 norm of the step's results, unscaled; of shards: of this rank's. None: it was not wanted."""
         squares = [buffer.square for buffer in self.buffers if buffer.square is not None]
         return math.sqrt(sum(squares)) / self.loss_scale if squares else None
 

@@ -6,7 +6,7 @@ memory. A bucket is in one of four states:
     OPEN ──sent──▶ SENT ──step()──▶ DUE ──updated──▶ OPEN
                     └─looked at─▶ DELIVERED ──step()──▶ OPEN (updated at once)
 
-While a bucket is SENT or DUE its gradients are the network's: nobody else reads or writes them.
+While a bucket is SENT or DUE its gradients belong to the network: no other code reads or writes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class State(enum.Enum):
     SENT = enum.auto()
     """On the network; step() has not been called."""
     DELIVERED = enum.auto()
-    """Averaged, and with the program, because somebody looked at them before step()."""
+    """Averaged, and with the program, because they were read before step()."""
     DUE = enum.auto()
     """On the network or just in; the update is to be made when they are needed."""
 
@@ -51,7 +51,7 @@ class Bucket:
         self.arrived: set[int] = set()
         """Which of the parameters, by place, have got the gradient of this backward."""
         self.sent: tuple[torch.Tensor, ...] = ()
-        """What is `grad` of the parameters since they were sent, until somebody clears it."""
+        """What is `grad` of the parameters since they were sent, until it is cleared."""
         self.given: tuple[bool, ...] = ()
         """Which of the parameters had a gradient of this rank when they were sent."""
         self.forgotten = False

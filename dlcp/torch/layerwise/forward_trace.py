@@ -1,8 +1,8 @@
 """Which module needs which parameters, and in which order: traced in the first forward, not guessed from names.
 
 A parameter is needed by every module that has it. A module whose forward is not called cannot say when: its parameters
-are used by somebody above it (torch's MultiheadAttention uses those of its out_proj so), or not at all. They count as
-needed by the nearest module above whose forward is called. If there is none, nobody can wait for them.
+are used by a module above it (as torch's MultiheadAttention uses those of its out_proj), or not at all. They count as
+needed by the nearest module above whose forward is called. If there is none, no forward can wait for them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ForwardTrace:
         return needed
 
     def in_order(self, buckets: Sequence[Bucket]) -> list[int]:
-        """Places of the buckets in the order in which forward needs them; first those that nobody can wait for."""
+        """Places of the buckets in the order in which forward needs them; first those that no forward can wait for."""
 
         def first_use(place: int) -> int:
             return min((self._places[module] for module in self._users(buckets[place])), default=-1)

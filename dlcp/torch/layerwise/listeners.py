@@ -1,17 +1,20 @@
-"""How an optimizer hears of a model: of gradients, of forwards, of parameters about to be read or written.
+"""An optimizer's hooks on its model: for gradients, forwards, and parameters that are about to be read or written.
 
-The model holds the listener's methods weakly, so an optimizer that is gone hears nothing; and a copy of the model, deep
-or pickled, has hooks that do nothing: what it does is not the original's business.
+The model holds the listener's methods weakly, so the hooks do nothing once the optimizer is gone; and a copy of the
+model, deep or pickled, has hooks that do nothing.
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from dlcp.torch import dynamo
 from dlcp.torch.layerwise.bucket import Bucket
@@ -33,11 +36,15 @@ class Listeners:
         on_state: Callable[[], None],
     ) -> None:
         self._handles: list[Any] = []
+        buckets = list(buckets)
+        self._claimed = list(itertools.chain(*(bucket.parameters for bucket in buckets)))
+        for parameter in self._claimed:
+            _claim(parameter, self)
         for bucket in buckets:
             for place, parameter in enumerate(bucket.parameters):
-                told: Any = parameter
+                hooked: Any = parameter
                 hook = _GradientHook(on_gradient, bucket, place)
-                self._handles.append(told.register_post_accumulate_grad_hook(hook))
+                self._handles.append(hooked.register_post_accumulate_grad_hook(hook))
         for module in model.modules():
             watched: Any = module
             self._handles += [
@@ -51,6 +58,26 @@ class Listeners:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        for parameter in self._claimed:
+            _owners.pop(parameter, None)  # type: ignore[no-untyped-call]
+        self._claimed = []
+
+
+def _claim(parameter: nn.Parameter, owner: Listeners) -> None:
+    """Raises ValueError: a LayerwiseOptimizer that is still in use has the parameter."""
+    before = _owners.get(parameter)  # type: ignore[no-untyped-call]
+    if before is not None and before() is not None:
+        # One that is no longer used may be part of a reference cycle.
+        gc.collect()
+        if before() is not None:
+            raise ValueError(
+                "a parameter of the model belongs to another LayerwiseOptimizer; accepted: one for each parameter"
+            )
+    _owners[parameter] = weakref.ref(owner)
+
+
+# Which listeners a parameter has.
+_owners: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 class _Hook:

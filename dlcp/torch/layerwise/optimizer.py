@@ -31,6 +31,7 @@ from dlcp.errors import DlcpError
 from dlcp.torch.failures import for_torch
 from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.layerwise.arguments import check_arguments
 from dlcp.torch.layerwise.bucket import Bucket, State, buckets_of
 from dlcp.torch.layerwise.deferred import DeferredUpdates, Settings
 from dlcp.torch.layerwise.forward_trace import ForwardTrace
@@ -88,6 +89,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         group = dist.group.WORLD if group is None else group
         if not isinstance(group, ProcessGroup):
             raise TypeError(f"group is a {type(group).__name__}; accepted: a group of the backend dlcp")
+        check_arguments(optimizer, model, order, algorithm, gradients)
         # What Optimizer.__init__ would set up but for parameters and state, which stay with the optimizer inside.
         super().__setstate__({"defaults": optimizer.defaults})
         self.optimizer = optimizer
@@ -103,13 +105,13 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         # None: the first backward has not begun.
         self._sender: Sender | None = None
         self._needs: dict[nn.Module, tuple[Bucket, ...]] = {}
-        # Nobody can wait for these: step() does.
+        # No forward can wait for these: step() does.
         self._unneeded: list[Bucket] = []
         # Front layers first.
         self._due: dict[Bucket, Settings] = {}
         self._sends = True
         self._used: tuple[torch.Tensor, Work] | None = None
-        # Who ends the state's step waits for what is still to leave of it.
+        # Before the state's step ends, what is left of it must be sent.
         self._undrain = gradients.drain_with(self.synchronize) if gradients is not None else _nothing
         if broadcast:
             spread(model, group)
@@ -174,7 +176,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """Waits for all that is under way: makes the updates that are due, and after backward() averages `grad`."""
+        """Waits for all that is pending: makes the updates that are due, and after backward() averages `grad`."""
         if self._sender is None:
             return
         self._update_all()
@@ -191,7 +193,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
 
     def detach(self) -> None:
-        """Ends it: waits for all that is under way and lets go of the model. The optimizer inside is whole then."""
+        """Waits for all that is pending and takes the hooks off the model. The optimizer inside is up to date then."""
         self.synchronize()
         self._listeners.remove()
         self._undrain()
@@ -201,7 +203,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """Those of the optimizer inside. Between backward() and step() this waits for all gradients."""
-        # Whoever asks then wants to look at them: GradScaler, clipping by hand.
+        # The caller is about to read gradients: a GradScaler, or clipping by hand.
         if any(bucket.state is State.SENT for bucket in self.buckets):
             self.synchronize()
         return self.optimizer.param_groups
@@ -352,7 +354,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         self._end_step_if_over()
 
     def _deliver_all(self) -> None:
-        """Waits for every gradient of the step under way, and makes the averages `grad`."""
+        """Waits for every gradient of the current step, and makes the averages `grad`."""
         with torch.no_grad():
             self._send_the_rest()
             for bucket in self.buckets:
@@ -381,7 +383,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         return averages
 
     def _end_step_if_over(self) -> None:
-        """When nothing is under way any more, the sender may begin another step."""
+        """When nothing is pending any more, the sender may begin another step."""
         if any(bucket.state in (State.SENT, State.DUE) for bucket in self.buckets):
             return
         if self._used is not None:

@@ -1,7 +1,7 @@
 """Drives an order: has a reducer start the slices that it gives, and knows which layers are in.
 
 All numbers of a step are reserved at its start, so that ranks may start slices in different orders. Slices finish on
-the endpoint's callback thread, where an order that limits what is under way is told at once and what may leave then is
+the endpoint's callback thread, where an order that limits what is pending learns it at once and what may leave then is
 started; a waiting thread drives the transport itself, as everywhere.
 """
 
@@ -44,7 +44,7 @@ class Sender:
         self._first = None
         self._memory: list[torch.Tensor | None] = [None] * len(self._pieces)
         self._labels = [""] * len(self._pieces)
-        # By layer: what is under way, by the slice's number; and how many slices are not over, started or not.
+        # By layer: pending slices by number; and how many slices are not over, started or not.
         self._under_way: list[dict[int, PendingSlice]] = [{} for _ in self._pieces]
         self._left = list(self._pieces)
 
@@ -156,7 +156,7 @@ class Sender:
             self._finish(pending)
 
     def _finish(self, pending: PendingSlice) -> None:
-        """A slice is over. Whoever finds it out first tells the order."""
+        """A slice is over: the first thread that finds it so informs the order."""
         piece = pending.piece
         if self._under_way[piece.layer].get(piece.number) is not pending:
             return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PendingSlice(NamedTuple):
-    """A slice whose average is under way."""
+    """A slice whose average is pending."""
 
     piece: Slice
     work: Work

@@ -27,6 +27,18 @@ Range = tuple[int, int]
 """First element and end."""
 
 
+class BufferPlan(NamedTuple):
+    """What is known of a buffer before its values are looked at."""
+
+    layout: Layout
+    critical: frozenset[str]
+    """Its parameters that lose nothing."""
+    parts: Sequence[Range]
+    """Its elements, by the rank that adds them."""
+    step: int
+    """Number of the step; the same on all ranks."""
+
+
 class Rules(NamedTuple):
     """What a fill asks of the collective."""
 
@@ -57,18 +69,8 @@ class Fill:
 
     # --- a buffer -------------------------------------------------------------------------------------------
 
-    def before(
-        self,
-        buffer: torch.Tensor,
-        layout: Layout,
-        critical: frozenset[str],
-        parts: Sequence[Range],
-        step: int,
-    ) -> Sequence[Range]:
-        """Changes a buffer in place before it is marked and sent; the ranges of elements that it transformed.
-
-        `critical`: parameters that lose nothing. `parts`: of the buffer, by the rank that adds them.
-        """
+    def before(self, buffer: torch.Tensor, plan: BufferPlan) -> Sequence[Range]:
+        """Changes a buffer in place before it is marked and sent; the ranges of elements that it transformed."""
         return ()
 
     def rules(self, transformed: Sequence[Range], step: int) -> Rules:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dlcp.torch.gradient.fills.fill import Fill, Range, Rules
+from dlcp.torch.gradient.fills.fill import BufferPlan, Fill, Range, Rules
 from dlcp.torch.gradient.hadamard import Hadamard
 from dlcp.torch.gradient.layout import Layout
 
@@ -22,17 +22,10 @@ class HadamardFill(Fill):
     def __init__(self, options: GradientOptions) -> None:
         self._transform = Hadamard(options.seed)
 
-    def before(
-        self,
-        buffer: torch.Tensor,
-        layout: Layout,
-        critical: frozenset[str],
-        parts: Sequence[Range],
-        step: int,
-    ) -> Sequence[Range]:
-        ranges = droppable_ranges(layout, critical, parts)
+    def before(self, buffer: torch.Tensor, plan: BufferPlan) -> Sequence[Range]:
+        ranges = droppable_ranges(plan.layout, plan.critical, plan.parts)
         for begin, end in ranges:
-            self._transform.forward_(buffer[begin:end], step)
+            self._transform.forward_(buffer[begin:end], plan.step)
         return ranges
 
     def rules(self, transformed: Sequence[Range], step: int) -> Rules:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dlcp.torch.gradient.fills.fill import Fill, Range
+from dlcp.torch.gradient.fills.fill import BufferPlan, Fill, Range
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.residual_report import ResidualReport
@@ -36,15 +36,8 @@ class Residual(Fill):
         self.residual.end_step(applied)
         return self.residual.report()
 
-    def before(
-        self,
-        buffer: torch.Tensor,
-        layout: Layout,
-        critical: frozenset[str],
-        parts: Sequence[Range],
-        step: int,
-    ) -> Sequence[Range]:
-        self.residual.add_to(buffer, _with_gradient(buffer, layout, critical))
+    def before(self, buffer: torch.Tensor, plan: BufferPlan) -> Sequence[Range]:
+        self.residual.add_to(buffer, _with_gradient(buffer, plan.layout, plan.critical))
         return ()
 
     def lost(self, memory: torch.Tensor, layout: Layout, runs: NDArray[np.int64]) -> None:
