@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import Combine, RankSchedule, Receive, Send, build
+from dlcp.units import PS_PER_S
 from dlcp_sim.transports.base import Transport, native
-from dlcp_sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
