@@ -207,7 +207,7 @@ def _bmv2(cables: Cables) -> Iterator[Callable[[], float]]:
     from dlcp.switch.deploy import transaction
     from dlcp.switch.deploy.grpc_session import GrpcSession
     from dlcp.switch.deploy.pipeline import Pipeline
-    from dlcp.switch.entries import wanted
+    from dlcp.switch.entries import desired_entries
     from dlcp.switch.topology import BridgeEntry, SwitchTarget
 
     with simple_switch.SimpleSwitch({1: "sw1", 2: "sw2"}, prefix=cables.prefix) as switch:
@@ -219,7 +219,7 @@ def _bmv2(cables: Cables) -> Iterator[Callable[[], float]]:
             bridge=(BridgeEntry(SENDER, port="sw1"), BridgeEntry(RECEIVER, port="sw2")),
         )
         pipeline = Pipeline.of(programs.load("v1model"))
-        order = transaction.Order.of(target, pipeline, wanted(POLICY, target).entries)
+        order = transaction.DesiredState.of(target, pipeline, desired_entries(POLICY, target).entries)
         transaction.deploy([order], GrpcSession, transaction.Settings())
         yield lambda: _processor_s(switch.pid)
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.transport.call_options import CallOptions
+
 WIRE_VERSION: int
 HEADER_BYTES: int
 TAG_BYTES: int
@@ -51,6 +53,20 @@ class DataType(enum.Enum):
     i64 = ...
     u8 = ...
     boolean = ...
+
+class DataTypeTraits:
+    @property
+    def type(self) -> DataType: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def floating(self) -> bool: ...
+    @property
+    def torch_name(self) -> str: ...
+    @property
+    def recorder_name(self) -> str: ...
+
+DATA_TYPES: tuple[DataTypeTraits, ...]
 
 class ReduceOp(enum.Enum):
     sum = ...
@@ -124,6 +140,8 @@ class Delivery(enum.Enum):
     bounded = ...
     deadline = ...
 
+CONGESTION_CONTROLLERS: tuple[str, ...]
+
 class Setting:
     @property
     def name(self) -> str: ...
@@ -176,15 +194,6 @@ class Transfer:
     def abandoned_words(self) -> npt.NDArray[np.uint64]: ...
 
 class Schedule:
-    def __init__(
-        self,
-        world_size: int,
-        rank: int,
-        input_chunks: int,
-        output_chunks: int,
-        scratch: Sequence[tuple[int, int]],
-        ops: list[tuple[int, bool, int, int, tuple[int, int], list[tuple[int, int]], bool]],
-    ) -> None: ...
     @property
     def peers(self) -> list[int]: ...
     @property
@@ -192,13 +201,114 @@ class Schedule:
     @property
     def rank(self) -> int: ...
 
+class ScheduleBuilder:
+    def __init__(self, world_size: int, rank: int, input_chunks: int, output_chunks: int) -> None: ...
+    def scratch(self, like: tuple[int, int]) -> None: ...
+    def send(self, peer: int, message: int, source: tuple[int, int], lossy: bool) -> None: ...
+    def receive(
+        self,
+        peer: int,
+        message: int,
+        target: tuple[int, int],
+        operand: tuple[int, int] | None,
+        final: bool,
+        lossy: bool,
+    ) -> None: ...
+    def combine(self, target: tuple[int, int], operands: Sequence[tuple[int, int]], final: bool) -> None: ...
+    def build(self) -> Schedule: ...
+
+class LossRules:
+    def __init__(
+        self,
+        loss_ratio: float,
+        deadline_s: float | None = None,
+        patience_s: float | None = None,
+        rescale: bool = False,
+        importance: Sequence[npt.NDArray[np.uint8] | None] | None = None,
+    ) -> None: ...
+
+class Waiting:
+    @property
+    def peer(self) -> int: ...
+    @property
+    def for_arrival(self) -> bool: ...
+    @property
+    def missing_bytes(self) -> int: ...
+
+class AbandonedMessage:
+    @property
+    def sent(self) -> bool: ...
+    @property
+    def peer(self) -> int: ...
+    @property
+    def chunk(self) -> int: ...
+    @property
+    def message_bytes(self) -> int: ...
+    @property
+    def block_bytes(self) -> int: ...
+    @property
+    def abandoned_bytes(self) -> int: ...
+    @property
+    def blocks(self) -> npt.NDArray[np.uint64]: ...
+
+class CollectiveResult:
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def cause(self) -> str | None: ...
+    @property
+    def engine_error(self) -> str | None: ...
+    @property
+    def culprit(self) -> int | None: ...
+    @property
+    def reporter(self) -> int | None: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def peer(self) -> int | None: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def waited_s(self) -> float: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def received_bytes(self) -> int: ...
+    @property
+    def retransmitted_bytes(self) -> int: ...
+    @property
+    def lossy_fastest_s(self) -> float: ...
+    @property
+    def waiting_for(self) -> list[Waiting]: ...
+    @property
+    def abandoned(self) -> list[AbandonedMessage]: ...
+    @property
+    def foreign_signature(self) -> int: ...
+    @property
+    def foreign_bytes(self) -> int: ...
+    @property
+    def expected_bytes(self) -> int: ...
+
+def part_bytes(nbytes: int, parts: int, type: DataType) -> list[int]: ...  # noqa: A002
+
+class CollectiveCommand:
+    def __init__(
+        self,
+        schedule: Schedule,
+        group: int,
+        signature: int,
+        type: DataType,  # noqa: A002
+        op: ReduceOp,
+        average_over: int,
+    ) -> None: ...
+
 class Collective:
     @property
     def over(self) -> bool: ...
     @property
-    def result(self) -> dict[str, Any]: ...
-    @property
-    def abandoned(self) -> list[tuple[bool, int, int, int, int, int, npt.NDArray[np.uint64]]]: ...
+    def result(self) -> CollectiveResult: ...
+    def wait(self, timeout_s: float | None) -> bool: ...
+    def watch(self, id: int) -> bool: ...  # noqa: A002
 
 class Runtime:
     def __init__(self, options: RuntimeOptions) -> None: ...
@@ -239,21 +349,13 @@ class Runtime:
     def close_group(self, group: int, tell: bool) -> None: ...
     def start_collective(
         self,
-        schedule: Schedule,
-        group: int,
+        command: CollectiveCommand,
         sequence: int,
-        signature: int,
         input: tuple[int, int] | Sequence[tuple[int, int]] | None,  # noqa: A002
         output: tuple[int, int] | Sequence[tuple[int, int]] | None,
-        type: DataType,  # noqa: A002
-        op: ReduceOp,
-        average_over: int,
-        traffic_class: int,
-        timeout_s: float | None,
+        options: CallOptions,
         keep: object,
-        wait_follows: bool = False,
-        loss: tuple[float, float | None, float | None, bool, list[npt.NDArray[np.uint8] | None] | None]
-        | None = None,
+        loss: LossRules | None = None,
     ) -> Collective: ...
     def start_message(
         self,
@@ -261,15 +363,10 @@ class Runtime:
         sending: bool,
         peer: int | None,
         tag: int,
-        address: int,
-        nbytes: int,
-        traffic_class: int,
-        timeout_s: float | None,
+        memory: tuple[int, int],
+        options: CallOptions,
         keep: object,
-        wait_follows: bool = False,
     ) -> Collective: ...
-    def wait_collective(self, collective: Collective, timeout_s: float | None) -> bool: ...
-    def watch_collective(self, collective: Collective, id: int) -> bool: ...  # noqa: A002
     def advance_key_epoch(self) -> None: ...
     @property
     def driver(self) -> str: ...

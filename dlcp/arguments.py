@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,6 +23,6 @@ class Parser(argparse.ArgumentParser):
         """Ends the program with status 2 and one line that names what is wrong."""
         self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` says what is accepted\n")
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, file: Any = None) -> None:
         """As the base class does, but that nobody reads is raised: it decides the exit status (exit_status.py)."""
         print(message, end="", file=file)

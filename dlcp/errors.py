@@ -162,7 +162,8 @@ class StoreTimeoutError(JobError, TimeoutError):
 class CollectiveError(DlcpError, RuntimeError):
     """A collective, or a message between two ranks of a group, that failed.
 
-    The memory that it was to fill, or worked on in place, may hold a mixture of old and new values.
+    The memory that it was to fill, or worked on in place, may hold partial sums, or old and new values mixed: take
+    the inputs anew before you try again.
     """
 
     operation: str = ""

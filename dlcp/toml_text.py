@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from numbers import Integral, Real
 
 from dlcp.errors import ArgumentError
 
@@ -22,8 +23,10 @@ def toml_value(value: object) -> str:
     match value:
         case bool():
             return "true" if value else "false"
-        case int() | float():
-            return repr(value)
+        case Integral():  # NumPy's too
+            return str(int(value))
+        case Real():
+            return repr(float(value))
         case str():
             escaped = (f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 or ord(c) == 127 else c for c in value)
             return f'"{"".join(escaped)}"'

@@ -111,7 +111,7 @@ PYTHON_ARROWS = {
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
-    "dlcp.train.figure": {"dlcp.train", "matplotlib"},  # these two are loaded when a picture is asked for
+    "dlcp.train.figure": {"dlcp", "dlcp.train", "matplotlib"},  # these two are loaded when a picture is asked for
     "dlcp.train.page": {"dlcp.train", "dlcp.train.figure"},
     "dlcp_sim": {"dlcp", "dlcp._native", "dlcp.transport", "dlcp.switch", "numpy"},
     # Real training over a simulated network: all of it that needs torch, loaded when it is asked for.
@@ -136,8 +136,8 @@ PYTHON_ARROWS = {
         "torch",
     },
     "studies.network": {"dlcp", "dlcp.arguments", "dlcp.switch", "dlcp_sim", "numpy"},
-    "studies.training.figure": {"studies.training", "dlcp_sim.cosimulation.tasks", "matplotlib"},
-    "studies.training.mse_figure": {"studies.training", "studies.training.figure", "matplotlib"},
+    "studies.training.figure": {"dlcp", "studies.training", "dlcp_sim.cosimulation.tasks", "matplotlib"},
+    "studies.training.mse_figure": {"dlcp", "studies.training", "matplotlib"},
     "bench": {
         "dlcp",
         "dlcp._native",

@@ -124,7 +124,7 @@ def engine_counters() -> dict[str, int]:
     endpoint = _endpoint()
     if endpoint is None:
         return {}
-    counted = endpoint._runtime.statistics()
+    counted = endpoint.runtime.statistics()
     parts = {**counted["engine"], **counted["io"], **counted}
     return {name: value for name, value in parts.items() if isinstance(value, int)}
 
@@ -134,7 +134,7 @@ def path_state() -> dict[str, float]:
     endpoint = _endpoint()
     if endpoint is None or not endpoint.peers:
         return {}
-    seen = endpoint._runtime.peer_statistics(endpoint.peers[0])
+    seen = endpoint.runtime.peer_statistics(endpoint.peers[0])
     return {name: value for name, value in seen.items() if isinstance(value, int | float)}
 
 

@@ -12,27 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.layer_order.timeline import SHOWN, SKIPPED, Timeline
+from dlcp import plot_style
+from dlcp.plot_style import FAINT, PAPER, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, SOFT, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff"
 COLOURS = {"forward": "#1c7ed6", "backward": "#0b3d75", "gradient": "#ffc078"}
 WORDS = {"forward": "forward", "backward": "backward", "gradient": "gradient ready, until it is in"}
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": "#b8c2cc",
-    "axes.labelcolor": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-}
+STYLE = plot_style.STYLE | {"axes.spines.left": False}
 WIDTH_INCHES, HEAD_INCHES, GAP_INCHES, FOOT_INCHES = 13.0, 1.45, 0.85, 0.7
 
 

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bench.layer_order.timeline import SHOWN, SKIPPED, Timeline
 from dlcp.torch.layerwise import LayerwiseOptimizer
-from dlcp.transport.order import P3, ByteScheduler, Fifo, LayerPriority, OrderMaker
+from dlcp.transport.layer_order import P3, ByteScheduler, Fifo, LayerPriority, OrderMaker
 
 DDP_WAYS = ("DDP", "DDP, a bucket per layer")
 OURS = "layer priority"

@@ -142,14 +142,9 @@ inline EndpointConfig endpoint_config(const Arguments& arguments, std::uint32_t 
     config.encrypt = arguments.on("encrypt");
     if (arguments.on("authenticate") || config.encrypt) config.job_key = JobKeyBytes{0x2b, 0x7e, 0x15, 0x16};
     const std::string& congestion = arguments.text("congestion");
-    if (congestion == "window")
-        config.congestion = CongestionAlgorithm::window;
-    else if (congestion == "line_rate")
-        config.congestion = CongestionAlgorithm::line_rate;
-    else if (congestion == "credit")
-        config.congestion = CongestionAlgorithm::credit;
-    else
-        die("--congestion is window, line_rate or credit, not " + congestion);
+    config.congestion = congestion_algorithm(congestion);
+    if (static_cast<std::size_t>(config.congestion) >= std::size(congestion_controllers))
+        die("--congestion is " + congestion + "; accepted: " + std::string(congestion_names));
     return config;
 }
 

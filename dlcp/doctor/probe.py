@@ -1,12 +1,11 @@
-"""One rank pair, measured: is it open, goodput, round trip, loss, difference of the clocks.
+"""Measures one rank pair: whether it is open, its goodput, round trip and loss, and how far apart the clocks are.
 
-Each side answers on a thread (`Responder`); `probe` is the side that asks. So everybody can be asked at any time, and
-what is measured is the transport itself, not a stand-in. A probe takes about a third of a second on a pair that is open,
-and `timeout_s` on one that is not; every step in it is bounded.
+Every endpoint answers on a thread (`Responder`); `probe` asks. What is measured is the transport itself. A probe takes
+about a third of a second where the pair is open, and `timeout_s` where it is not; every step is bounded.
 
-The talk: a JSON request under REQUEST_TAG names a tag of its own, `base`. Under the tags that follow it come the
-answer, then echoes (each carries the answerer's clock), then one message to warm up, and as many more as the pair takes
-in DURATION_S, of which the asker first says the number. At last the answerer says what its driver dropped of them.
+The exchange: a JSON request under REQUEST_TAG names a tag, `base`. Under the tags that follow it come the answer, then
+echoes, each with the answerer's clock, then one message to warm up, then as many more as pass in DURATION_S; the asker
+first says how many. At the end the answerer says how many of them its driver dropped.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from dlcp.errors import ClosedError, DlcpError, ForkError, PeerTimeoutError
 from dlcp.transport import Endpoint
 from dlcp.transport.driver_events import MENDED, count_oversized
 
-TALK_VERSION = 2
-# The talk may go over the endpoint of a job, whose tags belong to its groups (native/collective/tag.hpp): these are of
+EXCHANGE_VERSION = 2
+# It may go over the endpoint of a job, whose tags belong to its groups (native/collective/tag.hpp): these are of
 # the kind "single message", with bits set that no user's tag of 32 bits sets.
 _OWN_TAGS = 1 << 48 | 1 << 47
 REQUEST_TAG = _OWN_TAGS | 1
@@ -55,7 +54,7 @@ Handler = Callable[[int, dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPair:
-    """What one rank measured towards another; the reverse direction is another pair. Numbers are None if it is not open."""
+    """What one rank measured towards another, in one direction. Numbers are None if the pair is not open."""
 
     source: int
     target: int
@@ -162,9 +161,9 @@ class Responder:
     def _answer(self, rank: int, text: bytes) -> None:
         request = json.loads(text)
         base = int(request["base"])
-        if request.get("version", TALK_VERSION) != TALK_VERSION:
+        if request.get("version", EXCHANGE_VERSION) != EXCHANGE_VERSION:
             answer = {
-                "error": f"this is version {TALK_VERSION} of the doctor's talk; run one dlcp on all hosts"
+                "error": f"this is version {EXCHANGE_VERSION} of the doctor's exchange; run one dlcp on all hosts"
             }
             self._endpoint.send(rank, _pack(answer), tag=base, timeout_s=STEP_TIMEOUT_S)
         elif "echoes" not in request:
@@ -178,7 +177,7 @@ class Responder:
     def _serve(self, rank: int, base: int, echoes: int) -> None:
         endpoint = self._endpoint
         buffer = bytearray(MESSAGE_BYTES)
-        endpoint.send(rank, _pack({"version": TALK_VERSION}), tag=base, timeout_s=STEP_TIMEOUT_S)
+        endpoint.send(rank, _pack({"version": EXCHANGE_VERSION}), tag=base, timeout_s=STEP_TIMEOUT_S)
         for _ in range(echoes):
             endpoint.receive(rank, buffer, tag=base + 1, timeout_s=STEP_TIMEOUT_S)
             endpoint.send(rank, _CLOCK.pack(time.time_ns()), tag=base + 2, timeout_s=STEP_TIMEOUT_S)
@@ -196,7 +195,7 @@ class Responder:
 
 def _measure(endpoint: Endpoint, own: int, target: int, rank: int) -> RankPair:
     base = _draw_base()
-    request = {"version": TALK_VERSION, "base": base, "echoes": ECHOES}
+    request = {"version": EXCHANGE_VERSION, "base": base, "echoes": ECHOES}
     endpoint.send(rank, _pack(request), tag=REQUEST_TAG, timeout_s=STEP_TIMEOUT_S)
     answer = _receive_json(endpoint, rank, base, STEP_TIMEOUT_S)
     if "error" in answer:

@@ -1,4 +1,4 @@
-"""The doctor as a job: every rank of a launcher looks at its host, and each pair of ranks is measured in both directions in turn.
+"""The doctor as a job: every rank of a launcher checks its host, and all pairs of ranks are measured.
 
 Ranks meet as a job does (dlcp.transport.job): same store, same key, same choice of interface, so that what works here
 works there. Pairs take turns as in a tournament, so that each rank is in one measurement at a time. What a rank finds

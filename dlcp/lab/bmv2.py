@@ -82,12 +82,12 @@ class Bmv2Switches:
 
     def notes(self) -> list[str]:
         """What is done differently from the policy."""
-        from dlcp.switch.entries import wanted
+        from dlcp.switch.entries import desired_entries
 
         limits = {
             f"{limit.line}: {limit.why}; instead {limit.instead}"
             for switch, policy in self._policies.items()
-            for limit in wanted(policy, self._target(switch)).limits
+            for limit in desired_entries(policy, self._target(switch)).limits
             if limit.line != "port.rate_bps"
         }
         rates = "BMv2's rates are in packets, here of full size, and hold for each class alone: classes do not compete"
@@ -99,11 +99,13 @@ class Bmv2Switches:
         from dlcp.switch.deploy import transaction
         from dlcp.switch.deploy.grpc_session import GrpcSession
         from dlcp.switch.deploy.pipeline import Pipeline
-        from dlcp.switch.entries import wanted
+        from dlcp.switch.entries import desired_entries
 
         pipeline = Pipeline.of(programs.load(_PROGRAM))
         orders = [
-            transaction.Order.of(target, pipeline, self._around(switch, wanted(policy, target).entries))
+            transaction.DesiredState.of(
+                target, pipeline, self._around(switch, desired_entries(policy, target).entries)
+            )
             for switch, policy in policies.items()
             for target in [self._target(switch)]
         ]

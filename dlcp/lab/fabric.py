@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+from dlcp.checks import integer
 from dlcp.lab.fault import (
     NO_FAULT,
     RATE_BPS_MAX,
     RATE_BPS_MIN,
     FabricError,
     Fault,
-    check_integer,
     refuse,
 )
 
@@ -81,18 +81,18 @@ class Fabric:
     """By name, those that differ."""
 
     def __post_init__(self) -> None:
-        check_integer("leaves", self.leaves, 1, LEAVES_MAX)
-        check_integer("spines", self.spines, 0, SPINES_MAX)
+        integer("leaves", self.leaves, 1, LEAVES_MAX, error=FabricError)
+        integer("spines", self.spines, 0, SPINES_MAX, error=FabricError)
         if self.leaves > 1 and self.spines == 0:
             refuse("spines", self.spines, f"1 to {SPINES_MAX}, with {self.leaves} leaves to join")
-        check_integer("hosts_per_leaf", self.hosts_per_leaf, 1, HOSTS_MAX)
+        integer("hosts_per_leaf", self.hosts_per_leaf, 1, HOSTS_MAX, error=FabricError)
         if not 2 <= self.hosts <= HOSTS_MAX:
             refuse(
                 "hosts_per_leaf", self.hosts_per_leaf, f"2 to {HOSTS_MAX} hosts in all, {self.leaves} leaves"
             )
         for name in ("host_rate_bps", "fabric_rate_bps"):
-            check_integer(name, getattr(self, name), RATE_BPS_MIN, RATE_BPS_MAX)
-        check_integer("mtu", self.mtu, MTU_MIN, MTU_MAX)
+            integer(name, getattr(self, name), RATE_BPS_MIN, RATE_BPS_MAX, error=FabricError)
+        integer("mtu", self.mtu, MTU_MIN, MTU_MAX, error=FabricError)
         if self.switch not in SWITCHES:
             refuse("switch", self.switch, ", ".join(SWITCHES))
         names = [link.name for link in self.each_link()]
@@ -100,7 +100,13 @@ class Fabric:
             if name not in names:
                 raise FabricError(f"link {name!r} is not there; accepted: {', '.join(names)}")
             if difference.rate_bps is not None:
-                check_integer(f"link {name}: rate_bps", difference.rate_bps, RATE_BPS_MIN, RATE_BPS_MAX)
+                integer(
+                    f"link {name}: rate_bps",
+                    difference.rate_bps,
+                    RATE_BPS_MIN,
+                    RATE_BPS_MAX,
+                    error=FabricError,
+                )
 
     # ---- what is in it ----
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
+from dlcp.checks import integer, is_number, refusal
 from dlcp.errors import SettingsError
 
 RATE_BPS_MIN, RATE_BPS_MAX = 10**5, 10**11
@@ -19,18 +20,12 @@ class FabricError(SettingsError):
 
 def refuse(name: str, value: object, accepted: str) -> NoReturn:
     """Raises FabricError with all three."""
-    raise FabricError(f"{name} is {value!r}; accepted: {accepted}")
-
-
-def check_integer(name: str, value: object, least: int, most: int) -> None:
-    """FabricError unless it is an integer in the range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        refuse(name, value, f"an integer from {least} to {most}")
+    raise FabricError(refusal(name, value, accepted))
 
 
 def check_ratio(name: str, value: object) -> None:
     """FabricError unless it is from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if not is_number(value, 0, 1):
         refuse(name, value, "0 to 1")
 
 
@@ -72,7 +67,7 @@ class Fault:
     def __post_init__(self) -> None:
         check_ratio("loss_ratio", self.loss_ratio)
         if self.rate_bps is not None:
-            check_integer("rate_bps", self.rate_bps, RATE_BPS_MIN, RATE_BPS_MAX)
+            integer("rate_bps", self.rate_bps, RATE_BPS_MIN, RATE_BPS_MAX, error=FabricError)
 
     def __bool__(self) -> bool:
         return self != NO_FAULT

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def usual(rate_bps: int, ports: int = 1) -> Policy:
     """What `dlcp switch policy` gives for links of this rate; those slower than it knows are taken for 1 Mbit/s."""
-    from dlcp.switch.start import starting_policy
+    from dlcp.switch.starting_policy import starting_policy
 
     return starting_policy(max(rate_bps, 10**6), ports=ports)
 
@@ -28,7 +28,7 @@ def fifo(rate_bps: int) -> Policy:
     It has no classes, so that all traffic is foreign to it: in a class, dlcp's packets would be trimmed there.
     """
     from dlcp.switch.policy import Policy
-    from dlcp.switch.start import share_bytes
+    from dlcp.switch.starting_policy import share_bytes
 
     return Policy("fifo", port_bytes=share_bytes(rate_bps))
 

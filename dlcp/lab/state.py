@@ -110,7 +110,7 @@ class State:
             "policy": self.policy,
         }
         draft = self.directory / f"{_FILE}.new"
-        draft.write_text(json.dumps(table, indent=1))
+        draft.write_text(json.dumps(table, indent=1, default=int))
         draft.replace(self.directory / _FILE)
 
     def remove(self) -> None:

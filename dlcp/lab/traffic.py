@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dlcp.lab.fault import FabricError, check_integer
+from dlcp.checks import integer
+from dlcp.lab.fault import FabricError
 
 PORT = 7700
 _HEADER = struct.Struct(">BBBBBxH50xH4x")  # version, type, flags, class, importance, path, payload_bytes
@@ -53,9 +54,9 @@ class Stream:
 
     def __post_init__(self) -> None:
         for name, most in (("dscp", 63), ("ecn", 3), ("importance", 255)):
-            check_integer(f"stream.{name}", getattr(self, name), 0, most)
-        check_integer("stream.paths", self.paths, 1, 1024)
-        check_integer("stream.dlcp", self.dlcp, 0, 1)
+            integer(f"stream.{name}", getattr(self, name), 0, most, error=FabricError)
+        integer("stream.paths", self.paths, 1, 1024, error=FabricError)
+        integer("stream.dlcp", self.dlcp, 0, 1, error=FabricError)
 
     @classmethod
     def parse(cls, text: str) -> Stream:

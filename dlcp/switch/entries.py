@@ -152,7 +152,7 @@ Entry = TableEntry | DefaultAction | MulticastGroup
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredEntries:
     """All that is to be on one switch, and what the policy asked in vain."""
 
     entries: tuple[Entry, ...]
@@ -164,7 +164,7 @@ class Wanted:
 Groups = Mapping[str, tuple[str, ...]]
 
 
-def wanted(policy: Policy, target: SwitchTarget) -> Wanted:
+def desired_entries(policy: Policy, target: SwitchTarget) -> DesiredEntries:
     """What `target` is to hold. Raises TopologyError if it has some but not all ports of a path group."""
     groups = target.groups_under(policy)
     entries = [
@@ -174,7 +174,7 @@ def wanted(policy: Policy, target: SwitchTarget) -> Wanted:
         *_flood(target, groups),
         *_routes(policy, target, groups),
     ]
-    return Wanted(tuple(entries), tuple(limits_of(policy)))
+    return DesiredEntries(tuple(entries), tuple(limits_of(policy)))
 
 
 def _entry(table: str, match: Mapping[str, Key], action: str, priority: int = 0, **params: int) -> TableEntry:

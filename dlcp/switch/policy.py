@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dlcp.checks import integer_range, is_integer, is_number, refusal
 from dlcp.errors import SettingsError
 from dlcp.switch.resolved import NEVER_BYTES, ResolvedPolicy, ResolvedThresholds, resolved_ratio
 
@@ -41,12 +42,12 @@ class PolicyError(SettingsError):
 
 
 def refuse(name: str, value: object, accepted: str) -> NoReturn:
-    raise PolicyError(f"{name} is {value!r}; accepted: {accepted}", name)
+    raise PolicyError(refusal(name, value, accepted), name)
 
 
 def check_integer(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        refuse(name, value, f"an integer from {least} to {most}")
+    if not is_integer(value, least, most):
+        refuse(name, value, integer_range(least, most))
 
 
 def _check_optional_bytes(name: str, value: object, least: int = 0) -> None:
@@ -83,7 +84,7 @@ class Thresholds:
         for name in ("mark_from_bytes", "mark_full_bytes", "trim_above_bytes", "drop_above_bytes"):
             _check_optional_bytes(f"{where}.{name}", getattr(self, name))
         ratio = self.mark_ratio
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
+        if not is_number(ratio, 0, 1):
             refuse(f"{where}.mark_ratio", ratio, "0 to 1")
         if self.mark_full_bytes is not None:
             if self.mark_from_bytes is None:

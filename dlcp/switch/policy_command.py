@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from dlcp.errors import SettingsError
-from dlcp.switch.start import MAX_PORTS, PORTS, starting_policy, starting_text
+from dlcp.switch.starting_policy import MAX_PORTS, PORTS, starting_policy, starting_text
 from dlcp.units import parse_rate
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlcp.switch.doubts import doubts
+from dlcp.switch.number_ranges import number_ranges
 from dlcp.switch.policy import DROPPABLE_LEVELS, MAX_DSCP, Policy, Thresholds, TrafficClass
 from dlcp.switch.policy_file import PolicyFile
-from dlcp.switch.runs import runs
+from dlcp.switch.policy_notes import policy_notes
 from dlcp.switch.topology import Topology
 
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         topology = Topology.load(options.target)
         topology.check_policy(policy)
     lines = [*_lines(policy), *(() if topology is None else _switches(policy, topology))]
-    print("\n".join([*lines, "", *(f"note: {doubt}" for doubt in doubts(policy))]).rstrip())
+    print("\n".join([*lines, "", *(f"note: {note}" for note in policy_notes(policy))]).rstrip())
     return 0
 
 
@@ -46,7 +46,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     classes = sorted(policy.classes, key=lambda c: -c.number)
     if classes:
         rows = [("class", "name", "DSCP")]
-        rows += [(str(c.number), c.name or "–", runs(c.dscp) or "–") for c in classes]
+        rows += [(str(c.number), c.name or "–", number_ranges(c.dscp) or "–") for c in classes]
         yield from _table(rows)
         yield ""
         yield from _thresholds(_alike((c, f"{c.number}") for c in classes))
@@ -132,7 +132,7 @@ def _thresholds(alike: dict[_Both, list[str]]) -> Iterator[str]:
 def _numbers(who: Sequence[str]) -> str:
     if len(who) == 1:
         return f"class {who[0]}"
-    return f"classes {runs(map(int, who)) if all(w.isdigit() for w in who) else ', '.join(who)}"
+    return f"classes {number_ranges(map(int, who)) if all(w.isdigit() for w in who) else ', '.join(who)}"
 
 
 def _levels(critical: Thresholds, droppable: Sequence[Thresholds]) -> Iterator[tuple[str, Thresholds]]:
@@ -152,7 +152,7 @@ def _levels(critical: Thresholds, droppable: Sequence[Thresholds]) -> Iterator[t
 
 def _foreign(policy: Policy) -> str:
     """Who is of no class."""
-    values = runs(set(range(MAX_DSCP + 1)) - policy.class_of_dscp().keys())
+    values = number_ranges(set(range(MAX_DSCP + 1)) - policy.class_of_dscp().keys())
     return f"{f'DSCP {values}; ' if values else ''}VLAN, IPv4 options, what is not IP"
 
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from dlcp.checks import integer
 from dlcp.switch.policy import (
     DROPPABLE_LEVELS,
     MAX_BYTES,
@@ -152,8 +153,7 @@ def render_tofino(policy: Policy, dev_ports: Mapping[str, int]) -> TofinoConfigu
                 f"port.name is {port.name!r}; accepted: a port with a device port: {', '.join(dev_ports)}"
             )
     for name, number in dev_ports.items():
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 512:
-            raise TofinoError(f"dev_ports.{name} is {number!r}; accepted: an integer from 0 to 511")
+        integer(f"dev_ports.{name}", number, 0, 511, error=TofinoError)
     differences = tuple(_differences(policy))
     lines = [
         "# Written by dlcp for p4/tofino.p4. Run it with: run_bfshell.sh -b THIS_FILE",

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from dlcp.checks import integer, refusal
 from dlcp.errors import SettingsError
-from dlcp.switch.one_line import one_line
 from dlcp.switch.policy import Policy
+from dlcp.switch.printable import printable
 from dlcp.toml_text import toml_value
 
 PROGRAMS = ("v1model",)
@@ -36,16 +37,11 @@ class TopologyError(SettingsError):
     """Switches that cannot be as they are told; the text names the field, its value and what is accepted."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(one_line(text))
+        super().__init__(printable(text))
 
 
 def _refuse(name: str, value: object, accepted: str) -> NoReturn:
-    raise TopologyError(f"{name} is {value!r}; accepted: {accepted}")
-
-
-def _check_integer(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        _refuse(name, value, f"an integer from {least} to {most}")
+    raise TopologyError(refusal(name, value, accepted))
 
 
 def mac_number(name: str, text: object) -> int:
@@ -137,12 +133,12 @@ class SwitchTarget:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", self.name):
             _refuse(f"{where}.name", self.name, "1 to 64 letters, digits, dots, hyphens and underscores")
         _check_address(f"{where}.address", self.address)
-        _check_integer(f"{where}.device_id", self.device_id, 0, 2**64 - 1)
+        integer(f"{where}.device_id", self.device_id, 0, 2**64 - 1, error=TopologyError)
         if self.program not in PROGRAMS:
             _refuse(f"{where}.program", self.program, ", ".join(PROGRAMS))
-        _check_integer(f"{where}.election_id", self.election_id, 1, MAX_ELECTION_ID)
+        integer(f"{where}.election_id", self.election_id, 1, MAX_ELECTION_ID, error=TopologyError)
         if self.salt is not None:
-            _check_integer(f"{where}.salt", self.salt, 0, 2**32 - 1)
+            integer(f"{where}.salt", self.salt, 0, 2**32 - 1, error=TopologyError)
         self._validate_ports(where)
         for index, mac in enumerate(self.router_macs):
             mac_number(f"{where}.router_macs[{index}]", mac)
@@ -160,7 +156,7 @@ class SwitchTarget:
             _refuse(f"{where}.ports", dict(self.ports), "at least one port")
         owner: dict[int, str] = {}
         for name, number in self.ports.items():
-            _check_integer(f"{where}.ports.{name}", number, 0, MAX_PORT)
+            integer(f"{where}.ports.{name}", number, 0, MAX_PORT, error=TopologyError)
             if number in owner:
                 _refuse(
                     f"{where}.ports.{name}",

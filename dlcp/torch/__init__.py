@@ -5,81 +5,50 @@
     dist.init_process_group("dlcp")
 
 An installed dlcp registers itself when torch is imported (entry point of the group torch.backends). Where that is
-switched off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), importing this package or calling `register()` does the same, as
-often as one likes. `Options` are what `pg_options` takes; every setting of it has a DLCP_ variable too.
+switched off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), importing this package or calling `register()` does the same, any
+number of times. `Options` are what `pg_options` takes; every setting of it has a DLCP_ variable too.
 
 The process group itself, and with it the engine, loads when the first group is made: importing this package costs
-torch programs that do not use dlcp nothing.
+nothing in torch programs that do not use dlcp. The public names are those in __init__.pyi, each loaded at first use.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import Any
 
-from dlcp.torch.registration import BACKEND_NAME, register
+from dlcp.torch.registration import register
 
-if TYPE_CHECKING:
-    from dlcp.torch.barriers import monitored_barrier
-    from dlcp.torch.gradient.context import gradients
-    from dlcp.torch.gradient.fsdp import BoundedReduceScatter, shard_gradients
-    from dlcp.torch.gradient.hook import gradient_hook
-    from dlcp.torch.gradient.options import GradientOptions, ResidualRule
-    from dlcp.torch.gradient.phase import PhaseRule
-    from dlcp.torch.gradient.replicas import ReplicaError
-    from dlcp.torch.gradient.state import GradientState
-    from dlcp.torch.hooks import bfloat16_compress_hook, fp16_compress_hook
-    from dlcp.torch.layerwise import LayerwiseOptimizer
-    from dlcp.torch.options import Options
-    from dlcp.torch.process_group import ProcessGroup
 
-__all__ = [
-    "BACKEND_NAME",
-    "BoundedReduceScatter",
-    "GradientOptions",
-    "GradientState",
-    "LayerwiseOptimizer",
-    "Options",
-    "PhaseRule",
-    "ProcessGroup",
-    "ReplicaError",
-    "ResidualRule",
-    "bfloat16_compress_hook",
-    "fp16_compress_hook",
-    "gradient_hook",
-    "gradients",
-    "monitored_barrier",
-    "register",
-    "shard_gradients",
-]
+@functools.cache
+def _homes() -> dict[str, str]:
+    """The module of each public name."""
+    import ast
+    from pathlib import Path
 
-# Where the names live that are loaded when they are asked for.
-_LATER = {
-    "BoundedReduceScatter": "gradient.fsdp",
-    "GradientOptions": "gradient.options",
-    "GradientState": "gradient.state",
-    "LayerwiseOptimizer": "layerwise",
-    "Options": "options",
-    "PhaseRule": "gradient.phase",
-    "ProcessGroup": "process_group",
-    "ReplicaError": "gradient.replicas",
-    "ResidualRule": "gradient.options",
-    "bfloat16_compress_hook": "hooks",
-    "fp16_compress_hook": "hooks",
-    "gradient_hook": "gradient.hook",
-    "gradients": "gradient.context",
-    "monitored_barrier": "barriers",
-    "shard_gradients": "gradient.fsdp",
-}
+    listing = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    return {
+        alias.name: node.module or ""
+        for node in listing.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    if name == "__all__":
+        return sorted(_homes())
+    if name.startswith("__") or name not in _homes():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_homes()[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_homes()})
 
 
 register()

@@ -27,12 +27,13 @@ from torch._C._distributed_c10d import DebugLevel, PrefixStore, Store, get_debug
 from dlcp.errors import DlcpError
 from dlcp.torch import checks, dynamo, profiling
 from dlcp.torch import work as work_module
+from dlcp.torch.backend_name import BACKEND_NAME
+from dlcp.torch.barriers import monitored_barrier
 from dlcp.torch.failures import for_torch
 from dlcp.torch.futures import tickets
 from dlcp.torch.gradient import scope
 from dlcp.torch.jobs import SharedJob
 from dlcp.torch.options import Options
-from dlcp.torch.registration import BACKEND_NAME
 from dlcp.torch.self_messages import SelfMessages
 from dlcp.torch.tensors import (
     CopyBack,
@@ -49,11 +50,9 @@ from dlcp.torch.tensors import (
     writable,
 )
 from dlcp.torch.work import CollectiveWork, Operation
-from dlcp.transport.how import CollectiveHow, How
+from dlcp.transport.call_options import CollectiveKeywords, MessageKeywords
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.context import MarkedCalls
-    from dlcp.torch.gradient.options import GradientOptions
     from dlcp.torch.gradient.state import GradientState
     from dlcp.torch.sparse import SparseReducer
     from dlcp.transport.communicator import Communicator
@@ -65,14 +64,14 @@ PACKED_BYTES_MAX = 256 * 1024
 _NO_TIME = timedelta(0)
 
 
-class CollectiveCall(CollectiveHow, total=False):
+class CollectiveCall(CollectiveKeywords, total=False):
     """Keyword arguments of one collective."""
 
     algorithm: str | None
     """A name of dlcp.transport.schedule; absent: chosen by size."""
 
 
-Call = TypeVar("Call", How, CollectiveCall)
+Call = TypeVar("Call", MessageKeywords, CollectiveCall)
 
 
 class _Start(Generic[Call]):
@@ -112,7 +111,9 @@ class ProcessGroup(dist.ProcessGroup):
         store: Store,
         name: str,
         options: Options,
+        marked: scope.Scope | None = None,
     ) -> None:
+        """`marked`: takes over this group's reductions, within a loss budget; None: all are exact."""
         # The form with a store refuses subclasses in torch 2.13.
         super().__init__(communicator.rank, communicator.size)  # type: ignore[call-arg]
         self.communicator = communicator
@@ -135,7 +136,7 @@ class ProcessGroup(dist.ProcessGroup):
         # Shapes that differ while sizes agree are legal, and almost always a mistake.
         self._compares_shapes = get_debug_level() == DebugLevel.DETAIL
         self._self_messages = SelfMessages(communicator.rank)
-        self._marked = None if options.gradients is None else _marked_by(options.gradients)
+        self._marked = marked
 
     @classmethod
     def create(cls, backend_options: Any, pg_options: Any) -> Self:
@@ -163,8 +164,14 @@ class ProcessGroup(dist.ProcessGroup):
         options: Options,
         timeout_s: float,
     ) -> Self:
+        marked = None
+        if options.gradients is not None:
+            # Here: a group without gradients need not load what they take.
+            from dlcp.torch.gradient.context import marked_calls
+
+            marked = marked_calls(options.gradients)
         communicator = shared.communicator(name, members, store, timeout_s)
-        return cls(shared, communicator, store, name, options)
+        return cls(shared, communicator, store, name, options, marked)
 
     # --- reductions -----------------------------------------------------------------------------------------
 
@@ -515,9 +522,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier that names the ranks that did not come. Blocks; as dlcp.torch.monitored_barrier."""
-        from dlcp.torch.barriers import run
-
-        run(self, timeout, wait_all_ranks)
+        timeout_s = timeout.total_seconds() if timeout else self.communicator.timeout_s
+        monitored_barrier(self.communicator, self._name, timeout_s, wait_all_ranks)
 
     # --- the group itself -----------------------------------------------------------------------------------
 
@@ -646,7 +652,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def gradients(self) -> GradientState | None:
-        """Of the option of that name: what reductions on this group may lose, and have lost. None: nothing."""
+        """What reductions on this group may lose, and have lost: from the option of that name. None: nothing."""
         return None if self._marked is None else self._marked.state
 
     def _marked_calls(self) -> scope.Scope | None:
@@ -679,9 +685,9 @@ class ProcessGroup(dist.ProcessGroup):
             communicator = self._communicator_of_callbacks()
         return _Start(communicator, call, collective, keep)
 
-    def _starting_message(self, operation: str, keep: object) -> _Start[How]:
+    def _starting_message(self, operation: str, keep: object) -> _Start[MessageKeywords]:
         """As `starting`, for a message to or from one rank. Messages pair by tag, so callbacks use the group's own."""
-        call: How = {"keep": keep}
+        call: MessageKeywords = {"keep": keep}
         if self._traffic_class is not None:
             call["traffic_class"] = self._traffic_class
         return _Start(self.communicator, call, operation, keep)
@@ -727,13 +733,6 @@ class ProcessGroup(dist.ProcessGroup):
             if self._sparse is None:
                 self._sparse = SparseReducer(communicator)
             return self._sparse
-
-
-def _marked_by(options: GradientOptions | GradientState) -> MarkedCalls:
-    from dlcp.torch.gradient.context import MarkedCalls
-    from dlcp.torch.gradient.state import GradientState
-
-    return MarkedCalls(options if isinstance(options, GradientState) else GradientState(options=options))
 
 
 def _op_of(opts: Any) -> Any:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dlcp.torch.backend_name import BACKEND_NAME
+
 if TYPE_CHECKING:
     from dlcp.torch.process_group import ProcessGroup
-
-BACKEND_NAME = "dlcp"
 
 
 def register() -> None:

@@ -1,6 +1,6 @@
 """`dlcp train`: real models on real data, data-parallel over a lossy network, beside Gloo without loss.
 
-One driver process starts the ranks (ranks.py), gives them one run after another (conduct.py), shows how they fare
+One driver process starts the ranks (ranks.py), gives them one run after another (run_plan.py), shows how they fare
 (view.py) and reports in the end (table.py, figure.py, page.py). The driver does not import torch.
 """
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from dlcp.arguments import Parser
 from dlcp.errors import DlcpError
 from dlcp.train import table
-from dlcp.train.conduct import conduct
 from dlcp.train.errors import TrainError
 from dlcp.train.plan import EPOCHS, MODELS, MODES, WORLD_SIZE_MAX, Links, Plan, plan_runs
 from dlcp.train.record import Record
+from dlcp.train.run_plan import run_plan
 from dlcp.train.view import open_view
 from dlcp.units import parse_rate
 
@@ -44,11 +44,13 @@ def run(arguments: Sequence[str] | None) -> int:
             if not record.runs:
                 raise TrainError(f"{options.draw} holds no run")
             output = options.output or options.draw.parent
+            _make(output)
         else:
             plan = _plan(parser, options)
             output = plan.output
+            _make(output)
             with _terminating(), contextlib.closing(open_view(sys.stdout)) as view:
-                record = conduct(plan, view)
+                record = run_plan(plan, view)
             record.save(output / RECORD_NAME)
         print()
         for line in table.lines(record):
@@ -63,18 +65,25 @@ def run(arguments: Sequence[str] | None) -> int:
     return 1 if any(line.startswith("WRONG") for line in table.findings(record)) else 0
 
 
+def _make(output: Path) -> None:
+    """The folder of the report, before anything is trained. Raises TrainError."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainError(
+            f"--output {output}: {error.strerror}; give a folder that can be written to"
+        ) from error
+
+
 def _draw(record: Record, output: Path) -> None:
     """The picture and the page; without matplotlib a sentence instead."""
     try:
         from dlcp.train.figure import draw
     except ImportError as error:
-        print(
-            f"\nno picture: {error}; pip install 'dlcp[demo]', then dlcp train --draw {output / RECORD_NAME}"
-        )
+        print(f"\nno picture: {error}; pip install matplotlib, then dlcp train --draw {output / RECORD_NAME}")
         return
     from dlcp.train.page import write_page
 
-    output.mkdir(parents=True, exist_ok=True)
     draw(record, output / PICTURE_NAME)
     write_page(record, output / PAGE_NAME)
     print(f"\npicture: {output / PICTURE_NAME}\npage:    {output / PAGE_NAME}")
@@ -234,8 +243,10 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
         if links is not None and not isinstance(links, Links) and links.hosts < options.world_size:
             parser.error(f"--world-size {options.world_size} is more than the fabric's hosts, {links.hosts}")
     models = MODELS if options.model == "all" else (options.model,)
+    if importlib.util.find_spec("torch") is None:
+        parser.error("the models are trained with torch: pip install torch")
     if "digits" in models and importlib.util.find_spec("sklearn") is None:
-        parser.error("--model digits needs scikit-learn: pip install 'dlcp[demo]', or give --model language")
+        parser.error("--model digits needs scikit-learn: pip install scikit-learn, or give --model language")
     output = options.output or Path("dlcp-train")
     if output.exists() and not output.is_dir():
         parser.error(f"--output {output} is a file; give a folder")

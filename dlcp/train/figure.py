@@ -1,4 +1,4 @@
-"""A record as one picture: per model the curves of all ways and the time of every step; below, what the network did.
+"""A record as one picture: per model the curves of all configurations and the time of each step, and the network.
 
 What is to be seen: whether the curves lie on each other although packets were lost, and what a step cost. The reference
 is drawn broad and pale, what is compared with it thin and dark on top, so that both are seen where they coincide.
@@ -11,7 +11,7 @@ import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from dlcp.train.plan import Way, percent
+from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
+from dlcp.train.plan import Configuration, percent
 from dlcp.train.record import Epoch, Links, Network, Record
 from dlcp.train.table import Row, circumstances, data_size, findings, number, quantile, rows, title
 
@@ -28,22 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
     from matplotlib.transforms import Transform
 
-INK, SOFT, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff"
 GLOO, GLOO_LOSSY, CLEAN, LOSSY, BOUNDED = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c", "#0b7285"
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": "#b8c2cc",
-    "axes.labelcolor": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "svg.fonttype": "path",
-}
 WIDTH_INCHES, HEAD_INCHES, ROW_INCHES, NETWORK_INCHES, LINE_INCHES = 14.0, 1.25, 4.05, 1.35, 0.21
 MODELS = {"digits": "convolutional network", "language": "transformer"}
 # More points than this say no more, and a vector picture of them would be large.
@@ -64,13 +50,13 @@ def as_svg(record: Record) -> str:
     return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
 
 
-def colour(way: Way) -> str:
-    """The colour of a way, here and on the page."""
-    if way.backend == "gloo":
-        return GLOO_LOSSY if way.loss_ratio else GLOO
-    if way.loss_budget:
+def colour(configuration: Configuration) -> str:
+    """The colour of a configuration, here and on the page."""
+    if configuration.backend == "gloo":
+        return GLOO_LOSSY if configuration.loss_ratio else GLOO
+    if configuration.loss_budget:
         return BOUNDED
-    return LOSSY if way.loss_ratio else CLEAN
+    return LOSSY if configuration.loss_ratio else CLEAN
 
 
 # --- layout ---------------------------------------------------------------------------------------------------
@@ -94,7 +80,7 @@ def _figure(record: Record) -> Figure:
 
 
 def _head(figure: Figure, record: Record, height: float) -> None:
-    lossy = next((one.run.way for one in record.runs if one.run.way.loss_ratio), None)
+    lossy = next((one.run.configuration for one in record.runs if one.run.configuration.loss_ratio), None)
     title = (
         f"Training over a network that loses {percent(lossy.loss_ratio)} of its packets"
         if lossy is not None
@@ -122,12 +108,12 @@ def _model(figure: Figure, record: Record, model: str, top: float, height: float
 
 
 def _legend(figure: Figure, found: Sequence[Row], level: float) -> None:
-    """The ways, with their colours, at the right end of a model's headline."""
+    """The configurations, with their colours, at the right end of a model's headline."""
     right = 0.975
     for row in reversed(found):
-        words = figure.text(right, level, row.way.name, fontsize=10.5, ha="right", va="center")
+        words = figure.text(right, level, row.configuration.name, fontsize=10.5, ha="right", va="center")
         left = _left_end(figure, words)
-        _line(figure, left - 0.027, left - 0.009, level, colour(row.way), _width(row.way))
+        _line(figure, left - 0.027, left - 0.009, level, colour(row.configuration), _width(row.configuration))
         right = left - 0.045
 
 
@@ -148,13 +134,13 @@ def _curves(axes: Axes, found: Sequence[Row], name: str) -> None:
             axes.plot(
                 places,
                 values,
-                color=colour(row.way),
-                lw=_width(row.way) * (0.6 if several else 1),
+                color=colour(row.configuration),
+                lw=_width(row.configuration) * (0.6 if several else 1),
                 alpha=0.75 if several else 1,
                 zorder=3 + depth,
                 solid_capstyle="round",
                 solid_joinstyle="round",
-                marker="o" if row.way.loss_ratio and not several else None,
+                marker="o" if row.configuration.loss_ratio and not several else None,
                 ms=3.2,
                 clip_on=False,
             )
@@ -178,7 +164,7 @@ def _value(epoch: Epoch, name: str) -> float:
 
 
 def _last_values(axes: Axes, found: Sequence[Row], name: str) -> None:
-    """The final value of each way, in its colour, listed where the curves leave room."""
+    """The final value of each configuration, in its colour, listed where the curves leave room."""
     for place, row in enumerate(found):
         values = [_value(run.last, name) for run in row.runs]
         middle = sum(values) / len(values)
@@ -193,35 +179,45 @@ def _last_values(axes: Axes, found: Sequence[Row], name: str) -> None:
             transform=axes.transAxes,
             ha="right",
             va="center",
-            color=_dark(row.way),
+            color=_dark(row.configuration),
             fontsize=12,
             fontweight="bold",
         )
 
 
 def _steps(axes: Axes, found: Sequence[Row]) -> None:
-    """Every step as a point, a row per way; median and 99th percentile as marks with their values."""
+    """Every step as a point, a row per configuration; median and 99th percentile as marks with their values."""
     _frame(axes, "time per step")
     axes.text(1.275, 1.052, "in all-reduce", transform=axes.transAxes, fontsize=10, color=SOFT, ha="right")
-    times = {row.way: [step * 1e3 for run in row.runs for step in run.step_s[1:]] for row in found}
+    times = {row.configuration: [step * 1e3 for run in row.runs for step in run.step_s] for row in found}
     low = min(min(values) for values in times.values())
     high = max(quantile(values, 0.99) for values in times.values())
     axes.set_xscale("log")
     axes.set_xlim(low * 0.85, high * 1.25)
     draw = random.Random(0)
     for place, row in enumerate(reversed(found)):
-        values = times[row.way]
+        values = times[row.configuration]
         shown = values if len(values) <= POINTS_MAX else draw.sample(values, POINTS_MAX)
         heights = [place + draw.uniform(-0.16, 0.16) for _ in shown]
         axes.plot(
-            shown, heights, ".", ms=4.5, mew=0, color=colour(row.way), alpha=0.45, zorder=3, rasterized=True
+            shown,
+            heights,
+            ".",
+            ms=4.5,
+            mew=0,
+            color=colour(row.configuration),
+            alpha=0.45,
+            zorder=3,
+            rasterized=True,
         )
         middle, tail = quantile(values, 0.5), quantile(values, 0.99)
         for value, size in ((middle, 0.3), (tail, 0.2)):
-            axes.plot([value, value], [place - size, place + size], color=_dark(row.way), lw=2.2, zorder=5)
+            axes.plot(
+                [value, value], [place - size, place + size], color=_dark(row.configuration), lw=2.2, zorder=5
+            )
         axes.text(
             middle, place + 0.34, f"{middle:.0f} ms", ha="center", va="bottom", fontsize=10, fontweight="bold",
-            color=_dark(row.way), zorder=6,
+            color=_dark(row.configuration), zorder=6,
         )  # fmt: skip
         axes.text(
             tail * 1.04,
@@ -235,10 +231,12 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
         )
         share = sum(sum(run.communication_s) for run in row.runs) / sum(sum(run.step_s) for run in row.runs)
         axes.text(1.275, place, f"{share:.0%}".replace("%", " %"), transform=_beside(axes), ha="right", va="center",
-            fontsize=10.5, fontweight="bold", color=_dark(row.way),
+            fontsize=10.5, fontweight="bold", color=_dark(row.configuration),
         )  # fmt: skip
     axes.set_ylim(-0.5, len(found) - 0.5 + 0.2)
-    axes.set_yticks(range(len(found)), [row.way.name.replace(", ", ",\n") for row in reversed(found)])
+    axes.set_yticks(
+        range(len(found)), [row.configuration.name.replace(", ", ",\n") for row in reversed(found)]
+    )
     axes.grid(False, axis="y")
     axes.grid(True, axis="x", color=FAINT, lw=0.8)
     axes.spines["left"].set_visible(False)
@@ -275,7 +273,7 @@ def _network(figure: Figure, record: Record, total: Network, lost: Links, top: f
 
 def _budget_words(record: Record) -> str:
     """How much might have been given up."""
-    budgets = {one.run.way.loss_budget for one in record.runs} - {0.0}
+    budgets = {one.run.configuration.loss_budget for one in record.runs} - {0.0}
     return f"within {percent(max(budgets))} of a bounded run's" if budgets else "plain collectives are exact"
 
 
@@ -294,7 +292,7 @@ def _foot(figure: Figure, record: Record, height: float) -> None:
 
 def lossy_total(record: Record) -> tuple[Network, Links] | None:
     """All runs that lost packets and whose backend counts, together; None: there were none."""
-    runs = [one for one in record.runs if one.run.way.loss_ratio and one.network]
+    runs = [one for one in record.runs if one.run.configuration.loss_ratio and one.network]
     if not runs:
         return None
     counted = [total for one in runs if (total := one.totals()) is not None]
@@ -315,13 +313,13 @@ def _frame(axes: Axes, title: str) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _width(way: Way) -> float:
-    return 5.0 if way == Way("gloo") else 1.9
+def _width(configuration: Configuration) -> float:
+    return 5.0 if configuration == Configuration("gloo") else 1.9
 
 
-def _dark(way: Way) -> str:
+def _dark(configuration: Configuration) -> str:
     """A colour for words: what is pale as a line is not to be read."""
-    return {GLOO: "#66758a"}.get(colour(way), colour(way))
+    return {GLOO: "#66758a"}.get(colour(configuration), colour(configuration))
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 
 from dlcp.train.figure import as_svg, colour
+from dlcp.train.plan import Configuration
 from dlcp.train.record import Record, RunRecord
 from dlcp.train.table import (
     NETWORK_COLUMNS,
@@ -41,7 +42,7 @@ th, td { padding: .5rem .9rem; text-align: right; white-space: nowrap; }
 th { color: var(--soft); font-weight: 500; font-size: .88rem; }
 th:first-child, td:first-child { text-align: left; }
 tbody tr { border-top: 1px solid var(--line); }
-i.way { display: inline-block; width: .75em; height: .75em; border-radius: 50%; margin-right: .55em; }
+i.configuration { display: inline-block; width: .75em; height: .75em; border-radius: 50%; margin-right: .55em; }
 ul { margin: .6rem 0; padding-left: 1.2rem; }
 li.wrong { color: #c92a2a; font-weight: 600; }
 .samples { display: grid; grid-template-columns: repeat(auto-fit, minmax(330px, 1fr)); gap: 1rem; }
@@ -84,7 +85,7 @@ def _model(record: Record, model: str) -> Iterator[str]:
     names = columns(found)
     body = [
         [
-            f'<i class="way" style="background:{colour(row.way)}"></i>{escape(row.way.name)}',
+            _named(row.configuration),
             *map(escape, row.cells()),
         ][: len(names)]
         for row in found
@@ -97,14 +98,19 @@ def _model(record: Record, model: str) -> Iterator[str]:
     if samples:
         yield '<p class="soft" style="margin-top:1rem">What it writes after “def ”:</p><div class="samples">'
         for one in samples:
-            yield f'<div><i class="way" style="background:{colour(one.run.way)}"></i>{escape(one.run.way.name)}'
+            yield f"<div>{_named(one.run.configuration)}"
             yield f"<pre>{escape(one.sample)}</pre></div>"
         yield "</div>"
 
 
+def _named(configuration: Configuration) -> str:
+    """Its name behind its colour."""
+    return f'<i class="configuration" style="background:{colour(configuration)}"></i>{escape(configuration.name)}'
+
+
 def _epochs(runs: Sequence[RunRecord]) -> Iterator[str]:
     """A row per epoch, and of each run loss and accuracy."""
-    names = [f"{one.run.way.name}, seed {one.run.seed}" for one in runs]
+    names = [f"{one.run.configuration.name}, seed {one.run.seed}" for one in runs]
     body = []
     for epochs in zip(*(one.epochs for one in runs), strict=False):
         body.append([str(epochs[0].epoch), *(f"{e.loss:.4f} · {e.accuracy * 100:.1f} %" for e in epochs)])

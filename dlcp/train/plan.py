@@ -1,8 +1,8 @@
 """What is to be run: which models over which backends, from which seeds, on how many ranks. Values only.
 
-A *run* is one training of one model from one seed. A *way* is what carries its gradients: a backend, the share of
-packets that the network loses, and the share of the gradients that may be given up. Runs that differ only in the way
-are what a report compares.
+A *run* is one training of one model from one seed. A *configuration* is what carries its gradients: a backend, the
+share of packets that the network loses, and the share of the gradients that may be given up. A report compares runs
+that differ only in the configuration.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from dlcp.lab.fabric import Fabric
 
 MODELS = ("digits", "language")
-# Epochs that bring a model to where its curve bends; three ways of both models together take about a minute.
+# Epochs that bring a model to where its curve bends; three configurations of both models together take about a minute.
 EPOCHS = {"digits": 20, "language": 8}
 MODES = ("compare", "single", "study")
 WORLD_SIZE_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Configuration:
     """What carries the gradients."""
 
     backend: str
@@ -44,14 +44,14 @@ class Run:
     """One training of one model."""
 
     model: str
-    way: Way
+    configuration: Configuration
     seed: int
     epochs: int
 
     @property
     def name(self) -> str:
         """For people: "digits over dlcp, 1 % loss, seed 0"."""
-        return f"{self.model} over {self.way.name}, seed {self.seed}"
+        return f"{self.model} over {self.configuration.name}, seed {self.seed}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -60,7 +60,10 @@ class Run:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Run:
         """What as_dict() gave."""
-        return cls(**(values | {"way": Way(**values["way"])}))
+        values = dict(values)
+        # Records of earlier versions say "way".
+        configuration = values.pop("way", None) or values.pop("configuration")
+        return cls(**values, configuration=Configuration(**configuration))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +110,19 @@ def plan_runs(
     each seed Gloo, and `backend` without and with loss. With a `loss_budget` the two that compare end with a run of
     bounded gradients, and the single run is one. Models come one after another, and no run comes twice.
     """
-    lossy = Way(backend, loss_ratio)
-    also = (Way("gloo", loss_ratio),) if gloo_with_loss else ()
-    bounded = (Way(backend, loss_ratio, loss_budget),) if loss_budget else ()
-    ways = {
-        "compare": (Way("gloo"), *also, lossy, *bounded),
+    lossy = Configuration(backend, loss_ratio)
+    also = (Configuration("gloo", loss_ratio),) if gloo_with_loss else ()
+    bounded = (Configuration(backend, loss_ratio, loss_budget),) if loss_budget else ()
+    configurations = {
+        "compare": (Configuration("gloo"), *also, lossy, *bounded),
         "single": bounded or (lossy,),
-        "study": (Way("gloo"), Way(backend), lossy, *bounded),
+        "study": (Configuration("gloo"), Configuration(backend), lossy, *bounded),
     }[mode]
     return tuple(
-        Run(model, way, seed, EPOCHS[model] if epochs is None else epochs)
+        Run(model, configuration, seed, EPOCHS[model] if epochs is None else epochs)
         for model in models
         for seed in seeds
-        for way in dict.fromkeys(ways)
+        for configuration in dict.fromkeys(configurations)
     )
 
 

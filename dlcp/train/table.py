@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean, median, stdev
 
-from dlcp.train.plan import Way, percent
+from dlcp.train.plan import Configuration, percent
 from dlcp.train.record import Record, RunRecord
 
 
@@ -27,7 +27,7 @@ def lines(record: Record) -> Iterator[str]:
 class Row:
     """The runs of one model over one way: a run per seed."""
 
-    way: Way
+    configuration: Configuration
     runs: Sequence[RunRecord]
 
     def cells(self) -> list[str]:
@@ -61,11 +61,11 @@ def columns(found: Sequence[Row]) -> tuple[str, ...]:
 
 
 def rows(record: Record, model: str) -> list[Row]:
-    """A row per way, in the order of the runs."""
+    """A row per configuration, in the order of the runs."""
     runs = record.of_model(model)
     return [
-        Row(way, [run for run in runs if run.run.way == way])
-        for way in dict.fromkeys(run.run.way for run in runs)
+        Row(configuration, [run for run in runs if run.run.configuration == configuration])
+        for configuration in dict.fromkeys(run.run.configuration for run in runs)
     ]
 
 
@@ -88,7 +88,8 @@ def network_rows(record: Record) -> list[tuple[str, list[str]]]:
     several = len({one.run.seed for one in record.runs}) > 1
     return [
         (
-            f"{one.run.model} over {one.run.way.name}" + (f", seed {one.run.seed}" if several else ""),
+            f"{one.run.model} over {one.run.configuration.name}"
+            + (f", seed {one.run.seed}" if several else ""),
             _network_cells(one),
         )
         for one in record.runs
@@ -123,11 +124,11 @@ def identical(record: Record) -> list[tuple[RunRecord, RunRecord, bool]]:
         for lossy in record.runs
         if (clean.run.model, clean.run.seed, clean.run.epochs)
         == (lossy.run.model, lossy.run.seed, lossy.run.epochs)
-        and clean.run.way.backend == lossy.run.way.backend
-        and not clean.run.way.loss_ratio
-        and lossy.run.way.loss_ratio
-        and not clean.run.way.loss_budget
-        and not lossy.run.way.loss_budget
+        and clean.run.configuration.backend == lossy.run.configuration.backend
+        and not clean.run.configuration.loss_ratio
+        and lossy.run.configuration.loss_ratio
+        and not clean.run.configuration.loss_budget
+        and not lossy.run.configuration.loss_budget
     ]
 
 
@@ -170,7 +171,7 @@ def _model_lines(record: Record, model: str) -> Iterator[str]:
     yield f"{title(model)}: {circumstances(record, model)}"
     found = rows(record, model)
     names = columns(found)
-    yield from _align([names, *((row.way.name, *row.cells())[: len(names)] for row in found)])
+    yield from _align([names, *((row.configuration.name, *row.cells())[: len(names)] for row in found)])
 
 
 def _network_lines(record: Record) -> Iterator[str]:
@@ -201,9 +202,9 @@ def _network_cells(one: RunRecord) -> list[str]:
 
 def _identity(record: Record) -> Iterator[str]:
     pairs = identical(record)
-    for backend in dict.fromkeys(clean.run.way.backend for clean, _, _ in pairs):
-        equal = [same for clean, _, same in pairs if clean.run.way.backend == backend]
-        name = Way(backend).name.partition(",")[0]
+    for backend in dict.fromkeys(clean.run.configuration.backend for clean, _, _ in pairs):
+        equal = [same for clean, _, same in pairs if clean.run.configuration.backend == backend]
+        name = Configuration(backend).name.partition(",")[0]
         if all(equal):
             yield f"Over {name} loss changed no bit of the final weights ({len(equal)} of {len(equal)} runs)."
         else:
@@ -212,18 +213,21 @@ def _identity(record: Record) -> Iterator[str]:
 
 def _comparison(record: Record, model: str) -> Iterator[str]:
     found = rows(record, model)
-    reference = next((row for row in found if row.way == Way("gloo")), None)
-    exact = [row for row in found if row.way != Way("gloo") and not row.way.loss_budget]
-    # The exact ways tell the same story: one sentence for the last of them.
-    tested = exact[-1:] + [row for row in found if row.way.loss_budget]
+    reference = next((row for row in found if row.configuration == Configuration("gloo")), None)
+    exact = [
+        row
+        for row in found
+        if row.configuration != Configuration("gloo") and not row.configuration.loss_budget
+    ]
+    # The exact configurations tell the same story: one sentence for the last of them.
+    tested = exact[-1:] + [row for row in found if row.configuration.loss_budget]
     if reference is None:
         return
     theirs = [run.last.accuracy for run in reference.runs]
     for row in tested:
         difference = (mean(run.last.accuracy for run in row.runs) - mean(theirs)) * 100
-        words = (
-            f"{title(model)}: over {row.way.name}, accuracy differs from Gloo's by {difference:+.2f} points"
-        )
+        over = f"{title(model)}: over {row.configuration.name}"
+        words = f"{over}, accuracy differs from Gloo's by {difference:+.2f} points"
         if len(theirs) > 1:
             width = (max(theirs) - min(theirs)) * 100
             inside = "within" if abs(difference) <= width else "OUTSIDE"
@@ -241,8 +245,8 @@ def _giving_up(record: Record, model: str) -> Iterator[str]:
             for name in ("residual_bytes", "written_off_bytes")
         )
         yield (
-            f"{title(model)}: over {row.way.name}, {row.given_up} of the gradients were given up "
-            f"(budget {percent(row.way.loss_budget)}); {data_size(kept)} of it were still kept at the end, "
+            f"{title(model)}: over {row.configuration.name}, {row.given_up} of the gradients were given up "
+            f"(budget {percent(row.configuration.loss_budget)}); {data_size(kept)} of it were still kept at the end, "
             f"{data_size(gone)} written off."
         )
 
@@ -250,15 +254,18 @@ def _giving_up(record: Record, model: str) -> Iterator[str]:
 def _slowdown(record: Record, model: str) -> Iterator[str]:
     """How much longer steps take with loss than Gloo's without, where Gloo met the loss too."""
     found = rows(record, model)
-    reference = next((row for row in found if row.way == Way("gloo")), None)
-    lossy = [row for row in found if row.way.loss_ratio]
-    if reference is None or not any(row.way.backend == "gloo" for row in lossy):
+    reference = next((row for row in found if row.configuration == Configuration("gloo")), None)
+    lossy = [row for row in found if row.configuration.loss_ratio]
+    if reference is None or not any(row.configuration.backend == "gloo" for row in lossy):
         return
 
     def mean_step_s(row: Row) -> float:
         return total_step_s(row.runs) / sum(len(run.step_s) for run in row.runs)
 
-    times = [f"{mean_step_s(row) / mean_step_s(reference):.2f} times over {row.way.name}" for row in lossy]
+    times = [
+        f"{mean_step_s(row) / mean_step_s(reference):.2f} times over {row.configuration.name}"
+        for row in lossy
+    ]
     yield f"{title(model)}: the mean step takes, against Gloo's without loss, {' and '.join(times)}."
 
 

@@ -54,7 +54,7 @@ def train(
     `store`: fresh, where the ranks of this run meet. `options`: settings of a dlcp group. `timeout_s`: of a collective.
     Blocks to the end. Raises what torch.distributed and dlcp raise.
     """
-    backend = run.way.backend
+    backend = run.configuration.backend
     if backend == "dlcp":
         import dlcp.torch
 
@@ -115,10 +115,10 @@ class _Trainee:
         self.model._set_ddp_runtime_logging_sample_rate(1)  # type: ignore[no-untyped-call]
         self.state: GradientState | None = None
         """Of bounded gradients."""
-        if run.way.loss_budget:
+        if run.configuration.loss_budget:
             from dlcp.torch import GradientState, gradient_hook
 
-            self.state = GradientState(self.model.module, loss_budget=run.way.loss_budget)
+            self.state = GradientState(self.model.module, loss_budget=run.configuration.loss_budget)
             self.model.register_comm_hook(self.state, gradient_hook)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=task.learning_rate, betas=(0.9, 0.98))
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._learning_rate)

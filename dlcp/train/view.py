@@ -9,14 +9,18 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from dlcp.train.plan import Plan, Run, Way, percent
+from dlcp.train.plan import Configuration, Plan, Run, percent
 from dlcp.train.record import Record, RunRecord
 from dlcp.train.table import data_size, number
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 BARS = "▁▂▃▄▅▆▇█"
+COLUMNS = ("model", "over", "seed", "", "epoch", "loss", "accuracy", "time", "loss so far")
+# A terminal of so many columns has room for all of these; the one without a name is a bar.
+_WIDE_COLUMNS = 120
 
 
 def open_view(stream: TextIO) -> PlainView | LiveView:
@@ -58,7 +62,8 @@ class PlainView:
         )
         if (other := reference(self._record, current)) is not None and last.epoch < len(other.epochs):
             then = other.epochs[last.epoch]
-            line += f"   ({other.run.way.name}: {then.loss:.4f}, {then.accuracy * 100:.1f} %, {then.wall_s:.1f} s)"
+            name = other.run.configuration.name
+            line += f"   ({name}: {then.loss:.4f}, {then.accuracy * 100:.1f} %, {then.wall_s:.1f} s)"
         self._print(line)
 
     def run_over(self, done: RunRecord) -> None:
@@ -72,11 +77,11 @@ class PlainView:
 class LiveView:
     """A table on a terminal: a row per run, drawn again as it goes on."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._console = Console()
+        self._console = console or Console()
         # A little slower than a step, so that drawing takes no processor from the ranks.
         self._live = Live(console=self._console, refresh_per_second=5, transient=False)
         self._runs: tuple[Run, ...] = ()
@@ -126,30 +131,42 @@ class LiveView:
         from rich.table import Table
         from rich.text import Text
 
+        names = self._columns()
         table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-        for name in ("model", "over", "seed", "", "epoch", "loss", "accuracy", "time", "loss so far"):
+        for name in names:
             justify = "left" if name in ("model", "over", "", "loss so far") else "right"
             table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
         for run in self._runs:
             current = self._records.get(run)
             step, steps = self._steps.get(run, (0, 1))
-            style = "bold" if run.way.loss_ratio else ""
-            cells: list[Text | ProgressBar | str] = [run.model, Text(run.way.name, style), str(run.seed)]
-            cells.append(ProgressBar(total=steps, completed=step, width=24))
-            if current is None or not current.epochs:
-                waits = "starting" if current is not None or not self._records else "waits"
-                cells += [Text(waits if run == self._next() else "", "dim"), "", "", "", ""]
-            else:
+            style = "bold" if run.configuration.loss_ratio else ""
+            cells: dict[str, Text | ProgressBar | str] = {
+                "model": run.model,
+                "over": Text(run.configuration.name, style),
+                "seed": str(run.seed),
+                "": ProgressBar(total=steps, completed=step, width=24),
+            }
+            if current is not None and current.epochs:
                 last = current.last
-                cells += [
-                    f"{last.epoch}/{run.epochs}",
-                    f"{last.loss:.4f}",
-                    f"{last.accuracy * 100:.1f} %",
-                    f"{last.wall_s:.1f} s",
-                    Text(sparkline([epoch.loss for epoch in current.epochs]), "cyan"),
-                ]
-            table.add_row(*cells)
+                cells |= {
+                    "epoch": f"{last.epoch}/{run.epochs}",
+                    "loss": f"{last.loss:.4f}",
+                    "accuracy": f"{last.accuracy * 100:.1f} %",
+                    "time": f"{last.wall_s:.1f} s",
+                    "loss so far": Text(sparkline([epoch.loss for epoch in current.epochs]), "cyan"),
+                }
+            elif run == self._next():
+                waits = "starting" if current is not None or not self._records else "waits"
+                cells["epoch"] = Text(waits, "dim")
+            table.add_row(*(cells.get(name, "") for name in names))
         return table
+
+    def _columns(self) -> list[str]:
+        """Those that fit the terminal: no number is cut off for a picture, or for seeds that are all alike."""
+        left_out = set() if self._console.width >= _WIDE_COLUMNS else {"", "loss so far"}
+        if len({run.seed for run in self._runs}) == 1:
+            left_out.add("seed")
+        return [name for name in COLUMNS if name not in left_out]
 
     def _next(self) -> Run | None:
         """The first run that has said nothing yet."""
@@ -159,11 +176,11 @@ class LiveView:
 
 def reference(record: Record | None, current: RunRecord) -> RunRecord | None:
     """The run that the current one is to be compared with: the same model and seed over Gloo without loss."""
-    if record is None or current.run.way == Way("gloo"):
+    if record is None or current.run.configuration == Configuration("gloo"):
         return None
     for one in record.runs:
         same = (one.run.model, one.run.seed) == (current.run.model, current.run.seed)
-        if same and one.run.way == Way("gloo") and one is not current:
+        if same and one.run.configuration == Configuration("gloo") and one is not current:
             return one
     return None
 

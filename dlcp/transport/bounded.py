@@ -6,14 +6,15 @@ ends, block by block, and the sender still holds it. A block is what one packet 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcp import _native
+from dlcp.checks import boolean, number
 from dlcp.errors import ArgumentError
 
 CRITICAL = 255
@@ -40,12 +41,12 @@ class LossRules:
     patience_s: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.loss_ratio < 1.0:
-            raise ArgumentError(f"loss_ratio is {self.loss_ratio}; accepted: 0 up to 1, 1 excluded")
-        if self.deadline_s is not None and not 0.0 < self.deadline_s < math.inf:
-            raise ArgumentError(f"deadline_s is {self.deadline_s}; accepted: more than 0, or None")
-        if self.patience_s is not None and not 0.0 <= self.patience_s < math.inf:
-            raise ArgumentError(f"patience_s is {self.patience_s}; accepted: 0 or more, or None")
+        number("loss_ratio", self.loss_ratio, 0, 1, below=True)
+        boolean("rescale", self.rescale)
+        if self.deadline_s is not None:
+            number("deadline_s", self.deadline_s, 0, above=True, unit="seconds")
+        if self.patience_s is not None:
+            number("patience_s", self.patience_s, 0, unit="seconds")
         if self.patience_s is not None and self.deadline_s is not None:
             raise ArgumentError("patience_s and deadline_s are both given; accepted: one of them")
 
@@ -71,9 +72,7 @@ class LossRules:
                     f"importance for rank {peer} has {len(given)} entries; accepted: one per block, {expected}"
                 )
 
-    def native(
-        self,
-    ) -> tuple[float, float | None, float | None, bool, list[NDArray[np.uint8] | None] | None]:
+    def native(self) -> _native.LossRules:
         """As native code takes it."""
         importance = None
         if self.importance is not None:
@@ -81,7 +80,7 @@ class LossRules:
                 None if each is None or not len(each) else np.ascontiguousarray(each)
                 for each in self.importance
             ]
-        return self.loss_ratio, self.deadline_s, self.patience_s, self.rescale, importance
+        return _native.LossRules(self.loss_ratio, self.deadline_s, self.patience_s, self.rescale, importance)
 
 
 class Abandoned(NamedTuple):
@@ -131,25 +130,26 @@ class Outcome:
         return sum(each.nbytes for each in self.sent)
 
 
-def outcome_of(
-    result: Mapping[str, Any],
-    abandoned: Sequence[tuple[bool, int, int, int, int, int, NDArray[np.uint64]]],
-    starts: Sequence[int],
-    rank: int,
-) -> Outcome:
-    """From what native code says of a collective. `starts`: the first byte of each rank's part of the input."""
+def outcome_of(result: _native.CollectiveResult, starts: Sequence[int], rank: int) -> Outcome:
+    """From how a collective ended. `starts`: the first byte of each rank's part of the input."""
     sent: list[Abandoned] = []
     missing: list[Abandoned] = []
-    for was_sent, peer, _, message_bytes, block_bytes, nbytes, blocks in abandoned:
-        begin = starts[peer if was_sent else rank]
-        (sent if was_sent else missing).append(
-            Abandoned(peer, begin, message_bytes, block_bytes, nbytes, blocks)
+    for each in result.abandoned:
+        (sent if each.sent else missing).append(
+            Abandoned(
+                each.peer,
+                starts[each.peer if each.sent else rank],
+                each.message_bytes,
+                each.block_bytes,
+                each.abandoned_bytes,
+                each.blocks,
+            )
         )
     return Outcome(
         tuple(sent),
         tuple(missing),
-        int(result["sent_bytes"]),
-        int(result["received_bytes"]),
-        int(result["retransmitted_bytes"]),
-        float(result["lossy_fastest_s"]),
+        result.sent_bytes,
+        result.received_bytes,
+        result.retransmitted_bytes,
+        result.lossy_fastest_s,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlcp import _native, errors
+from dlcp.checks import integer, is_integer, refusal
 from dlcp.transport.element import ELEMENT_BYTES, DataType, Reduction, check_type, native_op
 from dlcp.transport.schedule_memory import even_parts
 from dlcp.transport.span import Span
@@ -19,7 +20,7 @@ from dlcp.transport.span import Span
 Lengths = int | Sequence[int]
 """Bytes of memory that is split evenly among the chunks, or of each chunk."""
 
-_TAG_BITS = 32
+_TAG_MAX = (1 << 32) - 1
 
 
 class Arithmetic(NamedTuple):
@@ -60,10 +61,12 @@ class Call:
 class Calls:
     """The calls of one group, as its member `rank` makes them. `members`: ranks in the job.
 
-    Methods raise ArgumentError. Sizes are bytes; `agree`: words for anything else that must be equal on all ranks.
+    Methods raise ArgumentError. Sizes are bytes; `agree`: anything else that must be equal on all ranks, as a text;
+    `scaled`: values are multiplied by a factor first. `limit_bytes`: of a message.
     """
 
-    def __init__(self, group: str, members: Sequence[int], rank: int) -> None:
+    def __init__(self, group: str, members: Sequence[int], rank: int, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
         self._group = group
         self._members = members
         self._rank = rank
@@ -71,13 +74,11 @@ class Calls:
 
     # ---- reducing ----
 
-    def all_reduce(
-        self, nbytes: int, dtype: DataType, op: Reduction, factor: float | None, agree: str
-    ) -> Call:
+    def all_reduce(self, nbytes: int, dtype: DataType, op: Reduction, scaled: bool, agree: str) -> Call:
         """Each rank's `nbytes` become their reduction."""
         check_type(dtype, nbytes, "data")
-        arithmetic = self._arithmetic(dtype, op, factor)
-        words = f"all_reduce({_elements(dtype, nbytes)}, {_reduction(op, factor)}{_more(agree)})"
+        arithmetic = self._arithmetic(dtype, op)
+        words = f"all_reduce({_elements(dtype, nbytes)}, {_reduction(op, scaled)}{_more(agree)})"
         return Call(
             "all_reduce",
             words,
@@ -90,14 +91,14 @@ class Calls:
         )
 
     def reduce(
-        self, nbytes: int, dtype: DataType, op: Reduction, root: int, factor: float | None, agree: str
+        self, nbytes: int, dtype: DataType, op: Reduction, root: int, scaled: bool, agree: str
     ) -> Call:
         """The root's `nbytes` become the reduction of all ranks'."""
         check_type(dtype, nbytes, "data")
-        arithmetic = self._arithmetic(dtype, op, factor)
+        arithmetic = self._arithmetic(dtype, op)
         self.check_rank("root", root)
         to = f"to rank {self._members[root]}"
-        words = f"reduce({_elements(dtype, nbytes)}, {_reduction(op, factor)}, {to}{_more(agree)})"
+        words = f"reduce({_elements(dtype, nbytes)}, {_reduction(op, scaled)}, {to}{_more(agree)})"
         return Call(
             "reduce",
             words,
@@ -116,53 +117,36 @@ class Calls:
         output_nbytes: int,
         dtype: DataType,
         op: Reduction,
-        factor: float | None,
+        scaled: bool,
         agree: str,
     ) -> Call:
         """Of the inputs, in parts of `sizes`, this rank's part reduced."""
         for size in sizes:
             check_type(dtype, size, "inputs")
         _check_equal("output", output_nbytes, sizes[self._rank], "this rank's part of inputs")
-        arithmetic = self._arithmetic(dtype, op, factor)
-        words = f"reduce_scatter({_part_elements(dtype, sizes)}, {_reduction(op, factor)}{_more(agree)})"
+        arithmetic = self._arithmetic(dtype, op)
+        words = f"reduce_scatter({_part_elements(dtype, sizes)}, {_reduction(op, scaled)}{_more(agree)})"
         return self._of_parts("reduce_scatter", words, sizes, sizes, (output_nbytes,), arithmetic)
 
     # ---- reducing, within a loss budget ----
 
     def bounded_all_reduce(
-        self,
-        output: Span,
-        input_: Span,
-        dtype: DataType,
-        op: Reduction,
-        rescale: bool,
-        limit_bytes: int,
-        agree: str,
+        self, output_nbytes: int, nbytes: int, dtype: DataType, op: Reduction, rescale: bool, agree: str
     ) -> Call:
         """Each rank's output becomes the reduction of what came of the inputs."""
-        nbytes = input_[1]
-        _check_equal("output", output[1], nbytes, "input")
+        _check_equal("output", output_nbytes, nbytes, "input")
         check_type(dtype, nbytes, "input")
-        parts = [part.nbytes for part in even_parts(input_, self._size, dtype)]
-        return self._bounded(
-            "bounded_all_reduce", nbytes, parts, parts, dtype, op, rescale, limit_bytes, agree
-        )
+        parts = [part.nbytes for part in even_parts(Span(0, nbytes), self._size, dtype)]
+        return self._bounded("bounded_all_reduce", nbytes, parts, parts, dtype, op, rescale, agree)
 
     def bounded_reduce_scatter(
-        self,
-        output: Span,
-        input_: Span,
-        dtype: DataType,
-        op: Reduction,
-        rescale: bool,
-        limit_bytes: int,
-        agree: str,
+        self, output_nbytes: int, nbytes: int, dtype: DataType, op: Reduction, rescale: bool, agree: str
     ) -> Call:
         """This rank's output becomes the reduction of what came of its part of the inputs."""
-        _check_equal("input", input_[1], output[1] * self._size, f"{self._size} times the output")
-        parts = [output[1]] * self._size
+        _check_equal("input", nbytes, output_nbytes * self._size, f"{self._size} times the output")
+        parts = [output_nbytes] * self._size
         return self._bounded(
-            "bounded_reduce_scatter", input_[1], parts, [output[1]], dtype, op, rescale, limit_bytes, agree
+            "bounded_reduce_scatter", nbytes, parts, [output_nbytes], dtype, op, rescale, agree
         )
 
     def _bounded(
@@ -174,18 +158,19 @@ class Calls:
         dtype: DataType,
         op: Reduction,
         rescale: bool,
-        limit_bytes: int,
         agree: str,
     ) -> Call:
         check_type(dtype, nbytes, "input")
         if op not in (Reduction.SUM, Reduction.AVG):
-            raise errors.ArgumentError(f"op is {op.name}; accepted within a loss budget: SUM, AVG")
-        if max(inputs) > limit_bytes:
+            raise errors.ArgumentError(
+                f"op is {getattr(op, 'name', repr(op))}; accepted within a loss budget: SUM, AVG"
+            )
+        if max(inputs) > self._limit_bytes:
             raise errors.LimitError(
-                f"input has {nbytes} bytes; accepted within a loss budget: parts of up to {limit_bytes} per rank"
+                f"input has {nbytes} bytes; accepted within a loss budget: parts of up to {self._limit_bytes} per rank"
             )
         fill = ", rescaled" if rescale else ""
-        words = f"{operation}({_elements(dtype, nbytes)}, {_reduction(op, None)}{fill}{_more(agree)})"
+        words = f"{operation}({_elements(dtype, nbytes)}, {_reduction(op, False)}{fill}{_more(agree)})"
         return Call(
             operation,
             words,
@@ -193,7 +178,7 @@ class Calls:
             tuple(inputs) if self._size > 1 else (nbytes,),
             tuple(outputs) if self._size > 1 else (nbytes,),
             nbytes,
-            arithmetic=self._arithmetic(dtype, op, None),
+            arithmetic=self._arithmetic(dtype, op),
             alone=self._size == 1 or nbytes == 0,
         )
 
@@ -253,8 +238,7 @@ class Calls:
 
     def message(self, operation: str, nbytes: int, peer: int | None, tag: int) -> str:
         """A send or receive, in words. `peer`: in the group; None: any."""
-        if not isinstance(tag, int) or not 0 <= tag < 1 << _TAG_BITS:
-            raise errors.ArgumentError(f"tag is {tag!r}; accepted: 0 to {(1 << _TAG_BITS) - 1}")
+        integer("tag", tag, 0, _TAG_MAX)
         whom = "any rank" if peer is None else f"rank {self._members[peer]}"
         return f"{operation}({nbytes} bytes {'to' if operation == 'send' else 'from'} {whom}, tag {tag})"
 
@@ -262,7 +246,7 @@ class Calls:
 
     def check_rank(self, name: str, rank: int) -> None:
         """That `rank` is one of the group's."""
-        if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self._size:
+        if not is_integer(rank, 0, self._size - 1):
             raise errors.ArgumentError(
                 f"{name} is {rank!r}; accepted: a rank of group {self._group}, 0 to {self._size - 1}"
             )
@@ -276,7 +260,9 @@ class Calls:
     def parts(self, memory: Span | Sequence[Span], name: str) -> list[Span]:
         """One memory per rank."""
         if not isinstance(memory, Span):
-            parts = list(memory)
+            if not isinstance(memory, Sequence) or isinstance(memory, str | bytes):
+                raise errors.ArgumentError(refusal(name, memory, "a Span, or one Span per rank"))
+            parts = [check_span(name, part) for part in memory]
             if len(parts) != self._size:
                 raise errors.ArgumentError(
                     f"{name} has {len(parts)} parts; accepted: one per rank, {self._size}"
@@ -303,13 +289,8 @@ class Calls:
 
     # ---- helpers ----
 
-    def _arithmetic(self, dtype: DataType, op: Reduction, factor: float | None) -> Arithmetic:
-        combine = native_op(op, dtype)
-        if factor is not None and op is not Reduction.SUM:
-            raise errors.ArgumentError(
-                f"factor is {factor!r} with {op}; accepted: a factor with Reduction.SUM only"
-            )
-        return Arithmetic(dtype, combine, self._size if op is Reduction.AVG else 0)
+    def _arithmetic(self, dtype: DataType, op: Reduction) -> Arithmetic:
+        return Arithmetic(dtype, native_op(op, dtype), self._size if op is Reduction.AVG else 0)
 
     def _of_parts(
         self,
@@ -332,6 +313,20 @@ class Calls:
             arithmetic=arithmetic,
             alone=self._size == 1 or not any(sizes),
         )
+
+
+def check_span(name: str, memory: object) -> Span:
+    """The memory. Raises ArgumentError: it is no Span, or one of less than nothing."""
+    if not isinstance(memory, Span):
+        raise errors.ArgumentError(refusal(name, memory, "a Span, as Span.of(array) makes"))
+    address, nbytes = memory
+    if address.__class__ is int and nbytes.__class__ is int and address > 0 <= nbytes:
+        return memory
+    if address == 0 and is_integer(nbytes, 1):
+        raise errors.ArgumentError(
+            f"{name} has {nbytes} bytes at a null pointer; accepted: the address of memory"
+        )
+    return Span(integer(f"{name}.address", address, 0), integer(f"{name}.nbytes", nbytes, 0))
 
 
 def sizes_of(parts: Sequence[Span] | None) -> tuple[int, ...]:
@@ -366,8 +361,8 @@ def _each(counts: Sequence[int]) -> str:
     return f"[{shown}{', …' if len(counts) > 8 else ''}]"
 
 
-def _reduction(op: Reduction, factor: float | None) -> str:
-    return "sum of values times a factor" if factor is not None else op.value
+def _reduction(op: Reduction, scaled: bool) -> str:
+    return "sum of values times a factor" if scaled else op.value
 
 
 def _more(agree: str) -> str:

@@ -11,8 +11,8 @@ All members call the same collectives in the same order. What must be equal amon
 sizes, is compared by the transport: a rank that calls something else is found and named, and nothing is summed. A group
 fails as a whole: the first failure ends what is under way on every member, and later calls raise GroupFailedError.
 
-After an error the memory that was to be filled may hold old and new values mixed; memory that is only read never
-changes. Closing waits a while for what is under way; it is no barrier, and needs nothing of the others.
+After an error the memory that was to be filled may hold partial sums, or old and new values mixed; memory that is only
+read never changes. Closing waits a while for what is under way; it is no barrier, and needs nothing of the others.
 """
 
 from __future__ import annotations
@@ -21,23 +21,31 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from dlcp import _native, errors
+from dlcp.checks import integer, refusal
 from dlcp.transport.bounded import LossRules
 from dlcp.transport.call_log import CallLog
-from dlcp.transport.calls import Call, Calls, sizes_of
+from dlcp.transport.call_options import (
+    TRAFFIC_CLASS_MAX,
+    CallOptions,
+    CollectiveKeywords,
+    MessageKeywords,
+    call_options,
+)
+from dlcp.transport.calls import Call, Calls, check_span, sizes_of
 from dlcp.transport.diagnosis import Diagnosis
 from dlcp.transport.element import DataType, Reduction
 from dlcp.transport.failures import group_failed, is_of_the_group
-from dlcp.transport.how import CollectiveHow, How
 from dlcp.transport.local_memory import copy, room, scale
-from dlcp.transport.plan import Memory, Plan, Planner, lay_out
+from dlcp.transport.plan import Memory, Plan, Planner, check_aligned, lay_out
 from dlcp.transport.schedule_memory import MAX_MESSAGE_BYTES, even_parts
 from dlcp.transport.span import Span
 from dlcp.transport.store import Store
-from dlcp.transport.work import ManyWorks, Work
+from dlcp.transport.work import ManyWorks, Work, WorkGroup
 
 if TYPE_CHECKING:
     from dlcp.transport.job import Job
@@ -63,9 +71,9 @@ _OPEN_PAUSE_S = 0.01
 class Communicator:
     """This rank's end of a group. Made by Job.open_communicator; any thread may use it.
 
-    Keyword arguments of all operations: see How. Of all collectives also: `algorithm`: a name of
-    dlcp.transport.schedule, the same on all ranks (None: by size). `agree`: words for anything else that must be equal
-    on all ranks, such as a shape; they are compared as the sizes are.
+    Keyword arguments of all operations: see CallOptions. Of all collectives also: `algorithm`: a name of
+    dlcp.transport.schedule, the same on all ranks (None: by size). `agree`: a text of anything else that must be equal
+    on all ranks, such as a shape; it is compared as the sizes are.
 
     They raise ArgumentError: memory, type, root or tag that does not fit; GroupFailedError; ClosedError; ForkError; and
     on first use of a peer what Job.connect raises. They do not block but for that.
@@ -96,16 +104,18 @@ class Communicator:
         """What messages carry of the group; None: it has one member."""
         self.timeout_s = timeout_s
         """Of operations that bring none, seconds. May be changed."""
-        self._runtime = job.endpoint._runtime
-        self._dispatcher = job.endpoint._dispatcher
-        self._calls = Calls(name, members, self.rank)
-        self._planner = Planner(members, self.rank, job.settings.algorithm, limit_bytes)
+        self._runtime = job.endpoint.runtime
+        self._calls = Calls(name, members, self.rank, limit_bytes)
+        self._planner = Planner(members, self.rank, number, job.settings.algorithm, limit_bytes)
         self._limit_bytes = limit_bytes
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._log = CallLog()
         self._recorder = job.recorder
         self._record = job.recorder.open_group(name, members)
         self._diagnosis = Diagnosis(job, name, members, store, self._log)
+        self._group = WorkGroup(
+            name, self.rank, self._explain, self._diagnosis.wait_timeout, job.endpoint.dispatcher.add
+        )
         self._lock = threading.Lock()
         self._sequence = 0
         self._messages = 0
@@ -149,20 +159,21 @@ class Communicator:
         factor: float | None = None,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """The reduction of all ranks' `data`, in place on each of them.
 
         `factor`: this rank's values are multiplied by it first, and then summed (PREMUL_SUM); only with SUM.
         """
-        key = ("all_reduce", data[1], dtype, op, algorithm, agree, factor is None)
-        plan = self._plans.get(key) or self._plan(
-            key, algorithm, self._calls.all_reduce(data[1], dtype, op, factor, agree)
-        )
+        check_span("data", data)
+        _check_factor(factor, op)
+        calls = self._calls
+        plan = self._plan(algorithm, agree, calls.all_reduce, data[1], dtype, op, factor is not None)
+        options = self._options(how)
         if factor is not None:
             self._check_open(plan.words, plan.operation)
             scale(data, data, dtype, factor)
-        return self._start(plan, None, data, **how)
+        return self._start(plan, None, data, options)
 
     def reduce(
         self,
@@ -174,23 +185,23 @@ class Communicator:
         factor: float | None = None,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """The reduction of all ranks' `data`, in place on the group's rank `root`; the others' data stays as it is.
 
         `factor`: as for all_reduce.
         """
-        key = ("reduce", data[1], dtype, op, root, algorithm, agree, factor is None)
-        plan = self._plans.get(key) or self._plan(
-            key, algorithm, self._calls.reduce(data[1], dtype, op, root, factor, agree)
-        )
+        check_span("data", data)
+        _check_factor(factor, op)
+        calls = self._calls
+        plan = self._plan(algorithm, agree, calls.reduce, data[1], dtype, op, root, factor is not None)
         source = data
         if factor is not None:
             self._check_open(plan.words, plan.operation)
             if self.rank != root:
                 source = room(data[1], how)
             scale(source, data, dtype, factor)
-        return self._start(plan, [source], [data] if self.rank == root else None, **how)
+        return self._start(plan, [source], [data] if self.rank == root else None, self._options(how))
 
     def reduce_scatter(
         self,
@@ -202,25 +213,27 @@ class Communicator:
         factor: float | None = None,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """The reduction of all ranks' part number `rank` of the inputs, in `output`.
 
         `inputs`: one memory, split evenly among the ranks, or one per rank, of any sizes that are equal on all ranks.
         They stay as they are; `output` may be this rank's part of them. `factor`: as for all_reduce.
         """
-        parts = self._calls.parts(inputs, "inputs")
+        check_span("output", output)
+        _check_factor(factor, op)
+        calls = self._calls
+        parts = calls.parts(inputs, "inputs")
         sizes = sizes_of(parts)
-        key = ("reduce_scatter", sizes, output[1], dtype, op, algorithm, agree, factor is None)
-        plan = self._plans.get(key) or self._plan(
-            key, algorithm, self._calls.reduce_scatter(sizes, output[1], dtype, op, factor, agree)
+        plan = self._plan(
+            algorithm, agree, calls.reduce_scatter, sizes, output[1], dtype, op, factor is not None
         )
         if factor is not None:
             self._check_open(plan.words, plan.operation)
             given, parts = parts, [room(size, how) for size in sizes]
             for scaled, part in zip(parts, given, strict=True):
                 scale(scaled, part, dtype, factor)
-        return self._start(plan, parts, [output], **how)
+        return self._start(plan, parts, [output], self._options(how))
 
     # ---- reducing, within a loss budget ----
 
@@ -234,21 +247,20 @@ class Communicator:
         loss: LossRules,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """The sum or average of what came of all ranks' `input`, in each rank's `output`; alike to the bit on all.
 
         Only the way to the rank that adds a part loses anything, as `loss` allows; Work.outcome says what. `output` and
         `input`: apart, of one size; `input` stays as it is. Also raises: importance that does not fit the blocks.
         """
-        key = ("bounded_all_reduce", input[1], output[1], dtype, op, algorithm, agree, loss.rescale)
-        plan = self._plans.get(key) or self._plan(
-            key,
-            algorithm,
-            self._calls.bounded_all_reduce(output, input, dtype, op, loss.rescale, self._limit_bytes, agree),
+        _check_bounded(output, input, loss)
+        calls = self._calls
+        plan = self._plan(
+            algorithm, agree, calls.bounded_all_reduce, output[1], input[1], dtype, op, loss.rescale
         )
         if self.size == 1:
-            return self._start(plan, [input], [output], **how)
+            return self._start(plan, [input], [output], self._options(how))
         inputs = even_parts(input, self.size, dtype)
         return self._start_bounded(plan, inputs, even_parts(output, self.size, dtype), loss, how)
 
@@ -262,22 +274,19 @@ class Communicator:
         loss: LossRules,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """The sum or average of what came of all ranks' part number `rank` of `input`, in `output`.
 
         `input`: one equal part per rank; it stays as it is. Loss as of bounded_all_reduce.
         """
-        key = ("bounded_reduce_scatter", input[1], output[1], dtype, op, algorithm, agree, loss.rescale)
-        plan = self._plans.get(key) or self._plan(
-            key,
-            algorithm,
-            self._calls.bounded_reduce_scatter(
-                output, input, dtype, op, loss.rescale, self._limit_bytes, agree
-            ),
+        _check_bounded(output, input, loss)
+        calls = self._calls
+        plan = self._plan(
+            algorithm, agree, calls.bounded_reduce_scatter, output[1], input[1], dtype, op, loss.rescale
         )
         if self.size == 1:
-            return self._start(plan, [input], [output], **how)
+            return self._start(plan, [input], [output], self._options(how))
         step = output[1]
         parts = [Span(input[0] + i * step, step) for i in range(self.size)]
         return self._start_bounded(plan, parts, [output], loss, how)
@@ -307,13 +316,14 @@ class Communicator:
         return self._runtime.block_bytes(member)
 
     def reserve(self, count: int) -> int:
-        """Takes the next `count` numbers of collectives, the first of which it returns, for How's `sequence`.
+        """Takes the next `count` numbers of collectives, the first of which it returns, for the argument `sequence`.
 
         All ranks call it at the same place among their collectives. Each number is used once, for the same collective
         on all ranks, but in whatever order each rank likes.
         """
-        if count < 0:
-            raise errors.ArgumentError(f"count is {count}; accepted: 0 or more")
+        return self._take(integer("count", count, 0))
+
+    def _take(self, count: int) -> int:
         with self._lock:
             first = self._sequence
             self._sequence = first + count
@@ -328,20 +338,17 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """All ranks' `input`, in part i of `outputs` that of rank i.
 
         `outputs`: one memory, split evenly, or one per rank, of any sizes that are equal on all ranks. `input` may be
         this rank's part of them.
         """
+        check_span("input", input)
         parts = self._calls.parts(outputs, "outputs")
-        sizes = sizes_of(parts)
-        key = ("all_gather", sizes, input[1], algorithm, agree)
-        plan = self._plans.get(key) or self._plan(
-            key, algorithm, self._calls.all_gather(sizes, input[1], agree)
-        )
-        return self._start(plan, [input], parts, **how)
+        plan = self._plan(algorithm, agree, self._calls.all_gather, sizes_of(parts), input[1])
+        return self._start(plan, [input], parts, self._options(how))
 
     def broadcast(
         self,
@@ -350,12 +357,12 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """The `data` of the group's rank `root`, in everybody's `data`."""
-        key = ("broadcast", data[1], root, algorithm, agree)
-        plan = self._plans.get(key) or self._plan(key, algorithm, self._calls.broadcast(data[1], root, agree))
-        return self._start(plan, None, [data], **how)
+        check_span("data", data)
+        plan = self._plan(algorithm, agree, self._calls.broadcast, data[1], root)
+        return self._start(plan, None, [data], self._options(how))
 
     def gather(
         self,
@@ -365,19 +372,16 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """All ranks' `input`, in part i of the root's `outputs` that of rank i.
 
         `outputs`: at the root one memory, split evenly, or one per rank; elsewhere None. Sizes may differ by rank.
         """
+        check_span("input", input)
         parts = self._calls.root_parts(outputs, "outputs", root)
-        sizes = sizes_of(parts)
-        key = ("gather", sizes, input[1], root, algorithm, agree)
-        plan = self._plans.get(key) or self._plan(
-            key, algorithm, self._calls.gather(sizes, input[1], root, agree)
-        )
-        return self._start(plan, [input], parts, **how)
+        plan = self._plan(algorithm, agree, self._calls.gather, sizes_of(parts), input[1], root)
+        return self._start(plan, [input], parts, self._options(how))
 
     def scatter(
         self,
@@ -387,19 +391,16 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """Part `rank` of the root's `inputs`, in `output`.
 
         `inputs`: at the root one memory, split evenly, or one per rank; elsewhere None. Sizes may differ by rank.
         """
+        check_span("output", output)
         parts = self._calls.root_parts(inputs, "inputs", root)
-        sizes = sizes_of(parts)
-        key = ("scatter", sizes, output[1], root, algorithm, agree)
-        plan = self._plans.get(key) or self._plan(
-            key, algorithm, self._calls.scatter(sizes, output[1], root, agree)
-        )
-        return self._start(plan, parts, [output], **how)
+        plan = self._plan(algorithm, agree, self._calls.scatter, sizes_of(parts), output[1], root)
+        return self._start(plan, parts, [output], self._options(how))
 
     def all_to_all(
         self,
@@ -408,7 +409,7 @@ class Communicator:
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
         """Part j of this rank's `inputs` goes to rank j; part i of `outputs` comes from rank i.
 
@@ -417,26 +418,19 @@ class Communicator:
         """
         out_parts = self._calls.parts(outputs, "outputs")
         in_parts = self._calls.parts(inputs, "inputs")
-        out_sizes, in_sizes = sizes_of(out_parts), sizes_of(in_parts)
-        key = ("all_to_all", out_sizes, in_sizes, algorithm, agree)
-        plan = self._plans.get(key) or self._plan(
-            key, algorithm, self._calls.all_to_all(out_sizes, in_sizes, agree)
-        )
-        return self._start(plan, in_parts, out_parts, **how)
+        plan = self._plan(algorithm, agree, self._calls.all_to_all, sizes_of(out_parts), sizes_of(in_parts))
+        return self._start(plan, in_parts, out_parts, self._options(how))
 
     def barrier(
         self,
         *,
         algorithm: str | None = None,
         agree: str = "",
-        **how: Unpack[CollectiveHow],
+        **how: Unpack[CollectiveKeywords],
     ) -> Work:
-        """Over when every rank has called it. In the highest class unless told otherwise."""
-        key = ("barrier", algorithm, agree)
-        plan = self._plans.get(key) or self._plan(key, algorithm, self._calls.barrier(agree))
-        if how.get("traffic_class") is None:
-            how["traffic_class"] = 6
-        return self._start(plan, None, room(1, how), **how)
+        """Over when every rank has called it. Its default traffic class is the highest."""
+        plan = self._plan(algorithm, agree, self._calls.barrier)
+        return self._start(plan, None, room(1, how), self._options(how, TRAFFIC_CLASS_MAX))
 
     # ---- single messages ----
 
@@ -445,21 +439,21 @@ class Communicator:
         data: Span,
         destination: int,
         tag: int = 0,
-        **how: Unpack[How],
+        **how: Unpack[MessageKeywords],
     ) -> Work:
         """`data` to the group's rank `destination`, whose receive of the same tag it pairs with, in order.
 
         `tag`: 0 to 2^32 - 1. Over when it has been received, or, if it is short, when it has left a copy.
         """
         self._calls.check_other("destination", destination)
-        return self._message("send", data, destination, tag, **how)
+        return self._message("send", data, destination, tag, self._options(how))
 
     def receive(
         self,
         data: Span,
         source: int | None,
         tag: int = 0,
-        **how: Unpack[How],
+        **how: Unpack[MessageKeywords],
     ) -> Work:
         """A message of exactly the length of `data` from the group's rank `source`; None: from whoever sends first.
 
@@ -468,7 +462,7 @@ class Communicator:
         """
         if source is not None:
             self._calls.check_other("source", source)
-        return self._message("receive", data, source, tag, **how)
+        return self._message("receive", data, source, tag, self._options(how))
 
     # ---- ending ----
 
@@ -509,7 +503,7 @@ class Communicator:
         with contextlib.suppress(errors.ClosedError, errors.ForkError):
             for collective in under_way:
                 left_s = max(0.0, end - time.monotonic()) if self._failed is None else 0.0
-                orderly = self._runtime.wait_collective(collective, left_s) and orderly
+                orderly = collective.wait(left_s) and orderly
         if not orderly:
             self._reason = "close() with operations under way"
         self._leave(tell=not orderly)
@@ -532,36 +526,35 @@ class Communicator:
             time.sleep(_OPEN_PAUSE_S)
         raise errors.LimitError(f"group number {number} of {self.name!r} is taken on rank {self.job.rank}")
 
+    def _options(self, how: CollectiveKeywords | MessageKeywords, traffic_class: int = 0) -> CallOptions:
+        return call_options(cast(dict[str, Any], how), self.timeout_s, traffic_class)
+
     def _start(
         self,
         plan: Plan,
         inputs: Memory,
         outputs: Memory,
-        *,
-        keep: Any = None,
-        timeout_s: float | None = None,
-        traffic_class: int | None = None,
-        label: str | None = None,
-        wait_follows: bool = False,
-        sequence: int | None = None,
+        options: CallOptions,
         loss: LossRules | None = None,
+        starts: Sequence[int] = (),
     ) -> Work:
+        """Starts what is planned. `starts`: of a bounded collective, where each rank's part of the input begins."""
         if self._failed is not None or self._closed:
             self._check_open(plan.words, plan.operation)
-        if timeout_s is None:
-            timeout_s = self.timeout_s
         if not plan.connected:
-            if plan.schedule is None:
-                return self._be_done(plan, inputs, outputs, label, sequence)
-            self.job.connect(plan.peers, timeout_s)
+            if plan.command is None:
+                return self._finish_alone(plan, inputs, outputs, options)
+            self.job.connect(plan.peers, options.timeout_s)
             self.job.look_up(self.members[:_LOOKED_UP_MAX])
             plan.connected = True
-        keep = (keep, inputs, outputs)
+        if plan.alignment_bytes > 1:
+            check_aligned(inputs, plan.alignment_bytes)
+            check_aligned(outputs, plan.alignment_bytes)
+        keep = (options.keep, inputs, outputs)
         if plan.input_parts is not None or plan.output_parts is not None:
             inputs = lay_out(inputs, plan.input_parts, plan.even_inputs, plan.type)
             outputs = lay_out(outputs, plan.output_parts, plan.even_outputs, plan.type)
-        if sequence is None:
-            sequence = self.reserve(1)
+        sequence = self._take(1) if options.sequence is None else options.sequence
         self._log.note(sequence, plan.words)
         operation, input_nbytes, output_nbytes, dtype, root = plan.recorded
         entry = self._recorder.record(
@@ -572,108 +565,100 @@ class Communicator:
             output_nbytes,
             dtype,
             root=root,
-            timeout_s=timeout_s,
-            label=label,
+            timeout_s=options.timeout_s,
+            label=options.label,
         )
         started_s = time.monotonic()
-        assert plan.schedule is not None
-        assert self.number is not None
+        assert plan.command is not None
         collective = self._runtime.start_collective(
-            plan.schedule,
-            self.number,
+            plan.command,
             sequence & _SEQUENCE_MASK,
-            plan.signature,
             inputs,
             outputs,
-            plan.type,
-            plan.op,
-            plan.average_over,
-            0 if traffic_class is None else traffic_class,
-            timeout_s,
+            options,
             keep,
-            wait_follows,
             None if loss is None else loss.native(),
         )
         entry.follow(collective)
-        work = Work(self, collective, plan.operation, plan.words, sequence, started_s, label)
+        work = Work(
+            self._group,
+            collective,
+            plan.operation,
+            plan.words,
+            sequence,
+            started_s,
+            options.label,
+            starts=starts,
+        )
         self._track(collective)
         return work
 
     def _start_bounded(
-        self, plan: Plan, inputs: list[Span], outputs: list[Span], loss: LossRules, how: CollectiveHow
+        self, plan: Plan, inputs: list[Span], outputs: list[Span], loss: LossRules, how: CollectiveKeywords
     ) -> Work:
         first, last, begin = inputs[0], inputs[-1], outputs[0][0]
         if first[0] < outputs[-1][0] + outputs[-1][1] and begin < last[0] + last[1]:
             raise errors.ArgumentError(f"{plan.words}: output and input overlap; accepted: memory apart")
         messages = {peer: part[1] for peer, part in enumerate(inputs) if peer != self.rank}
         loss.check(messages, self.size, self.block_bytes)
-        work = self._start(plan, inputs, outputs, loss=loss, **how)
-        work._starts = [part[0] - first[0] for part in inputs]
-        return work
+        starts = [part[0] - first[0] for part in inputs]
+        return self._start(plan, inputs, outputs, self._options(how), loss, starts)
 
-    def _be_done(
-        self, plan: Plan, inputs: Memory, outputs: Memory, label: str | None, sequence: int | None
-    ) -> Work:
+    def _finish_alone(self, plan: Plan, inputs: Memory, outputs: Memory, options: CallOptions) -> Work:
         """Does a collective for which there is nobody to ask, or nothing to move."""
         self._check_open(plan.words, plan.operation)
         if isinstance(inputs, list) and isinstance(outputs, list):
             copy(outputs[0], inputs[0])
-        if sequence is None:
-            sequence = self.reserve(1)
+        sequence = self._take(1) if options.sequence is None else options.sequence
         self._log.note(sequence, plan.words)
-        self._recorder.record(self._record, sequence, plan.operation, label=label).complete()
-        return Work(self, None, plan.operation, plan.words, sequence, time.monotonic(), label)
+        self._recorder.record(self._record, sequence, plan.operation, label=options.label).complete()
+        return Work(self._group, None, plan.operation, plan.words, sequence, time.monotonic(), options.label)
 
-    def _message(
-        self,
-        operation: str,
-        data: Span,
-        peer: int | None,
-        tag: int,
-        *,
-        keep: Any = None,
-        timeout_s: float | None = None,
-        traffic_class: int | None = None,
-        label: str | None = None,
-        wait_follows: bool = False,
-    ) -> Work:
+    def _message(self, operation: str, data: Span, peer: int | None, tag: int, options: CallOptions) -> Work:
+        check_span("data", data)
         words = self._calls.message(operation, data[1], peer, tag)
         self._check_open(words, operation)
         if self.size == 1:
             raise errors.ArgumentError(f"{words} in a group of one: there is nobody else")
-        if timeout_s is None:
-            timeout_s = self.timeout_s
+        if options.sequence is not None:
+            raise errors.ArgumentError(f"sequence is {options.sequence}; accepted: only collectives have one")
         if peer is None:
             if data[1] > self._limit_bytes:
                 raise errors.MessageTooLongError(
                     f"data has {data[1]} bytes; accepted: up to {self._limit_bytes} from anyone; name the source"
                 )
         else:
-            self.job.connect((self.members[peer],), timeout_s)
+            self.job.connect((self.members[peer],), options.timeout_s)
         assert self.number is not None
         works = []
         for at in range(0, max(data[1], 1), self._limit_bytes):
             with self._lock:
                 number = self._messages
                 self._messages = number + 1
-            nbytes = min(self._limit_bytes, data[1] - at)
+            piece = Span(data[0] + at, min(self._limit_bytes, data[1] - at))
             entry = self._recorder.record_message(
-                self._record, operation, peer, nbytes, tag=tag, timeout_s=timeout_s, label=label
+                self._record,
+                operation,
+                peer,
+                piece.nbytes,
+                tag=tag,
+                timeout_s=options.timeout_s,
+                label=options.label,
             )
             collective = self._runtime.start_message(
-                self.number,
-                operation == "send",
-                peer,
-                tag,
-                data[0] + at,
-                nbytes,
-                0 if traffic_class is None else traffic_class,
-                timeout_s,
-                (keep, data),
-                wait_follows,
+                self.number, operation == "send", peer, tag, piece, options, (options.keep, data)
             )
             entry.follow(collective)
-            work = Work(self, collective, operation, words, number, time.monotonic(), label, numbered=False)
+            work = Work(
+                self._group,
+                collective,
+                operation,
+                words,
+                number,
+                time.monotonic(),
+                options.label,
+                numbered=False,
+            )
             self._track(collective)
             works.append(work)
         return works[0] if len(works) == 1 else ManyWorks(works)
@@ -690,12 +675,18 @@ class Communicator:
                 self._under_way = deque(each for each in under_way if not each.over)
                 self._sweep_at = max(_SWEEP_AT, 2 * len(self._under_way))
 
-    def _plan(self, key: tuple[Any, ...], algorithm: str | None, call: Call) -> Plan:
-        """Makes the plan of a call that was not made yet, and keeps it for those of the same key."""
-        plan = self._planner.plan(call, algorithm)
-        if len(self._plans) >= _PLANS_MAX:
-            self._plans.clear()
-        self._plans[key] = plan
+    def _plan(self, algorithm: str | None, agree: str, call: Callable[..., Call], *arguments: Any) -> Plan:
+        """The plan of `call(*arguments, agree)`: made for the first of its kind, and kept for the others."""
+        key = (call.__name__, algorithm, agree, arguments)
+        try:
+            plan = self._plans.get(key)
+        except TypeError:
+            plan = None  # an argument that is no key is none that the call accepts
+        if plan is None:
+            plan = self._planner.plan(call(*arguments, agree), algorithm)
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+            self._plans[key] = plan
         return plan
 
     def _check_open(self, words: str, operation: str) -> None:
@@ -708,7 +699,7 @@ class Communicator:
 
     # ---- failures ----
 
-    def _explain(self, work: Work, result: dict[str, Any]) -> errors.CollectiveError:
+    def _explain(self, work: Work, result: _native.CollectiveResult) -> errors.CollectiveError:
         """The exception of a work that has failed; the group has failed with it, unless it is one message's own."""
         with self._failure_lock:
             error = self._diagnosis.explain(work, result, self._reason)
@@ -720,3 +711,21 @@ class Communicator:
                         f"{error} The last operations of this rank are in {trace}, for torchfrtrace.",
                     )
         return error
+
+
+def _check_factor(factor: object, op: Reduction) -> None:
+    if factor is None:
+        return
+    if isinstance(factor, bool) or not isinstance(factor, Real):
+        raise errors.ArgumentError(refusal("factor", factor, "a number, or None"))
+    if op is not Reduction.SUM:
+        raise errors.ArgumentError(
+            f"factor is {factor!r} with {op}; accepted: a factor with Reduction.SUM only"
+        )
+
+
+def _check_bounded(output: object, input_: object, loss: object) -> None:
+    check_span("output", output)
+    check_span("input", input_)
+    if not isinstance(loss, LossRules):
+        raise errors.ArgumentError(refusal("loss", loss, "LossRules"))

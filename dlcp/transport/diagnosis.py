@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dlcp import errors
 from dlcp.transport.call_log import CallLog, exchange_accounts
@@ -19,6 +19,7 @@ from dlcp.transport.failures import Member, Scene, explain, is_of_the_group, wai
 from dlcp.transport.store import Store
 
 if TYPE_CHECKING:
+    from dlcp._native import CollectiveResult
     from dlcp.transport.job import Job
     from dlcp.transport.work import Work
 
@@ -44,7 +45,7 @@ class Diagnosis:
         self._log = log
         self._scene: Scene | None = None
 
-    def explain(self, work: Work, result: Mapping[str, Any], reason: str) -> errors.CollectiveError:
+    def explain(self, work: Work, result: CollectiveResult, reason: str) -> errors.CollectiveError:
         """The exception of a work that has failed. `reason`: what abort() was told. One thread at a time."""
         if not is_of_the_group(result, single=not work.numbered):
             scene = self._look_around(result, {}, reason)
@@ -65,38 +66,38 @@ class Diagnosis:
             work.operation, work.words, work.sequence if work.numbered else None, scene, waited_s
         )
 
-    def _strangers(self, result: Mapping[str, Any]) -> list[int]:
+    def _strangers(self, result: CollectiveResult) -> list[int]:
         """Whom a result tells of and this rank has not met: ranks in the job."""
-        named = {result["culprit"], result["reporter"]} - {None, self._rank}
+        named = _known(result) - {self._rank}
         ranks = sorted(self._members[group_rank] for group_rank in named)
         return [rank for rank in ranks if self._job.known_card(rank) is None]
 
-    def _ask(self, result: Mapping[str, Any]) -> dict[int, str]:
+    def _ask(self, result: CollectiveResult) -> dict[int, str]:
         """Other ranks' accounts of the operation that failed, where they may have one; and leaves this rank's."""
-        kind = result["cause"] if result["error"] == "group_failed" else result["error"]
+        kind = result.cause if result.error == "group_failed" else result.error
         if kind not in ("timeout", "mismatch"):
             return {}
-        concerned = {result["culprit"], result["reporter"]} if kind == "mismatch" else set()
-        if result["error"] == "timeout":
-            concerned |= {peer for peer, _, _ in result["waiting_for"][:_ASKED_MAX]}
+        concerned = _known(result) if kind == "mismatch" else set()
+        if result.error == "timeout":
+            concerned |= {each.peer for each in result.waiting_for[:_ASKED_MAX]}
         return exchange_accounts(
             self._store,
-            result["sequence"],
+            result.sequence,
             self._rank,
-            self._log.account_of(result["sequence"]),
-            sorted(concerned - {None, self._rank}),
+            self._log.account_of(result.sequence),
+            sorted(concerned - {self._rank}),
             _MISMATCH_ACCOUNTS_S if kind == "mismatch" else _TIMEOUT_ACCOUNTS_S,
         )
 
-    def _look_around(self, result: Mapping[str, Any], accounts: Mapping[int, str], reason: str) -> Scene:
+    def _look_around(self, result: CollectiveResult, accounts: Mapping[int, str], reason: str) -> Scene:
         """What is known here of the members that a result names."""
-        named = {result["culprit"], result["reporter"], *(peer for peer, _, _ in result["waiting_for"])}
+        named = _known(result) | {each.peer for each in result.waiting_for}
         return Scene(
             self._name,
             self._rank,
-            {rank: self._member(rank) for rank in (named | {self._rank}) - {None}},
+            {rank: self._member(rank) for rank in named | {self._rank}},
             self._job.settings.peer_timeout_s,
-            self._log.words_of(result["sequence"]),
+            self._log.words_of(result.sequence),
             accounts,
             reason,
         )
@@ -105,12 +106,17 @@ class Diagnosis:
         rank = self._members[group_rank]
         if rank == self._job.rank:
             return Member(rank, self._job.card)
-        runtime = self._job.endpoint._runtime
+        runtime = self._job.endpoint.runtime
         connected, silent_s = False, None
         with contextlib.suppress(errors.DlcpError):
             connected = runtime.established(rank)
             silent_s = runtime.peer_statistics(rank).get("silent_s")
         return Member(rank, self._job.known_card(rank), connected, silent_s)
+
+
+def _known(result: CollectiveResult) -> set[int]:
+    """Culprit and reporter, where a result knows them: ranks in the group."""
+    return {rank for rank in (result.culprit, result.reporter) if rank is not None}
 
 
 class _CardReading:

@@ -1,9 +1,8 @@
 """What a driver's name and words say before there is one: where it leads, its own address, its devices.
 
-A driver reads its words itself when it opens (native/io/dpdk/options.cpp, native/io/xdp/options.cpp,
-native/ipstack/words.cpp), and has the last word. Here is what must be known earlier, by jobs and by `dlcp doctor`, and
-what is better refused before a driver is asked that the settings do not mean. Pure, but for a look at whether a plugin
-is there.
+The driver itself parses its options when it opens (native/io/dpdk/options.cpp, native/io/xdp/options.cpp,
+native/ipstack/interface_options.cpp) and decides. This module knows what jobs and `dlcp doctor` need earlier, and refuses
+early what cannot be meant. Pure, except for a look at which plugins are installed.
 """
 
 from __future__ import annotations

@@ -10,6 +10,10 @@ from dlcp.errors import ArgumentError
 DataType = _native.DataType
 """Types of elements, by name; native/collective/element.hpp has the table."""
 
+# Plans are looked up by type and reduction in each call. Members are single objects, so their identity is enough; an
+# Enum's own hash is computed in Python, in a microsecond.
+DataType.__hash__ = object.__hash__  # type: ignore[method-assign]
+
 ELEMENT_BYTES = {each.type: each.nbytes for each in _native.DATA_TYPES}
 FLOATING = frozenset(each.type for each in _native.DATA_TYPES if each.floating)
 
@@ -31,6 +35,8 @@ class Reduction(Enum):
     """Bitwise and; not of floating point, as BOR and BXOR."""
     BOR = "bor"
     BXOR = "bxor"
+
+    __hash__ = object.__hash__
 
 
 _NATIVE_OP: dict[Reduction, _native.ReduceOp] = {

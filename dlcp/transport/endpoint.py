@@ -10,22 +10,24 @@ and is kept alive until then.
 
 from __future__ import annotations
 
-import math
 import weakref
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dlcp import _native, errors
+from dlcp import _native, checks, errors
+from dlcp.checks import boolean, integer, is_integer, is_number
+from dlcp.transport.call_options import TRAFFIC_CLASS_MAX
 from dlcp.transport.closeable import Closeable
 from dlcp.transport.driver_events import EventWatch
 from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.key_warnings import key_warnings
 from dlcp.transport.logger import RankLogger, set_level
 from dlcp.transport.setting_rules import rules
 from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
-from dlcp.transport.transfer import Dispatcher, Outcome, PeerLog, TransferFuture, check_timeout
+from dlcp.transport.transfer import Dispatcher, Outcome, PeerLog, TransferFuture
 
 # What the runtime refuses, by its kinds (native/io/runtime_error.hpp).
 _native.register_errors(
@@ -62,6 +64,10 @@ _DELIVERIES = {
 IMPORTANCE_CRITICAL = _native.IMPORTANCE_CRITICAL
 # Of every block of a lossy message whose sender says nothing about importance: droppable, in the middle.
 IMPORTANCE_DEFAULT = 127
+_UINT32_MAX = 2**32 - 1
+_UINT64_MAX = 2**64 - 1
+# Some thirty years, which nanoseconds in 64 bits hold.
+_DEADLINE_S_MAX = 1e9
 _warned: set[str] = set()
 
 
@@ -84,16 +90,25 @@ class Endpoint(Closeable):
     `settings`: None reads arguments, environment and file (Settings.load); `changes` are settings by name and come
     first. Blocks for a name lookup at most.
 
-    `has_groups`: for Job: all tags belong to the collectives of groups.
+    `has_groups`: for Job: all tags belong to the collectives of groups. `incarnation`: enters the keys, so that only
+    endpoints with the same one can talk (0 to 2^64 - 1); it does nothing without a job key.
 
     Raises SettingsError, AddressError, PortInUseError, InterfaceError, DriverError, ResourceError, and
     AuthenticationError: no key, and other hosts could reach the address.
     """
 
     def __init__(
-        self, rank: int, *, settings: Settings | None = None, has_groups: bool = False, **changes: Any
+        self,
+        rank: int,
+        *,
+        settings: Settings | None = None,
+        has_groups: bool = False,
+        incarnation: int = 0,
+        **changes: Any,
     ) -> None:
-        _unsigned("rank", rank, 32)
+        integer("rank", rank, 0, _UINT32_MAX)
+        integer("incarnation", incarnation, 0, 2**64 - 1)
+        boolean("has_groups", has_groups)
         if settings is not None and not isinstance(settings, Settings):
             raise errors.SettingsError(
                 f"settings is {settings!r}; accepted: a Settings, or None to read them"
@@ -102,7 +117,8 @@ class Endpoint(Closeable):
         self._rank = rank
         self._settings = settings
         set_level(settings.log_level)
-        self._runtime = _open_runtime(rank, settings, has_groups)
+        self._key_warnings = key_warnings(settings)
+        self._runtime = _open_runtime(rank, settings, has_groups, incarnation)
         self._dispatcher = Dispatcher(self._runtime, rank)
         self._log = PeerLog(self._runtime, rank)
         # The kernel's sockets have no events.
@@ -134,6 +150,16 @@ class Endpoint(Closeable):
         return self._settings
 
     @property
+    def runtime(self) -> _native.Runtime:
+        """The native runtime below, for groups; endpoints of a job share it with them."""
+        return self._runtime
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What calls the callbacks of this endpoint's futures and works."""
+        return self._dispatcher
+
+    @property
     def address(self) -> str:
         """Where peers send to: what they give to connect()."""
         return self._runtime.local_address
@@ -146,7 +172,7 @@ class Endpoint(Closeable):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was found when opening and should be better, a sentence each. Also logged, once per process."""
-        lines = [line for line in self._runtime.warnings.splitlines() if line]
+        lines = [line for line in self._runtime.warnings.splitlines() if line] + self._key_warnings
         if (
             self._settings.key is None
             and self._settings.key_file is None
@@ -174,10 +200,10 @@ class Endpoint(Closeable):
         Raises AddressError; DuplicateRankError: a rank of this endpoint's or at another address; LimitError;
         PeerTimeoutError: no answer; ClosedError, ForkError.
         """
-        _unsigned("rank", rank, 32)
+        integer("rank", rank, 0, _UINT32_MAX)
         if not isinstance(address, str):
             raise errors.AddressError(f"address is {address!r}; accepted: a text like 127.0.0.1:7000")
-        check_timeout("timeout_s", timeout_s)
+        checks.timeout("timeout_s", timeout_s)
         timeout_s = self._settings.connect_timeout_s if timeout_s is None else timeout_s
         before = self._strangers() if wait else {}
         is_new = self._runtime.connect(rank, address)
@@ -195,8 +221,8 @@ class Endpoint(Closeable):
 
         Raises PeerTimeoutError, ClosedError, ForkError.
         """
-        _unsigned("rank", rank, 32)
-        check_timeout("timeout_s", timeout_s)
+        integer("rank", rank, 0, _UINT32_MAX)
+        checks.timeout("timeout_s", timeout_s)
         before = self._strangers()
         if not self._runtime.wait_established(rank, timeout_s):
             raise errors.PeerTimeoutError(
@@ -206,7 +232,7 @@ class Endpoint(Closeable):
 
     def disconnect(self, rank: int) -> None:
         """Tells the peer goodbye and fails every message with it. Raises UnknownPeerError."""
-        _unsigned("rank", rank, 32)
+        integer("rank", rank, 0, _UINT32_MAX)
         self._runtime.disconnect(rank)
 
     @property
@@ -216,17 +242,17 @@ class Endpoint(Closeable):
 
     def peer_address(self, rank: int) -> str:
         """Where a peer is. Raises UnknownPeerError."""
-        _unsigned("rank", rank, 32)
+        integer("rank", rank, 0, _UINT32_MAX)
         return self._runtime.peer_address(rank)
 
     def block_bytes(self, rank: int) -> int:
         """Payload bytes of a full block to a peer; fixed once the handshake is over. Raises UnknownPeerError."""
-        _unsigned("rank", rank, 32)
+        integer("rank", rank, 0, _UINT32_MAX)
         return self._runtime.block_bytes(rank)
 
     def block_count(self, rank: int, message_bytes: int) -> int:
         """How many blocks a message to a peer has, so how long `importance` is. Raises UnknownPeerError."""
-        _unsigned("message_bytes", message_bytes, 32)
+        integer("message_bytes", message_bytes, 0, _UINT32_MAX)
         return _native.block_count(message_bytes, self.block_bytes(rank))
 
     # ---- messages ----
@@ -279,7 +305,7 @@ class Endpoint(Closeable):
         `timeout_s`: then the message is given up (None: no limit but the peer's silence, peer_timeout_s).
         Raises what isend raises, TransferTimeoutError, and the message's own TransferError.
         """
-        check_timeout("timeout_s", timeout_s)
+        checks.timeout("timeout_s", timeout_s)
         transfer = self._start_send(
             rank, data, tag, traffic_class, delivery, loss_ratio, deadline_s, importance, wait_follows=True
         )
@@ -308,7 +334,7 @@ class Endpoint(Closeable):
         `timeout_s`: then the message is given up (None: no limit but the silence of `rank`, peer_timeout_s).
         Raises what ireceive raises, TransferTimeoutError, and the message's own TransferError.
         """
-        check_timeout("timeout_s", timeout_s)
+        checks.timeout("timeout_s", timeout_s)
         transfer = self._start_receive(rank, buffer, tag, wait_follows=True)
         return self._finish(
             TransferFuture(self._runtime, transfer, self._dispatcher, "receive from", rank, tag, self._log),
@@ -320,7 +346,7 @@ class Endpoint(Closeable):
 
         Never needed: the endpoint has a thread. True if a message became over. Raises ClosedError, ForkError.
         """
-        check_timeout("timeout_s", timeout_s)
+        checks.timeout("timeout_s", timeout_s)
         return self._runtime.progress(timeout_s)
 
     # ---- what happened ----
@@ -338,12 +364,12 @@ class Endpoint(Closeable):
 
     def peer_stats(self, rank: int) -> PeerStatistics:
         """The state of the way to one peer. Raises UnknownPeerError."""
-        _unsigned("rank", rank, 32)
+        integer("rank", rank, 0, _UINT32_MAX)
         return PeerStatistics(**self._runtime.peer_statistics(rank))
 
     def path_stats(self, rank: int) -> tuple[PathStatistics, ...]:
         """The paths to one peer. Raises UnknownPeerError."""
-        _unsigned("rank", rank, 32)
+        integer("rank", rank, 0, _UINT32_MAX)
         return tuple(PathStatistics(**path) for path in self._runtime.path_statistics(rank))
 
     def drain_log(self) -> tuple[LogEntry, ...]:
@@ -380,9 +406,9 @@ class Endpoint(Closeable):
         *,
         wait_follows: bool,
     ) -> _native.Transfer:
-        _unsigned("rank", rank, 32)
-        _unsigned("tag", tag, 64)
-        if not _is_integer(traffic_class) or not 0 <= traffic_class <= 6:
+        integer("rank", rank, 0, _UINT32_MAX)
+        integer("tag", tag, 0, _UINT64_MAX)
+        if not is_integer(traffic_class, 0, TRAFFIC_CLASS_MAX):
             raise errors.TrafficClassError(
                 f"traffic_class is {traffic_class!r}; accepted: 0 to 6, 6 leaves first"
             )
@@ -409,8 +435,8 @@ class Endpoint(Closeable):
         self, rank: int | None, buffer: Memory, tag: int, *, wait_follows: bool
     ) -> _native.Transfer:
         if rank is not None:
-            _unsigned("rank", rank, 32)
-        _unsigned("tag", tag, 64)
+            integer("rank", rank, 0, _UINT32_MAX)
+        integer("tag", tag, 0, _UINT64_MAX)
         return self._runtime.receive(_memory(buffer, "buffer", writable=True), rank, tag, wait_follows)
 
     def _finish(self, future: TransferFuture, timeout_s: float | None) -> Outcome:
@@ -461,9 +487,12 @@ def _close(runtime: _native.Runtime, dispatcher: Dispatcher, watch: EventWatch |
     dispatcher.join()
 
 
-def _open_runtime(rank: int, settings: Settings, has_groups: bool) -> _native.Runtime:
+def _open_runtime(rank: int, settings: Settings, has_groups: bool, incarnation: int) -> _native.Runtime:
     """The runtime, on the first free one of the ports that the settings name. Raises what Endpoint does."""
-    options = _native.RuntimeOptions(rank, has_groups, settings.job_key())
+    key = settings.job_key()
+    if settings.encrypt and key is None:
+        raise errors.SettingsError("encrypt is set, but there is no job key; set key_file")
+    options = _native.RuntimeOptions(rank, has_groups, key, incarnation)
     values = native_values(settings)
     for name, value in values.items():
         options.set(name, value)
@@ -497,18 +526,9 @@ def native_values(settings: Settings) -> dict[str, Any]:
     return values
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _unsigned(name: str, value: object, bits: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not 0 <= value < 1 << bits:
-        raise errors.ArgumentError(f"{name} is {value!r}; accepted: an integer from 0 to {(1 << bits) - 1}")
-
-
 def check_loss(delivery: str, loss_ratio: float) -> None:
     """Raises BudgetError: a loss ratio out of range, or of no use to this delivery."""
-    if not isinstance(loss_ratio, int | float | np.floating) or not 0.0 <= loss_ratio < 1.0:
+    if not is_number(loss_ratio, 0, 1, below=True):
         raise errors.BudgetError(
             f"loss_ratio is {loss_ratio!r}; accepted: 0 to less than 1, the fraction of bytes that may be abandoned"
         )
@@ -526,10 +546,10 @@ def check_deadline(delivery: str, deadline_s: float | None) -> None:
                 f"deadline_s is {deadline_s!r} with delivery {delivery!r}; leave it out or use delivery 'deadline'"
             )
         return
-    if not isinstance(deadline_s, int | float | np.floating) or not (
-        math.isfinite(deadline_s) and deadline_s > 0
-    ):
-        raise errors.DeadlineError(f"deadline_s is {deadline_s!r}; accepted: more than 0 seconds")
+    if not is_number(deadline_s, 0, _DEADLINE_S_MAX, above=True):
+        raise errors.DeadlineError(
+            f"deadline_s is {deadline_s!r}; accepted: more than 0 seconds, up to {_DEADLINE_S_MAX:g}"
+        )
 
 
 def _check_plain(memory: object, name: str, *, writable: bool) -> None:
@@ -558,7 +578,7 @@ def _scores(delivery: str, importance: Importance | None) -> Importance:
             return np.ascontiguousarray(importance)
         shown = f"{importance.dtype} of shape {importance.shape}"
     else:
-        if _is_integer(importance) and 0 <= importance <= IMPORTANCE_CRITICAL:
+        if is_integer(importance, 0, IMPORTANCE_CRITICAL):
             return int(importance)
         shown = repr(importance)
     raise errors.ShapeError(

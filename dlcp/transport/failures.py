@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dlcp import errors
 from dlcp.transport.rank_card import RankCard
 from dlcp.transport.signature import arithmetic_of, operation_of
 
-_MIXED = "The memory that it was to fill may hold old and new values mixed."
+if TYPE_CHECKING:
+    from dlcp._native import CollectiveResult
+
+_MIXED = "The memory that it was to fill may hold partial sums, or old and new values mixed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,15 @@ class Scene:
         return self.members.get(group_rank, Member(group_rank))
 
 
-def is_of_the_group(result: Mapping[str, Any], *, single: bool) -> bool:
-    """Whether the whole group has failed, not one message alone (native/collective/executor.cpp, fail_single)."""
-    if not single or result["error"] in ("group_failed", "aborted"):
+def is_of_the_group(result: CollectiveResult, *, single: bool) -> bool:
+    """Whether the whole group has failed, not one message alone (native/collective/failure.cpp, fail_single)."""
+    if not single or result.error in ("group_failed", "aborted"):
         return True
-    return (result["error"], result["engine_error"]) == ("peer_failed", "peer_timeout")
+    return (result.error, result.engine_error) == ("peer_failed", "peer_timeout")
 
 
 def explain(
-    result: Mapping[str, Any], operation: str, words: str, sequence: int | None, scene: Scene
+    result: CollectiveResult, operation: str, words: str, sequence: int | None, scene: Scene
 ) -> errors.CollectiveError:
     """The exception for a result with an error.
 
@@ -86,8 +89,8 @@ def explain(
     """
     what = _what(words, sequence, scene)
     # A failure that others told of is of its cause's class: every rank raises the same.
-    kind = result["error"] if result["error"] != "group_failed" else result["cause"]
-    told = result["error"] == "group_failed"
+    kind = result.error if result.error != "group_failed" else result.cause
+    told = result.error == "group_failed"
     match kind:
         case "timeout":
             error: errors.CollectiveError = errors.CollectiveTimeoutError(_timeout(what, result, scene, told))
@@ -99,12 +102,12 @@ def explain(
             error = errors.CollectiveAbortedError(_aborted(what, result, scene, told))
         case _:
             error = errors.GroupFailedError(f"{what} failed with its group. {_MIXED}")
-    culprit = result["culprit"]
+    culprit = result.culprit
     error.operation = operation
     error.sequence = sequence
     error.group = scene.group
     error.culprit = None if culprit is None else scene.member(culprit).rank
-    error.waited_s = result["waited_s"]
+    error.waited_s = result.waited_s
     return error
 
 
@@ -143,38 +146,38 @@ def _what(words: str, sequence: int | None, scene: Scene) -> str:
     return f"{words}{number} of group {scene.group}, on {scene.member(scene.own).name},"
 
 
-def _by(result: Mapping[str, Any], scene: Scene, told: bool) -> str:
+def _by(result: CollectiveResult, scene: Scene, told: bool) -> str:
     """Who says so, where it is another; as the beginning of a sentence."""
-    reporter = result["reporter"]
+    reporter = result.reporter
     if not told or reporter is None or reporter == scene.own:
         return ""
     return f"{scene.member(reporter).name} says: "
 
 
-def _which(result: Mapping[str, Any], words: str, scene: Scene) -> str:
+def _which(result: CollectiveResult, words: str, scene: Scene) -> str:
     """The operation that failed first, where it is another than this one."""
     if scene.own_words is not None and scene.own_words != words:
-        return f" (operation {result['sequence']} of the group failed first: {scene.own_words})"
+        return f" (operation {result.sequence} of the group failed first: {scene.own_words})"
     return ""
 
 
-def _waiting(result: Mapping[str, Any], scene: Scene) -> str:
+def _waiting(result: CollectiveResult, scene: Scene) -> str:
     parts = []
-    for peer, for_arrival, missing_bytes in result["waiting_for"]:
-        member = scene.member(peer)
+    for each in result.waiting_for:
+        member = scene.member(each.peer)
         missing = (
-            f"{missing_bytes} bytes have not come from it"
-            if for_arrival
-            else f"it has not taken {missing_bytes} bytes"
+            f"{each.missing_bytes} bytes have not come from it"
+            if each.for_arrival
+            else f"it has not taken {each.missing_bytes} bytes"
         )
-        account = scene.accounts.get(peer)
+        account = scene.accounts.get(each.peer)
         says = f"; it says that it {account}" if account else ""
         parts.append(f"{member.name}: {missing}{member.heard}{says}")
     return "; ".join(parts)
 
 
-def _timeout(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> str:
-    culprit = result["culprit"]
+def _timeout(what: str, result: CollectiveResult, scene: Scene, told: bool) -> str:
+    culprit = result.culprit
     if told:
         whom = (
             ""
@@ -184,9 +187,9 @@ def _timeout(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> 
         if culprit == scene.own:
             whom = " while it waited for this rank"
         text = f"{what} failed with its group: {_by(result, scene, told)}"
-        text += f"operation {result['sequence']} was not over in its time{whom}."
+        text += f"operation {result.sequence} was not over in its time{whom}."
     else:
-        text = f"{what} was not over after {result['waited_s']:.3g} s."
+        text = f"{what} was not over after {result.waited_s:.3g} s."
         if waiting := _waiting(result, scene):
             text += f" It waited for {waiting}."
     if culprit == scene.own:
@@ -200,9 +203,9 @@ def _timeout(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> 
         return f"{text} {_MIXED}"
     member = scene.member(culprit)
     # In full where it is named first: what it waited for may have waited for another.
-    is_named = told or any(peer == culprit for peer, _, _ in result["waiting_for"])
+    is_named = told or any(each.peer == culprit for each in result.waiting_for)
     who = f"Rank {member.rank}" if is_named else f"R{member.name[1:]}"
-    if result["engine_error"] == "peer_timeout":
+    if result.engine_error == "peer_timeout":
         return f"{text} {who} did not answer when asked. {_look_at_network(member, scene)} {_MIXED}"
     answers = "" if told else "answers, but "
     return (
@@ -212,15 +215,13 @@ def _timeout(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> 
     )
 
 
-def _peer_failed(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> str:
-    culprit = result["culprit"]
+def _peer_failed(what: str, result: CollectiveResult, scene: Scene, told: bool) -> str:
+    culprit = result.culprit
     by = _by(result, scene, told)
     if culprit is None:
-        return (
-            f"{what} failed: {by}a rank of the group is gone{_in_brackets(result['engine_error'])}. {_MIXED}"
-        )
+        return f"{what} failed: {by}a rank of the group is gone{_in_brackets(result.engine_error)}. {_MIXED}"
     member = scene.member(culprit)
-    match result["engine_error"]:
+    match result.engine_error:
         case "peer_closed":
             reason = (
                 f"{member.name} has closed its endpoint: it ended, or left the group, before this operation was over."
@@ -249,19 +250,19 @@ def _peer_failed(what: str, result: Mapping[str, Any], scene: Scene, told: bool)
     return f"{what} failed: {by}{reason.rstrip('.')}. {_MIXED}"
 
 
-def _mismatch(what: str, result: Mapping[str, Any], scene: Scene, told: bool, *, single: bool) -> str:
-    culprit = result["culprit"]
+def _mismatch(what: str, result: CollectiveResult, scene: Scene, told: bool, *, single: bool) -> str:
+    culprit = result.culprit
     if single:
         whom = "the other side" if culprit is None else scene.member(culprit).name
-        if result["foreign_bytes"]:
-            sizes = f"{whom} sent {result['foreign_bytes']} bytes, {result['expected_bytes']} were expected"
+        if result.foreign_bytes:
+            sizes = f"{whom} sent {result.foreign_bytes} bytes, {result.expected_bytes} were expected"
         else:
-            sizes = f"{whom} expects another length than the {result['expected_bytes']} bytes of this rank"
+            sizes = f"{whom} expects another length than the {result.expected_bytes} bytes of this rank"
         return f"{what} failed: {sizes}. Give both sides the same shape and type."
-    number = f"operation {result['sequence']} of the group"
+    number = f"operation {result.sequence} of the group"
     own = f"this rank called {scene.own_words}" if scene.own_words else "this rank has not called it yet"
-    if culprit == scene.own and result["reporter"] is not None:
-        other = result["reporter"]
+    if culprit == scene.own and result.reporter is not None:
+        other = result.reporter
         account = scene.accounts.get(other, "called something else")
     elif culprit is not None:
         other = culprit
@@ -275,20 +276,20 @@ def _mismatch(what: str, result: Mapping[str, Any], scene: Scene, told: bool, *,
     )
 
 
-def _foreign(result: Mapping[str, Any], scene: Scene, told: bool) -> str:
+def _foreign(result: CollectiveResult, scene: Scene, told: bool) -> str:
     """What the other rank called, from its message alone."""
     if told:
         return "called something else than others"
-    if result["expected_bytes"] and result["foreign_bytes"]:
+    if result.expected_bytes and result.foreign_bytes:
         return (
-            f"called it with another size (a message of {result['foreign_bytes']} bytes came where"
-            f" {result['expected_bytes']} were expected)"
+            f"called it with another size (a message of {result.foreign_bytes} bytes came where"
+            f" {result.expected_bytes} were expected)"
         )
-    operation = operation_of(result["foreign_signature"])
-    size = f" (in messages of {result['foreign_bytes']} bytes)" if result["foreign_bytes"] else ""
+    operation = operation_of(result.foreign_signature)
+    size = f" (in messages of {result.foreign_bytes} bytes)" if result.foreign_bytes else ""
     if operation is None:
         return f"called something else{size}"
-    arithmetic = arithmetic_of(result["foreign_signature"])
+    arithmetic = arithmetic_of(result.foreign_signature)
     if arithmetic is not None:
         operation = f"{operation} of {arithmetic}"
     if scene.own_words and scene.own_words.split("(")[0] == operation.split(" ")[0]:
@@ -296,8 +297,8 @@ def _foreign(result: Mapping[str, Any], scene: Scene, told: bool) -> str:
     return f"called {operation}{size}"
 
 
-def _aborted(what: str, result: Mapping[str, Any], scene: Scene, told: bool) -> str:
-    culprit = result["culprit"]
+def _aborted(what: str, result: CollectiveResult, scene: Scene, told: bool) -> str:
+    culprit = result.culprit
     reason = f": {scene.reason}" if scene.reason else ""
     if told and culprit is not None and culprit != scene.own:
         who = scene.member(culprit).name

@@ -1,16 +1,11 @@
-"""The last operations of a process, kept in memory, and written where torch's trace tool reads them.
+"""The last operations of a process, kept in memory, and written to a file when a group fails.
 
-When a collective hangs or fails, the question is who called what, in which order, and who did not come. Each rank keeps
-its last operations and writes them to a file when a group fails, or when asked; `torchfrtrace FOLDER` lines the files
-of all ranks up and names the first operation that differs.
+When a collective hangs or fails, the question is which rank called what, in which order, and which one did not come.
+Each rank keeps its last operations and writes them when a group fails, or when asked (flight_trace.py).
 
-Recording is part of every operation, so it does no more than note values. Names and sizes are worked out when somebody
-looks. How an operation ended is read off what it follows, when a later one is recorded or somebody looks; so its end is
-seen late, and its duration is the transport's own. The oldest operation goes when a new one needs its place.
-
-The tool knows torch's own backends only, and takes a group's messages for collectives of all its members. So
-operations carry the prefix of torch's backend for CPUs, and each direction between two ranks is written as a group of
-its own, in which the i-th send belongs to the i-th receive.
+Recording is part of every operation, so it only notes values. Names and sizes are worked out when somebody looks. The
+recorder learns how an operation ended when a later one is recorded or when somebody looks: it sees the end late, and
+the duration is the transport's own. The oldest operation goes when a new one needs its place.
 """
 
 from __future__ import annotations
@@ -19,30 +14,23 @@ import contextlib
 import itertools
 import json
 import os
-import pickle
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dlcp import __version__, _native
+from dlcp.transport.flight_trace import element_name, own_folder, trace_of, write_trace
 from dlcp.transport.operation_counts import OperationCounts
+
+if TYPE_CHECKING:
+    from dlcp._native import CollectiveResult
 
 Key = TypeVar("Key")
 
 DEFAULT_ENTRIES = 2048
-
-# The format that this writes: version_val in torch's FlightRecorder.hpp. The tool refuses to mix versions.
-TRACE_VERSION = "2.10"
-# The prefix of operations that the tool accepts for tensors of a CPU; it accepts no unknown one.
-_TRACE_BACKEND = "gloo"
-# torch's names of element types, and their sizes in bytes, by ours.
-_ELEMENTS = {each.type.name: (each.recorder_name, each.nbytes) for each in _native.DATA_TYPES}
-# Operations whose input and output are as large on all ranks, though some ranks bring only one of them.
-_ONE_SIZE = frozenset({"all_reduce", "broadcast", "reduce", "all_gather_v", "reduce_scatter_v"})
 
 
 class Followed(Protocol):
@@ -53,110 +41,65 @@ class Followed(Protocol):
         """Whether it has ended, well or not."""
 
     @property
-    def result(self) -> dict[str, Any]:
+    def result(self) -> CollectiveResult:
         """How it ended; asked for once it is over."""
 
 
+@dataclass(slots=True, eq=False)
 class RecordedGroup:
     """A group of ranks as the recorder knows it. Made by FlightRecorder.open_group."""
 
-    __slots__ = (
-        "completed",
-        "counts",
-        "description",
-        "enqueued",
-        "failure",
-        "id",
-        "members",
-        "name",
-        "own",
-        "received",
-        "sent",
-    )
-
-    def __init__(self, number: int, name: str, members: tuple[int, ...], own: int, description: str) -> None:
-        self.id = number
-        self.name = name
-        self.members = members
-        """Global ranks, by rank in the group."""
-        self.own = own
-        """This rank in the group."""
-        self.description = description
-        self.enqueued = -1
-        """Sequence number of the collective that was started last; -1: none."""
-        self.completed = -1
-        """The highest sequence number of a collective that succeeded; -1: none."""
-        self.sent: dict[int, int] = {}
-        """Per group rank, messages sent so far."""
-        self.received: dict[int, int] = {}
-        self.counts: dict[str, OperationCounts] = {}
-        """By operation, whether the recorder keeps entries or not."""
-        self.failure: str | None = None
-        """Why the group has failed, if it has."""
+    id: int
+    name: str
+    members: tuple[int, ...]
+    """Global ranks, by rank in the group."""
+    own: int
+    """This rank in the group."""
+    description: str
+    enqueued: int = -1
+    """Sequence number of the collective that was started last; -1: none."""
+    completed: int = -1
+    """The highest sequence number of a collective that succeeded; -1: none."""
+    sent: dict[int, int] = field(default_factory=dict)
+    """Per group rank, messages sent so far."""
+    received: dict[int, int] = field(default_factory=dict)
+    counts: dict[str, OperationCounts] = field(default_factory=dict)
+    """By operation, whether the recorder keeps entries or not."""
+    failure: str | None = None
+    """Why the group has failed, if it has."""
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """One operation. Made by FlightRecorder.record and record_message; changed by whoever runs the operation."""
 
-    __slots__ = (
-        "completed_ns",
-        "created_ns",
-        "culprit",
-        "dtype",
-        "failure",
-        "followed",
-        "group",
-        "id",
-        "input_nbytes",
-        "label",
-        "message",
-        "operation",
-        "output_nbytes",
-        "peer",
-        "recorder",
-        "sequence",
-        "started_ns",
-        "tag",
-        "timeout_s",
-        "waiting_for",
-    )
-
-    def __init__(
-        self,
-        recorder: FlightRecorder,
-        number: int,
-        group: RecordedGroup,
-        sequence: int,
-        operation: str,
-        input_nbytes: int,
-        output_nbytes: int,
-        dtype: Any,
-        peer: int | None,
-        message: bool,
-        tag: int,
-        timeout_s: float | None,
-        label: str | None,
-    ) -> None:
-        self.recorder = recorder
-        self.id = number
-        self.group = group
-        self.sequence = sequence
-        self.operation = operation
-        self.input_nbytes = input_nbytes
-        self.output_nbytes = output_nbytes
-        self.dtype = dtype
-        self.peer = peer
-        self.message = message
-        self.tag = tag
-        self.timeout_s = timeout_s
-        self.label = label
-        self.followed: Followed | None = None
-        self.created_ns = time.time_ns()
-        self.started_ns = 0
-        self.completed_ns = 0
-        self.failure: str | None = None
-        self.culprit: int | None = None
-        self.waiting_for: tuple[dict[str, Any], ...] = ()
+    recorder: FlightRecorder
+    id: int
+    group: RecordedGroup
+    sequence: int
+    """Number of the collective in its group, or of the message in its direction; -1: not known yet."""
+    operation: str
+    input_nbytes: int
+    output_nbytes: int
+    dtype: Any
+    """A DataType or its name; None: bytes."""
+    peer: int | None
+    """Group rank of the other side of a message, or the root; None: none, or not known yet."""
+    message: bool
+    """Between two ranks, not a collective."""
+    tag: int
+    timeout_s: float | None
+    label: str | None
+    followed: Followed | None = None
+    """What is under way and not known to be over."""
+    created_ns: int = field(default_factory=time.time_ns)
+    started_ns: int = 0
+    completed_ns: int = 0
+    """When it ended, well or not; 0: it has not, as for started_ns."""
+    failure: str | None = None
+    culprit: int | None = None
+    """Global rank of whoever is to blame."""
+    waiting_for: tuple[dict[str, Any], ...] = ()
 
     @property
     def state(self) -> str:
@@ -206,28 +149,28 @@ class Entry:
             self.completed_ns = time.time_ns()
             self._fail(failure, culprit, waiting_for, 0, 0)
 
-    def _settle(self, result: dict[str, Any]) -> None:
+    def _settle(self, result: CollectiveResult) -> None:
         """Takes over how what was followed has ended. For the one thread that has taken this off the list."""
-        duration_s = result["waited_s"]
+        duration_s = result.waited_s
         self.completed_ns = self.started_ns + int(duration_s * 1e9)
-        error = result["error"]
+        error = result.error
         if error is None:
             group = self.group
-            received_bytes = result["received_bytes"]
-            group.counts[self.operation].note_completed(duration_s, result["sent_bytes"], received_bytes)
+            received_bytes = result.received_bytes
+            group.counts[self.operation].note_completed(duration_s, result.sent_bytes, received_bytes)
             if self.message:
-                self._note_message(received_bytes, result["peer"])
+                self._note_message(received_bytes, result.peer)
             elif self.sequence > group.completed:  # collectives of one group may end out of order
                 group.completed = self.sequence
             return
-        cause = result["cause"]
+        cause = result.cause
         failure = error if cause in (None, error) else f"{error} ({cause})"
         self._fail(
             failure,
-            result["culprit"],
-            result["waiting_for"],
-            result["sent_bytes"],
-            result["received_bytes"],
+            result.culprit,
+            [(each.peer, each.for_arrival, each.missing_bytes) for each in result.waiting_for],
+            result.sent_bytes,
+            result.received_bytes,
         )
 
     def _note_message(self, nbytes: int, source: int | None) -> None:
@@ -268,7 +211,7 @@ class Entry:
             "label": self.label,
             "input_bytes": self.input_nbytes,
             "output_bytes": self.output_nbytes,
-            "dtype": _element_name(self.dtype),
+            "dtype": element_name(self.dtype),
             "peer": peer,
             "tag": self.tag if self.message else None,
             "state": self.state,
@@ -286,16 +229,23 @@ class FlightRecorder:
     """The last operations of one rank.
 
     `rank`: in the job. `entries`: how many are kept; 0: none, and failures are not written. `path`: the file that
-    `dump` writes unless told otherwise; see dump_path. All methods may be called from any thread.
+    `dump` writes if it is given no other (dump_path). `own_folder`: that file's folder must be this user's alone; where
+    it is not, a fresh one is made and `path` changes. All methods may be called from any thread.
 
     It keeps what an entry follows until a later operation is recorded or somebody looks: at most a few that are over.
     """
 
     def __init__(
-        self, rank: int, *, entries: int = DEFAULT_ENTRIES, path: str | os.PathLike[str] | None = None
+        self,
+        rank: int,
+        *,
+        entries: int = DEFAULT_ENTRIES,
+        path: str | os.PathLike[str] | None = None,
+        own_folder: bool = False,
     ) -> None:
         self.rank = rank
         self.path = Path(path) if path is not None else None
+        self._own_folder = own_folder
         self._entries: deque[Entry] = deque(maxlen=entries)
         self._numbers = itertools.count()
         self._groups: list[RecordedGroup] = []
@@ -361,28 +311,11 @@ class FlightRecorder:
         all_gather_v and reduce_scatter_v. `dtype`: a DataType or its name; None: bytes. `root`: rank in the group.
         """
         entry = Entry(
-            self,
-            next(self._numbers),
-            group,
-            sequence,
-            operation,
-            input_nbytes,
-            output_nbytes,
-            dtype,
-            root,
-            False,
-            0,
-            timeout_s,
-            label,
-        )
-        with self._lock:
-            group.enqueued = sequence
-            counts = group.counts.get(operation)
-            if counts is None:
-                counts = group.counts[operation] = OperationCounts()
-            counts.started += 1
-            self._entries.append(entry)
-        return entry
+            self, next(self._numbers), group, sequence, operation, input_nbytes, output_nbytes, dtype, root, False, 0,
+            timeout_s, label,
+        )  # fmt: skip
+        group.enqueued = sequence
+        return self._keep(entry)
 
     def record_message(
         self,
@@ -403,25 +336,18 @@ class FlightRecorder:
         sending = operation == "send"
         number = -1 if peer is None else _count(group.sent if sending else group.received, peer)
         entry = Entry(
-            self,
-            next(self._numbers),
-            group,
-            number,
-            operation,
-            nbytes if sending else 0,
-            0 if sending else nbytes,
-            dtype,
-            peer,
-            True,
-            tag,
-            timeout_s,
-            label,
-        )
+            self, next(self._numbers), group, number, operation, nbytes if sending else 0, 0 if sending else nbytes,
+            dtype, peer, True, tag, timeout_s, label,
+        )  # fmt: skip
+        return self._keep(entry)
+
+    def _keep(self, entry: Entry) -> Entry:
+        counts = entry.group.counts
         with self._lock:
-            counts = group.counts.get(operation)
-            if counts is None:
-                counts = group.counts[operation] = OperationCounts()
-            counts.started += 1
+            counted = counts.get(entry.operation)
+            if counted is None:
+                counted = counts[entry.operation] = OperationCounts()
+            counted.started += 1
             self._entries.append(entry)
         return entry
 
@@ -438,7 +364,7 @@ class FlightRecorder:
             return None
         try:
             return self.dump()
-        except OSError:
+        except Exception:
             return None
 
     # ---- looking ----
@@ -455,34 +381,10 @@ class FlightRecorder:
         return [entry.describe() for entry in self.entries()]
 
     def trace(self) -> dict[str, Any]:
-        """What is kept, in the format of torch's flight recorder; JSON-able."""
+        """What is kept, in the format of torch's flight recorder (flight_trace.py); JSON-able."""
         with self._lock:
             groups = list(self._groups)
-        pg_config = {
-            group.name: _group_config(group.name, group.description, group.members) for group in groups
-        }
-        entries = []
-        for entry in self.entries():
-            traced, members = _trace_entry(entry)
-            entries.append(traced)
-            name, description = traced["process_group"]
-            pg_config.setdefault(name, _group_config(name, description, members))
-        return {
-            "version": TRACE_VERSION,
-            "comm_lib_version": f"dlcp {__version__}",
-            "nccl_comm_state": {},
-            "pg_config": pg_config,
-            "pg_status": {
-                str(group.id): {
-                    "last_enqueued_collective": str(group.enqueued),
-                    "last_started_collective": str(group.enqueued),
-                    "last_completed_collective": str(group.completed),
-                }
-                for group in groups
-            },
-            "failures": {group.name: group.failure for group in groups if group.failure is not None},
-            "entries": entries,
-        }
+        return trace_of(groups, self.entries())
 
     def dump_json(self) -> str:
         """`trace` as JSON text."""
@@ -496,17 +398,9 @@ class FlightRecorder:
         target = self.path if path is None else Path(path)
         if target is None:
             raise ValueError("this recorder has no path of its own; name one")
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Whole or not at all: the tool may look at any time. The name must not look like a dump.
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                pickle.dump(self.trace(), file)
-            Path(temporary).replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-            raise
+        if path is None and self._own_folder:
+            self.path = target = own_folder(target.parent) / target.name
+        write_trace(self.trace(), target)
         return target
 
     def _follow(self, entry: Entry) -> None:
@@ -533,92 +427,8 @@ class FlightRecorder:
                 under_way.append(entry)
 
 
-def dump_path(rank: int, directory: str | None, job: int) -> Path:
-    """Where a rank writes. All ranks of a host that ask with the same values write to one folder.
-
-    `directory`: as set; None: where TORCH_FR_DUMP_TEMP_FILE says (a path that the rank is appended to), else a folder
-    of this user and job among temporary files.
-    """
-    if directory is not None:
-        return Path(directory) / f"rank_{rank}"
-    prefix = os.environ.get("TORCH_FR_DUMP_TEMP_FILE")
-    if prefix:
-        return Path(f"{prefix}{rank}")
-    return Path(tempfile.gettempdir()) / f"dlcp-{os.getuid()}-{job:08x}" / f"rank_{rank}"
-
-
 def _count(counted: dict[Key, int], key: Key) -> int:
     """How often this has been called for `key` before."""
     number = counted.get(key, 0)
     counted[key] = number + 1
     return number
-
-
-def _element_name(dtype: Any) -> str | None:
-    return None if dtype is None else str(getattr(dtype, "name", dtype))
-
-
-def _group_config(name: str, description: str, members: Sequence[int]) -> dict[str, str]:
-    return {"name": name, "desc": description, "ranks": str(list(members))}
-
-
-def _trace_entry(entry: Entry) -> tuple[dict[str, Any], Sequence[int]]:
-    """An operation as torch writes it, and the members of the group that it is written under."""
-    group = entry.group
-    type_name, item_bytes = _ELEMENTS.get(_element_name(entry.dtype) or "u8", ("Byte", 1))
-    input_nbytes, output_nbytes = entry.input_nbytes, entry.output_nbytes
-    name, description = group.name, group.description
-    members: Sequence[int] = group.members
-    sequence = max(entry.sequence, 0)
-    operation = entry.operation
-    if entry.message:
-        name, members, operation = _direction(entry)
-        description = "messages"
-        input_nbytes = output_nbytes = max(input_nbytes, output_nbytes)
-    elif operation in _ONE_SIZE:
-        input_nbytes = output_nbytes = max(input_nbytes, output_nbytes)
-    has_data = operation != "barrier"
-    traced = {
-        "record_id": entry.id,
-        "pg_id": group.id,
-        "process_group": (name, description),
-        "collective_seq_id": sequence,
-        "p2p_seq_id": sequence if entry.message else 0,
-        "op_id": entry.id,
-        "is_p2p": entry.message,
-        "profiling_name": f"{_TRACE_BACKEND}:{operation}",
-        "input_sizes": [[input_nbytes // item_bytes]] if has_data else [],
-        "output_sizes": [[output_nbytes // item_bytes]] if has_data else [],
-        "input_dtypes": [type_name] if has_data else [],
-        "output_dtypes": [type_name] if has_data else [],
-        "time_created_ns": entry.created_ns,
-        "time_discovered_started_ns": entry.started_ns or None,
-        "time_discovered_completed_ns": entry.completed_ns or None,
-        "timeout_ms": int(1000 * entry.timeout_s) if entry.timeout_s is not None else 0,
-        # torch knows no failure: what has ended without being completed has failed.
-        "state": "started" if entry.state == "failed" else entry.state,
-        "retired": entry.completed_ns != 0,
-        "frames": [],
-        "label": entry.label,
-        "failure": entry.failure,
-        "culprit": entry.culprit,
-        "waiting_for": list(entry.waiting_for),
-    }
-    if entry.state == "completed":
-        traced["duration_ms"] = (entry.completed_ns - (entry.started_ns or entry.created_ns)) / 1e6
-    return traced, members
-
-
-def _direction(entry: Entry) -> tuple[str, list[int], str]:
-    """The group of two that stands for one direction between two ranks: its name, its members, the operation in it."""
-    group = entry.group
-    own = group.members[group.own]
-    if entry.peer is None:
-        # Nobody has answered yet, so nobody else has this operation.
-        return f"{group.name} anyone->{own}", [own], "recv 0<-0"
-    peer = group.members[entry.peer]
-    source, destination = (own, peer) if entry.operation == "send" else (peer, own)
-    members = sorted((source, destination))
-    s, d = members.index(source), members.index(destination)
-    operation = f"send {s}->{d}" if entry.operation == "send" else f"recv {d}<-{s}"
-    return f"{group.name} {source}->{destination}", members, operation

@@ -1,9 +1,11 @@
 """A job: the ranks of one run, that find each other through a store, and this rank's endpoint among them.
 
-Rank 0 draws a job key and a job number and leaves them in the store; every rank leaves a card with its address.
-Whoever can read the store can read the key: it keeps strangers of the network out, not other users of the store.
-A key of one's own (key_file, DLCP_KEY_FILE) takes its place; then only a check value is compared, so that different
-keys are named as what they are. With allow_unauthenticated and without a key of one's own, packets carry no tag.
+Rank 0 draws a job key, a job number and an incarnation and leaves them in the store (job_record.py); every rank leaves
+a card with its address. Whoever can read the store can read the key. A store such as torch's listens on the network
+without authentication, so that includes whoever can reach it. A key of one's own (key_file, DLCP_KEY_FILE) takes the
+drawn key's place; then only a check value is compared, so that an error can name different keys. The incarnation enters
+all keys: a rank that is left over from an earlier start of the job is a stranger, whatever key and number it has. With
+allow_unauthenticated and without a key of one's own, packets carry no tag.
 
 Starting costs each rank three keys whatever the size of the job. Cards of others are read, and peers are named to the
 endpoint, when they are first needed; of a group's other members the first few dozen cards are read along with them, so
@@ -18,25 +20,28 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
-import secrets
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dlcp import errors
+from dlcp import __version__, checks, errors
 from dlcp.transport.closeable import Closeable
 from dlcp.transport.communicator import Communicator
 from dlcp.transport.driver import BELOW_KERNEL
 from dlcp.transport.endpoint import Endpoint
-from dlcp.transport.flight_recorder import FlightRecorder, dump_path
+from dlcp.transport.flight_recorder import FlightRecorder
+from dlcp.transport.flight_trace import dump_path
 from dlcp.transport.interfaces import choose_bind_host
+from dlcp.transport.job_record import JobRecord
+from dlcp.transport.logger import RankLogger
 from dlcp.transport.metrics import Metrics
-from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
+from dlcp.transport.rank_card import RankCard, check_reach, check_versions
 from dlcp.transport.settings import Settings
-from dlcp.transport.store import PrefixStore, Store, wait_for
+from dlcp.transport.store import PrefixStore, Store, check_store, wait_for
 
 if TYPE_CHECKING:
     from dlcp import _native
@@ -44,6 +49,8 @@ if TYPE_CHECKING:
 
 # Group numbers fit what a message's tag has for them (native/collective/tag.hpp).
 GROUPS = 1 << 14
+SIZE_MAX = 1 << 20
+"""Ranks of a job; far more than anybody has, far less than what is a mistake."""
 # Closing: no packet for this long, or for so many round trips, and the peers have what they wait for. A peer that
 # missed our last acknowledgement asks again after at most a few of its probe timeouts, the first of which is far less.
 _QUIET_S = 0.05
@@ -81,12 +88,17 @@ class Job(Closeable):
         incarnation: str | None = None,
         **changes: Any,
     ) -> None:
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise errors.ArgumentError(f"size is {size!r}; accepted: an integer from 1")
-        if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < size:
-            raise errors.ArgumentError(f"rank is {rank!r}; accepted: an integer from 0 to {size - 1}")
-        if not timeout_s > 0:
-            raise errors.ArgumentError(f"timeout_s is {timeout_s!r}; accepted: more than 0 seconds")
+        size = checks.integer("size", size, 1, SIZE_MAX)
+        rank = checks.integer("rank", rank, 0, size - 1)
+        timeout_s = _seconds("timeout_s", timeout_s)
+        if size > 1:
+            check_store(store)
+        if settings is not None and not isinstance(settings, Settings):
+            raise errors.ArgumentError(
+                f"settings is {settings!r}; accepted: a Settings, or None to read them"
+            )
+        if toward is not None:
+            toward = checks.text("toward", toward, "the name or address of a host")
         self.rank = rank
         """This process's rank."""
         self.size = size
@@ -108,9 +120,12 @@ class Job(Closeable):
         try:
             given = Settings.load(**changes) if settings is None else settings.replace(**changes)
             place, interface = _choose_place(given, toward)
-            self.settings = _for_collectives(self._agree(given).replace(**place))
+            record = self._agree(given)
+            self.settings = _for_collectives(record.apply(given).replace(**place))
             """What the endpoint was opened with, job key and number included."""
-            self.endpoint = Endpoint(rank, settings=self.settings, has_groups=True)
+            self.endpoint = Endpoint(
+                rank, settings=self.settings, has_groups=True, incarnation=record.incarnation
+            )
             """This rank's endpoint; its rank is the rank in the job."""
         except errors.DlcpError as error:
             self._refuse(str(error))
@@ -118,10 +133,9 @@ class Job(Closeable):
         self.card = RankCard.of_this_process(rank, self.endpoint.address, interface)
         """What this rank has told the others of itself."""
         self._cards[rank] = self.card
+        path, own_folder = dump_path(rank, self.settings.flight_recorder_dir, self.settings.job)
         self.recorder = FlightRecorder(
-            rank,
-            entries=self.settings.flight_recorder_entries,
-            path=dump_path(rank, self.settings.flight_recorder_dir, self.settings.job),
+            rank, entries=self.settings.flight_recorder_entries, path=path, own_folder=own_folder
         )
         """The last operations of this rank in all its groups."""
         self.metrics = Metrics(self)
@@ -137,6 +151,7 @@ class Job(Closeable):
         self._finalizer = weakref.finalize(self, _close, self.endpoint, os.getpid())
         if size > 1:
             self._store.set(f"rank/{rank}", self.card.to_json())
+        RankLogger(rank).info("%s", self._describe_start())
 
     def __repr__(self) -> str:
         return f"<Job rank {self.rank} of {self.size} at {self.endpoint.address}{', closed' if self.closed else ''}>"
@@ -224,8 +239,10 @@ class Job(Closeable):
         Blocks for the group's first member, which draws its number. Raises ArgumentError, StoreTimeoutError,
         ClosedError, LimitError: 2^14 groups are open.
         """
-        ranks = tuple(range(self.size)) if members is None else tuple(members)
-        self._check_members(ranks)
+        checks.text("name", name)
+        ranks = self._members(members)
+        if timeout_s is not None:
+            timeout_s = _seconds("timeout_s", timeout_s)
         if self.closed:
             raise errors.ClosedError(f"{self!r} cannot open group {name!r}")
         timeout_s = self.settings.timeout_s or timeout_s or self.timeout_s
@@ -264,36 +281,33 @@ class Job(Closeable):
 
     # ---- helpers ----
 
-    def _agree(self, given: Settings) -> Settings:
-        """The settings with what rank 0 decided: job key and job number."""
-        key = given.job_key()
-        drawn = None
+    def _agree(self, given: Settings) -> JobRecord:
+        """What rank 0 decided: this is rank 0, or its entry in the store says so."""
         if self.rank == 0:
-            job = given.job or secrets.randbelow(2**32 - 1) + 1
-            mode = _mode(given, key)
-            if mode == "drawn":
-                drawn = secrets.token_bytes(32)
+            record = JobRecord.draw(given, self.size)
             if self.size > 1:
-                record: dict[str, Any] = {
-                    "size": self.size,
-                    "job": job,
-                    "mode": mode,
-                    "key": drawn.hex() if drawn is not None else "",
-                    "check": key_check_value(key, job),
-                    "card": RankCard.of_this_process(0, "", "").to_json(),
-                }
-                self._store.set("job", json.dumps(record))
-        else:
-            what = "rank 0's entry (rank 0 is not started, or died while starting)"
-            record = _read_record(wait_for(self._store, "job", self.timeout_s, what))
-            check_versions(
-                RankCard.of_this_process(self.rank, "", ""), RankCard.from_json(record["card"].encode(), 0)
-            )
-            _check_record(record, given, key, self.rank, self.size)
-            job = record["job"]
-            if record["mode"] == "drawn":
-                drawn = bytes.fromhex(record["key"])
-        return given.replace(job=job) if drawn is None else given.replace(job=job, key=drawn, key_file=None)
+                self._store.set("job", record.to_json())
+            return record
+        what = "rank 0's entry (rank 0 is not started, or died while starting)"
+        record = JobRecord.from_json(wait_for(self._store, "job", self.timeout_s, what))
+        check_versions(
+            RankCard.of_this_process(self.rank, "", ""), RankCard.from_json(record.card.encode(), 0)
+        )
+        record.check_rank(given, self.rank, self.size)
+        return record
+
+    def _describe_start(self) -> str:
+        """What a user asks first: what runs, where, over which driver, how protected."""
+        settings = self.settings
+        key = "not authenticated" if settings.job_key() is None else "authenticated"
+        on = f", interface {self.card.interface}" if self.card.interface else ""
+        shared = "shared" if settings.driver.startswith("local") else "no shared"
+        served = f"; metrics at {self.metrics_server.url}" if self.metrics_server is not None else ""
+        return (
+            f"dlcp {__version__}, one of {self.size} ranks, at {self.card.place}{on}; driver"
+            f" {settings.network_driver}, {shared} memory with ranks of this host; packets are"
+            f" {'encrypted' if settings.encrypt else key}{served}"
+        )
 
     def _refuse(self, reason: str) -> None:
         """Tells who waits for this rank why it does not come. What the store says to that is not worth a word."""
@@ -306,16 +320,23 @@ class Job(Closeable):
             if self.rank == 0 and not self._store.check(["job"]):
                 self._store.set("job", json.dumps({"refusal": reason}))
 
-    def _check_members(self, ranks: tuple[int, ...]) -> None:
-        strange = [rank for rank in ranks if not isinstance(rank, int) or not 0 <= rank < self.size]
+    def _members(self, given: Sequence[int] | None) -> tuple[int, ...]:
+        if given is None:
+            return tuple(range(self.size))
+        try:
+            ranks = tuple(given)
+        except TypeError:
+            ranks = ()
+        strange = [rank for rank in ranks if not checks.is_integer(rank, 0, self.size - 1)]
         if strange or len(set(ranks)) != len(ranks) or not ranks:
             raise errors.ArgumentError(
-                f"members is {list(ranks)!r}; accepted: distinct ranks from 0 to {self.size - 1}, at least one"
+                f"members is {given!r}; accepted: distinct ranks from 0 to {self.size - 1}, at least one"
             )
         if self.rank not in ranks:
             raise errors.ArgumentError(
-                f"members is {list(ranks)!r}, without this rank, {self.rank}; only members open a group"
+                f"members is {given!r}, without this rank, {self.rank}; only members open a group"
             )
+        return tuple(int(rank) for rank in ranks)
 
     def _agree_on_number(self, name: str, ranks: tuple[int, ...], part: Store, timeout_s: float) -> int:
         """The group's number: drawn by its first member, read by the others."""
@@ -370,6 +391,13 @@ def _choose_place(settings: Settings, toward: str | None) -> tuple[dict[str, str
     return {"bind_host": chosen.host, "interface": None}, chosen.interface
 
 
+def _seconds(name: str, value: object) -> float:
+    """A timeout: more than 0 seconds, infinity too. Raises ArgumentError."""
+    if value != math.inf and not checks.is_number(value, 0, above=True):
+        raise errors.ArgumentError(checks.refusal(name, value, "more than 0 seconds"))
+    return float(value)  # type: ignore[arg-type]
+
+
 def _serve_metrics(metrics: Metrics, settings: Settings) -> PrometheusServer | None:
     """The Prometheus endpoint, if it is asked for. Ranks of one host, told of one port, take the next free ones."""
     if settings.metrics_port is None:
@@ -379,58 +407,11 @@ def _serve_metrics(metrics: Metrics, settings: Settings) -> PrometheusServer | N
     return PrometheusServer(metrics, settings.metrics_host, settings.metrics_port, tries=_METRICS_PORTS)
 
 
-def _mode(given: Settings, key: bytes | None) -> str:
-    """Where the job key comes from: `own` from a file, `drawn` by rank 0, or there is `none`."""
-    return "own" if key is not None else "none" if given.allow_unauthenticated else "drawn"
-
-
-def _read_record(text: bytes) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = json.loads(text)
-        if "refusal" in record:
-            raise errors.JobError(f"rank 0 did not start: {record['refusal']}")
-        if record["mode"] not in ("own", "none", "drawn"):
-            raise ValueError(record["mode"])
-        return {name: record[name] for name in ("size", "job", "mode", "key", "check", "card")}
-    except (ValueError, TypeError, KeyError) as error:
-        raise errors.JobError(
-            "what rank 0 left in the store is not this dlcp's; see that all ranks run one version, and that the store"
-            f" is theirs alone ({error!r})"
-        ) from error
-
-
-def _check_record(record: dict[str, Any], given: Settings, key: bytes | None, rank: int, size: int) -> None:
-    """Raises JobError if this rank cannot join what rank 0 began."""
-    if record["size"] != size:
-        raise errors.JobError(
-            f"rank 0 began a job of {record['size']} ranks, rank {rank} one of {size}; start all with the same size"
-        )
-    job = record["job"]
-    if given.job not in (0, job):
-        raise errors.JobError(
-            f"rank 0 has job number {job}, rank {rank} has {given.job}; set the same DLCP_JOB everywhere, or none"
-        )
-    own_mode, mode = _mode(given, key), record["mode"]
-    if own_mode != mode:
-        words = {
-            "own": "a job key of its own (DLCP_KEY_FILE)",
-            "none": "allow_unauthenticated and no job key",
-            "drawn": "no job key of its own",
-        }
-        raise errors.JobError(
-            f"rank 0 has {words[mode]}, rank {rank} has {words[own_mode]}; give all ranks the same key file, or none"
-        )
-    if record["check"] != key_check_value(key, job):
-        raise errors.JobError(
-            f"rank 0 and rank {rank} have different job keys; copy the same key file to all hosts (DLCP_KEY_FILE)"
-        )
-
-
 def _close(endpoint: Endpoint, pid: int) -> None:
     if os.getpid() != pid:
         return  # a forked child; what it has is the parent's
     with contextlib.suppress(errors.ClosedError, errors.ForkError):
-        _settle(endpoint._runtime)
+        _settle(endpoint.runtime)
     endpoint.close()
 
 

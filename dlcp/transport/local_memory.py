@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 
 from dlcp import _native
+from dlcp.transport.call_options import CollectiveKeywords
 from dlcp.transport.element import ELEMENT_BYTES, DataType
-from dlcp.transport.how import How
 from dlcp.transport.span import Span
 
 
@@ -24,8 +24,8 @@ def scale(target: Span, source: Span, dtype: DataType, factor: float) -> None:
         _native.multiply(dtype, target[0], source[0], source[1] // ELEMENT_BYTES[dtype], factor)
 
 
-def room(nbytes: int, how: How) -> Span:
-    """Memory for the time of an operation, whose `how` comes to keep it."""
+def room(nbytes: int, keywords: CollectiveKeywords) -> Span:
+    """Memory for the time of an operation, whose `keywords` come to keep it."""
     owner = np.empty(nbytes, np.uint8)
-    how["keep"] = (owner, how.get("keep"))
+    keywords["keep"] = (owner, keywords.get("keep"))
     return Span(owner.__array_interface__["data"][0], nbytes)

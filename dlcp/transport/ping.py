@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m dlcp.
     if options.demo and not (options.bind is options.port is options.key_file is None):
         parser.error("--demo chooses address, port and key itself; leave out --bind, --port and --key-file")
     with _sigterm_like_ctrl_c():
-        return exit_status("ping", lambda: _run(options))
+        return exit_status(prog, lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -267,6 +267,7 @@ def _demo(options: argparse.Namespace, plan: Plan) -> int:
     """Both ends on this host, in two processes, with a job key made for the occasion."""
     with tempfile.TemporaryDirectory() as folder:
         key_file = Path(folder) / "key"
+        key_file.touch(mode=0o600)
         key_file.write_bytes(secrets.token_bytes(32))
         options.key_file, options.bind, options.port = str(key_file), "127.0.0.1", 0
         settings = _settings(options)

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dlcp import _native
+from dlcp.checks import text
 from dlcp.errors import ArgumentError
 from dlcp.transport.calls import Call, Lengths
+from dlcp.transport.element import ELEMENT_BYTES
 from dlcp.transport.schedule import ALGORITHMS, ROOTED, RankSchedule, algorithms, build
 from dlcp.transport.schedule.choose import choose, parse_algorithms
 from dlcp.transport.schedule.layout import REDUCING
@@ -41,15 +43,12 @@ class Plan:
     operation: str
     words: str
     """The call with its arguments, for errors and logs."""
-    signature: int
-    """What must be equal on all ranks, in 28 bits (signature.py)."""
-    schedule: _native.Schedule | None
-    """None: this rank is done without the others, and its own memory is all there is to copy."""
+    command: _native.CollectiveCommand | None
+    """What native code starts, but for memory and options; None: this rank is done without the others, and its own
+    memory is all there is to copy."""
     peers: list[int]
     """Ranks in the job that it talks to."""
     type: _native.DataType
-    op: _native.ReduceOp
-    average_over: int
     algorithm: str
     input_parts: list[Part] | None
     """Where chunks lie in the caller's memory, if that is not as it was given."""
@@ -59,6 +58,8 @@ class Plan:
     even_inputs: int
     """How many even parts the memory is cut into before that; 0: it comes chunk by chunk."""
     even_outputs: int
+    alignment_bytes: int
+    """What addresses of memory are multiples of: the size of an element; 1: of a call that only moves bytes."""
     connected: bool = field(default=False)
     """Whether all peers are peers of the endpoint."""
 
@@ -66,11 +67,20 @@ class Plan:
 class Planner:
     """Makes plans for one group: chooses the algorithm and compiles the schedule.
 
-    `members`: ranks in the job. `algorithm`: the setting of that name: one algorithm for whatever it serves, or some by
-    collective, as "all_reduce=ring,broadcast=tree"; None: by size and number of ranks. `limit_bytes`: of a message.
+    `members`: ranks in the job. `number`: the group's; None: it has one member. `algorithm`: the setting of that name:
+    one algorithm for whatever it serves, or some by collective, as "all_reduce=ring,broadcast=tree"; None: by size and
+    number of ranks. `limit_bytes`: of a message.
     """
 
-    def __init__(self, members: Sequence[int], rank: int, algorithm: str | None, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        members: Sequence[int],
+        rank: int,
+        number: int | None,
+        algorithm: str | None,
+        limit_bytes: int,
+    ) -> None:
+        self._number = number
         self._members = members
         self._rank = rank
         self._overrides = _overrides(algorithm)
@@ -85,7 +95,9 @@ class Planner:
         if call.alone:
             return _plan_alone(call)
         collective, root = call.collective or call.operation, call.root
-        if algorithm is None:
+        if algorithm is not None:
+            text("algorithm", algorithm, "the name of a schedule, or None")
+        else:
             algorithm = choose(collective, len(self._members), call.nbytes, self._overrides)
         key = (collective, algorithm, root)
         known = self._compiled.get(key)
@@ -100,19 +112,21 @@ class Planner:
         if max([*inputs, *outputs], default=0) > self._limit_bytes:
             cut = Cut(schedule, inputs, outputs, self._limit_bytes)
             compiled, input_parts, output_parts = self._compile(cut.schedule), cut.inputs, cut.outputs
+        assert self._number is not None
+        signature = signature_of(call.operation, f"{call.terms} {algorithm} {root}", *call.arithmetic)
         return Plan(
             call.operation,
             call.words,
-            signature_of(call.operation, f"{call.terms} {algorithm} {root}", *call.arithmetic),
-            compiled,
+            _native.CollectiveCommand(compiled, self._number, signature, *call.arithmetic),
             [self._members[peer] for peer in compiled.peers],
-            *call.arithmetic,
+            type_,
             algorithm,
             input_parts,
             output_parts,
             _recorded(call, collective),
             even_inputs,
             even_outputs,
+            ELEMENT_BYTES[type_],
         )
 
     def _compile(self, schedule: RankSchedule) -> _native.Schedule:
@@ -122,7 +136,7 @@ class Planner:
 def _plan_alone(call: Call) -> Plan:
     """Of a call that sends nothing. It counts as an operation, of which nobody is told sizes."""
     recorded = Recorded(call.operation, 0, 0, None, None)
-    return Plan(call.operation, call.words, 0, None, [], *call.arithmetic, "", None, None, recorded, 0, 0)
+    return Plan(call.operation, call.words, None, [], call.arithmetic.type, "", None, None, recorded, 0, 0, 1)
 
 
 def _recorded(call: Call, collective: str) -> Recorded:
@@ -134,6 +148,15 @@ def _recorded(call: Call, collective: str) -> Recorded:
         None if type_ is _native.DataType.u8 and collective not in REDUCING else type_,
         call.root if collective in ROOTED else None,
     )
+
+
+def check_aligned(memory: Memory, alignment_bytes: int) -> None:
+    """Raises ArgumentError: memory that does not begin at a whole element."""
+    for span in memory if isinstance(memory, list) else () if memory is None else (memory,):
+        if span[0] % alignment_bytes:
+            raise ArgumentError(
+                f"memory begins at {span[0]:#x}; accepted: an address that is a multiple of {alignment_bytes}"
+            )
 
 
 def lay_out(memory: Memory, parts: list[Part] | None, even: int, dtype: _native.DataType) -> Memory:

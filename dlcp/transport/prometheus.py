@@ -2,22 +2,25 @@
 
 It is there only if asked for, listens on loopback unless told otherwise, and has no protection: whoever reaches the
 port reads the metrics, which hold addresses, names of groups and counts, and no data. `/metrics` is the text
-(exposition format 0.0.4), `/metrics.json` the snapshot that it is made of. Requests are answered one after the other by
-a thread of its own; a client that says nothing for two seconds is given up.
+(exposition format 0.0.4), `/metrics.json` the snapshot that it is made of. Each client has a thread, at most
+_CLIENTS_MAX of them, and two seconds for its request; then, or when the server closes, its connection is cut.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import math
 import os
 import re
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from dlcp import errors
@@ -25,8 +28,11 @@ from dlcp.transport.closeable import Closeable
 from dlcp.transport.metrics import Metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SILENCE_S = 2.0
-# How soon the server notices that it is to stop.
+# From a connection to the end of its answer.
+_REQUEST_S = 2.0
+# Connections at a time: Prometheus, its twin and a person or two. One more takes the place of the oldest.
+_CLIENTS_MAX = 16
+# How soon the server notices that it is to stop, or that a request has had its time.
 _POLL_S = 0.2
 
 Labels = dict[str, str]
@@ -302,11 +308,12 @@ class PrometheusServer(Closeable):
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
     def close(self) -> None:
-        """Stops listening; waits for a request that is being answered. Again, or in a forked child: nothing."""
+        """Stops listening and cuts connections. Again, or in a forked child: nothing."""
         self._finalizer()
 
 
-class _Server(HTTPServer):
+class _Server(ThreadingHTTPServer):
+    block_on_close = False  # a thread whose connection is cut ends by itself
     # A port that another process listens on must not be taken as well; one that was closed lately may.
     allow_reuse_address = True
     allow_reuse_port = False
@@ -314,6 +321,10 @@ class _Server(HTTPServer):
     def __init__(self, metrics: Metrics, family: socket.AddressFamily, address: tuple[str, int]) -> None:
         self.address_family = family
         self.metrics = metrics
+        self._lock = threading.Lock()
+        self._ends_s: dict[
+            Any, float
+        ] = {}  # by connection, oldest first: when it has had its time, monotonic
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -323,6 +334,36 @@ class _Server(HTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """As the base class does, within the bound."""
+        with self._lock:
+            if len(self._ends_s) >= _CLIENTS_MAX:
+                self._cut(next(iter(self._ends_s)))
+            self._ends_s[request] = time.monotonic() + _REQUEST_S
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The request is over."""
+        with self._lock:
+            self._ends_s.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between requests: cuts those that have had their time."""
+        self.cut_until(time.monotonic())
+
+    def cut_until(self, end_s: float) -> None:
+        """Cuts the connections whose time ends until then."""
+        with self._lock:
+            for request in [request for request, its_end_s in self._ends_s.items() if its_end_s <= end_s]:
+                self._cut(request)
+
+    def _cut(self, request: Any) -> None:
+        """Its thread then reads the end, and closes it."""
+        del self._ends_s[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away is nobody's business."""
 
@@ -331,7 +372,6 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "dlcp"
     sys_version = ""
-    timeout = _SILENCE_S
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -388,6 +428,7 @@ def _close(server: _Server, thread: threading.Thread, pid: int) -> None:
         return
     server.shutdown()
     thread.join()
+    server.cut_until(math.inf)
     server.server_close()
 
 

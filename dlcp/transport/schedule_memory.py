@@ -25,7 +25,7 @@ from dlcp.transport.schedule import (
 )
 from dlcp.transport.span import Span
 
-# What one message carries at most: its length has 32 bits (native/collective/executor.cpp, most_chunk_bytes).
+# What one message carries at most: its length has 32 bits (native/collective/executor.hpp, most_chunk_bytes).
 MAX_MESSAGE_BYTES = (1 << 32) - 64
 # Pieces begin at whole cache lines, so at whole elements of every type.
 _ALIGNMENT_BYTES = 64
@@ -36,20 +36,18 @@ Part = tuple[int, int, int]
 
 def compile_schedule(schedule: RankSchedule, world_size: int, rank: int) -> _native.Schedule:
     """The schedule as native code runs it."""
-    operations = []
+    builder = _native.ScheduleBuilder(world_size, rank, schedule.input_chunks, schedule.output_chunks)
+    for like in schedule.scratch:
+        builder.scratch(like)
     for operation in schedule.operations:
         match operation:
             case Send(peer, message, source, lossy):
-                operations.append((0, False, peer, message, _pair(source), [_pair(source)], lossy))
+                builder.send(peer, message, source, lossy)
             case Receive(peer, message, target, operand, final, lossy):
-                combined = [] if operand is None else [_pair(operand)]
-                operations.append((1, final, peer, message, _pair(target), combined, lossy))
+                builder.receive(peer, message, target, operand, final, lossy)
             case Combine(target, operands, final):
-                operations.append((2, final, 0, 0, _pair(target), [_pair(each) for each in operands], False))
-    scratch = [_pair(chunk) for chunk in schedule.scratch]
-    return _native.Schedule(
-        world_size, rank, schedule.input_chunks, schedule.output_chunks, scratch, operations
-    )
+                builder.combine(target, operands, final)
+    return builder.build()
 
 
 def even_parts(span: Span, parts: int, dtype: _native.DataType) -> list[Span]:
@@ -139,7 +137,3 @@ class Cut:
                     )
                     for i in range(self._pieces[target])
                 ]
-
-
-def _pair(chunk: Chunk) -> tuple[int, int]:
-    return int(chunk.space), chunk.index

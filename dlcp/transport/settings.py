@@ -73,8 +73,6 @@ class Settings(SettingsFields):
         if self.port != 0 and self.port_range is not None:
             raise SettingsError(f"port is {self.port} and port_range is {self.port_range}; give one of them")
         self._check_driver()
-        if self.encrypt and self.key is None and self.key_file is None:
-            raise SettingsError("encrypt is set, but there is no job key; set key_file")
         if self.congestion != "window" and self.line_rate_bps == 0:
             raise SettingsError(
                 f"congestion is {self.congestion!r} and line_rate_bps is 0; set it to the rate of this host's link"

@@ -70,6 +70,8 @@ def reference_page() -> str:
         "capitals: `DLCP_PATHS=4`), the `[transport]` table of the TOML file that `DLCP_CONFIG` names, the default. A\n"
         "unit is the end of a name: `_s` seconds, `_bps` bits per second. `dlcp settings` prints this table;\n"
         "`dlcp settings NAME` one row of it.\n\n"
+        "```python\nfrom dlcp.transport import Settings\n\n"
+        "settings = Settings.load(peer_timeout_s=30)\nprint(settings.paths, settings.peer_timeout_s)\n```\n\n"
         "Generated from the engine's table by `python -m dlcp.transport.settings_reference`; not to be edited.\n"
     ]
     for section, members in _sections():

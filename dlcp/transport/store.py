@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from dlcp.errors import StoreTimeoutError
+from dlcp.errors import ArgumentError, ResourceError, StoreTimeoutError
 
 # Between looks at a key, doubling: short for the ranks that start together, rare enough for hundreds that wait long.
 _POLL_S_MIN = 0.5e-3
@@ -60,6 +60,16 @@ def wait_for(store: Store, key: str, timeout_s: float, what: str) -> bytes:
         time.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _POLL_S_MAX)
     return store.get(key)
+
+
+def check_store(store: object) -> None:
+    """Raises ArgumentError: not a store."""
+    lacking = [name for name in ("set", "get", "add", "check") if not callable(getattr(store, name, None))]
+    if lacking:
+        raise ArgumentError(
+            f"store is {store!r}; accepted: what has set, get, add and check, such as a FileStore, or a store of"
+            " torch.distributed"
+        )
 
 
 def _bytes(value: str | bytes) -> bytes:
@@ -106,13 +116,20 @@ class FileStore:
 
     `path`: the folder; made if need be, and left when done: give each job a fresh one. `timeout_s`: how long get()
     waits. Whoever can read the folder can read the job key: it is made for its owner alone.
-    Raises OSError: the folder cannot be made or written to.
+    Raises ArgumentError: no path; ResourceError: the folder cannot be made, or is none.
     """
 
     def __init__(self, path: str | os.PathLike[str], timeout_s: float = 300.0) -> None:
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise ArgumentError(f"path is {path!r}; accepted: the path of a folder")
         self._folder = Path(path)
         self._timeout_s = timeout_s
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResourceError(
+                f"path is {os.fspath(path)!r}: {error.strerror}; accepted: a folder, or where one can be made"
+            ) from error
 
     def set(self, key: str, value: str | bytes) -> None:
         """Sets a key, over what it held."""

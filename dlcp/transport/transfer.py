@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dlcp import errors
+from dlcp import checks, errors
 from dlcp.transport.driver_events import log_event
 from dlcp.transport.logger import RankLogger
 from dlcp.transport.statistics import LogEntry
@@ -137,7 +137,7 @@ class TransferFuture:
 
         `timeout`: seconds. Raises TransferTimeoutError when it has passed.
         """
-        check_timeout("timeout", timeout)
+        checks.timeout("timeout", timeout)
         if not self._runtime.wait(self._transfer, timeout):
             raise errors.TransferTimeoutError(
                 f"{self._name()} is not over after {timeout:g} s{self._absence(timeout)}; it goes on: call result()"
@@ -192,20 +192,6 @@ class TransferFuture:
     def _name(self) -> str:
         whom = "any rank" if self._rank is None else f"rank {self._rank}"
         return f"{self._action} {whom}, tag {self._tag}"
-
-
-def check_timeout(name: str, timeout: object) -> None:
-    """Raises ArgumentError: not a number of seconds, and not None."""
-    if timeout is None:
-        return
-    if (
-        not isinstance(timeout, int | float | np.integer | np.floating)
-        or isinstance(timeout, bool)
-        or not timeout >= 0
-    ):
-        raise errors.ArgumentError(
-            f"{name} is {timeout!r}; accepted: a number of seconds from 0, or None: no limit"
-        )
 
 
 class PeerLog:

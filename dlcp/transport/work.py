@@ -9,15 +9,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlcp import errors
+from dlcp.checks import timeout
 from dlcp.transport.bounded import Outcome, outcome_of
-from dlcp.transport.transfer import check_timeout
 
 if TYPE_CHECKING:
-    from dlcp import _native
-    from dlcp.transport.communicator import Communicator
+    from dlcp._native import Collective, CollectiveResult
+
+
+@dataclass(frozen=True, slots=True)
+class WorkGroup:
+    """What a work needs of its group."""
+
+    name: str
+    rank: int
+    """This rank in the group."""
+    explain: Callable[[Work, CollectiveResult], errors.CollectiveError]
+    """The exception of a work that has failed."""
+    wait_timeout: Callable[[Work, float], errors.WaitTimeoutError]
+    """The exception of a wait() that has lasted so many seconds."""
+    call_when_over: Callable[[Work, Callable[[Any], object]], None]
+    """Has a callback called with a work once that is over."""
 
 
 class Work:
@@ -27,8 +42,8 @@ class Work:
         "__weakref__",
         "_callbacks",
         "_collective",
-        "_communicator",
         "_error",
+        "_group",
         "_starts",
         "_words",
         "label",
@@ -40,8 +55,8 @@ class Work:
 
     def __init__(
         self,
-        communicator: Communicator,
-        collective: _native.Collective | None,
+        group: WorkGroup,
+        collective: Collective | None,
         operation: str,
         words: str,
         sequence: int,
@@ -49,14 +64,15 @@ class Work:
         label: str | None,
         *,
         numbered: bool = True,
+        starts: Sequence[int] = (),
     ) -> None:
-        self._communicator = communicator
+        self._group = group
         # None: it was over when it started, since there was nobody or nothing to exchange.
         self._collective = collective
         self._words = words
         self._error: errors.CollectiveError | None = None
         # Of a bounded collective: where each rank's part of the input begins.
-        self._starts: Sequence[int] = ()
+        self._starts = starts
         self._callbacks: list[Callable[[Any], object]] = []
         self.operation = operation
         """all_reduce, send, …"""
@@ -71,7 +87,7 @@ class Work:
 
     def __repr__(self) -> str:
         state = "under way" if not self.done() else "over" if self._peek() is None else "failed"
-        return f"<Work: {self.words}, number {self.sequence} of group {self._communicator.name}, {state}>"
+        return f"<Work: {self.words}, number {self.sequence} of group {self._group.name}, {state}>"
 
     @property
     def words(self) -> str:
@@ -92,11 +108,11 @@ class Work:
         if collective is None:
             return
         if timeout_s is not None:
-            check_timeout("timeout_s", timeout_s)
-        if not self._communicator._runtime.wait_collective(collective, timeout_s):
+            timeout_s = timeout("timeout_s", timeout_s)
+        if not collective.wait(timeout_s):
             assert timeout_s is not None
-            raise self._communicator._diagnosis.wait_timeout(self, timeout_s)
-        if collective.result["error"] is not None:
+            raise self._group.wait_timeout(self, timeout_s)
+        if collective.result.error is not None:
             error = self.exception()
             assert error is not None
             raise error
@@ -110,33 +126,34 @@ class Work:
         if result is None:
             return None
         if self._error is None:
-            self._error = self._communicator._explain(self, result)
+            self._error = self._group.explain(self, result)
         return self._error
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Has `callback(self)` called once it is over: at once, by this thread, if it is already.
 
         Otherwise on the endpoint's callback thread, one after the other: what blocks there keeps the others waiting, so
-        whoever waits in a callback brings a thread of his own. What it raises is logged.
+        a callback that waits needs a thread of its own. What it raises is logged.
         """
-        self._communicator._dispatcher.add(self, callback)
+        self._group.call_when_over(self, callback)
 
     @property
     def source(self) -> int:
         """After a receive: the group rank that sent. Raises DlcpError: it is not over, failed, or was no receive."""
-        peer = self._ended()["peer"]
+        peer = self._ended().peer
         if self.operation != "receive" or peer is None:
             raise errors.DlcpError(
                 f"{self.words} has no source; only a receive that is over and went well has one"
             )
-        return int(peer)
+        return peer
 
     @property
     def nbytes(self) -> int:
         """After a send or receive: how many bytes went over. Raises DlcpError: it is not over, or was neither."""
         if self.numbered:
             raise errors.DlcpError(f"{self.words} has no number of bytes; send and receive have one")
-        return int(self._ended()["sent_bytes" if self.operation == "send" else "bytes"])
+        result = self._ended()
+        return result.sent_bytes if self.operation == "send" else result.bytes
 
     @property
     def moved_bytes(self) -> tuple[int, int]:
@@ -144,7 +161,7 @@ class Work:
         if self._collective is None:
             return 0, 0
         result = self._ended()
-        return int(result["sent_bytes"]), int(result["received_bytes"])
+        return result.sent_bytes, result.received_bytes
 
     @property
     def outcome(self) -> Outcome:
@@ -153,29 +170,26 @@ class Work:
             raise errors.DlcpError(f"{self.words} has no outcome; a bounded collective has one")
         if self._collective is None:
             return Outcome((), (), 0, 0, 0)
-        return outcome_of(self._ended(), self._collective.abandoned, self._starts, self._communicator.rank)
+        return outcome_of(self._ended(), self._starts, self._group.rank)
 
     # ---- helpers ----
 
     def _watch(self, watch: int) -> bool:
-        return self._collective is not None and self._communicator._runtime.watch_collective(
-            self._collective, watch
-        )
+        return self._collective is not None and self._collective.watch(watch)
 
-    def _ended(self) -> dict[str, Any]:
+    def _ended(self) -> CollectiveResult:
         if self._collective is None or not self._collective.over:
             raise errors.DlcpError(f"{self.words} is not over; wait() first")
-        result: dict[str, Any] = self._collective.result
-        return result
+        return self._collective.result
 
-    def _peek(self) -> dict[str, Any] | None:
+    def _peek(self) -> CollectiveResult | None:
         """The result if it is over and has an error."""
         if self._collective is None:
             return None
         result = self._ended()
         # Lets go of the memory, also where nobody waits.
-        self._communicator._runtime.wait_collective(self._collective, 0.0)
-        return None if result["error"] is None else result
+        self._collective.wait(0.0)
+        return None if result.error is None else result
 
 
 class ManyWorks(Work):
@@ -186,7 +200,7 @@ class ManyWorks(Work):
     def __init__(self, pieces: Sequence[Work]) -> None:
         first = pieces[0]
         super().__init__(
-            first._communicator,
+            first._group,
             first._collective,
             first.operation,
             first._words,

@@ -48,6 +48,12 @@ struct Orphans {
     }
 };
 
+// Of one message: at most 4 GiB - 1.
+inline std::uint32_t length_of(const char* what, const Buffer& buffer) {
+    if (buffer.bytes() > UINT32_MAX) throw too_long_refusal(what, buffer.bytes());
+    return static_cast<std::uint32_t>(buffer.bytes());
+}
+
 class Transfer {
 public:
     Transfer(OperationPtr operation, Buffer buffer, std::shared_ptr<Orphans> orphans)
@@ -111,7 +117,7 @@ public:
 
     explicit BoundRuntime(const RuntimeOptions& options) {
         nb::gil_scoped_release release;
-        runtime_ = std::make_unique<Runtime>(options);
+        runtime_.reset(new Runtime(options));
     }
     ~BoundRuntime() { close(); }
 
@@ -137,43 +143,40 @@ public:
         return in_slices(timeout_s, [&](Duration slice) { return runtime_->wait_established(rank, slice); });
     }
 
-    Transfer send(std::uint32_t rank, nb::handle payload, std::uint64_t tag, std::uint32_t traffic_class,
+    Transfer send(std::uint32_t rank, nb::handle payload, std::uint64_t tag, std::uint8_t traffic_class,
                   Delivery delivery, double loss_ratio, double deadline_s, nb::handle importance,
                   bool wait_follows) {
         orphans_->sweep();
         Buffer buffer(payload, false);
-        RuntimeSend command;
-        command.rank = rank;
+        SendCommand command;
         command.tag = tag;
-        command.payload = buffer.data();
-        command.message_bytes = buffer.bytes();
+        command.payload = static_cast<const std::uint8_t*>(buffer.data());
+        command.message_bytes = length_of("message", buffer);
         command.traffic_class = traffic_class;
         command.delivery = delivery;
         command.loss_ratio = loss_ratio;
         command.deadline = Duration{static_cast<std::int64_t>(std::clamp(deadline_s, -1.0, 1e9) * 1e9)};
-        command.wait_follows = wait_follows;
         Buffer scores;
+        std::uint8_t importance_of_all = wire::importance_critical;
         if (nb::isinstance<nb::int_>(importance)) {
-            command.importance_of_all = nb::cast<std::uint8_t>(importance);
+            importance_of_all = nb::cast<std::uint8_t>(importance);
         } else {
             scores = Buffer(importance, false);
-            command.importance = static_cast<const std::uint8_t*>(scores.data());
-            command.importance_count = scores.bytes();
+            command.importance = {static_cast<const std::uint8_t*>(scores.data()), scores.bytes()};
         }
-        OperationPtr operation = unlocked([&] { return runtime_->send(command); });
+        OperationPtr operation =
+            unlocked([&] { return runtime_->send(rank, command, importance_of_all, wait_follows); });
         return {std::move(operation), std::move(buffer), orphans_};
     }
 
     Transfer receive(nb::handle memory, std::optional<std::uint32_t> rank, std::uint64_t tag, bool wait_follows) {
         orphans_->sweep();
         Buffer buffer(memory, true);
-        RuntimeReceive command;
-        command.rank = rank;
+        ReceiveCommand command;
         command.tag = tag;
-        command.buffer = buffer.data();
-        command.capacity_bytes = buffer.bytes();
-        command.wait_follows = wait_follows;
-        OperationPtr operation = unlocked([&] { return runtime_->receive(command); });
+        command.buffer = static_cast<std::uint8_t*>(buffer.data());
+        command.capacity_bytes = length_of("receive buffer", buffer);
+        OperationPtr operation = unlocked([&] { return runtime_->receive(rank, command, wait_follows); });
         return {std::move(operation), std::move(buffer), orphans_};
     }
 
@@ -242,7 +245,7 @@ public:
     Runtime& runtime() { return *runtime_; }
 
 private:
-    std::unique_ptr<Runtime> runtime_;
+    RuntimePtr runtime_;
     std::shared_ptr<Orphans> orphans_ = std::make_shared<Orphans>();
     int inside_ = 0;  // threads in unlocked(); counted with the GIL held
 };

@@ -1,9 +1,9 @@
-// Turns RuntimeError into Python exceptions. Which class a kind raises is told once by dlcp.transport, since the
+// Turns IoError into Python exceptions. Which class a kind raises is told once by dlcp.transport, since the
 // classes live in Python; a kind without a class raises RuntimeError.
 #include <exception>
 
 #include "bind/bind.hpp"
-#include "io/runtime_error.hpp"
+#include "io/io_error.hpp"
 
 namespace dlcp::bind {
 namespace {
@@ -29,7 +29,7 @@ void bind_errors(nb::module_& m) {
     nb::register_exception_translator([](const std::exception_ptr& error, void*) {
         try {
             std::rethrow_exception(error);
-        } catch (const RuntimeError& refused) {
+        } catch (const IoError& refused) {
             raise(name(refused.kind), refused.what());
         } catch (const BufferError& refused) {
             raise("buffer", refused.what());

@@ -1,6 +1,7 @@
 // The module `dlcp._native`: the host and the pure functions of the wire format, as thin as they can be. What a
 // person sees (defaults, units in seconds, typed errors, NumPy masks) is made in dlcp/transport.
 #include "bind/bind.hpp"
+#include "bind/collective_values.hpp"
 
 NB_MODULE(_native, m) {
     using namespace dlcp::bind;
@@ -12,6 +13,7 @@ NB_MODULE(_native, m) {
     bind_reduce(m);
     bind_gradient(m);
     bind_options(m);
+    bind_collective_values(m);
     bind_host(m);
     bind_wire(m);
     bind_protection(m);

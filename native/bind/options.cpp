@@ -25,9 +25,8 @@ constexpr const char* sections[] = {"Place",    "Packet protection",  "Datagrams
 
 JobKeyBytes key_of(nb::bytes key) {
     if (key.size() != job_key_bytes)
-        throw RuntimeError(RuntimeErrorKind::settings, "the job key has " + std::to_string(key.size()) +
-                                                           " bytes; accepted: exactly " +
-                                                           std::to_string(job_key_bytes));
+        throw IoError(IoErrorKind::settings, "the job key has " + std::to_string(key.size()) +
+                                                 " bytes; accepted: exactly " + std::to_string(job_key_bytes));
     JobKeyBytes bytes{};
     std::copy_n(static_cast<const std::uint8_t*>(key.data()), bytes.size(), bytes.begin());
     return bytes;
@@ -40,6 +39,9 @@ nb::object or_none(const SettingValue& value) {
 }  // namespace
 
 void bind_options(nb::module_& m) {
+    nb::list controllers;
+    for (const CongestionEntry& entry : congestion_controllers) controllers.append(nb::str(entry.name.data()));
+    m.attr("CONGESTION_CONTROLLERS") = nb::tuple(controllers);
     nb::class_<SettingEntry>(m, "Setting", "One row of the table of settings.")
         .def_prop_ro("name", [](const SettingEntry& e) { return e.setting.name; })
         .def_prop_ro("section",

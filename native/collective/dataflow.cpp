@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collective/executor_impl.hpp"
+#include "collective/executor.hpp"
 
 namespace dlcp {
 namespace {
@@ -15,25 +15,25 @@ constexpr std::uint32_t tile_bytes = 8192;
 
 }  // namespace
 
-void CollectiveExecutor::Impl::on_block(void* context, std::uint64_t token, Time now, std::uint32_t offset,
-                                        const std::uint8_t* payload, std::uint32_t bytes) {
-    static_cast<Impl*>(context)->take_block(now, static_cast<std::uint32_t>(token >> 32),
-                                            static_cast<std::uint32_t>(token), offset, payload, bytes);
+void CollectiveExecutor::on_block(void* context, std::uint64_t token, Time now, std::uint32_t offset,
+                                  const std::uint8_t* payload, std::uint32_t bytes) {
+    const StepId id = StepId::of(token);
+    static_cast<CollectiveExecutor*>(context)->take_block(now, id.slot, id.step, offset, payload, bytes);
 }
 
 // A block has come. What its operand is not there for yet is put aside.
-void CollectiveExecutor::Impl::take_block(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
-                                          const std::uint8_t* payload, std::uint32_t bytes) {
-    Running& running = running_[slot];
-    if (running.failed) return;
-    running.result.received_bytes += bytes;
-    const Schedule::Step& plan = running.schedule->steps()[step];
+void CollectiveExecutor::take_block(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
+                                    const std::uint8_t* payload, std::uint32_t bytes) {
+    GroupOperation& operation = operations_[slot];
+    if (operation.ended()) return;
+    operation.result.received_bytes += bytes;
+    const Schedule::Step& plan = operation.schedule->steps()[step];
     if (plan.operands.empty() || plan.operands[0].producer == Schedule::none) {
         apply(now, slot, step, offset, payload, bytes);
         return;
     }
-    StepState& state = running.steps[step];
-    const Granules& ready = running.steps[plan.operands[0].producer].produced;
+    StepState& state = operation.steps[step];
+    const Granules& ready = operation.steps[plan.operands[0].producer].produced;
     const std::uint32_t end = offset + bytes;
     std::uint32_t first = 0, last = 0;
     for (std::uint32_t at = offset; at < end && ready.next_run(at, end, false, first, last); at = last) {
@@ -48,27 +48,27 @@ void CollectiveExecutor::Impl::take_block(Time now, std::uint32_t slot, std::uin
 }
 
 // What a receive takes becomes its target.
-void CollectiveExecutor::Impl::apply(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
-                                     const std::uint8_t* payload, std::uint32_t bytes) {
-    Running& running = running_[slot];
-    const Schedule::Step& plan = running.schedule->steps()[step];
-    StepState& state = running.steps[step];
+void CollectiveExecutor::apply(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
+                               const std::uint8_t* payload, std::uint32_t bytes) {
+    GroupOperation& operation = operations_[slot];
+    const Schedule::Step& plan = operation.schedule->steps()[step];
+    StepState& state = operation.steps[step];
     if (payload != nullptr && state.memory.data != nullptr) {
         std::uint8_t* target = state.memory.data + offset;
-        const std::size_t count = bytes / running.element_bytes;
+        const std::size_t count = bytes / operation.element_bytes;
         if (plan.operands.empty())
             std::memcpy(target, payload, bytes);
         else
-            running.reduce(target, memory_of(running, plan.operands[0].chunk).data + offset, payload, count);
-        if (plan.final && running.average_over > 1) running.average(target, count, running.average_over);
+            operation.reduce(target, memory_of(operation, plan.operands[0].chunk).data + offset, payload, count);
+        if (plan.final && operation.average_over > 1) operation.average(target, count, operation.average_over);
     }
     produced(now, slot, step, offset, bytes);
 }
 
 // The operand of a receive is there between offset and end: so is what arrived before it.
-void CollectiveExecutor::Impl::apply_waiting(Time now, std::uint32_t slot, std::uint32_t step,
-                                             std::uint32_t offset, std::uint32_t end) {
-    StepState& state = running_[slot].steps[step];
+void CollectiveExecutor::apply_waiting(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
+                                       std::uint32_t end) {
+    StepState& state = operations_[slot].steps[step];
     if (!state.waiting.tracked()) return;
     std::uint32_t first = 0, last = 0;
     for (std::uint32_t at = offset; at < end && state.waiting.next_run(at, end, true, first, last); at = last)
@@ -76,20 +76,20 @@ void CollectiveExecutor::Impl::apply_waiting(Time now, std::uint32_t slot, std::
               last - first);
 }
 
-void CollectiveExecutor::Impl::combine(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
-                                       std::uint32_t end) {
-    Running& running = running_[slot];
-    const Schedule::Step& plan = running.schedule->steps()[step];
-    StepState& state = running.steps[step];
+void CollectiveExecutor::combine(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
+                                 std::uint32_t end) {
+    GroupOperation& operation = operations_[slot];
+    const Schedule::Step& plan = operation.schedule->steps()[step];
+    StepState& state = operation.steps[step];
     const std::size_t operands = plan.operands.size();
     const auto operand = [&](std::size_t i, std::uint32_t at) {
-        return memory_of(running, plan.operands[i].chunk).data + at;
+        return memory_of(operation, plan.operands[i].chunk).data + at;
     };
     if (state.memory.data != nullptr && operand(0, 0) != nullptr) {
         alignas(64) std::uint8_t sum[tile_bytes];
         for (std::uint32_t at = offset; at < end; at += std::min(tile_bytes, end - at)) {
             const std::uint32_t bytes = std::min(tile_bytes, end - at);
-            const std::size_t count = bytes / running.element_bytes;
+            const std::size_t count = bytes / operation.element_bytes;
             std::uint8_t* target = state.memory.data + at;
             if (operands == 1) {
                 if (target != operand(0, at)) std::memmove(target, operand(0, at), bytes);
@@ -98,65 +98,65 @@ void CollectiveExecutor::Impl::combine(Time now, std::uint32_t slot, std::uint32
                 const std::uint8_t* so_far = operand(0, at);
                 for (std::size_t i = 1; i < operands; ++i) {
                     std::uint8_t* out = i + 1 == operands ? target : sum;
-                    running.reduce(out, so_far, operand(i, at), count);
+                    operation.reduce(out, so_far, operand(i, at), count);
                     so_far = out;
                 }
             }
-            if (plan.final && running.rescale)
-                divide_by_realised(running, plan, target, at, at + bytes);
-            else if (plan.final && running.average_over > 1)
-                running.average(target, count, running.average_over);
+            if (plan.final && operation.rescale)
+                divide_by_realised(operation, plan, target, at, at + bytes);
+            else if (plan.final && operation.average_over > 1)
+                operation.average(target, count, operation.average_over);
         }
     }
     produced(now, slot, step, offset, end - offset);
 }
 
 // One operand has become there between offset and end: combines what the others, from `operand` on, have too.
-void CollectiveExecutor::Impl::combine_ready(Time now, std::uint32_t slot, std::uint32_t step,
-                                             std::uint32_t offset, std::uint32_t end, std::size_t operand) {
-    const Running& running = running_[slot];
-    const auto& operands = running.schedule->steps()[step].operands;
+void CollectiveExecutor::combine_ready(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
+                                       std::uint32_t end, std::size_t operand) {
+    const GroupOperation& operation = operations_[slot];
+    const auto& operands = operation.schedule->steps()[step].operands;
     while (operand < operands.size() && operands[operand].producer == Schedule::none) ++operand;
     if (operand == operands.size()) {
         combine(now, slot, step, offset, end);
         return;
     }
-    const Granules& ready = running.steps[operands[operand].producer].produced;
+    const Granules& ready = operation.steps[operands[operand].producer].produced;
     std::uint32_t first = 0, last = 0;
     for (std::uint32_t at = offset; at < end && ready.next_run(at, end, true, first, last); at = last)
         combine_ready(now, slot, step, first, last, operand + 1);
 }
 
 // Bytes of the target of `step` are what they are to be.
-void CollectiveExecutor::Impl::produced(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
-                                        std::uint32_t bytes) {
-    Running& running = running_[slot];
-    const Schedule::Step& plan = running.schedule->steps()[step];
-    StepState& state = running.steps[step];
+void CollectiveExecutor::produced(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
+                                  std::uint32_t bytes) {
+    GroupOperation& operation = operations_[slot];
+    const Schedule::Step& plan = operation.schedule->steps()[step];
+    StepState& state = operation.steps[step];
     state.left_bytes -= bytes;
     if (state.produced.tracked()) state.produced.set(offset, bytes);
     for (const std::uint32_t consumer : plan.consumers) {
-        switch (running.schedule->steps()[consumer].kind) {
-            case ScheduleOp::Kind::send: release(now, running, consumer, offset, offset + bytes); break;
+        switch (operation.schedule->steps()[consumer].kind) {
+            case ScheduleOp::Kind::send: release(now, operation, consumer, offset, offset + bytes); break;
             case ScheduleOp::Kind::receive: apply_waiting(now, slot, consumer, offset, offset + bytes); break;
             case ScheduleOp::Kind::combine: combine_ready(now, slot, consumer, offset, offset + bytes, 0); break;
         }
     }
     if (state.left_bytes == 0 && (plan.kind == ScheduleOp::Kind::combine || state.arrived))
-        step_over(running, step);
+        step_over(operation, step);
 }
 
 // Lets the blocks leave that have become complete by the bytes between offset and end.
-void CollectiveExecutor::Impl::release(Time now, Running& running, std::uint32_t step, std::uint32_t offset,
-                                       std::uint32_t end) {
-    StepState& state = running.steps[step];
+void CollectiveExecutor::release(Time now, GroupOperation& operation, std::uint32_t step, std::uint32_t offset,
+                                 std::uint32_t end) {
+    StepState& state = operation.steps[step];
     const std::uint8_t* source = state.memory.data;
     if (state.copy != nullptr && source != nullptr)
         std::memcpy(state.copy + offset, source + offset, end - offset);
     if (!state.open || state.over) return;
     const std::uint32_t block_bytes = endpoint_.block_bytes(state.peer);
     const auto total = static_cast<std::uint32_t>(state.memory.bytes);
-    const Granules& ready = running.steps[running.schedule->steps()[step].operands[0].producer].produced;
+    const Granules& ready = operation.steps[operation.schedule->steps()[step].operands[0].producer].produced;
     std::uint32_t run_first = 0, run_blocks = 0;
     for (std::uint32_t block = offset / block_bytes; std::uint64_t{block} * block_bytes < end; ++block) {
         const std::uint32_t from = block * block_bytes;
@@ -171,7 +171,7 @@ void CollectiveExecutor::Impl::release(Time now, Running& running, std::uint32_t
         if (run_blocks++ == 0) run_first = block;
     }
     if (run_blocks > 0) endpoint_.release_blocks(now, state.message, run_first, run_blocks);
-    if (state.detached && state.left_bytes == 0) step_over(running, step);
+    if (state.detached && state.left_bytes == 0) step_over(operation, step);
 }
 
 }  // namespace dlcp

@@ -1,166 +1,228 @@
 // Runs collectives: schedules over an Endpoint, many at once, block by block.
 //
-// Sans-IO like the engine, and called by whoever owns the Endpoint, from the same one thread at a time. A block that
-// arrives is combined and its result handed to the messages that wait for it inside Endpoint::handle_packets; it
-// leaves with the next poll_transmit. Nothing is stored that need not be: only a block whose operand is not there
-// yet, and what a `combine` of several arrivals waits for.
+// Sans-IO like the engine, and called by the owner of the Endpoint, from the same one thread at a time. A block that
+// arrives is combined, and its result handed to the messages that wait for it, inside Endpoint::handle_packets; it
+// leaves with the next poll_transmit. Two things are stored: a block whose operand is not there yet, and what a
+// `combine` of several arrivals waits for.
 //
 //   start        a collective, or a single message           then poll_transmit of the Endpoint
-//   handle_event every event of the Endpoint                 true: it was the executor's
+//   handle_event every event of the Endpoint                 true: the event was the executor's
 //   handle_timer when next_deadline() has been reached
-//   poll_over    what is over                                 repeat until it returns false
+//   poll_over    what is over                                repeat until it returns false
 //
-// Order of summation is the schedule's, never that of arrival: every rank computes the same bits in every run.
+// The schedule decides the order of summation, never the order of arrival: every rank computes the same bits in every
+// run.
 //
-// Groups fail as a whole: when a message of a collective fails or its time is up, all of the group's collectives fail,
-// and the members that this rank has a session with are told which rank is to blame, who tell theirs. What starts
-// afterwards fails at once with the same cause.
+// Groups fail as a whole: when a message of a collective fails or its time is up, all of the group's collectives fail.
+// The executor notifies every member that it has a session with which rank is to blame, and each of these notifies its
+// own. What starts afterwards fails at once with the same cause.
+//
+// One file per part:
+//
+//   executor.cpp  starting, events and timers       dataflow.cpp  blocks in, results on
+//   groups.cpp    groups, their members             failure.cpp   how operations and groups fail
+//   messages.cpp  an operation's messages, its end  notice.cpp    how a group's members learn of a failure
+//   loss.cpp      what may be given up, and was     inquiry.cpp   which rank a collective waits for
+//   mismatch.cpp  messages that nobody waits for
+//
+// Invariant: memory of an operation is touched only while it is in Group::operations. It leaves when each of its
+// messages has had its final event, detached sends aside, which own a copy.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "collective/element.hpp"
-#include "collective/partition.hpp"
-#include "collective/schedule.hpp"
-#include "engine/endpoint.hpp"
+#include "collective/command.hpp"
+#include "collective/group.hpp"
+#include "collective/operation.hpp"
+#include "collective/result.hpp"
+#include "collective/tag.hpp"
+#include "engine/deadline_heap.hpp"
+#include "engine/ring_queue.hpp"
+#include "engine/slab.hpp"
 
 namespace dlcp {
 
-// How the lossy messages of a schedule may lose blocks. What is given up is not in the result, and is in
-// CollectiveResult::abandoned at both ends; nothing else of a collective can be lost.
-struct LossRules {
-    // Of each lossy message that this rank sends: fraction of its bytes that may be abandoned, [0, 1).
-    double loss_ratio = 0.0;
-    // > 0: the receiver ends it this long after its first packet, budget or not; critical blocks are awaited even so.
-    Duration deadline{0};
-    // >= 0: so long after the start, droppable blocks that have not left are given up unsent, the least important, as far
-    // as the budget goes (SendCommand::patience). Not with a deadline.
-    Duration patience{-1};
-    // By rank in the group: how much the blocks of the lossy message to it matter, as SendCommand::importance. Empty,
-    // or an empty entry: all are critical. Read during start() only.
-    std::span<const std::span<const std::uint8_t>> importance;
-    // A final result is divided by the contributions that came, and multiplied by the number of ranks if it is a sum.
-    // Otherwise what did not come counts as nothing. Sum only.
-    bool rescale = false;
-};
-
-struct CollectiveCommand {
-    std::uint32_t group = 0;
-    std::shared_ptr<const Schedule> schedule;
-    std::uint32_t sequence = 0;   // of this group's collectives; the low 20 bits count
-    std::uint32_t signature = 0;  // 28 bits: what all ranks must agree on (kind, type, reduction, root, sizes)
-    std::span<const ChunkMemory> input;
-    std::span<const ChunkMemory> output;
-    DataType type = DataType::u8;
-    ReduceOp op = ReduceOp::sum;
-    std::uint32_t average_over = 0;  // > 0: divide final results
-    std::uint8_t traffic_class = 0;
-    Duration timeout{-1};  // negative: none
-    // nullptr: lossy messages are reliable like all others. Read during start() only.
-    const LossRules* loss = nullptr;
-};
-
-// One message between two members: send, receive, receive from anyone.
-struct MessageCommand {
-    std::uint32_t group = 0;
-    bool sending = false;
-    std::uint32_t peer = UINT32_MAX;  // rank in the group; UINT32_MAX: from anyone
-    std::uint32_t tag = 0;            // the user's
-    ChunkMemory memory;
-    std::uint8_t traffic_class = 0;
-    Duration timeout{-1};
-};
-
-enum class CollectiveError : std::uint8_t {
-    none,
-    timeout,       // this collective's time is up
-    peer_failed,   // the engine lost the peer; `engine_error` says how
-    mismatch,      // `culprit` called something else, or with other sizes
-    group_failed,  // the group had failed: `culprit`, `cause` are those of the first failure
-    aborted,       // by this process: abort(), close()
-};
-const char* name(CollectiveError error);
-
-// How a collective ended.
-struct CollectiveResult {
-    CollectiveError error = CollectiveError::none;
-    CollectiveError cause = CollectiveError::none;  // group_failed: what happened there
-    CommandError engine_error = CommandError::none;
-    std::uint32_t culprit = UINT32_MAX;   // rank in the group; UINT32_MAX: unknown
-    std::uint32_t reporter = UINT32_MAX;  // group_failed: who said so
-    std::uint32_t sequence = 0;           // of the collective that failed first
-    std::uint32_t peer = UINT32_MAX;      // of a single message: who sent it
-    std::uint64_t bytes = 0;              // of a single message: how many came
-    Duration waited{0};
-    std::uint64_t sent_bytes = 0;           // payload, without repairs
-    std::uint64_t received_bytes = 0;       // payload
-    std::uint64_t retransmitted_bytes = 0;  // payload, of the messages that were waited for
-    Duration lossy_fastest{0};  // from the start until the first of this rank's lossy messages was over
-    // What was given up of one lossy message; only those of which something was.
-    struct Abandoned {
-        bool sent = false;       // by this rank; else it should have come
-        std::uint32_t peer = 0;  // rank in the group
-        Chunk chunk;             // what was sent, or where it would have gone
-        std::uint32_t message_bytes = 0;
-        std::uint16_t block_bytes = 0;
-        std::uint32_t abandoned_bytes = 0;
-        std::vector<std::uint64_t> blocks;  // bit i of word i/64: block i
-    };
-    std::vector<Abandoned> abandoned;
-    // Members that had still something to send to us or take from us; at most 16 are named.
-    struct Waiting {
-        std::uint32_t peer;
-        bool for_arrival;  // else: for it to take what we send
-        std::uint64_t missing_bytes;
-    };
-    std::vector<Waiting> waiting_for;
-    // mismatch: what the other rank's message said, as far as it is known; of its signature the low 16 bits
-    std::uint16_t foreign_signature = 0;
-    std::uint64_t foreign_bytes = 0;
-    std::uint64_t expected_bytes = 0;
-};
-
-struct CollectiveId {
-    std::uint32_t slot = UINT32_MAX;
-    std::uint32_t generation = 0;
-    friend bool operator==(CollectiveId, CollectiveId) = default;
-};
-
 class CollectiveExecutor {
 public:
-    explicit CollectiveExecutor(Endpoint& endpoint);
-    ~CollectiveExecutor();
+    explicit CollectiveExecutor(Endpoint& endpoint) : endpoint_(endpoint) {}
     CollectiveExecutor(const CollectiveExecutor&) = delete;
     CollectiveExecutor& operator=(const CollectiveExecutor&) = delete;
 
     // A group of ranks: `members[i]` is the endpoint rank of the group's rank i. `group` is below 2^14 and the same on
     // all of them. False: this number is open already.
     bool open_group(Time now, std::uint32_t group, std::span<const std::uint32_t> members, std::uint32_t own);
-    // Ends what is under way in it with `aborted`, telling the others if `tell`.
-    void close_group(Time now, std::uint32_t group, bool tell);
+    // Ends its operations with `aborted`. `notify`: the members learn that this rank has closed it.
+    void close_group(Time now, std::uint32_t group, bool notify);
 
     // Every peer that the schedule names must be a peer of the endpoint (Endpoint::connect). Memory stays the caller's
-    // until the collective is over. Returns an id in any case; a collective that cannot start is over with an error.
+    // until the operation is over. Returns an id in any case; an operation that cannot start is over with an error.
     CollectiveId start(Time now, const CollectiveCommand& command);
     CollectiveId start(Time now, const MessageCommand& command);
 
     bool handle_event(Time now, const Event& event);
     void handle_timer(Time now);
-    Time next_deadline() const;
-    // Ends what waits only for a word why it cannot go on. Call before Endpoint::close, which ends all that has messages.
+    Time next_deadline() const { return deadlines_.next(); }
+    // Ends operations that wait only to learn why they fail. Call before Endpoint::close, which ends those with messages.
     void stop_waiting(Time now);
     // Copies of short messages are still on their way: closing the endpoint now would lose them.
-    bool draining() const;
+    bool draining() const { return !detached_.empty(); }
     // Answers each id once, when no memory of it is touched any more.
     bool poll_over(CollectiveId& id, CollectiveResult& result);
 
 private:
-    class Impl;
-    std::unique_ptr<Impl> impl_;
+    static constexpr std::uint32_t no_slot = UINT32_MAX;
+
+    // A step of an operation: the owner of a message of the engine. As a token it goes through the engine to on_block.
+    struct StepId {
+        std::uint32_t slot = no_slot;  // of the operation
+        std::uint32_t step = 0;
+        std::uint64_t token() const { return std::uint64_t{slot} << 32 | step; }
+        static StepId of(std::uint64_t token) {
+            return {static_cast<std::uint32_t>(token >> 32), static_cast<std::uint32_t>(token)};
+        }
+    };
+    // A send that outlives the operation that started it.
+    struct Detached {
+        MemoryPool::Piece memory;             // the copy that it leaves from
+        std::uint32_t group;                  // number
+        std::uint32_t peer;                   // rank in the group
+        bool fails_group;                     // its failure is the group's; else nobody's
+        StepId writer = {};                   // the step that fills `memory`, while `writer_generation` is in use
+        std::uint32_t writer_generation = 0;  // of the slot
+    };
+    // A receive into nothing, for a message that was on hold when its group had failed.
+    struct Discarded {
+        MessageId message;
+        std::uint32_t group;  // number
+    };
+    static std::uint64_t key_of(MessageId message) {
+        return std::uint64_t{message.generation} << 32 | message.slot;
+    }
+
+    // executor.cpp
+    std::uint32_t begin(Time now, Group& group, Duration timeout);
+    void check(Group& group, const CollectiveCommand& command);
+    void check(Group& group, const MessageCommand& command);
+    std::uint32_t prepare(Time now, Group& group, const CollectiveCommand& command);
+    void bind_memory(GroupOperation& operation, const CollectiveCommand& command);
+    void prepare_steps(GroupOperation& operation);
+    bool start_messages(Time now, Group& group, std::uint32_t slot, const CollectiveCommand& command);
+    void combine_local(Time now, std::uint32_t slot);
+    CollectiveId id_of(std::uint32_t slot) const { return {slot, operations_.generation(slot)}; }
+
+    // groups.cpp
+    Group* find_group(std::uint32_t number);
+    Group& open_group_named(std::uint32_t number);
+    PeerId peer_of(Group& group, std::uint32_t member);
+    std::uint32_t member_of(const Group& group, PeerId peer) const;
+    void sweep_closing(std::uint32_t wanted);
+    void peer_established(Time now, PeerId peer);
+    void open_sends(Time now, GroupOperation& operation, PeerId peer);
+
+    // messages.cpp
+    CommandError start_send(Time now, Group& group, StepId id, std::uint8_t traffic_class,
+                            const LossRules* loss = nullptr);
+    CommandError start_receive(Time now, Group& group, StepId id);
+    void step_over(GroupOperation& operation, std::uint32_t step);
+    void message_over(Time now, StepId id, const Event& event);
+    void message_failed(Time now, StepId id, const Event& event, std::uint64_t bytes);
+    void peer_stopped(Time now, std::uint32_t slot, std::uint32_t member, CommandError error);
+    void detached_over(Time now, Detached detached, const Event& event);
+    void end_if_over(Time now, std::uint32_t slot);
+
+    // dataflow.cpp
+    static void on_block(void* context, std::uint64_t token, Time now, std::uint32_t offset,
+                         const std::uint8_t* payload, std::uint32_t bytes);
+    void take_block(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
+                    const std::uint8_t* payload, std::uint32_t bytes);
+    void apply(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset, const std::uint8_t* payload,
+               std::uint32_t bytes);
+    void apply_waiting(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset, std::uint32_t end);
+    void combine(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset, std::uint32_t end);
+    void combine_ready(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset, std::uint32_t end,
+                       std::size_t operand);
+    void produced(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset, std::uint32_t bytes);
+    void release(Time now, GroupOperation& operation, std::uint32_t step, std::uint32_t offset, std::uint32_t end);
+    static ChunkMemory memory_of(const GroupOperation& operation, Chunk chunk) {
+        return operation.memory[static_cast<std::size_t>(chunk.space)][chunk.index];
+    }
+
+    // loss.cpp
+    void check_loss(Group& group, const GroupOperation& operation, const CollectiveCommand& command);
+    static void allow_loss(SendCommand& send, const LossRules& loss, std::uint32_t member);
+    void note_abandoned(GroupOperation& operation, std::uint32_t step, const MessageOutcome& outcome);
+    void fill_absent(Time now, std::uint32_t slot, std::uint32_t step, const MessageOutcome& outcome);
+    static void finish_alone(const GroupOperation& operation, const Schedule::Step& plan, std::uint8_t* target,
+                             std::uint32_t bytes);
+    void divide_by_realised(const GroupOperation& operation, const Schedule::Step& plan, std::uint8_t* target,
+                            std::uint32_t offset, std::uint32_t end);
+
+    // failure.cpp
+    void fail(Time now, Group& group, std::uint32_t slot, const CollectiveResult& why);
+    void fail_group(Time now, Group& group, const CollectiveResult& why, std::uint32_t slot);
+    void fail_single(Time now, std::uint32_t slot, const CollectiveResult& why);
+    void fail_at_once(Time now, const Group& group, std::uint32_t slot);
+    void fail_doomed(Time now, std::uint32_t slot);
+    void abort_operations(Time now, Group& group);
+    void cancel_messages(Time now, std::uint32_t slot);
+    void handle_deadline(Time now, std::uint32_t slot);
+    bool wait_for_answers(Time now, Group& group, std::uint32_t slot);
+    void give_up(Time now, Group& group, std::uint32_t slot);
+
+    // notice.cpp
+    void listen_for_failure(Time now, Group& group);
+    void notify_group(Time now, Group& group, std::uint32_t except);
+    void notify_member(Time now, Group& group, std::uint32_t member);
+    void handle_notice(Time now, Group& group, PeerId by, std::uint32_t bytes);
+    bool contest(Time now, Group& group, const CollectiveResult& notice, std::uint32_t from);
+    bool accept_accusation(Time now, Group& group, const CollectiveResult& notice, std::uint32_t from);
+
+    // mismatch.cpp
+    void handle_unexpected(Time now, const Event& event);
+    void discard(Time now, std::uint32_t group, const Event& event);
+    bool check_signature(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
+    void fail_mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot);
+
+    // inquiry.cpp
+    void send_inquiry(Time now, std::uint32_t group, PeerId peer, std::uint64_t tag);
+    void handle_inquiry(Time now, const Event& event);
+    void handle_question(Time now, Group* group, const Event& event);
+    void ask(Time now, Group& group, GroupOperation& operation);
+    void answer(Time now, Group& group, const GroupOperation& operation, const GroupOperation::Asker& asker);
+    void note_absence(Time now, Group& group, std::uint32_t slot, std::uint32_t who, bool is_silent);
+    void note_waiting(GroupOperation& operation, const Group& group) const;
+    bool waits_for_peer(const GroupOperation& operation, std::size_t step) const;
+    std::uint32_t find_silent(const Group& group, const GroupOperation& operation) const;
+    std::uint32_t find_operation(const Group& group, std::uint32_t sequence) const;
+    std::uint32_t find_oldest(const Group& group, std::uint32_t before) const;
+    static bool is_asking(Time now, const GroupOperation& operation);
+
+    // A message fits 32 bits, with room for whole granules.
+    static constexpr std::uint64_t most_chunk_bytes = UINT32_MAX - 63;
+    // Messages for collectives that have not started here, per group, and for groups that are not open: beyond it the
+    // oldest is forgotten, and a mismatch with it shows as a time-out.
+    static constexpr std::size_t most_early = 1024;
+    // Failure notices, questions and answers leave before all data.
+    static constexpr std::uint8_t highest_data_class = 6;
+    // A rank that has been asked and is not heard of for this long is to blame.
+    static constexpr Duration answer_timeout = milliseconds(400);
+
+    Endpoint& endpoint_;
+    std::unordered_map<std::uint32_t, std::unique_ptr<Group>> groups_;  // by number
+    Slab<GroupOperation> operations_;                                   // until polled as over
+    std::unordered_map<std::uint64_t, StepId> owners_;                  // of messages, by key_of
+    std::unordered_map<std::uint64_t, Detached> detached_;              // by key_of
+    std::unordered_map<std::uint64_t, std::uint32_t> listening_;  // Group::failure_receive by key_of, to the group
+    std::unordered_map<std::uint64_t, Discarded> discarded_;      // by key_of
+    std::vector<std::uint32_t> closing_;                          // numbers of groups in a closing state
+    std::vector<Event> unopened_;  // messages for groups that are not open yet, at most most_early
+    DeadlineHeap deadlines_;       // by slot of the operation
+    RingQueue<CollectiveId> over_;
+    MemoryPool pool_;  // scratch, copies, early blocks
 };
 
 }  // namespace dlcp

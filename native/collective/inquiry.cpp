@@ -1,141 +1,213 @@
-// Who is it that a collective waits for?
+// Which rank is it that a collective waits for?
 //
-// When time is up, most ranks wait for one that waits itself: in a ring all but one do. So whoever is waited for is asked
-// whether it has called this collective at all. Who has not says so. Who has asks those that it waits for in turn, though
-// its own time may not be up, and passes on what it hears; and who does not even answer is taken for absent by the one that
-// asked. So the one to blame is known to everybody whose time is up within a round trip per rank between them. Who has not
-// called it because an earlier one keeps him asks for that, and passes on what he hears of it.
+// When time is up, most ranks wait for one that waits itself: in a ring all but one do. So a rank asks those that it
+// waits for whether they have called this collective at all.
 //
-// A rank that does not answer is known to be gone; one that says that it has not called may only be late, and for the same
-// reason. So the former counts for more, and who hears of the latter waits a little for the former.
+//   - A rank that has not called it says so.
+//   - A rank that has called it asks the ranks that it waits for in turn, though its own time may not be up, and passes on
+//     what it learns.
+//   - A rank that has not called it because an earlier collective keeps it asks about that one, and passes on what it
+//     learns.
+//   - A rank that does not answer at all is silent to the rank that asked it.
 //
-// Questions and answers are messages without bytes that nobody posts a receive for: the tag says it all, and the announcement
-// that it came (EndpointConfig::announce_unexpected) is how it is heard, also by a rank that has not opened the group.
+// So every rank whose time is up learns which rank is to blame within a round trip per rank between them. A silent rank is
+// known to be gone; one that has not called may only be late, perhaps for the same reason. So a silent rank is blamed
+// first, and a rank that learns only of one that has not called waits a little longer for word of a silent one.
+//
+// Questions and answers are messages without bytes for which nobody posts a receive. The tag says everything, and the
+// engine's event of its arrival (EndpointConfig::announce_unexpected) delivers it, also to a rank that has not opened the
+// group.
 #include <algorithm>
 
-#include "collective/executor_impl.hpp"
+#include "collective/executor.hpp"
 
 namespace dlcp {
+namespace {
 
-void CollectiveExecutor::Impl::send_note(Time now, std::uint32_t number, PeerId peer, std::uint64_t tag) {
+using Kind = ScheduleOp::Kind;
+
+// Peers named in a result at most.
+constexpr std::size_t most_waiting = 16;
+
+// Sequences count on past the bits that a tag has for them.
+bool is_before(std::uint32_t one, std::uint32_t other) {
+    const std::uint32_t ahead = (other - one) & Tag::sequence_mask;
+    return ahead != 0 && ahead <= Tag::sequence_mask / 2;
+}
+
+}  // namespace
+
+void CollectiveExecutor::send_inquiry(Time now, std::uint32_t number, PeerId peer, std::uint64_t tag) {
     if (peer == any_peer || !endpoint_.established(peer)) return;
     SendCommand command;
     command.peer = peer;
     command.tag = tag;
     command.traffic_class = highest_data_class;
     if (const auto sent = endpoint_.send(now, command))
-        detached_.emplace(key_of(sent.value), Detached{{}, number, UINT32_MAX, false});
+        detached_.emplace(key_of(sent.value), Detached{{}, number, no_member, false});
 }
 
-// Asks those whose part is missing, and whether they are there at all.
-void CollectiveExecutor::Impl::ask(Time now, Group& group, Running& running) {
-    running.asked_at = now;
-    for (const CollectiveResult::Waiting& each : running.result.waiting_for) {
+// Asks the ranks whose part is missing, and probes all that it waits for.
+void CollectiveExecutor::ask(Time now, Group& group, GroupOperation& operation) {
+    operation.asked_at = now;
+    for (const CollectiveResult::Waiting& each : operation.result.waiting_for) {
         const PeerId peer = peer_of(group, each.peer);
         if (peer == any_peer) continue;
         endpoint_.probe(peer);
-        if (!running.single && each.for_arrival)
-            send_note(now, group.number, peer, Tag::of_inquiry(group.number, running.sequence, Tag::question));
+        if (!operation.single && each.for_arrival)
+            send_inquiry(now, group.number, peer,
+                         Tag::of_inquiry(group.number, operation.sequence, Tag::question));
     }
 }
 
-// Have those that it waits for been asked just now?
-bool CollectiveExecutor::Impl::is_asking(Time now, const Running& running) {
-    return (running.asked || running.asked_for_others) && now - running.asked_at < answer_time;
+// The ranks that it waits for were asked so lately that their answers may still come.
+bool CollectiveExecutor::is_asking(Time now, const GroupOperation& operation) {
+    return operation.inquiry != InquiryStates::State::quiet && now - operation.asked_at < answer_timeout;
 }
 
-// The first that is waited for and has not given a sign of life since it was asked.
-std::uint32_t CollectiveExecutor::Impl::silent(const Group& group, const Running& running) const {
-    for (const CollectiveResult::Waiting& each : running.result.waiting_for) {
+// The first rank waited for that has not been heard of since it was asked.
+std::uint32_t CollectiveExecutor::find_silent(const Group& group, const GroupOperation& operation) const {
+    for (const CollectiveResult::Waiting& each : operation.result.waiting_for) {
         if (each.peer == group.accuser) continue;
         const PeerStatistics statistics = endpoint_.peer_statistics(group.peers[each.peer]);
-        if (!statistics.established || statistics.last_heard < running.asked_at) return each.peer;
+        if (!statistics.established || statistics.last_heard < operation.asked_at) return each.peer;
     }
-    return UINT32_MAX;
+    return no_member;
 }
 
-std::uint32_t CollectiveExecutor::Impl::find_running(const Group& group, std::uint32_t sequence) const {
-    for (const std::uint32_t slot : group.running)
-        if (!running_[slot].single && (running_[slot].sequence & Tag::sequence_mask) == sequence) return slot;
-    return UINT32_MAX;
+std::uint32_t CollectiveExecutor::find_operation(const Group& group, std::uint32_t sequence) const {
+    for (const std::uint32_t slot : group.operations)
+        if (!operations_[slot].single && (operations_[slot].sequence & Tag::sequence_mask) == sequence)
+            return slot;
+    return no_slot;
 }
 
-// The first that the group has not finished, of those that came before `sequence` if that is given.
-std::uint32_t CollectiveExecutor::Impl::find_oldest(const Group& group, std::uint32_t sequence) const {
-    std::uint32_t oldest = UINT32_MAX;
-    for (const std::uint32_t slot : group.running) {
-        const Running& running = running_[slot];
-        if (running.single || running.failed) continue;
-        if (sequence != UINT32_MAX && !is_before(running.sequence, sequence)) continue;
-        if (oldest == UINT32_MAX || is_before(running.sequence, running_[oldest].sequence)) oldest = slot;
+// The group's oldest collective of those before `before` that has not ended.
+std::uint32_t CollectiveExecutor::find_oldest(const Group& group, std::uint32_t before) const {
+    std::uint32_t oldest = no_slot;
+    for (const std::uint32_t slot : group.operations) {
+        const GroupOperation& operation = operations_[slot];
+        if (operation.single || operation.ended()) continue;
+        if (!is_before(operation.sequence, before)) continue;
+        if (oldest == no_slot || is_before(operation.sequence, operations_[oldest].sequence)) oldest = slot;
     }
     return oldest;
 }
 
-void CollectiveExecutor::Impl::note_came(Time now, const Event& event) {
+void CollectiveExecutor::handle_inquiry(Time now, const Event& event) {
     const Tag tag = Tag::read(event.tag);
     const std::uint32_t said = Tag::inquiry_of(event.tag);
     Group* group = find_group(tag.group);
-    const bool open = group != nullptr && !group->closing;
     discard(now, tag.group, event);
-    const std::uint32_t slot = open ? find_running(*group, tag.sequence) : UINT32_MAX;
-    const std::uint32_t from = open ? member_of(*group, event.peer) : UINT32_MAX;
-    if (said != Tag::question) {
-        const bool is_silent = said != Tag::not_called && (said & Tag::silent) != 0;
-        const std::uint32_t who = said == Tag::not_called ? from : said & ~Tag::silent;
-        if (slot != UINT32_MAX && who < group->members.size() && who != group->own)
-            is_absent(now, *group, slot, who, is_silent);
+    const bool notified = group != nullptr && group->notifies();
+    if (group != nullptr && group->closing()) group = nullptr;
+    if (said == Tag::question) {
+        if (!notified) handle_question(now, group, event);  // else the failure notice is the answer
         return;
     }
-    if (group != nullptr && group->tells) return;  // it has failed, and whoever asks is being told
-    std::uint32_t keeps = slot;
-    if (keeps == UINT32_MAX) {
-        if (open && group->past[tag.sequence % group->past.size()].sequence == tag.sequence) return;
-        if (open) keeps = find_oldest(*group, tag.sequence);
-        if (keeps != UINT32_MAX) note_waiting(running_[keeps], *group);
-        if (keeps == UINT32_MAX || running_[keeps].result.waiting_for.empty()) {
-            send_note(now, tag.group, event.peer, Tag::of_inquiry(tag.group, tag.sequence, Tag::not_called));
-            return;
+    if (group == nullptr) return;
+    const bool is_silent = said != Tag::not_called && (said & Tag::silent) != 0;
+    const std::uint32_t who = said == Tag::not_called ? member_of(*group, event.peer) : said & ~Tag::silent;
+    const std::uint32_t slot = find_operation(*group, tag.sequence);
+    if (slot != no_slot && who < group->members.size() && who != group->own)
+        note_absence(now, *group, slot, who, is_silent);
+}
+
+// `group`: nullptr if this rank has not opened it, or is closing it.
+void CollectiveExecutor::handle_question(Time now, Group* group, const Event& event) {
+    const Tag tag = Tag::read(event.tag);
+    std::uint32_t slot = no_slot;
+    if (group != nullptr) {
+        slot = find_operation(*group, tag.sequence);
+        if (slot == no_slot && group->past[tag.sequence % group->past.size()].sequence == tag.sequence) return;
+        if (slot == no_slot) {
+            // Not called, perhaps because an earlier one waits.
+            slot = find_oldest(*group, tag.sequence);
+            if (slot != no_slot) note_waiting(operations_[slot], *group);
+            if (slot != no_slot && operations_[slot].result.waiting_for.empty()) slot = no_slot;
         }
     }
-    if (from == UINT32_MAX) return;
-    Running& running = running_[keeps];
-    const Running::Asker asker{from, tag.sequence};
-    // Who repeats a question is one asker still.
-    if (std::find(running.askers.begin(), running.askers.end(), asker) == running.askers.end())
-        running.askers.push_back(asker);
-    if (running.absent != UINT32_MAX) answer(now, *group, running, asker);
-    if (running.asked || running.doomed || running.absent_is_silent || is_asking(now, running)) return;
-    running.asked_for_others = true;
-    note_waiting(running, *group);
-    ask(now, *group, running);
-    deadlines_.set(keeps, std::min(running.deadline, now + answer_time));
+    if (slot == no_slot) {
+        send_inquiry(now, tag.group, event.peer, Tag::of_inquiry(tag.group, tag.sequence, Tag::not_called));
+        return;
+    }
+    const std::uint32_t from = member_of(*group, event.peer);
+    if (from == no_member) return;
+    GroupOperation& operation = operations_[slot];
+    const GroupOperation::Asker asker{from, tag.sequence};
+    if (std::find(operation.askers.begin(), operation.askers.end(), asker) == operation.askers.end())
+        operation.askers.push_back(asker);
+    if (operation.absent_rank != no_member) answer(now, *group, operation, asker);
+    if (operation.asking() || operation.doomed() || operation.silent() || is_asking(now, operation)) return;
+    operation.inquiry.apply(InquiryStates::Event::question);
+    note_waiting(operation, *group);
+    ask(now, *group, operation);
+    deadlines_.set(slot, std::min(operation.deadline, now + answer_timeout));
 }
 
-void CollectiveExecutor::Impl::answer(Time now, Group& group, const Running& running,
-                                      const Running::Asker& asker) {
-    if (asker.member == running.absent) return;
-    const std::uint32_t said = running.absent | (running.absent_is_silent ? Tag::silent : 0);
-    send_note(now, group.number, peer_of(group, asker.member),
-              Tag::of_inquiry(group.number, asker.sequence, said));
+void CollectiveExecutor::answer(Time now, Group& group, const GroupOperation& operation,
+                                const GroupOperation::Asker& asker) {
+    if (asker.member == operation.absent_rank) return;
+    const std::uint32_t said = operation.absent_rank | (operation.silent() ? Tag::silent : 0);
+    send_inquiry(now, group.number, peer_of(group, asker.member),
+                 Tag::of_inquiry(group.number, asker.sequence, said));
 }
 
-// Those who asked hear of it; and if the time is up here and nothing better is to be heard, that was it.
-void CollectiveExecutor::Impl::is_absent(Time now, Group& group, std::uint32_t slot, std::uint32_t who,
-                                         bool is_silent) {
-    Running& running = running_[slot];
-    if (running.failed || running.absent_is_silent) return;
-    if (running.absent != UINT32_MAX && !is_silent) return;
-    running.absent = who;
-    running.absent_is_silent = is_silent;
-    for (const Running::Asker& asker : running.askers) answer(now, group, running, asker);
-    if (!running.asked || !is_silent) return;
+// `who` has not called the collective, or does not answer. Passes it on to the ranks that asked. A silent rank ends the
+// collective if its own time is up.
+void CollectiveExecutor::note_absence(Time now, Group& group, std::uint32_t slot, std::uint32_t who,
+                                      bool is_silent) {
+    GroupOperation& operation = operations_[slot];
+    const auto event = is_silent ? AbsenceStates::Event::no_answer : AbsenceStates::Event::said_not_called;
+    if (operation.ended() || !operation.absence.may(event)) return;
+    operation.absent_rank = who;
+    operation.absence.apply(event);
+    for (const GroupOperation::Asker& asker : operation.askers) answer(now, group, operation, asker);
+    if (!operation.asking() || !is_silent) return;
     CollectiveResult why;
     why.error = CollectiveError::timeout;
     why.engine_error = CommandError::peer_timeout;
-    why.sequence = running.sequence;
+    why.sequence = operation.sequence;
     why.culprit = who;
     fail_group(now, group, why, slot);
+}
+
+// A send waits for its peer unless its bytes are still being computed, or a copy of them has left.
+bool CollectiveExecutor::waits_for_peer(const GroupOperation& operation, std::size_t step) const {
+    const StepState& state = operation.steps[step];
+    if (state.left_bytes == 0) return !state.detached;
+    if (operation.single || state.open) return false;
+    const std::uint32_t producer = operation.schedule->steps()[step].operands[0].producer;
+    return producer != Schedule::none && operation.steps[producer].left_bytes == 0;  // for its session
+}
+
+// Notes whom an operation waits for: ranks whose part is missing, then ranks that have not received all of ours.
+void CollectiveExecutor::note_waiting(GroupOperation& operation, const Group& group) const {
+    auto& waiting = operation.result.waiting_for;
+    waiting.clear();
+    const auto note = [&](std::uint32_t peer, bool for_arrival, std::uint64_t bytes) {
+        const auto known = std::find_if(waiting.begin(), waiting.end(), [&](const auto& each) {
+            return each.peer == peer && each.for_arrival == for_arrival;
+        });
+        if (known != waiting.end())
+            known->missing_bytes += bytes;
+        else if (waiting.size() < most_waiting)
+            waiting.push_back({peer, for_arrival, bytes});
+    };
+    for (const Kind kind : {Kind::receive, Kind::send}) {
+        for (std::size_t i = 0; i < operation.steps.size(); ++i) {
+            const StepState& state = operation.steps[i];
+            const bool sends =
+                operation.single ? operation.single_sends : operation.schedule->steps()[i].kind == Kind::send;
+            const bool receives =
+                operation.single ? !operation.single_sends : operation.schedule->steps()[i].kind == Kind::receive;
+            if (state.over || state.arrived || !(kind == Kind::send ? sends : receives)) continue;
+            if (sends && !waits_for_peer(operation, i)) continue;
+            const std::uint32_t peer =
+                operation.single ? member_of(group, state.peer) : operation.schedule->steps()[i].peer;
+            if (peer != no_member) note(peer, receives, sends ? state.memory.bytes : state.left_bytes);
+        }
+    }
 }
 
 }  // namespace dlcp

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "collective/executor_impl.hpp"
+#include "collective/executor.hpp"
 
 namespace dlcp {
 namespace {
@@ -28,7 +28,8 @@ void each_run(const MessageOutcome& outcome, Run run) {
 }  // namespace
 
 // Throws std::invalid_argument, naming what does not fit.
-void CollectiveExecutor::Impl::check_loss(Group& group, const Running& running, const CollectiveCommand& command) {
+void CollectiveExecutor::check_loss(Group& group, const GroupOperation& operation,
+                                    const CollectiveCommand& command) {
     const LossRules& loss = *command.loss;
     if (!(loss.loss_ratio >= 0.0 && loss.loss_ratio < 1.0))
         throw std::invalid_argument("loss_ratio is " + std::to_string(loss.loss_ratio) +
@@ -44,13 +45,13 @@ void CollectiveExecutor::Impl::check_loss(Group& group, const Running& running, 
     if (loss.importance.size() != group.members.size())
         throw std::invalid_argument("importance has " + std::to_string(loss.importance.size()) +
                                     " entries; accepted: one per rank, " + std::to_string(group.members.size()));
-    const auto& plans = running.schedule->steps();
+    const auto& plans = operation.schedule->steps();
     for (std::size_t i = 0; i < plans.size(); ++i) {
-        if (plans[i].kind != ScheduleOp::Kind::send || !plans[i].lossy || group.failed) continue;
+        if (plans[i].kind != ScheduleOp::Kind::send || !plans[i].lossy || !group.is_open()) continue;
         const std::size_t given = loss.importance[plans[i].peer].size();
         if (given == 0) continue;
         const std::uint32_t block_bytes = endpoint_.block_bytes(peer_of(group, plans[i].peer));
-        const std::uint64_t blocks = (running.steps[i].memory.bytes + block_bytes - 1) / block_bytes;
+        const std::uint64_t blocks = (operation.steps[i].memory.bytes + block_bytes - 1) / block_bytes;
         if (given != blocks)
             throw std::invalid_argument("importance for rank " + std::to_string(plans[i].peer) + " has " +
                                         std::to_string(given) + " entries; accepted: one per block of " +
@@ -58,7 +59,7 @@ void CollectiveExecutor::Impl::check_loss(Group& group, const Running& running, 
     }
 }
 
-void CollectiveExecutor::Impl::allow_loss(SendCommand& send, const LossRules& loss, std::uint32_t member) {
+void CollectiveExecutor::allow_loss(SendCommand& send, const LossRules& loss, std::uint32_t member) {
     if (loss.importance.empty() || loss.importance[member].empty()) return;  // all critical
     if (loss.loss_ratio == 0.0 && loss.deadline == Duration{0}) return;
     send.delivery = loss.deadline > Duration{0} ? Delivery::deadline : Delivery::bounded;
@@ -69,25 +70,25 @@ void CollectiveExecutor::Impl::allow_loss(SendCommand& send, const LossRules& lo
 }
 
 // One lossy message has ended with blocks missing.
-void CollectiveExecutor::Impl::note_abandoned(Running& running, std::uint32_t step,
-                                              const MessageOutcome& outcome) {
-    const Schedule::Step& plan = running.schedule->steps()[step];
+void CollectiveExecutor::note_abandoned(GroupOperation& operation, std::uint32_t step,
+                                        const MessageOutcome& outcome) {
+    const Schedule::Step& plan = operation.schedule->steps()[step];
     const bool sent = plan.kind == ScheduleOp::Kind::send;
-    running.result.abandoned.push_back({sent,
-                                        plan.peer,
-                                        sent ? plan.operands[0].chunk : plan.target,
-                                        outcome.message_bytes,
-                                        outcome.block_bytes,
-                                        outcome.abandoned_bytes,
-                                        {outcome.abandoned.begin(), outcome.abandoned.end()}});
+    operation.result.abandoned.push_back({sent,
+                                          plan.peer,
+                                          sent ? plan.operands[0].chunk : plan.target,
+                                          outcome.message_bytes,
+                                          outcome.block_bytes,
+                                          outcome.abandoned_bytes,
+                                          {outcome.abandoned.begin(), outcome.abandoned.end()}});
 }
 
 // What did not come counts as nothing, and what waited for it goes on.
-void CollectiveExecutor::Impl::fill_absent(Time now, std::uint32_t slot, std::uint32_t step,
-                                           const MessageOutcome& outcome) {
-    const Running& running = running_[slot];
-    const Schedule::Step& plan = running.schedule->steps()[step];
-    StepState& state = running_[slot].steps[step];
+void CollectiveExecutor::fill_absent(Time now, std::uint32_t slot, std::uint32_t step,
+                                     const MessageOutcome& outcome) {
+    const GroupOperation& operation = operations_[slot];
+    const Schedule::Step& plan = operation.schedule->steps()[step];
+    StepState& state = operations_[slot].steps[step];
     state.absent.reset(state.memory.bytes);
     each_run(outcome, [&](std::uint32_t offset, std::uint32_t bytes) {
         state.absent.set(offset, bytes);
@@ -95,9 +96,9 @@ void CollectiveExecutor::Impl::fill_absent(Time now, std::uint32_t slot, std::ui
             if (plan.operands.empty()) {
                 std::memset(target + offset, 0, bytes);
             } else {
-                const std::uint8_t* operand = memory_of(running, plan.operands[0].chunk).data;
+                const std::uint8_t* operand = memory_of(operation, plan.operands[0].chunk).data;
                 if (target != operand) std::memmove(target + offset, operand + offset, bytes);
-                finish_alone(running, plan, target + offset, bytes);
+                finish_alone(operation, plan, target + offset, bytes);
             }
         }
         produced(now, slot, step, offset, bytes);
@@ -105,42 +106,42 @@ void CollectiveExecutor::Impl::fill_absent(Time now, std::uint32_t slot, std::ui
 }
 
 // A final result of which only this rank's own contribution is there.
-void CollectiveExecutor::Impl::finish_alone(const Running& running, const Schedule::Step& plan,
-                                            std::uint8_t* target, std::uint32_t bytes) {
+void CollectiveExecutor::finish_alone(const GroupOperation& operation, const Schedule::Step& plan,
+                                      std::uint8_t* target, std::uint32_t bytes) {
     if (!plan.final) return;
-    const std::size_t count = bytes / running.element_bytes;
-    if (running.rescale && running.average_over == 0)
-        running.multiply(target, target, count, 2.0);  // a final receive adds two
-    else if (!running.rescale && running.average_over > 1)
-        running.average(target, count, running.average_over);
+    const std::size_t count = bytes / operation.element_bytes;
+    if (operation.rescale && operation.average_over == 0)
+        operation.multiply(target, target, count, 2.0);  // a final receive adds two
+    else if (!operation.rescale && operation.average_over > 1)
+        operation.average(target, count, operation.average_over);
 }
 
 // A final sum of `plan`, of which offset to end lies at `target`, becomes what it would be if all had come: the average
 // over those that did (Weintraub et al., arXiv 2507.07114), times the number of ranks if a sum is asked for.
-void CollectiveExecutor::Impl::divide_by_realised(const Running& running, const Schedule::Step& plan,
-                                                  std::uint8_t* target, std::uint32_t offset, std::uint32_t end) {
+void CollectiveExecutor::divide_by_realised(const GroupOperation& operation, const Schedule::Step& plan,
+                                            std::uint8_t* target, std::uint32_t offset, std::uint32_t end) {
     // What a receive has combined already counts twice.
     auto all = static_cast<std::uint32_t>(plan.operands.size());
     for (const Schedule::Operand& operand : plan.operands)
-        if (operand.producer != Schedule::none && !running.schedule->steps()[operand.producer].operands.empty())
+        if (operand.producer != Schedule::none && !operation.schedule->steps()[operand.producer].operands.empty())
             ++all;
     for (std::uint32_t at = offset, until = end; at < end; at = until) {
         until = end;
         std::uint32_t came = all;
         for (const Schedule::Operand& operand : plan.operands) {
             if (operand.producer == Schedule::none) continue;
-            const Granules& absent = running.steps[operand.producer].absent;
+            const Granules& absent = operation.steps[operand.producer].absent;
             std::uint32_t first = 0, last = 0;
             if (!absent.tracked() || !absent.next_run(at, end, true, first, last)) continue;
             if (first == at) --came;
             until = std::min(until, first == at ? last : first);
         }
-        const std::size_t count = (until - at) / running.element_bytes;
+        const std::size_t count = (until - at) / operation.element_bytes;
         std::uint8_t* const values = target + (at - offset);
-        if (running.average_over > 0)
-            running.average(values, count, came);
+        if (operation.average_over > 0)
+            operation.average(values, count, came);
         else if (came < all)
-            running.multiply(values, values, count, static_cast<double>(all) / came);
+            operation.multiply(values, values, count, static_cast<double>(all) / came);
     }
 }
 

@@ -1,11 +1,11 @@
-// How a message of a group says what it belongs to: the 64 bits by which the engine pairs sends with receives.
+// The tag of a message of a group: the 64 bits by which the engine pairs sends with receives.
 //
 //    63        50 49  48 47            28 27        16 15         0
 //   +------------+------+----------------+------------+------------+
 //   |   group    | kind |    sequence    |  message   | signature  |   kind 0: collective
 //   |            |      |   0 (16 bits)  |      the user's tag     |   kind 1: single message (tag: 32 bits)
-//   |            |      |                    0                     |   kind 2: word that the group has failed
-//   |            |      |    sequence    |  question, or who has not  |   kind 3: who is it that all wait for?
+//   |            |      |                    0                     |   kind 2: a failure notice
+//   |            |      |    sequence    |  question or answer     |   kind 3: an inquiry
 //   +------------+------+----------------+------------+------------+
 //
 // The signature says what all ranks must agree on. It has 28 bits: the low 16 stand in the tag, the high 12 are added to
@@ -33,11 +33,11 @@ struct Tag {
     static std::uint64_t of_collective(std::uint32_t group, std::uint32_t sequence, std::uint32_t message,
                                        std::uint32_t signature) {
         return std::uint64_t{group} << 50 | std::uint64_t{sequence & sequence_mask} << 28 |
-               std::uint64_t{message + (signature >> 16) & message_mask} << 16 | (signature & 0xffff);
+               std::uint64_t{(message + (signature >> 16)) & message_mask} << 16 | (signature & 0xffff);
     }
     // The number of a message whose sender has this signature.
     std::uint32_t message_under(std::uint32_t of_sender) const {
-        return message - (of_sender >> 16) & message_mask;
+        return (message - (of_sender >> 16)) & message_mask;
     }
     static std::uint64_t of_message(std::uint32_t group, std::uint32_t tag) {
         return std::uint64_t{group} << 50 | std::uint64_t{1} << 48 | tag;
@@ -45,10 +45,10 @@ struct Tag {
     static std::uint64_t of_failure(std::uint32_t group) {
         return std::uint64_t{group} << 50 | std::uint64_t{2} << 48;
     }
-    // What an inquiry says, in 28 bits; anything else is the group's rank that has not called the collective.
+    // What an inquiry says, in 28 bits: one of these, or the group's rank that has not called the collective.
     static constexpr std::uint32_t question = (1u << 28) - 1;
-    static constexpr std::uint32_t not_called = (1u << 28) - 2;  // by who says so
-    static constexpr std::uint32_t silent = 1u << 27;            // with a rank: it does not even answer
+    static constexpr std::uint32_t not_called = (1u << 28) - 2;  // the rank that says so has not
+    static constexpr std::uint32_t silent = 1u << 27;            // added to a rank: it does not answer at all
     static std::uint64_t of_inquiry(std::uint32_t group, std::uint32_t sequence, std::uint32_t said) {
         return std::uint64_t{group} << 50 | std::uint64_t{3} << 48 |
                std::uint64_t{sequence & sequence_mask} << 28 | said;

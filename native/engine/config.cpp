@@ -70,6 +70,11 @@ std::string EndpointConfig::validate() const {
     }
 
     complaint.in_range("max_datagram_bytes", max_datagram_bytes, 576, 9152);
+    const auto controller = static_cast<std::size_t>(congestion);
+    if (controller < std::size(congestion_controllers) && congestion_controllers[controller].needs_line_rate &&
+        line_rate.value_bps == 0)
+        complaint.say("line_rate is 0 bps; accepted with congestion " +
+                      std::string(congestion_controllers[controller].name) + ": at least 1 bps");
     // A window or buffer below one datagram would never let anything leave.
     const Bytes datagram{max_datagram_bytes};
     constexpr Bytes most{static_cast<std::uint64_t>(tebibyte)};
@@ -78,9 +83,6 @@ std::string EndpointConfig::validate() const {
     complaint.in_range("receive_buffer", receive_buffer, datagram, most);
     complaint.in_range("channel_datagram_bytes", channel_datagram_bytes, 576, 9152);
     complaint.in_range("channel_buffer", channel_buffer, Bytes{channel_datagram_bytes}, most);
-    if (congestion != CongestionAlgorithm::window && line_rate.value_bps == 0) {
-        complaint.say("line_rate is 0 bps; accepted with congestion line_rate or credit: at least 1 bps");
-    }
 
     complaint.in_range("min_rto", min_rto, nanoseconds(1), max_rto);
     complaint.in_range("peer_timeout", peer_timeout, min_rto, seconds(24 * 3600));

@@ -8,17 +8,12 @@
 #include <optional>
 #include <string>
 
+#include "engine/congestion/controllers.hpp"
 #include "engine/protection.hpp"
 #include "engine/setting.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
-
-enum class CongestionAlgorithm : std::uint8_t {
-    window,     // a window on ECN and median delay (default)
-    line_rate,  // the papers' minimal rule: line rate, halved when more is lost than is tolerated
-    credit,     // the receiver grants bytes at its own line rate: incast without loss
-};
 
 struct EndpointConfig {
     std::uint32_t rank = 0;  // this endpoint's name among its peers; unique in the job
@@ -39,7 +34,7 @@ struct EndpointConfig {
     std::uint16_t paths = 8;
     std::uint16_t run_packets = 16;
 
-    CongestionAlgorithm congestion = CongestionAlgorithm::window;
+    CongestionAlgorithm congestion{};  // one of congestion_controllers; the first, window, is the default
     // 1 ms: on hosts with a kernel stack and shared cores scheduling alone delays packets by this much; a simulator of
     // 100 Gbit/s fabrics sets 0.75 x base RTT (UET's NSCC).
     Duration target_delay = milliseconds(1);
@@ -84,10 +79,7 @@ inline constexpr SettingRow<EndpointConfig> protocol_settings[] = {
     setting_row<&EndpointConfig::run_packets>({SettingSection::spraying, "run_packets", accept::integer(1, 1024),
                                                "Packets of one path in a row; 1 sprays packet by packet."}),
     setting_row<&EndpointConfig::congestion>(
-        {SettingSection::congestion, "congestion", accept::one_of("window, line_rate, credit"),
-         "window: a window that follows ECN marks and delay; line_rate: the link's rate, halved when more is lost "
-         "than "
-         "is tolerated; credit: the receiver grants bytes at its own line rate."}),
+        {SettingSection::congestion, "congestion", accept::one_of(congestion_names), congestion_summaries}),
     setting_row<&EndpointConfig::target_delay>({SettingSection::congestion, "target_delay_s", accept::above(0, 10),
                                                 "Standing queue that the congestion window tolerates."}),
     setting_row<&EndpointConfig::initial_window>({SettingSection::congestion, "initial_window_bytes",

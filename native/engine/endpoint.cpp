@@ -1,10 +1,8 @@
-// Commands and getters of an endpoint. The protocol itself is in the parts listed in endpoint_impl.hpp.
+// Commands and getters of an endpoint. The protocol itself is in the parts that endpoint.hpp lists.
 #include "engine/endpoint.hpp"
 
 #include <algorithm>
 #include <cstring>
-
-#include "engine/endpoint_impl.hpp"
 
 namespace dlcp {
 
@@ -24,39 +22,39 @@ constexpr Bytes grant_quantum{64 * 1024};
 
 }  // namespace
 
-Endpoint::Impl::Impl(const EndpointConfig& config, std::uint64_t seed, Time)
+Endpoint::Endpoint(const EndpointConfig& config, std::uint64_t seed, Time)
     : config_(config), random_(seed), grants_(config.line_rate, grant_quantum) {}
 
-std::uint16_t Endpoint::Impl::block_bytes_for(std::uint16_t datagram_bytes) const {
+std::uint16_t Endpoint::block_bytes_for(std::uint16_t datagram_bytes) const {
     const std::size_t overhead = wire::header_bytes + (config_.job_key ? wire::tag_bytes : 0);
     // A multiple of 16, so that every block starts on an element of any type, and on a granule of collectives.
     return static_cast<std::uint16_t>((datagram_bytes - overhead) / 16 * 16);
 }
 
-Peer* Endpoint::Impl::peer_at(PeerId id) { return id.value < peers_.size() ? peers_[id.value].get() : nullptr; }
-const Peer* Endpoint::Impl::peer_at(PeerId id) const {
+Peer* Endpoint::peer_at(PeerId id) { return id.value < peers_.size() ? peers_[id.value].get() : nullptr; }
+const Peer* Endpoint::peer_at(PeerId id) const {
     return id.value < peers_.size() ? peers_[id.value].get() : nullptr;
 }
 
-Peer* Endpoint::Impl::find_rank(std::uint32_t rank) {
+Peer* Endpoint::find_rank(std::uint32_t rank) {
     for (auto& peer : peers_)
         if (peer->rank == rank) return peer.get();
     return nullptr;
 }
 
-Peer& Endpoint::Impl::new_peer(std::uint32_t rank, const dlcp_address& address) {
+Peer& Endpoint::new_peer(std::uint32_t rank, const dlcp_address& address) {
     auto peer = std::make_unique<Peer>();
     peer->index = static_cast<std::uint32_t>(peers_.size());
     peer->rank = rank;
     peer->address = address;
-    peer->own_session = new_session(*peer);
+    peer->handshake.own_session = new_session(*peer);
     peer->datagram_bytes = config_.max_datagram_bytes;
     peer->block_bytes = own_block_bytes();
     peers_.push_back(std::move(peer));
     return *peers_.back();
 }
 
-CommandResult<PeerId> Endpoint::Impl::connect(Time now, std::uint32_t rank, const dlcp_address& address) {
+CommandResult<PeerId> Endpoint::connect(Time now, std::uint32_t rank, const dlcp_address& address) {
     if (closed_) return {{}, CommandError::closed};
     if (rank == config_.rank) return {{}, CommandError::own_rank};
     Peer* peer = find_rank(rank);
@@ -64,8 +62,7 @@ CommandResult<PeerId> Endpoint::Impl::connect(Time now, std::uint32_t rank, cons
         if (!same(peer->address, address)) {
             // A peer that spoke first may be reachable at another address than it sends from; one that was named is not
             // moved while it is up.
-            if (peer->state == Peer::State::established && !peer->learned)
-                return {{}, CommandError::duplicate_rank};
+            if (peer->up() && !peer->learned) return {{}, CommandError::duplicate_rank};
             peer->address = address;
         }
     } else {
@@ -77,27 +74,30 @@ CommandResult<PeerId> Endpoint::Impl::connect(Time now, std::uint32_t rank, cons
     return {{peer->index}, CommandError::none};
 }
 
-CommandError Endpoint::Impl::disconnect(Time now, PeerId id) {
+CommandError Endpoint::disconnect(Time now, PeerId id) {
     Peer* peer = peer_at(id);
     if (!peer) return CommandError::unknown_peer;
-    // What arrived whole is said once more: if the first word was lost, the sender would take its message for failed.
-    for (std::uint32_t wire_id = peer->incoming.base(); wire_id != peer->incoming.end(); ++wire_id)
-        if (peer->incoming[wire_id].state == IncomingEntry::State::delivered ||
-            peer->incoming[wire_id].state == IncomingEntry::State::abandoned)
-            answer(*peer, wire_id);
+    if (peer->up()) {
+        // What arrived whole is said once more: if it was not heard, the sender would take its message for failed.
+        const IdRing<IncomingEntry>& messages = peer->session->receiver.messages;
+        for (std::uint32_t wire_id = messages.base(); wire_id != messages.end(); ++wire_id)
+            if (messages[wire_id].state == IncomingEntry::State::delivered ||
+                messages[wire_id].state == IncomingEntry::State::abandoned)
+                answer(*peer, wire_id);
+    }
     fail_all(now, *peer, CommandError::closed);
-    if (peer->state == Peer::State::established) {
-        peer->close_due = true;
+    if (peer->up()) {
+        peer->session->owed.close = true;
         queue_control(*peer);
     }
-    peer->hello_due = false;
-    peer->hello_at = time_never;
+    peer->handshake.due = false;
+    peer->handshake.at = time_never;
     if (peer->state == Peer::State::connecting) peer->state = Peer::State::idle;
     update_liveness(now, *peer);
     return CommandError::none;
 }
 
-CommandResult<MessageId> Endpoint::Impl::send(Time now, const SendCommand& c) {
+CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& c) {
     if (closed_) return {{}, CommandError::closed};
     Peer* peer = peer_at(c.peer);
     if (!peer) return {{}, CommandError::unknown_peer};
@@ -143,12 +143,12 @@ CommandResult<MessageId> Endpoint::Impl::send(Time now, const SendCommand& c) {
     chain.last = slot;
 
     if (peer->state == Peer::State::idle || peer->state == Peer::State::gone) start_handshake(now, *peer);
-    if (first && peer->state == Peer::State::established) enqueue(slot, false);
+    if (first && peer->up()) enqueue(slot, false);
     update_liveness(now, *peer);
     return {outgoing_id(slot), CommandError::none};
 }
 
-CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand& c) {
+CommandResult<MessageId> Endpoint::receive(Time now, const ReceiveCommand& c) {
     if (closed_) return {{}, CommandError::closed};
     Peer* peer = nullptr;
     if (!(c.peer == any_peer)) {
@@ -207,11 +207,15 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
         } else {
             m.error = wrong;
             ++counters_.messages_failed;
-            push_event({EventKind::receive_failed, m.error, {m.peer}, id, m.tag, 0, {0}});
+            push_event({.kind = EventKind::receive_failed,
+                        .error = m.error,
+                        .peer = {m.peer},
+                        .message = id,
+                        .tag = m.tag});
         }
     } else if (m.over) {
         ++counters_.messages_received;
-        push_event({EventKind::receive_finished, CommandError::none, {m.peer}, id, m.tag, 0, {0}});
+        push_event({.kind = EventKind::receive_finished, .peer = {m.peer}, .message = id, .tag = m.tag});
     } else {
         update_liveness(now, *peers_[m.peer]);
     }
@@ -219,12 +223,12 @@ CommandResult<MessageId> Endpoint::Impl::receive(Time now, const ReceiveCommand&
     return {id, CommandError::none};
 }
 
-CommandError Endpoint::Impl::release_blocks(Time now, MessageId id, std::uint32_t first, std::uint32_t count) {
+CommandError Endpoint::release_blocks(Time now, MessageId id, std::uint32_t first, std::uint32_t count) {
     if (!known_outgoing(id.slot, id.generation)) return CommandError::unknown_message;
     OutgoingMessage& m = outgoing_[id.slot];
     if (m.told()) return CommandError::none;
     Peer& peer = *peers_[m.peer];
-    if (peer.state != Peer::State::established || !m.gated || first > m.blocks() || count > m.blocks() - first)
+    if (!peer.up() || !m.gated || first > m.blocks() || count > m.blocks() - first)
         return CommandError::bad_release;
     m.release(first, count);
     if (m.state == OutgoingMessage::State::sending && !m.queue_link.linked) {
@@ -234,7 +238,7 @@ CommandError Endpoint::Impl::release_blocks(Time now, MessageId id, std::uint32_
     return CommandError::none;
 }
 
-CommandError Endpoint::Impl::cancel(Time now, MessageId id) {
+CommandError Endpoint::cancel(Time now, MessageId id) {
     if (id.slot != UINT32_MAX && id.slot & incoming_bit) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
         if (!known_incoming(slot, id.generation)) return CommandError::unknown_message;
@@ -251,18 +255,23 @@ CommandError Endpoint::Impl::cancel(Time now, MessageId id) {
         return CommandError::none;
     }
     // The receiver must hear of it, or it would wait for the rest. The caller's memory is free at once.
-    peer.queues[m.traffic_class].remove(outgoing_, id.slot);
+    peer.session->sender.queues[m.traffic_class].remove(outgoing_, id.slot);
     m.state = OutgoingMessage::State::cancelling;
     m.payload = nullptr;
     m.error = CommandError::cancelled;
     ++counters_.messages_failed;
-    push_event({EventKind::send_failed, m.error, {m.peer}, id, m.tag, 0, now - m.since});
-    peer.cancel_ids.push_back(m.wire_id);
+    push_event({.kind = EventKind::send_failed,
+                .error = m.error,
+                .peer = {m.peer},
+                .message = id,
+                .tag = m.tag,
+                .waited = now - m.since});
+    peer.session->owed.cancel_ids.push_back(m.wire_id);
     queue_control(peer);
     return CommandError::none;
 }
 
-std::size_t Endpoint::Impl::discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask) {
+std::size_t Endpoint::discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask) {
     std::size_t discarded = 0;
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot) {
         if (!incoming_.in_use(slot)) continue;
@@ -284,7 +293,7 @@ std::size_t Endpoint::Impl::discard_unexpected(Time now, std::uint64_t tag, std:
     return discarded;
 }
 
-KeptMessages Endpoint::Impl::kept_messages() const {
+KeptMessages Endpoint::kept_messages() const {
     KeptMessages kept;
     for (std::uint32_t slot = 0; slot < outgoing_.slots(); ++slot) kept.outgoing += outgoing_.in_use(slot);
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot) kept.incoming += incoming_.in_use(slot);
@@ -292,7 +301,7 @@ KeptMessages Endpoint::Impl::kept_messages() const {
     return kept;
 }
 
-CommandError Endpoint::Impl::release(MessageId id) {
+CommandError Endpoint::release(MessageId id) {
     if (id.slot != UINT32_MAX && id.slot & incoming_bit) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
         if (!known_incoming(slot, id.generation)) return CommandError::unknown_message;
@@ -314,7 +323,7 @@ CommandError Endpoint::Impl::release(MessageId id) {
     return CommandError::none;
 }
 
-CommandResult<MessageOutcome> Endpoint::Impl::outcome(MessageId id) const {
+CommandResult<MessageOutcome> Endpoint::outcome(MessageId id) const {
     MessageOutcome out;
     if (id.slot != UINT32_MAX && id.slot & incoming_bit) {
         const std::uint32_t slot = id.slot & ~incoming_bit;
@@ -346,14 +355,15 @@ CommandResult<MessageOutcome> Endpoint::Impl::outcome(MessageId id) const {
     return {out, CommandError::none};
 }
 
-CommandError Endpoint::Impl::advance_key_epoch() {
+CommandError Endpoint::advance_key_epoch() {
     if (!config_.job_key) return CommandError::no_key;
     ++key_epoch_;
-    for (auto& peer : peers_) peer->keys.advance_send(config_, key_epoch_);
+    for (auto& peer : peers_)
+        if (peer->session) peer->session->keys.advance_send(config_, key_epoch_);
     return CommandError::none;
 }
 
-void Endpoint::Impl::close(Time now) {
+void Endpoint::close(Time now) {
     if (closed_) return;
     for (auto& peer : peers_) disconnect(now, {peer->index});
     // Receives from anyone belong to no peer.
@@ -364,7 +374,7 @@ void Endpoint::Impl::close(Time now) {
 }
 
 // A message is at the head of its tag's chain and its session is up: it may be sent.
-void Endpoint::Impl::enqueue(std::uint32_t slot, bool front) {
+void Endpoint::enqueue(std::uint32_t slot, bool front) {
     OutgoingMessage& m = outgoing_[slot];
     Peer& peer = *peers_[m.peer];
     if (m.wire_id == 0) m.recut(peer.block_bytes);
@@ -372,14 +382,14 @@ void Endpoint::Impl::enqueue(std::uint32_t slot, bool front) {
     // One that waits, for release_blocks() or for a first acknowledgement, joins when it has something.
     if (!m.queue_link.linked && m.has_block_to_send()) {
         if (front)
-            peer.queues[m.traffic_class].push_front(outgoing_, slot);
+            peer.session->sender.queues[m.traffic_class].push_front(outgoing_, slot);
         else
-            peer.queues[m.traffic_class].push_back(outgoing_, slot);
+            peer.session->sender.queues[m.traffic_class].push_back(outgoing_, slot);
     }
     refresh(peer);
 }
 
-void Endpoint::Impl::start_next_of_tag(OutgoingMessage& message) {
+void Endpoint::start_next_of_tag(OutgoingMessage& message) {
     TagMap::Chain* chain = active_tags_.find(message.peer, message.tag);
     const std::uint32_t next = message.next_same_tag;
     if (next == UINT32_MAX) {
@@ -390,28 +400,38 @@ void Endpoint::Impl::start_next_of_tag(OutgoingMessage& message) {
     if (peers_[message.peer]->state == Peer::State::established) enqueue(next, false);
 }
 
+// Out of the session's queues, if it is in any.
+void Endpoint::unqueue(Peer& peer, std::uint32_t slot) {
+    if (!peer.session) return;
+    SenderState& sender = peer.session->sender;
+    sender.queues[outgoing_[slot].traffic_class].remove(outgoing_, slot);
+    sender.started.remove(outgoing_, slot);
+}
+
+// The message of this id is over: the floor that the peer hears of may rise, which frees its memory of what is below.
+void Endpoint::retire_id(Peer& peer, std::uint32_t wire_id) {
+    SenderState& sender = peer.session->sender;
+    sender.ids[wire_id] = UINT32_MAX;
+    std::uint32_t floor = sender.ids.base();
+    while (floor != sender.ids.end() && sender.ids[floor] == UINT32_MAX) ++floor;
+    sender.ids.advance(floor);
+    if (sender.ids_exhausted) refresh(peer);
+    // A stream in one direction has no other reason to say so, and the peer remembers what it does not hear of.
+    if (floor - sender.floor_told >= untold_messages && peer.up()) {
+        peer.session->owed.floor = true;
+        queue_control(peer);
+    }
+}
+
 // The final event of a message, unless it was told before (cancelled), and its removal from every queue.
-void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError error) {
+void Endpoint::finish_outgoing(Time now, std::uint32_t slot, CommandError error) {
     OutgoingMessage& m = outgoing_[slot];
     Peer& peer = *peers_[m.peer];
     const bool told = m.state == OutgoingMessage::State::cancelling;
     const bool head = active_tags_.find(m.peer, m.tag)->first == slot;
-    peer.queues[m.traffic_class].remove(outgoing_, slot);
-    peer.started.remove(outgoing_, slot);
+    unqueue(peer, slot);
     peer.outgoing.remove(outgoing_, slot);
-    if (m.wire_id != 0) {
-        peer.outgoing_ids[m.wire_id] = UINT32_MAX;
-        // The floor the peer hears of: its memory of what is below is freed.
-        std::uint32_t floor = peer.outgoing_ids.base();
-        while (floor != peer.outgoing_ids.end() && peer.outgoing_ids[floor] == UINT32_MAX) ++floor;
-        peer.outgoing_ids.advance(floor);
-        if (peer.ids_exhausted) refresh(peer);
-        // A stream in one direction has no other reason to say so, and the peer remembers what it is not told of.
-        if (floor - peer.floor_told >= untold_messages && peer.state == Peer::State::established) {
-            peer.floor_due = true;
-            queue_control(peer);
-        }
-    }
+    if (m.wire_id != 0) retire_id(peer, m.wire_id);
     m.state = OutgoingMessage::State::over;
     if (head) {
         start_next_of_tag(m);
@@ -433,151 +453,120 @@ void Endpoint::Impl::finish_outgoing(Time now, std::uint32_t slot, CommandError 
             ++counters_.messages_sent;
         else
             ++counters_.messages_failed;
-        push_event({error == CommandError::none ? EventKind::send_finished : EventKind::send_failed,
-                    error,
-                    {m.peer},
-                    outgoing_id(slot),
-                    m.tag,
-                    0,
-                    now - m.since});
+        push_event({.kind = error == CommandError::none ? EventKind::send_finished : EventKind::send_failed,
+                    .error = error,
+                    .peer = {m.peer},
+                    .message = outgoing_id(slot),
+                    .tag = m.tag,
+                    .waited = now - m.since});
     }
     update_liveness(now, peer);
 }
 
-void Endpoint::Impl::fail_all(Time now, Peer& peer, CommandError error) {
-    // Not established while it lasts: failing the head of a tag's chain must not start the next one.
-    const Peer::State state = peer.state;
-    peer.state = Peer::State::gone;
+void Endpoint::fail_all(Time now, Peer& peer, CommandError error) {
+    // Failing the head of a tag's chain must not start the next one.
+    peer.failing = true;
     while (!peer.outgoing.empty()) finish_outgoing(now, peer.outgoing.front(), error);
     while (!peer.posted.empty()) finish_incoming(now, peer.posted.front(), error);
-    peer.state = state;
+    peer.failing = false;
 }
 
 // Nothing more to tell of messages that are over: the session ends.
-void Endpoint::Impl::forget_outcomes(Peer& peer) {
-    for (std::uint32_t id = peer.incoming.base(); id != peer.incoming.end(); ++id) {
-        IncomingEntry& entry = peer.incoming[id];
-        if (entry.slot == UINT32_MAX) continue;
-        const std::uint32_t slot = entry.slot;
-        entry.slot = UINT32_MAX;
-        incoming_[slot].confirmed = true;
-        forget_incoming(slot);
-    }
+void Endpoint::forget_outcomes(Peer& peer) {
+    if (!peer.session) return;
+    IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
+    for (std::uint32_t id = messages.base(); id != messages.end(); ++id) forget_outcome(messages[id]);
 }
 
-// The peer may come back with another session, and so may we.
-void Endpoint::Impl::end_session(Time now, Peer& peer) {
+// The peer may come back with another session, and so may this endpoint.
+void Endpoint::end_session(Time now, Peer& peer) {
+    if (peer.session) {
+        peer.failing = true;
+        // Messages that began to come while the goodbye was due.
+        const IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
+        for (std::uint32_t id = messages.base(); id != messages.end(); ++id)
+            if (messages[id].state == IncomingEntry::State::active)
+                finish_incoming(now, messages[id].slot, CommandError::closed);
+        forget_outcomes(peer);
+        // What was sent since the goodbye was due waits for the next session; nothing of it has left.
+        for (std::uint32_t slot = peer.outgoing.front(); slot != Link::none;
+             slot = OutgoingList::next(outgoing_, slot)) {
+            unqueue(peer, slot);
+            if (outgoing_[slot].state == OutgoingMessage::State::sending)
+                outgoing_[slot].state = OutgoingMessage::State::waiting;
+        }
+        peer.session.reset();
+        peer.failing = false;
+    }
     peer.state = Peer::State::gone;
-    // Messages that began to come while the goodbye was due.
-    for (std::uint32_t id = peer.incoming.base(); id != peer.incoming.end(); ++id)
-        if (peer.incoming[id].state == IncomingEntry::State::active)
-            finish_incoming(now, peer.incoming[id].slot, CommandError::closed);
-    forget_outcomes(peer);
-    peer.own_session = new_session(peer);
-    peer.peer_session = 0;
-    peer.candidate_own = peer.candidate_peer = 0;
-    peer.answer_hello = peer.answer_candidate = peer.close_due = peer.hello_due = false;
-    peer.hello_number = 0;
-    peer.hello_at = peer.probe_at = peer.loss_at = peer.pace_at = peer.ack_at = time_never;
+    peer.handshake = HandshakeState{};
+    peer.handshake.own_session = new_session(peer);
     grants_.forget(peer.index);
     update_liveness(now, peer);
 }
 
-void Endpoint::Impl::peer_down(Time now, Peer& peer, CommandError error) {
+void Endpoint::peer_down(Time now, Peer& peer, CommandError error) {
     fail_all(now, peer, error);
-    push_event({EventKind::peer_down, error, {peer.index}, {}, 0, 0, now - peer.last_heard});
+    push_event(
+        {.kind = EventKind::peer_down, .error = error, .peer = {peer.index}, .waited = now - peer.last_heard});
     end_session(now, peer);
 }
 
-PeerStatistics Endpoint::Impl::peer_statistics(const Peer& peer) const {
+PeerStatistics Endpoint::peer_statistics(PeerId id) const {
     PeerStatistics s;
-    s.rank = peer.rank;
-    s.established = peer.state == Peer::State::established;
-    s.last_heard = peer.last_heard;
-    s.rtt = peer.rtt.smoothed();
-    s.rtt_min = peer.rtt.min();
-    s.queue_delay = peer.queue_delay;
-    if (peer.congestion) s.window = peer.congestion->window({peer.in_flight, peer.sent_total, peer.granted});
-    s.in_flight = peer.in_flight;
-    s.credit = peer.credit;
-    s.max_datagram_bytes = peer.datagram_bytes;
+    const Peer* peer = peer_at(id);
+    if (peer == nullptr) return s;
+    s.rank = peer->rank;
+    s.established = peer->up();
+    s.last_heard = peer->last_heard;
+    s.rtt = peer->rtt.smoothed();
+    s.rtt_min = peer->rtt.min();
+    s.max_datagram_bytes = peer->datagram_bytes;
+    if (!peer->session) return s;
+    const SenderState& sender = peer->session->sender;
+    s.queue_delay = sender.queue_delay;
+    s.window = sender.congestion->window(sender.under_way());
+    s.in_flight = sender.in_flight;
+    s.credit = sender.credit;
     return s;
 }
 
-bool Endpoint::Impl::poll_event(Event& out) {
+std::size_t Endpoint::path_statistics(PeerId id, std::span<PathStatistics> out) const {
+    const Peer* peer = peer_at(id);
+    return peer != nullptr && peer->session ? peer->session->sender.paths.statistics(out) : 0;
+}
+
+std::optional<PeerId> Endpoint::find_peer(std::uint32_t rank) const {
+    for (const auto& peer : peers_)
+        if (peer->rank == rank) return PeerId{peer->index};
+    return std::nullopt;
+}
+
+std::uint32_t Endpoint::rank_of(PeerId id) const {
+    const Peer* peer = peer_at(id);
+    return peer ? peer->rank : UINT32_MAX;
+}
+
+const dlcp_address* Endpoint::address_of(PeerId id) const {
+    const Peer* peer = peer_at(id);
+    return peer ? &peer->address : nullptr;
+}
+
+bool Endpoint::established(PeerId id) const {
+    const Peer* peer = peer_at(id);
+    return peer && peer->up();
+}
+
+std::uint16_t Endpoint::block_bytes(PeerId id) const {
+    const Peer* peer = peer_at(id);
+    return peer ? peer->block_bytes : own_block_bytes();
+}
+
+bool Endpoint::poll_event(Event& out) {
     if (events_.empty()) return false;
     out = events_.front();
     events_.pop();
     return true;
 }
-
-Endpoint::Endpoint(const EndpointConfig& config, std::uint64_t seed, Time now)
-    : impl_(std::make_unique<Impl>(config, seed, now)) {}
-Endpoint::~Endpoint() = default;
-
-CommandResult<PeerId> Endpoint::connect(Time now, std::uint32_t rank, const dlcp_address& address) {
-    return impl_->connect(now, rank, address);
-}
-CommandError Endpoint::disconnect(Time now, PeerId peer) { return impl_->disconnect(now, peer); }
-std::optional<PeerId> Endpoint::find_peer(std::uint32_t rank) const {
-    Peer* peer = impl_->find_rank(rank);
-    if (!peer) return std::nullopt;
-    return PeerId{peer->index};
-}
-std::uint32_t Endpoint::rank_of(PeerId peer) const {
-    const Peer* p = impl_->peer_at(peer);
-    return p ? p->rank : UINT32_MAX;
-}
-const dlcp_address* Endpoint::address_of(PeerId peer) const {
-    const Peer* p = impl_->peer_at(peer);
-    return p ? &p->address : nullptr;
-}
-bool Endpoint::established(PeerId peer) const {
-    const Peer* p = impl_->peer_at(peer);
-    return p && p->state == Peer::State::established;
-}
-std::uint16_t Endpoint::block_bytes(PeerId peer) const {
-    const Peer* p = impl_->peer_at(peer);
-    return p ? p->block_bytes : impl_->own_block_bytes();
-}
-CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& command) { return impl_->send(now, command); }
-CommandResult<MessageId> Endpoint::receive(Time now, const ReceiveCommand& command) {
-    return impl_->receive(now, command);
-}
-CommandError Endpoint::release_blocks(Time now, MessageId message, std::uint32_t first, std::uint32_t count) {
-    return impl_->release_blocks(now, message, first, count);
-}
-CommandError Endpoint::cancel(Time now, MessageId message) { return impl_->cancel(now, message); }
-std::size_t Endpoint::discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask) {
-    return impl_->discard_unexpected(now, tag, mask);
-}
-KeptMessages Endpoint::kept_messages() const { return impl_->kept_messages(); }
-CommandError Endpoint::release(MessageId message) { return impl_->release(message); }
-CommandResult<MessageOutcome> Endpoint::outcome(MessageId message) const { return impl_->outcome(message); }
-CommandError Endpoint::advance_key_epoch() { return impl_->advance_key_epoch(); }
-void Endpoint::close(Time now) { impl_->close(now); }
-void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) {
-    impl_->handle_packets(now, packets);
-}
-void Endpoint::handle_timer(Time now) { impl_->handle_timer(now); }
-std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
-    return impl_->poll_transmit(now, slots);
-}
-bool Endpoint::may_transmit() const { return impl_->may_transmit(); }
-bool Endpoint::poll_event(Event& out) { return impl_->poll_event(out); }
-Time Endpoint::next_deadline() const { return impl_->next_deadline(); }
-const Counters& Endpoint::counters() const { return impl_->counters_; }
-PeerStatistics Endpoint::peer_statistics(PeerId peer) const {
-    const Peer* p = impl_->peer_at(peer);
-    return p ? impl_->peer_statistics(*p) : PeerStatistics{};
-}
-std::size_t Endpoint::path_statistics(PeerId peer, std::span<PathStatistics> out) const {
-    const Peer* p = impl_->peer_at(peer);
-    return p ? p->paths.statistics(out) : 0;
-}
-void Endpoint::probe(PeerId peer) {
-    if (Peer* p = impl_->peer_at(peer)) impl_->probe(*p);
-}
-std::string Endpoint::check_invariants() const { return impl_->check_invariants(); }
 
 }  // namespace dlcp

@@ -17,80 +17,51 @@
 // Memory: a message's payload or receive buffer belongs to the caller and must stay until the message's final
 // event (send_finished/send_failed, receive_finished/receive_failed). The message itself, and with it the
 // outcome per block, stays until release().
+//
+// Nothing is called back but a receive's BlockSink (message_command.hpp); all else that happens is queued as an event.
+//
+// Inside, one state (peer.hpp, outgoing_message.hpp, incoming_message.hpp) and the parts that work on it, a file each:
+//
+//   endpoint.cpp    commands and getters           handshake.cpp      sessions
+//   transmit.cpp    what leaves next               arrival.cpp        packets in: session, authenticity
+//   recovery.cpp    acknowledgements, losses       delivery.cpp       placing blocks, ending messages
+//   control.cpp     control packets out and in     frame_writers.cpp  what each frame says
+//   timers.cpp      liveness, probes, timers       frame_handlers.cpp what each frame does
+//   invariants.cpp  what must always hold          matching.cpp       receives and messages by tag
+//
+// Invariant: a part that changes what a peer may send calls `refresh(peer)` or queues it; a part that changes a time
+// calls `arm(peer)`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/config.hpp"
 #include "engine/counters.hpp"
+#include "engine/deadline_heap.hpp"
 #include "engine/event.hpp"
+#include "engine/frames.hpp"
+#include "engine/grant_scheduler.hpp"
+#include "engine/message_command.hpp"
 #include "engine/packet.h"
+#include "engine/peer.hpp"
+#include "engine/random.hpp"
+#include "engine/ring_queue.hpp"
+#include "engine/tag_map.hpp"
 #include "engine/units.hpp"
 
 namespace dlcp {
-
-// What to send. Fields checked by Endpoint::send; a bad one is named by the CommandError.
-struct SendCommand {
-    PeerId peer;
-    std::uint64_t tag = 0;                  // the application's name for this message; pairs it with a receive
-    const std::uint8_t* payload = nullptr;  // nullptr with message_bytes > 0: virtual payload, lengths only
-    std::uint32_t message_bytes = 0;
-    std::uint8_t traffic_class = 0;  // 0..6, higher leaves first
-    Delivery delivery = Delivery::reliable;
-    double loss_ratio = 0.0;  // bounded, deadline: fraction of bytes that may be abandoned, [0, 1)
-    Duration deadline{0};     // deadline: from the receiver's first packet of this message
-    // bounded: so long after the command the network counts as short of capacity, and droppable blocks that have not
-    // left yet are given up unsent, the least important, as far as the budget goes. 0: at once. Negative: never.
-    Duration patience{-1};
-    // Per block, 255 critical, else droppable and how much it matters. Empty: all critical. Read during the
-    // call only. Its length must be the block count: block_count(message_bytes, block_bytes(peer)).
-    std::span<const std::uint8_t> importance;
-    // A block leaves only once release_blocks() has named it: its bytes are still being computed.
-    bool gated = false;
-};
-
-// Takes the blocks of a receive as they arrive, in place of a buffer.
-struct BlockSink {
-    // Called once per block, at the first arrival, inside handle_packets, or inside receive for blocks that came before
-    // it. `payload` is valid during the call; nullptr: virtual. May call release_blocks and getters, nothing else.
-    void (*place)(void* context, std::uint64_t token, Time now, std::uint32_t offset_bytes,
-                  const std::uint8_t* payload, std::uint32_t payload_bytes) = nullptr;
-    void* context = nullptr;
-    std::uint64_t token = 0;  // the caller's
-};
-
-struct ReceiveCommand {
-    PeerId peer = any_peer;
-    std::uint64_t tag = 0;
-    std::uint8_t* buffer = nullptr;  // nullptr with capacity_bytes > 0: virtual, bytes are counted, not kept
-    std::uint32_t capacity_bytes = 0;
-    BlockSink sink;      // with `place` set, `buffer` is not used
-    bool exact = false;  // a message of another length than capacity_bytes fails with wrong_size, before any block
-};
-
-// How one message ended. Bits are set per block in the bitmaps; sums are in bytes of payload.
-struct MessageOutcome {
-    std::uint32_t message_bytes = 0;
-    std::uint16_t block_bytes = 0;
-    std::uint32_t blocks = 0;
-    std::uint32_t abandoned_blocks = 0;
-    std::uint32_t delivered_bytes = 0;
-    std::uint32_t abandoned_bytes = 0;
-    std::uint32_t retransmitted_bytes = 0;  // sender only
-    // Bit i of word i/64: block i was abandoned. Empty when abandoned_blocks is 0. Valid until release().
-    std::span<const std::uint64_t> abandoned;
-};
 
 class Endpoint {
 public:
     // `config` must have passed validate(). `seed` feeds session ids and path choice; a driver on a
     // real network takes it from the system's entropy, since session ids must not repeat.
     Endpoint(const EndpointConfig& config, std::uint64_t seed, Time now);
-    ~Endpoint();
     Endpoint(const Endpoint&) = delete;
     Endpoint& operator=(const Endpoint&) = delete;
 
@@ -133,11 +104,11 @@ public:
     // Fills slots whose `head` the driver has set. Returns how many; repeat until 0.
     std::size_t poll_transmit(Time now, std::span<dlcp_packet> slots);
     // False: poll_transmit would return 0.
-    bool may_transmit() const;
+    bool may_transmit() const { return !control_queue_.empty() || ready_classes_ != 0; }
     bool poll_event(Event& out);
     Time next_deadline() const;
 
-    const Counters& counters() const;
+    const Counters& counters() const { return counters_; }
     // Slow; for tests and reports.
     KeptMessages kept_messages() const;
     PeerStatistics peer_statistics(PeerId peer) const;
@@ -147,8 +118,229 @@ public:
     std::string check_invariants() const;
 
 private:
-    class Impl;
-    std::unique_ptr<Impl> impl_;
+    static constexpr std::uint32_t least_id_span = 1024;
+    // What a message nobody asked for costs: its payload, and at least what is kept to know it.
+    static Bytes charge(std::uint32_t message_bytes) { return {std::max<std::uint64_t>(message_bytes, 512)}; }
+    static constexpr std::uint32_t incoming_bit = 1u << 31;  // in MessageId::slot: which slab
+
+    // One packet of a handshake that arrived.
+    struct HelloArrival {
+        Time now;
+        Time arrived;
+        const dlcp_packet& packet;
+        const wire::Header& header;
+        const wire::Hello& hello;
+    };
+    // A control packet while it is written, and while it is read.
+    struct FramesOut {
+        Time now;
+        wire::FrameWriter writer;
+        bool asks = false;     // for an acknowledgement
+        bool closing = false;  // it holds the goodbye
+    };
+    struct FramesIn {
+        Time now;
+        std::uint32_t delay_ns;  // one way, by both ends' clocks
+    };
+    struct Run;  // transmit.cpp
+
+    // endpoint.cpp
+    Peer* peer_at(PeerId id);
+    const Peer* peer_at(PeerId id) const;
+    std::uint16_t own_block_bytes() const { return block_bytes_for(config_.max_datagram_bytes); }
+    std::uint16_t block_bytes_for(std::uint16_t datagram_bytes) const;
+    Peer& new_peer(std::uint32_t rank, const dlcp_address& address);
+    Peer* find_rank(std::uint32_t rank);
+    void push_event(const Event& event) { events_.push(event); }
+    void push_bound(Bound bound, CommandError error, PeerId peer, std::uint64_t tag = 0) {
+        push_event({.kind = EventKind::bound_reached,
+                    .error = error,
+                    .peer = peer,
+                    .tag = tag,
+                    .value = static_cast<std::uint32_t>(bound)});
+    }
+    void finish_outgoing(Time now, std::uint32_t slot, CommandError error);
+    void unqueue(Peer& peer, std::uint32_t slot);
+    void retire_id(Peer& peer, std::uint32_t wire_id);
+    void start_next_of_tag(OutgoingMessage& message);
+    void enqueue(std::uint32_t slot, bool front);
+    void fail_all(Time now, Peer& peer, CommandError error);
+    void peer_down(Time now, Peer& peer, CommandError error);
+    void end_session(Time now, Peer& peer);
+    void forget_outcomes(Peer& peer);
+    // What the application may still name: not released, though the slot may live on until the other side knows.
+    bool known_outgoing(std::uint32_t slot, std::uint32_t generation) const {
+        return outgoing_.in_use(slot, generation) && !outgoing_[slot].released;
+    }
+    bool known_incoming(std::uint32_t slot, std::uint32_t generation) const {
+        return incoming_.in_use(slot, generation) && !incoming_[slot].released;
+    }
+    MessageId outgoing_id(std::uint32_t slot) const { return {slot, outgoing_.generation(slot)}; }
+    MessageId incoming_id(std::uint32_t slot) const { return {slot | incoming_bit, incoming_.generation(slot)}; }
+
+    // handshake.cpp
+    std::uint64_t new_session(const Peer& peer);
+    void start_handshake(Time now, Peer& peer);
+    void establish(Time now, Peer& peer, std::uint16_t datagram_bytes);
+    void adopt_candidate(Time now, Peer& peer);
+    void use_channel(Peer& peer);
+    bool read_hello(const wire::Datagram& datagram, wire::Hello& hello);
+    void handle_hello(Time now, Time arrived, const dlcp_packet& packet, const wire::Datagram& datagram);
+    void handle_hello_in_session(Peer& peer, const HelloArrival& arrival);
+    void handle_hello_without_session(Peer& peer, const HelloArrival& arrival);
+    static void note_channel(Peer& peer, const HelloArrival& arrival);
+    static void sample_hello(Peer& peer, const HelloArrival& arrival);
+    bool proves(SessionKeys& keys, const wire::Datagram& datagram);
+    bool establish_by(Time now, Peer& peer, const wire::Datagram& datagram);
+    bool write_due_hello(Time now, Peer& peer, dlcp_packet& slot);
+    void write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& slot);
+    std::uint16_t hello_size(const Peer& peer) const;
+
+    // transmit.cpp
+    std::size_t transmit_run(Time now, Peer& peer, std::uint8_t traffic_class, std::span<dlcp_packet> slots);
+    bool find_work(SendQueue& queue);
+    bool may_start_run(Peer& peer, Run& run);
+    void fill_run(Peer& peer, SendQueue& queue, Run& run);
+    bool start_message(Peer& peer, std::uint32_t slot, Time now);
+    bool add_block(Peer& peer, Run& run, std::uint32_t slot);
+    bool asks_for_acknowledgement(const Peer& peer, const Run& run) const;
+    void finish_run(Peer& peer, Run& run);
+    void refresh(Peer& peer);
+    bool may_start_message(Peer& peer);
+    // How far apart the wire ids in use with one peer may lie: what each side remembers of the other's messages.
+    std::uint32_t id_span() const { return std::max(2 * config_.max_messages_per_peer, least_id_span); }
+
+    // arrival.cpp
+    void handle_packet(Time now, const dlcp_packet& packet);
+    Peer* find_session(Time now, const wire::Datagram& datagram);
+    void note_trimmed(Peer& peer, const wire::Header& header);
+    void take_packet(Time now, Time arrived, Peer& peer, const dlcp_packet& packet,
+                     const wire::Datagram& datagram);
+    bool authentic(Peer& peer, const dlcp_packet& packet, const wire::Datagram& datagram);
+    void acknowledge_batch(Time now, Peer& peer);
+    void handle_gone(Time now, const dlcp_address& address);
+    void touch(Peer& peer);
+    Bytes credit_for(Time now, Peer& peer);
+
+    // delivery.cpp
+    bool handle_data(Time now, Time arrived, Peer& peer, const wire::Datagram& datagram);
+    void hold_beyond_span(Peer& peer, const wire::Header& header);
+    const IncomingEntry& find_message(Time now, Peer& peer, const wire::Header& header);
+    void place_block(Time now, std::uint32_t slot, const wire::Datagram& datagram, std::uint32_t delay_ns);
+    bool has_room(std::uint32_t message_bytes) const;
+    void announce_unexpected(const Peer& peer, const wire::Header& header);
+    bool open_message(Time now, Peer& peer, const wire::Header& header);
+    void note_first_pass_over(Time now, IncomingMessage& message, std::uint32_t delay_ns);
+    void end_if_possible(Time now, std::uint32_t slot);
+    void finish_incoming(Time now, std::uint32_t slot, CommandError error);
+    void settle_message(std::uint32_t slot);
+    static void close_entry(IncomingEntry& entry, const IncomingMessage& message);
+    void forget_incoming(std::uint32_t slot);
+    void forget_outcome(IncomingEntry& entry);
+    void advance_floor(Time now, Peer& peer, std::uint32_t floor);
+
+    // matching.cpp
+    std::uint32_t find_posted(std::uint32_t peer, std::uint64_t tag);
+    std::uint32_t take_posted(std::uint32_t peer, std::uint64_t tag);
+    void post(std::uint32_t slot);
+    void unpost(std::uint32_t slot);
+    std::uint32_t find_unexpected(std::uint32_t peer, std::uint64_t tag);
+    void add_unexpected(std::uint32_t slot);
+    void remove_unexpected(std::uint32_t slot);
+    void proceed_held(Peer& peer);
+    void chain_push(std::uint32_t scope, std::uint32_t slot);
+    void chain_remove(std::uint32_t scope, std::uint32_t slot);
+
+    // control.cpp
+    void queue_control(Peer& peer);
+    bool owes_control(const Peer& peer) const;
+    bool write_control(Time now, Peer& peer, dlcp_packet& slot);
+    void send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot);
+    void handle_control(Time now, Time arrived, Peer& peer, const wire::Datagram& datagram);
+    void answer(Peer& peer, std::uint32_t wire_id);
+
+    // frame_writers.cpp
+    void write_frames(Peer& peer, FramesOut& out);
+    static void note_answered(Peer& peer, std::uint32_t wire_id);
+    void write_ack(Peer& peer, FramesOut& out);
+    void write_complete(Peer& peer, FramesOut& out);
+    void write_outcome(Peer& peer, FramesOut& out);
+    void write_probe(Peer& peer, FramesOut& out);
+    void write_trimmed(Peer& peer, FramesOut& out);
+    void write_hold(Peer& peer, FramesOut& out);
+    void write_proceed(Peer& peer, FramesOut& out);
+    void write_refuse(Peer& peer, FramesOut& out);
+    void write_cancel(Peer& peer, FramesOut& out);
+    void write_demand(Peer& peer, FramesOut& out);
+    void write_grant(Peer& peer, FramesOut& out);
+    void write_floor(Peer& peer, FramesOut& out);
+    void write_close(Peer& peer, FramesOut& out);
+
+    // frame_handlers.cpp
+    void handle_frame(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    std::uint32_t own_message(const Peer& peer, std::uint32_t wire_id) const;
+    void handle_ack_frame(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_complete(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_outcome(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_probe(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_probed(Peer& peer, const FramesIn& in, std::uint32_t wire_id);
+    void handle_trimmed_frame(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_hold(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_proceed(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_refuse(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_cancel(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_demand(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_grant(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+    void handle_close(Peer& peer, const FramesIn& in, const wire::Frame& frame);
+
+    // recovery.cpp
+    void handle_ack(Time now, Peer& peer, const wire::Ack& ack);
+    void acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample& sample);
+    void handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers, std::size_t count);
+    void note_loss_share(Peer& peer, const AckSample& sample);
+    void judge_paths(Time now, Peer& peer);
+    void report(Peer& peer, const AckSample& sample);
+    void end_round(Peer& peer, std::uint64_t newest, AckSample& sample);
+    void declare_lost(Peer& peer, std::uint64_t number);
+    void detect_losses(Time now, Peer& peer);
+
+    // timers.cpp
+    bool owed_answer(const Peer& peer) const;
+    void update_liveness(Time now, Peer& peer);
+    void update_demand(Peer& peer);
+    void ask(Peer& peer);
+    void arm(Peer& peer);
+    void fire(Time now, Peer& peer);
+    void fire_session(Time now, Peer& peer);
+    void probe_unanswered(Time now, Peer& peer);
+    Duration probe_timeout(const Peer& peer) const;
+
+    EndpointConfig config_;
+    Counters counters_;
+    std::vector<std::unique_ptr<Peer>> peers_;  // by PeerId
+    Random random_;
+    bool closed_ = false;
+    std::uint8_t key_epoch_ = 0;
+    Slab<OutgoingMessage> outgoing_;
+    Slab<IncomingMessage> incoming_;
+    TagMap active_tags_;              // (peer, tag) → the message being sent and the last one waiting
+    std::uint32_t any_receives_ = 0;  // receives from anyone that wait
+    TagMap chains_;                   // scopes below: receives and messages without the other
+    static constexpr std::uint32_t posted_scope = 0;
+    static constexpr std::uint32_t unexpected_scope = 1;
+    Bytes unexpected_{0};  // staged payload
+    RingQueue<Event> events_;
+    RingQueue<std::uint32_t> control_queue_;  // peers that owe a control packet or a hello
+    std::array<RingQueue<std::uint32_t>, wire::traffic_classes> ready_;  // peers that may send, by class
+    std::uint8_t ready_classes_ = 0;  // bit c: ready_[c] may hold some; clear: it holds none
+    DeadlineHeap peer_timers_;
+    DeadlineHeap message_timers_;         // of incoming slots: settling and deadlines
+    std::vector<std::uint32_t> senders_;  // peers that sent data lately: share the receive buffer
+    Time senders_checked_at_{INT64_MIN / 2};
+    GrantScheduler grants_;
+    std::vector<PathSet::Change> path_changes_;
+    std::vector<std::uint32_t> touched_;
+    std::vector<std::uint8_t> scratch_;  // for decrypting a packet that may be forged
 };
 
 }  // namespace dlcp

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/bytes.hpp"
+#include "engine/packet_window.hpp"
 
 namespace dlcp::wire {
 namespace {
@@ -191,6 +192,46 @@ bool write_hello(FrameWriter& writer, const Hello& hello) {
     store16(p + 20, hello.max_datagram_bytes);
     store16(p + 22, hello.received_datagram_bytes);
     store32(p + 24, hello.flags);
+    return true;
+}
+
+bool write_ack(FrameWriter& writer, const Ack& ack, const PacketWindow& window) {
+    const bool has_ce = window.has_ce();
+    std::uint8_t* p = writer.put(FrameType::ack, has_ce ? ack_flag_has_ce : 0,
+                                 ack_body_bytes + ack.words * word_bytes * (has_ce ? 2 : 1));
+    if (p == nullptr) return false;
+    store64(p, ack.largest);
+    store32(p + 8, ack.ack_delay_ns);
+    store32(p + 12, ack.queue_delay_ns);
+    store64(p + 16, ack.credit_bytes);
+    store32(p + 24, ack.ce_packets);
+    store16(p + 28, ack.words);
+    store16(p + 30, 0);
+    p += ack_body_bytes;
+    for (std::size_t w = 0; w < ack.words; ++w) {
+        const std::uint64_t newest = ack.largest - 64 * w;
+        std::uint64_t mask = ~std::uint64_t{0};
+        if (newest < 63) mask >>= 63 - newest;  // before the first packet of the session
+        store64(p + word_bytes * w, window.received_word(newest) & mask);
+        if (has_ce) store64(p + word_bytes * (ack.words + w), window.ce_word(newest) & mask);
+    }
+    return true;
+}
+
+bool write_outcome(FrameWriter& writer, std::uint32_t message_id, std::uint32_t abandoned_blocks,
+                   std::uint32_t word_offset, std::span<const std::uint64_t> abandoned) {
+    std::uint8_t* p = writer.put(FrameType::outcome, 0, outcome_body_bytes + abandoned.size_bytes());
+    if (p == nullptr) return false;
+    store32(p, message_id);
+    store32(p + 4, abandoned_blocks);
+    store32(p + 8, word_offset);
+    store16(p + 12, static_cast<std::uint16_t>(abandoned.size()));
+    store16(p + 14, 0);
+    p += outcome_body_bytes;
+    for (const std::uint64_t word : abandoned) {
+        store64(p, word);
+        p += word_bytes;
+    }
     return true;
 }
 

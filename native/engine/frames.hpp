@@ -31,6 +31,10 @@
 #include <cstdint>
 #include <span>
 
+namespace dlcp {
+class PacketWindow;
+}
+
 namespace dlcp::wire {
 
 enum class FrameType : std::uint8_t {
@@ -139,6 +143,11 @@ bool read_hello(const Frame& frame, Hello& out);
 // The number of entries in an id or packet-number list; the entries start at body + 4.
 bool read_count(const Frame& frame, std::uint16_t& count);
 
+// Each writes one frame; false, and nothing written, if it does not fit.
 bool write_hello(FrameWriter& writer, const Hello& hello);
+// `ack.words` words of the window's bitmaps, newest first; `ack.received` and `ack.ce` are not read.
+bool write_ack(FrameWriter& writer, const Ack& ack, const PacketWindow& window);
+bool write_outcome(FrameWriter& writer, std::uint32_t message_id, std::uint32_t abandoned_blocks,
+                   std::uint32_t word_offset, std::span<const std::uint64_t> abandoned);
 
 }  // namespace dlcp::wire

@@ -10,9 +10,9 @@
 #include <memory>
 
 #include "engine/bitmap.hpp"
-#include "engine/endpoint.hpp"
 #include "engine/event.hpp"
 #include "engine/intrusive_list.hpp"
+#include "engine/message_command.hpp"
 #include "engine/units.hpp"
 #include "engine/wire.hpp"
 

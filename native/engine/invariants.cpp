@@ -1,56 +1,76 @@
 // What must hold between any two calls, checked slowly and completely. For tests and the simulator.
 #include <string>
 
-#include "engine/endpoint_impl.hpp"
+#include "engine/endpoint.hpp"
 
 namespace dlcp {
 
-std::string Endpoint::Impl::check_invariants() const {
-    const auto say = [](const Peer& peer, const std::string& what) {
-        return "peer " + std::to_string(peer.rank) + ": " + what;
-    };
+namespace {
+
+std::string check_sent(const SenderState& sender) {
+    std::uint64_t in_flight = 0;
+    std::uint32_t awaiting = 0;
+    for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1)) {
+        if (sender.sent[n].lost) continue;
+        in_flight += sender.sent[n].bytes;
+        awaiting += sender.sent[n].message_slot != SentPacket::no_message;
+    }
+    if (awaiting != sender.awaiting) return "awaiting miscounted";
+    if (in_flight != sender.in_flight.value)
+        return "in flight " + std::to_string(sender.in_flight.value) + ", tracked " + std::to_string(in_flight);
+    if (sender.sent.next() - sender.sent.oldest() > PacketWindow::width + 1)
+        return "more packets unresolved than the window holds";
+    return {};
+}
+
+std::string check_started(const SenderState& sender, const Slab<OutgoingMessage>& messages) {
+    std::uint32_t previous = 0;
+    for (std::uint32_t slot = sender.started.front(); slot != Link::none;
+         slot = StartedList::next(messages, slot)) {
+        const OutgoingMessage& m = messages[slot];
+        if (m.over()) return "a message that is over is still started";
+        if (m.wire_id <= previous) return "started messages are not in order of id";
+        if (sender.ids[m.wire_id] != slot) return "a wire id points elsewhere";
+        previous = m.wire_id;
+    }
+    return {};
+}
+
+std::string check_posted(const Peer& peer, const Slab<IncomingMessage>& messages) {
+    for (std::uint32_t slot = peer.posted.front(); slot != Link::none; slot = IncomingList::next(messages, slot)) {
+        const IncomingMessage& m = messages[slot];
+        if (m.over) return "a receive that is over is still posted";
+        if (!m.arrived) continue;
+        if (m.received.count() != m.received_blocks) return "received blocks miscounted";
+        if (m.complete()) return "a complete message is not over";
+        if (m.received_critical > m.critical_blocks) return "more critical blocks than there are";
+    }
+    return {};
+}
+
+std::string check_entries(const ReceiverState& receiver, const Slab<IncomingMessage>& messages) {
+    std::uint32_t held = 0;
+    for (std::uint32_t id = receiver.messages.base(); id != receiver.messages.end(); ++id) {
+        const IncomingEntry& entry = receiver.messages[id];
+        held += entry.state == IncomingEntry::State::held;
+        if (entry.state == IncomingEntry::State::active && messages[entry.slot].wire_id != id)
+            return "an incoming id points elsewhere";
+    }
+    return held == receiver.held ? "" : "held messages miscounted";
+}
+
+}  // namespace
+
+std::string Endpoint::check_invariants() const {
     for (const auto& owner : peers_) {
         const Peer& peer = *owner;
-        std::uint64_t in_flight = 0;
-        std::uint32_t awaiting = 0;
-        for (std::uint64_t n = peer.sent.find(0); n != peer.sent.next(); n = peer.sent.find(n + 1))
-            if (!peer.sent[n].lost) {
-                in_flight += peer.sent[n].bytes;
-                awaiting += peer.sent[n].message_slot != SentPacket::no_message;
-            }
-        if (peer.state == Peer::State::established && awaiting != peer.awaiting)
-            return say(peer, "awaiting miscounted");
-        if (peer.state == Peer::State::established && in_flight != peer.in_flight.value)
-            return say(peer, "in flight " + std::to_string(peer.in_flight.value) + ", tracked " +
-                                 std::to_string(in_flight));
-        if (peer.sent.next() - peer.sent.oldest() > PacketWindow::width + 1)
-            return say(peer, "more packets unresolved than the window holds");
-        std::uint32_t previous = 0;
-        for (std::uint32_t slot = peer.started.front(); slot != Link::none;
-             slot = StartedList::next(outgoing_, slot)) {
-            const OutgoingMessage& m = outgoing_[slot];
-            if (m.over()) return say(peer, "a message that is over is still started");
-            if (m.wire_id <= previous) return say(peer, "started messages are not in order of id");
-            if (peer.outgoing_ids[m.wire_id] != slot) return say(peer, "a wire id points elsewhere");
-            previous = m.wire_id;
-        }
-        for (std::uint32_t slot = peer.posted.front(); slot != Link::none;
-             slot = IncomingList::next(incoming_, slot)) {
-            const IncomingMessage& m = incoming_[slot];
-            if (m.over) return say(peer, "a receive that is over is still posted");
-            if (!m.arrived) continue;
-            if (m.received.count() != m.received_blocks) return say(peer, "received blocks miscounted");
-            if (m.complete()) return say(peer, "a complete message is not over");
-            if (m.received_critical > m.critical_blocks) return say(peer, "more critical blocks than there are");
-        }
-        std::uint32_t held = 0;
-        for (std::uint32_t id = peer.incoming.base(); id != peer.incoming.end(); ++id) {
-            const IncomingEntry& entry = peer.incoming[id];
-            held += entry.state == IncomingEntry::State::held;
-            if (entry.state == IncomingEntry::State::active && incoming_[entry.slot].wire_id != id)
-                return say(peer, "an incoming id points elsewhere");
-        }
-        if (held != peer.held) return say(peer, "held messages miscounted");
+        std::string wrong = check_posted(peer, incoming_);
+        if (peer.session.has_value() != (peer.state == Peer::State::established))
+            wrong = "a session without its state, or the state without a session";
+        if (wrong.empty() && peer.session) wrong = check_sent(peer.session->sender);
+        if (wrong.empty() && peer.session) wrong = check_started(peer.session->sender, outgoing_);
+        if (wrong.empty() && peer.session) wrong = check_entries(peer.session->receiver, incoming_);
+        if (!wrong.empty()) return "peer " + std::to_string(peer.rank) + ": " + wrong;
     }
     Bytes unexpected{0};
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot)

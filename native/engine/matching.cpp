@@ -1,11 +1,11 @@
 // Receives and messages find each other by tag: chains of receives without a message (posted) and of messages
 // without a receive (unexpected), first come first served. A chain is per tag over all peers; a receive for one peer
 // skips the others' entries.
-#include "engine/endpoint_impl.hpp"
+#include "engine/endpoint.hpp"
 
 namespace dlcp {
 
-void Endpoint::Impl::chain_push(std::uint32_t scope, std::uint32_t slot) {
+void Endpoint::chain_push(std::uint32_t scope, std::uint32_t slot) {
     TagMap::Chain& chain = chains_.get(scope, incoming_[slot].tag);
     incoming_[slot].match_link = {chain.last, Link::none, true};
     if (chain.last == UINT32_MAX)
@@ -15,7 +15,7 @@ void Endpoint::Impl::chain_push(std::uint32_t scope, std::uint32_t slot) {
     chain.last = slot;
 }
 
-void Endpoint::Impl::chain_remove(std::uint32_t scope, std::uint32_t slot) {
+void Endpoint::chain_remove(std::uint32_t scope, std::uint32_t slot) {
     IncomingMessage& m = incoming_[slot];
     if (!m.match_link.linked) return;
     TagMap::Chain* chain = chains_.find(scope, m.tag);
@@ -26,19 +26,19 @@ void Endpoint::Impl::chain_remove(std::uint32_t scope, std::uint32_t slot) {
     if (chain->first == UINT32_MAX) chains_.erase(scope, m.tag);
 }
 
-void Endpoint::Impl::post(std::uint32_t slot) {
+void Endpoint::post(std::uint32_t slot) {
     if (incoming_[slot].wanted_peer == UINT32_MAX) ++any_receives_;
     chain_push(posted_scope, slot);
 }
-void Endpoint::Impl::unpost(std::uint32_t slot) {
+void Endpoint::unpost(std::uint32_t slot) {
     if (incoming_[slot].wanted_peer == UINT32_MAX) --any_receives_;
     chain_remove(posted_scope, slot);
 }
-void Endpoint::Impl::add_unexpected(std::uint32_t slot) { chain_push(unexpected_scope, slot); }
-void Endpoint::Impl::remove_unexpected(std::uint32_t slot) { chain_remove(unexpected_scope, slot); }
+void Endpoint::add_unexpected(std::uint32_t slot) { chain_push(unexpected_scope, slot); }
+void Endpoint::remove_unexpected(std::uint32_t slot) { chain_remove(unexpected_scope, slot); }
 
 // The first receive that a message from `peer` may go to; UINT32_MAX if nobody waits for it.
-std::uint32_t Endpoint::Impl::find_posted(std::uint32_t peer, std::uint64_t tag) {
+std::uint32_t Endpoint::find_posted(std::uint32_t peer, std::uint64_t tag) {
     TagMap::Chain* chain = chains_.find(posted_scope, tag);
     if (!chain) return UINT32_MAX;
     for (std::uint32_t slot = chain->first; slot != UINT32_MAX; slot = incoming_[slot].match_link.next) {
@@ -48,14 +48,14 @@ std::uint32_t Endpoint::Impl::find_posted(std::uint32_t peer, std::uint64_t tag)
     return UINT32_MAX;
 }
 
-std::uint32_t Endpoint::Impl::take_posted(std::uint32_t peer, std::uint64_t tag) {
+std::uint32_t Endpoint::take_posted(std::uint32_t peer, std::uint64_t tag) {
     const std::uint32_t slot = find_posted(peer, tag);
     if (slot != UINT32_MAX) unpost(slot);
     return slot;
 }
 
 // The first message nobody asked for that a receive from `peer` (UINT32_MAX: anyone) may take; it stays in the chain.
-std::uint32_t Endpoint::Impl::find_unexpected(std::uint32_t peer, std::uint64_t tag) {
+std::uint32_t Endpoint::find_unexpected(std::uint32_t peer, std::uint64_t tag) {
     TagMap::Chain* chain = chains_.find(unexpected_scope, tag);
     if (!chain) return UINT32_MAX;
     for (std::uint32_t slot = chain->first; slot != UINT32_MAX; slot = incoming_[slot].match_link.next)
@@ -64,15 +64,16 @@ std::uint32_t Endpoint::Impl::find_unexpected(std::uint32_t peer, std::uint64_t 
 }
 
 // There may be room now: whoever was told to hold may try again.
-void Endpoint::Impl::proceed_held(Peer& peer) {
-    if (peer.held == 0) return;
-    for (std::uint32_t id = peer.incoming.base(); id != peer.incoming.end(); ++id) {
-        IncomingEntry& entry = peer.incoming[id];
+void Endpoint::proceed_held(Peer& peer) {
+    if (!peer.session || peer.session->receiver.held == 0) return;
+    ReceiverState& receiver = peer.session->receiver;
+    for (std::uint32_t id = receiver.messages.base(); id != receiver.messages.end(); ++id) {
+        IncomingEntry& entry = receiver.messages[id];
         if (entry.state != IncomingEntry::State::held) continue;
         entry = IncomingEntry{};
-        peer.proceed_ids.push_back(id);
+        peer.session->owed.proceed_ids.push_back(id);
     }
-    peer.held = 0;
+    receiver.held = 0;
     queue_control(peer);
 }
 

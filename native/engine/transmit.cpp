@@ -5,31 +5,58 @@
 #include <algorithm>
 #include <bit>
 
-#include "engine/endpoint_impl.hpp"
+#include "engine/endpoint.hpp"
+#include "engine/packet_builder.hpp"
 
 namespace dlcp {
 
 namespace {
 
-// ECN-capable transport (RFC 3168): a switch marks these instead of dropping them.
-constexpr std::uint8_t ect0 = 2;
-
-// Share of packets lost, in 2^-16, from which on the last packet of the last message is sent twice: 0.2 %. Below, the copies would
-// cost about as much as the waiting they save.
+// Share of packets lost, in 2^-16, from which on the last packet of the last message is sent twice: 0.2 %. Below, the
+// copies would cost about as much as the waiting they save.
 constexpr std::int32_t loss_share_for_copies = (1 << 16) / 500;
-
-// Offset of the flags byte in the header, patched after a run is known to be the last.
-constexpr std::size_t flags_offset = 2;
 
 }  // namespace
 
+// A run while it is made: what limits it, and what it holds so far.
+struct Endpoint::Run {
+    struct Block {
+        std::uint32_t slot;
+        std::uint32_t block;
+        std::uint64_t number;
+        bool repair;
+    };
+    static constexpr std::size_t longest = 64;  // segments in one kernel super-packet
+
+    Run(const EndpointConfig& config, const Peer& peer, std::uint8_t traffic_class, Time time)
+        : now(time),
+          builder(config, wire::Type::data, traffic_class, peer.handshake.peer_session, time),
+          keyed(peer.protects()) {}
+
+    std::span<dlcp_packet> slots;  // as many packets as the run may have at most
+    Time now;
+    PacketBuilder builder;
+    bool keyed;
+    std::uint64_t window = 0;   // bytes that may be in flight
+    std::uint64_t allowed = 0;  // bytes that window and pace leave for this run
+    std::array<Block, longest> blocks;
+    std::size_t size = 0;
+    std::uint64_t bytes = 0;  // datagrams
+    bool critical = false;    // all of its blocks are, or none
+
+    const Block& last() const { return blocks[size - 1]; }
+    std::uint32_t overhead() const {
+        return static_cast<std::uint32_t>(wire::header_bytes + (keyed ? wire::tag_bytes : 0));
+    }
+};
+
 // Puts a peer back into the ready queues of the classes it has work in. Call whenever it may have become able to
 // send: new work, window, credit, pacing time.
-void Endpoint::Impl::refresh(Peer& peer) {
-    if (peer.state != Peer::State::established) return;
+void Endpoint::refresh(Peer& peer) {
+    if (!peer.up()) return;
     for (std::uint8_t c = 0; c < wire::control_class; ++c) {
         const std::uint8_t bit = static_cast<std::uint8_t>(1u << c);
-        if (peer.queues[c].empty() || peer.ready_classes & bit) continue;
+        if (peer.session->sender.queues[c].empty() || peer.ready_classes & bit) continue;
         peer.ready_classes |= bit;
         ready_[c].push(peer.index);
         ready_classes_ |= bit;
@@ -37,108 +64,117 @@ void Endpoint::Impl::refresh(Peer& peer) {
 }
 
 // One message that nobody receives holds up those that come a whole span after it: what the receiver remembers is
-// bounded. Said once each time.
-bool Endpoint::Impl::may_start_message(Peer& peer) {
-    if (peer.outgoing_ids.span() < id_span() && peer.outgoing_ids.end() != UINT32_MAX) {
-        peer.ids_exhausted = false;
+// bounded. Each time that happens one event says so.
+bool Endpoint::may_start_message(Peer& peer) {
+    SenderState& sender = peer.session->sender;
+    if (sender.ids.span() < id_span() && sender.ids.end() != UINT32_MAX) {
+        sender.ids_exhausted = false;
         return true;
     }
-    if (!peer.ids_exhausted) {
-        peer.ids_exhausted = true;
-        push_event({EventKind::bound_reached,
-                    CommandError::too_many_messages,
-                    {peer.index},
-                    {},
-                    0,
-                    static_cast<std::uint32_t>(Bound::messages),
-                    {0}});
+    if (!sender.ids_exhausted) {
+        sender.ids_exhausted = true;
+        push_bound(Bound::messages, CommandError::too_many_messages, {peer.index});
     }
     return false;
 }
 
-void Endpoint::Impl::seal(Peer& peer, dlcp_packet& packet, const std::uint8_t* payload,
-                          std::uint32_t payload_bytes, std::uint64_t number) {
-    if (!peer.protects()) {
-        packet.tail_bytes = 0;
-        return;
-    }
-    packet.tail_bytes = wire::tag_bytes;
-    if (config_.encrypt && payload != nullptr) {
-        peer.keys.send().encrypt(packet.head, number, {payload, payload_bytes}, packet.head + wire::header_bytes,
-                                 packet.head + wire::header_bytes + payload_bytes);
-        packet.head_bytes = static_cast<std::uint32_t>(wire::header_bytes + payload_bytes);
-        packet.body = nullptr;
-        packet.body_bytes = 0;
-        return;
-    }
-    peer.keys.send().authenticate(packet.head, number, {payload, payload != nullptr ? payload_bytes : 0},
-                                  packet.head + packet.head_bytes);
+// Takes messages with nothing left to send off the front of the queue. False: none is left.
+bool Endpoint::find_work(SendQueue& queue) {
+    while (!queue.empty() && !outgoing_[queue.front()].has_block_to_send()) queue.remove(outgoing_, queue.front());
+    return !queue.empty();
 }
 
-std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traffic_class,
-                                         std::span<dlcp_packet> slots) {
-    SendQueue& queue = peer.queues[traffic_class];
-    // Messages with nothing left to send leave the queue here.
-    while (!queue.empty() && !outgoing_[queue.front()].has_block_to_send()) queue.remove(outgoing_, queue.front());
-    if (queue.empty() || peer.sent.full()) return 0;
-
-    const bool was_idle = peer.awaiting == 0 || peer.in_flight.value == 0;
-    const Flight flight{peer.in_flight, peer.sent_total, peer.granted};
-    const std::uint64_t window =
-        std::min(peer.congestion->window(flight), std::max(peer.credit, Bytes{peer.datagram_bytes})).value;
-    std::uint64_t allowed = window > peer.in_flight.value ? window - peer.in_flight.value : 0;
-    const std::uint64_t pace = peer.pacer.allowed_bytes(now);
-    if (pace < peer.datagram_bytes && pace < allowed) {
-        peer.pace_at = peer.pacer.next(now);
+// What window and pace allow a run that starts now. False: nothing; whoever changes that calls refresh().
+bool Endpoint::may_start_run(Peer& peer, Run& run) {
+    SenderState& sender = peer.session->sender;
+    run.window = sender.window(peer.datagram_bytes).value;
+    run.allowed = run.window > sender.in_flight.value ? run.window - sender.in_flight.value : 0;
+    const std::uint64_t pace = sender.pacer.allowed_bytes(run.now);
+    if (pace < peer.datagram_bytes && pace < run.allowed) {
+        sender.pace_at = sender.pacer.next(run.now);
         arm(peer);
-        return 0;
+        return false;
     }
-    allowed = std::min(allowed, pace);
-    if (peer.run_left == 0) {
-        const PathSet::Choice choice = peer.paths.choose(now, peer.rtt.smoothed());
-        peer.run_path = choice.path;
-        peer.run_left = choice.single ? 1 : config_.run_packets;
+    run.allowed = std::min(run.allowed, pace);
+    if (sender.run_left == 0) {
+        const PathSet::Choice choice = sender.paths.choose(run.now, peer.rtt.smoothed());
+        sender.run_path = choice.path;
+        sender.run_left = choice.single ? 1 : config_.run_packets;
     }
+    run.builder.header.key_epoch = peer.session->keys.send_epoch();
+    run.builder.header.path = sender.run_path;
+    return true;
+}
 
-    struct Taken {
-        std::uint32_t slot;
-        std::uint32_t block;
-        std::uint64_t number;
-        bool repair;
-    };
-    constexpr std::size_t longest_run = 64;  // segments in one kernel super-packet
-    std::array<Taken, longest_run> taken;
-    const std::size_t most = std::min<std::size_t>({slots.size(), peer.run_left, longest_run, peer.sent.room()});
-    const bool keyed = peer.protects();
-    const std::uint32_t overhead = wire::header_bytes + (keyed ? wire::tag_bytes : 0);
-    std::size_t n = 0;
-    bool run_critical = false;
-    std::uint64_t bytes = 0;
+// The message gets its wire id with its first packet. False: it must wait.
+bool Endpoint::start_message(Peer& peer, std::uint32_t slot, Time now) {
+    if (!may_start_message(peer)) return false;
+    SenderState& sender = peer.session->sender;
+    OutgoingMessage& m = outgoing_[slot];
+    m.wire_id = sender.ids.end();
+    sender.ids.extend(m.wire_id);
+    sender.ids[m.wire_id] = slot;
+    sender.started.push_back(outgoing_, slot);
+    if (!peer.waiting) update_liveness(now, peer);
+    return true;
+}
 
-    wire::Header h;
-    h.type = wire::Type::data;
-    h.traffic_class = traffic_class;
-    h.key_epoch = peer.keys.send_epoch();
-    h.path = peer.run_path;
-    h.job = config_.job;
-    h.source_rank = config_.rank;
-    h.session = static_cast<std::uint32_t>(peer.peer_session);
-    h.timestamp_ns = static_cast<std::uint32_t>(now.value);
-    const std::uint8_t key_flags = keyed ? wire::flag::authenticated : 0;
+// Adds the next block of this message to the run. False: it does not fit, or would leave with another TOS.
+bool Endpoint::add_block(Peer& peer, Run& run, std::uint32_t slot) {
+    SenderState& sender = peer.session->sender;
+    OutgoingMessage& m = outgoing_[slot];
+    const OutgoingMessage::Next next = m.peek();
+    if (run.size > 0 && next.critical != run.critical) return false;
+    const std::uint32_t payload_bytes = m.payload_bytes(next.block);
+    const std::uint32_t datagram = run.overhead() + payload_bytes;
+    if (run.bytes + datagram > run.allowed && !(sender.in_flight.value == 0 && run.size == 0)) return false;
+    m.take(next);
+    if (run.now >= m.patient_until) m.give_up_rest();
+    run.critical = next.critical;
 
+    wire::Header& h = run.builder.header;
+    const bool is_virtual = m.payload == nullptr && payload_bytes > 0;
+    h.flags = static_cast<std::uint8_t>((run.keyed ? wire::flag::authenticated : 0) |
+                                        (next.critical ? wire::flag::critical : 0) |
+                                        (next.repair ? wire::flag::repair : 0) |
+                                        (run.keyed && config_.encrypt && !is_virtual ? wire::flag::encrypted : 0));
+    h.importance = m.importance(next.block);
+    h.block_index = next.block;
+    h.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
+    h.packet_number = sender.sent.push({.sent_at = run.now,
+                                        .message_slot = slot,
+                                        .message_generation = outgoing_.generation(slot),
+                                        .block = next.block,
+                                        .bytes = static_cast<std::uint16_t>(datagram),
+                                        .path = h.path,
+                                        .traffic_class = h.traffic_class});
+    ++sender.awaiting;
+    run.builder.write_data(
+        run.slots[run.size], peer.address,
+        type_of_service(config_, h.traffic_class, next.critical ? Ecn::capable : Ecn::not_capable),
+        is_virtual || payload_bytes == 0 ? nullptr : m.payload + std::size_t{next.block} * m.block_bytes(),
+        is_virtual);
+    run.blocks[run.size++] = {slot, next.block, h.packet_number, next.repair};
+    run.bytes += datagram;
+    sender.paths.on_sent(h.path);
+    counters_.data_bytes_sent += payload_bytes;
+    if (next.repair) {
+        ++counters_.repair_packets_sent;
+        counters_.repair_bytes_sent += payload_bytes;
+        m.retransmitted_bytes += payload_bytes;
+    }
+    return true;
+}
+
+// Blocks of one message after the other, until the run is full.
+void Endpoint::fill_run(Peer& peer, SendQueue& queue, Run& run) {
     std::uint32_t slot = Link::none;
-    while (n < most) {
+    while (run.size < run.slots.size()) {
         if (slot == Link::none || slot != queue.front()) {
             slot = queue.front();
-            OutgoingMessage& m = outgoing_[slot];
-            if (m.wire_id == 0) {
-                if (!may_start_message(peer)) break;
-                m.wire_id = peer.outgoing_ids.end();
-                peer.outgoing_ids.extend(m.wire_id);
-                peer.outgoing_ids[m.wire_id] = slot;
-                peer.started.push_back(outgoing_, slot);
-                if (!peer.waiting) update_liveness(now, peer);
-            }
+            const OutgoingMessage& m = outgoing_[slot];
+            if (m.wire_id == 0 && !start_message(peer, slot, run.now)) return;
+            wire::Header& h = run.builder.header;
             h.tag = m.tag;
             h.message_id = m.wire_id;
             h.message_bytes = m.message_bytes;
@@ -147,104 +183,80 @@ std::size_t Endpoint::Impl::transmit_run(Time now, Peer& peer, std::uint8_t traf
             h.budget = m.budget;
             h.deadline = m.deadline;
         }
-        OutgoingMessage& m = outgoing_[slot];
-        const OutgoingMessage::Next next = m.peek();
-        if (n > 0 && next.critical != run_critical) break;  // another TOS: another run
-        const std::uint32_t payload_bytes = m.payload_bytes(next.block);
-        const std::uint32_t datagram = overhead + payload_bytes;
-        if (bytes + datagram > allowed && !(peer.in_flight.value == 0 && n == 0)) break;
-        m.take(next);
-        if (now >= m.patient_until) m.give_up_rest();
-        run_critical = next.critical;
-
-        const bool is_virtual = m.payload == nullptr && payload_bytes > 0;
-        h.flags = static_cast<std::uint8_t>(key_flags | (next.critical ? wire::flag::critical : 0) |
-                                            (next.repair ? wire::flag::repair : 0) |
-                                            (keyed && config_.encrypt && !is_virtual ? wire::flag::encrypted : 0));
-        h.importance = m.importance(next.block);
-        h.block_index = next.block;
-        h.payload_bytes = static_cast<std::uint16_t>(payload_bytes);
-        SentPacket record;
-        record.sent_at = now;
-        record.message_slot = slot;
-        record.message_generation = outgoing_.generation(slot);
-        record.block = next.block;
-        record.bytes = static_cast<std::uint16_t>(datagram);
-        record.path = peer.run_path;
-        record.traffic_class = traffic_class;
-        h.packet_number = peer.sent.push(record);
-        ++peer.awaiting;
-
-        dlcp_packet& packet = slots[n];
-        wire::write(h, packet.head);
-        packet.head_bytes = wire::header_bytes;
-        packet.body =
-            is_virtual || payload_bytes == 0 ? nullptr : m.payload + std::size_t{next.block} * m.block_bytes();
-        packet.body_bytes = payload_bytes;
-        packet.tail_bytes = 0;
-        packet.address = &peer.address;
-        packet.path = peer.run_path;
-        packet.tos = static_cast<std::uint8_t>(config_.dscp[traffic_class] << 2 | (next.critical ? ect0 : 0));
-        packet.flags = is_virtual ? DLCP_PACKET_VIRTUAL : 0;
-        taken[n++] = {slot, next.block, h.packet_number, next.repair};
-        bytes += datagram;
-        peer.paths.on_sent(peer.run_path);
-        counters_.data_bytes_sent += payload_bytes;
-        if (next.repair) {
-            ++counters_.repair_packets_sent;
-            counters_.repair_bytes_sent += payload_bytes;
-            m.retransmitted_bytes += payload_bytes;
-        }
-        if (!m.has_block_to_send()) {
-            queue.remove(outgoing_, slot);
-            slot = Link::none;
-            while (!queue.empty() && !outgoing_[queue.front()].has_block_to_send())
-                queue.remove(outgoing_, queue.front());
-            if (queue.empty()) break;
-        }
+        if (!add_block(peer, run, slot)) return;
+        if (outgoing_[slot].has_block_to_send()) continue;
+        queue.remove(outgoing_, slot);
+        slot = Link::none;
+        if (!find_work(queue)) return;
     }
-    if (n == 0) return 0;
-
-    if (peer.in_flight.value == 0) peer.last_progress = now;
-    peer.run_left = static_cast<std::uint16_t>(peer.run_left - n);
-    peer.in_flight += Bytes{bytes};
-    peer.sent_total += Bytes{bytes};
-    peer.unrequested_bytes += bytes;
-    peer.pacer.on_sent(now, {bytes});
-    counters_.data_packets_sent += n;
-    counters_.header_bytes_sent += overhead * n;
-
-    // An acknowledgement is asked for four times a window, and when nothing more follows for now: of data, or because
-    // the window or the pace ends and nothing in flight has asked yet. If something has, its answer sets the next
-    // packets free; to ask with each of those would make an answer a packet for as long as the window is full.
-    const bool queued =
-        std::any_of(peer.queues.begin(), peer.queues.end(), [](const SendQueue& q) { return !q.empty(); });
-    const bool more =
-        queued && (bytes + peer.datagram_bytes <= allowed || peer.unrequested_bytes < peer.in_flight.value);
-    const bool request = !more || peer.unrequested_bytes * 4 >= window;
-    if (request) peer.unrequested_bytes = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        const OutgoingMessage& m = outgoing_[taken[i].slot];
-        std::uint8_t& flags = slots[i].head[flags_offset];
-        // On the last packet alone: the receiver takes it that nothing of the pass follows it in its lane.
-        const bool last_of_message = i + 1 == n || taken[i + 1].slot != taken[i].slot;
-        if (m.first_pass_over() && last_of_message) flags |= wire::flag::first_pass_over;
-        if (request && i + 1 == n) flags |= wire::flag::ack_request;
-        if (keyed) seal(peer, slots[i], slots[i].body, slots[i].body ? slots[i].body_bytes : 0, taken[i].number);
-    }
-    const Taken& last = taken[n - 1];
-    if (!queued && run_critical && !last.repair && peer.loss_share > loss_share_for_copies &&
-        outgoing_[last.slot].first_pass_over()) {
-        // Nothing follows that would show the loss of this one, and waiting for a probe takes several round trips.
-        outgoing_[last.slot].on_lost(last.block);
-        enqueue(last.slot, true);
-    }
-    // Later packets change no deadline: those count from the last progress. With credit, what is wanted grows.
-    if (was_idle || !peer.waiting || config_.congestion == CongestionAlgorithm::credit) update_liveness(now, peer);
-    return n;
 }
 
-std::size_t Endpoint::Impl::poll_transmit(Time now, std::span<dlcp_packet> slots) {
+// An acknowledgement is asked for four times a window, and when nothing more follows for now: of data, or because
+// the window or the pace ends and nothing in flight has asked yet. If something has, its answer sets the next
+// packets free; to ask with each of those would make an answer a packet for as long as the window is full.
+bool Endpoint::asks_for_acknowledgement(const Peer& peer, const Run& run) const {
+    const SenderState& sender = peer.session->sender;
+    const bool more = sender.has_queued() && (run.bytes + peer.datagram_bytes <= run.allowed ||
+                                              sender.unrequested_bytes < sender.in_flight.value);
+    return !more || sender.unrequested_bytes * 4 >= run.window;
+}
+
+// Accounts for a run, and sets what is known only now: its packets' last flags, and their tags.
+void Endpoint::finish_run(Peer& peer, Run& run) {
+    SenderState& sender = peer.session->sender;
+    if (sender.in_flight.value == 0) sender.last_progress = run.now;
+    sender.run_left = static_cast<std::uint16_t>(sender.run_left - run.size);
+    sender.in_flight += Bytes{run.bytes};
+    sender.sent_total += Bytes{run.bytes};
+    sender.unrequested_bytes += run.bytes;
+    sender.pacer.on_sent(run.now, {run.bytes});
+    counters_.data_packets_sent += run.size;
+    counters_.header_bytes_sent += run.overhead() * run.size;
+
+    const bool request = asks_for_acknowledgement(peer, run);
+    if (request) sender.unrequested_bytes = 0;
+    for (std::size_t i = 0; i < run.size; ++i) {
+        // On the last packet of a message alone: the receiver takes it that nothing of the pass follows in its lane.
+        const bool last_of_message = i + 1 == run.size || run.blocks[i + 1].slot != run.blocks[i].slot;
+        std::uint8_t flags = 0;
+        if (last_of_message && outgoing_[run.blocks[i].slot].first_pass_over())
+            flags |= wire::flag::first_pass_over;
+        if (request && i + 1 == run.size) flags |= wire::flag::ack_request;
+        PacketBuilder::add_flags(run.slots[i], flags);
+        if (run.keyed)
+            PacketBuilder::seal(run.slots[i], peer.session->keys.send(), run.blocks[i].number, config_.encrypt);
+    }
+    OutgoingMessage& last = outgoing_[run.last().slot];
+    if (!sender.has_queued() && run.critical && !run.last().repair && peer.loss_share > loss_share_for_copies &&
+        last.first_pass_over()) {
+        // Nothing follows that would show the loss of this one, and waiting for a probe takes several round trips.
+        last.on_lost(run.last().block);
+        enqueue(run.last().slot, true);
+    }
+}
+
+std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_class,
+                                   std::span<dlcp_packet> slots) {
+    SenderState& sender = peer.session->sender;
+    SendQueue& queue = sender.queues[traffic_class];
+    if (!find_work(queue) || sender.sent.full()) return 0;
+    const bool was_idle = sender.awaiting == 0 || sender.in_flight.value == 0;
+    Run run(config_, peer, traffic_class, now);
+    if (!may_start_run(peer, run)) return 0;
+    run.slots =
+        slots.first(std::min<std::size_t>({slots.size(), sender.run_left, Run::longest, sender.sent.room()}));
+    fill_run(peer, queue, run);
+    if (run.size == 0) return 0;
+    finish_run(peer, run);
+    // Later packets change no deadline: those count from the last progress.
+    if (was_idle || !peer.waiting)
+        update_liveness(now, peer);
+    else
+        update_demand(peer);
+    return run.size;
+}
+
+std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
     std::size_t n = 0;
     while (n < slots.size() && !control_queue_.empty()) {
         Peer& peer = *peers_[control_queue_.front()];
@@ -265,11 +277,11 @@ std::size_t Endpoint::Impl::poll_transmit(Time now, std::span<dlcp_packet> slots
             ready.pop();
             const std::uint8_t bit = static_cast<std::uint8_t>(1u << c);
             peer.ready_classes &= static_cast<std::uint8_t>(~bit);
-            if (peer.state != Peer::State::established) continue;
+            if (!peer.up()) continue;
             const std::size_t sent = transmit_run(now, peer, static_cast<std::uint8_t>(c), slots.subspan(n));
             n += sent;
             // Nothing sent: blocked by window, pacer or ring; whoever unblocks it calls refresh().
-            if (sent > 0 && !peer.queues[c].empty()) {
+            if (sent > 0 && !peer.session->sender.queues[c].empty()) {
                 peer.ready_classes |= bit;
                 ready.push(peer.index);
             }

@@ -13,10 +13,10 @@ namespace {
 
 // Where each field starts.
 namespace at {
-constexpr std::size_t version = 0, type = 1, flags = 2, traffic_class = 3, importance = 4, key_epoch = 5, path = 6,
-                      job = 8, source_rank = 12, session = 16, timestamp_ns = 20, packet_number = 24, tag = 32,
-                      message_id = 40, message_bytes = 44, block_index = 48, critical_blocks = 52,
-                      block_bytes = 56, payload_bytes = 58, budget = 60, deadline = 62;
+constexpr std::size_t version = 0, type = 1, flags = flags_offset, traffic_class = 3, importance = 4,
+                      key_epoch = 5, path = 6, job = 8, source_rank = 12, session = 16, timestamp_ns = 20,
+                      packet_number = 24, tag = 32, message_id = 40, message_bytes = 44, block_index = 48,
+                      critical_blocks = 52, block_bytes = 56, payload_bytes = 58, budget = 60, deadline = 62;
 static_assert(deadline + 2 == header_bytes);
 }  // namespace at
 

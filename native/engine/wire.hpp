@@ -28,6 +28,7 @@ namespace dlcp::wire {
 
 inline constexpr std::uint8_t version = 1;
 inline constexpr std::size_t header_bytes = 64;
+inline constexpr std::size_t flags_offset = 2;
 inline constexpr std::size_t tag_bytes = 16;
 
 enum class Type : std::uint8_t {

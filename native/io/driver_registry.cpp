@@ -5,8 +5,8 @@
 
 #include <string_view>
 
+#include "io/io_error.hpp"
 #include "io/local_driver.hpp"
-#include "io/runtime_error.hpp"
 #include "io/udp_driver.hpp"
 
 namespace dlcp {
@@ -49,8 +49,8 @@ const char* packages_of(const std::string& name) {
 }  // namespace
 
 const dlcp_io_table& find_driver(const std::string& name) {
-    const auto fail = [&](const std::string& what) -> RuntimeError {
-        return RuntimeError(RuntimeErrorKind::driver, "driver '" + name + "': " + what);
+    const auto fail = [&](const std::string& what) -> IoError {
+        return IoError(IoErrorKind::driver, "driver '" + name + "': " + what);
     };
     if (name == "udp") return *dlcp_udp_driver();
     if (name == "local") return *dlcp_local_driver();
@@ -87,7 +87,7 @@ const dlcp_io_table& find_driver(const std::string& name) {
     return *table;
 }
 
-std::string extra_words(const std::string& name, const std::string& extra) {
+std::string driver_options_of(const std::string& name, const std::string& extra) {
     if (!name.starts_with(local_prefix)) return extra;
     return "inner=" + name.substr(local_prefix.size()) + (extra.empty() ? "" : " ") + extra;
 }

@@ -14,7 +14,7 @@
 #include "io/driver_registry.hpp"
 #include "io/driver_table.hpp"
 #include "io/error_text.hpp"
-#include "io/runtime_error.hpp"
+#include "io/io_error.hpp"
 #include "io/shm_channels.hpp"
 #include "io/udp_driver.hpp"
 
@@ -110,7 +110,7 @@ int Driver::open(const dlcp_io_config& config, std::unique_ptr<Driver>& out, Err
     const dlcp_io_table* inner = dlcp_udp_driver();
     try {
         if (!options.inner.empty()) inner = &find_driver(options.inner);
-    } catch (const RuntimeError& refused) {
+    } catch (const IoError& refused) {
         return error.fail(ENOSYS, "%s", refused.what());
     }
     dlcp_io_config inner_config = config;

@@ -1,16 +1,15 @@
 #include "io/open_driver.hpp"
 
 #include "io/driver_registry.hpp"
-#include "io/runtime_error.hpp"
+#include "io/io_error.hpp"
 
 namespace dlcp {
 
 OpenDriver::OpenDriver(const RuntimeOptions& options) {
     const dlcp_io_table& table = options.table != nullptr ? *options.table : find_driver(options.driver);
     if (!(options.inject_loss_ratio >= 0.0 && options.inject_loss_ratio <= 1.0))
-        throw RuntimeError(
-            RuntimeErrorKind::settings,
-            "inject_loss_ratio is " + std::to_string(options.inject_loss_ratio) + "; accepted: 0 to 1");
+        throw IoError(IoErrorKind::settings,
+                      "inject_loss_ratio is " + std::to_string(options.inject_loss_ratio) + "; accepted: 0 to 1");
     dlcp_io_config config{};
     config.bind_host = options.bind_host.empty() ? nullptr : options.bind_host.c_str();
     config.interface_name = options.interface_name.empty() ? nullptr : options.interface_name.c_str();
@@ -19,7 +18,7 @@ OpenDriver::OpenDriver(const RuntimeOptions& options) {
     config.max_datagram_bytes = options.max_datagram_bytes;
     config.socket_buffer_bytes = options.socket_buffer_bytes;
     config.flags = options.io_flags();
-    const std::string extra = extra_words(options.driver, options.driver_options);
+    const std::string extra = driver_options_of(options.driver, options.driver_options);
     config.extra = extra.empty() ? nullptr : extra.c_str();
     char error[1024] = "";
     dlcp_io* io = nullptr;

@@ -16,7 +16,7 @@ namespace dlcp {
 
 class OpenDriver {
 public:
-    // Throws RuntimeError. Blocks for a name lookup at most.
+    // Throws IoError. Blocks for a name lookup at most.
     explicit OpenDriver(const RuntimeOptions& options);
 
     const dlcp_io_table& table() const { return handle_->table(); }
@@ -25,9 +25,10 @@ public:
 
     std::string local_address() const { return handle_->format(handle_->local_address()); }
     std::string warnings() const { return table().warnings(io()); }
-    // Throws RuntimeError that names `rank`, whose address it is.
+    // Throws IoError that names `rank`, whose address it is.
     dlcp_address resolve(const std::string& text, std::uint32_t rank) const;
     std::string format(const dlcp_address& address) const { return handle_->format(address); }
+    bool has_events() const { return table().events != nullptr; }
     int events(dlcp_io_event* out, int count) const { return handle_->events(out, count); }
 
     dlcp_io_counters counters() const { return handle_->counters(); }

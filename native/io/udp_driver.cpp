@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/clock.hpp"
+#include "io/driver_config.hpp"
 #include "io/driver_table.hpp"
 #include "io/error_text.hpp"
 #include "io/poller.hpp"
@@ -21,11 +22,6 @@ namespace dlcp::udp {
 
 namespace {
 
-constexpr unsigned paths_max = 64;
-// What the wire format carries (engine/config.hpp); a head buffer holds it with its tag.
-constexpr std::uint32_t datagram_bytes_min = 576;
-constexpr std::uint32_t datagram_bytes_max = 9152;
-static_assert(datagram_bytes_max <= DLCP_HEAD_CAPACITY);
 // Enough for the engine's default receive credit of 2 MiB by the conservative third of what is granted, which is
 // twice what is asked: 8 MiB x 2 / 3.
 constexpr std::uint32_t socket_buffer_bytes_default = 8 * 1024 * 1024;
@@ -80,24 +76,6 @@ private:
     std::unique_ptr<Transmitter> transmitter_;
     std::unique_ptr<Receiver> receiver_;
 };
-
-int check_config(const dlcp_io_config& config, ErrorText error) {
-    if (config.paths < 1 || config.paths > paths_max) {
-        return error.fail(EINVAL, "paths is %u: choose 1 to %u", static_cast<unsigned>(config.paths), paths_max);
-    }
-    if (config.max_datagram_bytes != 0 && config.max_datagram_bytes < datagram_bytes_min) {
-        return error.fail(EINVAL, "max_datagram_bytes is %u: choose %u to %u, or 0 for what the interface allows",
-                          config.max_datagram_bytes, datagram_bytes_min, datagram_bytes_max);
-    }
-    if ((config.flags & ~(DLCP_IO_NO_GSO | DLCP_IO_NO_GRO)) != 0) {
-        return error.fail(EINVAL, "flags 0x%x: only DLCP_IO_NO_GSO (1) and DLCP_IO_NO_GRO (2) are known",
-                          config.flags);
-    }
-    if (config.extra != nullptr && config.extra[0] != '\0') {
-        return error.fail(EDOM, "driver_options is '%s'; the udp driver takes none", config.extra);
-    }
-    return 0;
-}
 
 std::string host_without_brackets(const char* host) {
     std::string text = host;
@@ -207,6 +185,8 @@ int Driver::open_sockets(const dlcp_io_config& config, const std::vector<Interfa
 
 int Driver::configure(const dlcp_io_config& config, ErrorText error) {
     if (const int result = check_config(config, error); result < 0) return result;
+    if (config.extra != nullptr && config.extra[0] != '\0')
+        return error.fail(EDOM, "driver_options is '%s'; the udp driver takes none", config.extra);
 
     const std::vector<Interface> interfaces = list_interfaces();
     const Interface* wanted = nullptr;

@@ -13,56 +13,20 @@
 #include <string>
 #include <vector>
 
+#include "bind/collective_values.hpp"
 #include "sim/bind/bind.hpp"
 #include "sim/core/transports/dlcp.hpp"
 
 namespace dlcp::sim::bind {
 namespace {
 
-using Pair = std::pair<std::uint32_t, std::uint32_t>;
-using ImportanceBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-// Of Python's own: the same class is in dlcp._native, as another type.
-struct BoundSchedule {
-    std::shared_ptr<const Schedule> schedule;
-};
+using dlcp::bind::BoundLossRules;
+using dlcp::bind::BoundSchedule;
+using dlcp::bind::ImportanceBytes;
 
 DlcpTransport& transport_of(Simulation& simulation) {
     if (auto* transport = dynamic_cast<DlcpTransport*>(&simulation.transport())) return *transport;
     throw std::invalid_argument("collectives are run by transport \"dlcp\" only; build them of flows and tasks");
-}
-
-Chunk chunk_of(Pair pair) {
-    if (pair.first >= spaces)
-        throw std::invalid_argument("space is " + std::to_string(pair.first) + "; accepted: 0 to 2");
-    return {static_cast<Space>(pair.first), pair.second};
-}
-
-// Operations are (kind, final, peer, message, target, operands, lossy), as dlcp._native takes them.
-BoundSchedule make_schedule(std::uint32_t world_size, std::uint32_t rank, std::uint32_t input_chunks,
-                            std::uint32_t output_chunks, const std::vector<Pair>& scratch, nb::list ops) {
-    std::vector<Chunk> scratch_chunks;
-    for (const Pair pair : scratch) scratch_chunks.push_back(chunk_of(pair));
-    std::vector<ScheduleOp> plan;
-    plan.reserve(ops.size());
-    for (const nb::handle each : ops) {
-        const auto fields = nb::cast<nb::tuple>(each);
-        const auto kind = nb::cast<std::uint32_t>(fields[0]);
-        if (fields.size() != 7 || kind > 2)
-            throw std::invalid_argument(
-                "an operation is (kind 0 to 2, final, peer, message, target, operands, lossy)");
-        ScheduleOp op;
-        op.kind = static_cast<ScheduleOp::Kind>(kind);
-        op.final = nb::cast<bool>(fields[1]);
-        op.peer = nb::cast<std::uint32_t>(fields[2]);
-        op.message = nb::cast<std::uint32_t>(fields[3]);
-        op.target = chunk_of(nb::cast<Pair>(fields[4]));
-        for (const Pair pair : nb::cast<std::vector<Pair>>(fields[5])) op.operands.push_back(chunk_of(pair));
-        op.lossy = nb::cast<bool>(fields[6]);
-        plan.push_back(std::move(op));
-    }
-    return {std::make_shared<const Schedule>(world_size, rank, input_chunks, output_chunks,
-                                             std::move(scratch_chunks), std::move(plan))};
 }
 
 // (address, bytes), address 0: virtual.
@@ -74,25 +38,29 @@ std::vector<ChunkMemory> memory_of(const Memory& given) {
     return out;
 }
 
-std::uint32_t add_collective(Simulation& simulation, const std::vector<std::uint32_t>& members, nb::list schedules,
-                             const Memory& inputs, const Memory& outputs, std::uint32_t traffic_class,
-                             std::uint32_t average_over, double loss_ratio, double critical_ratio,
-                             std::int64_t patience_ps, std::int64_t deadline_ps, bool rescale,
+// `loss`: of every rank's lossy messages, but for their importance: that is by rank, or drawn so that `critical_ratio` of
+// the blocks are critical.
+std::uint32_t add_collective(Simulation& simulation, const std::vector<std::uint32_t>& members,
+                             const std::vector<const BoundSchedule*>& schedules, const Memory& inputs,
+                             const Memory& outputs, std::uint32_t traffic_class, std::uint32_t average_over,
+                             const BoundLossRules* loss, double critical_ratio,
                              std::optional<nb::list> importance) {
     CollectiveSpec spec;
     spec.members = members;
-    for (const nb::handle each : schedules) spec.schedules.push_back(nb::cast<BoundSchedule&>(each).schedule);
+    for (const BoundSchedule* each : schedules) spec.schedules.push_back(each->schedule);
     spec.inputs = memory_of(inputs);
     spec.outputs = memory_of(outputs);
     if (traffic_class > 6)
         throw std::invalid_argument("traffic_class is " + std::to_string(traffic_class) + "; accepted: 0 to 6");
     spec.traffic_class = static_cast<std::uint8_t>(traffic_class);
     spec.average_over = average_over;
-    spec.loss_ratio = loss_ratio;
     spec.critical_ratio = critical_ratio;
-    spec.patience = patience_ps < 0 ? Duration{-1} : nanoseconds(patience_ps / 1000);
-    spec.deadline = nanoseconds(deadline_ps / 1000);
-    spec.rescale = rescale;
+    if (loss != nullptr) {
+        spec.loss_ratio = loss->rules.loss_ratio;
+        spec.patience = loss->rules.patience;
+        spec.deadline = loss->rules.deadline;
+        spec.rescale = loss->rules.rescale;
+    }
     if (importance) {
         for (const nb::handle rank : *importance) {
             auto& of_rank = spec.importance.emplace_back();
@@ -163,35 +131,18 @@ nb::dict collective_results(Simulation& simulation, std::uint32_t index) {
     return d;
 }
 
-// (sent, peer, chunk index, message_bytes, block_bytes, abandoned_bytes, bitmap of blocks), a message each.
-nb::list collective_abandoned(Simulation& simulation, std::uint32_t index, std::uint32_t rank) {
-    nb::list out;
-    for (const CollectiveResult::Abandoned& each : transport_of(simulation).outcome(index, rank).result.abandoned)
-        out.append(nb::make_tuple(each.sent, each.peer, each.chunk.index, each.message_bytes, each.block_bytes,
-                                  each.abandoned_bytes, array(std::vector<std::uint64_t>(each.blocks))));
-    return out;
+CollectiveResult collective_result(Simulation& simulation, std::uint32_t index, std::uint32_t rank) {
+    return transport_of(simulation).outcome(index, rank).result;
 }
 
 }  // namespace
 
 void bind_cosimulation(nb::module_& m) {
-    nb::class_<BoundSchedule>(m, "Schedule", "What one rank does in a collective, as data.")
-        .def(nb::new_(&make_schedule), nb::arg("world_size"), nb::arg("rank"), nb::arg("input_chunks"),
-             nb::arg("output_chunks"), nb::arg("scratch"), nb::arg("ops"))
-        .def_prop_ro("peers", [](const BoundSchedule& s) { return s.schedule->peers(); });
-    m.def(
-        "part_bytes",
-        [](std::uint64_t nbytes, std::uint32_t parts) {
-            std::vector<std::uint64_t> lengths;
-            for (const ChunkMemory& part : partition({nullptr, nbytes}, parts, DataType::f32))
-                lengths.push_back(part.bytes);
-            return lengths;
-        },
-        nb::arg("nbytes"), nb::arg("parts"));
+    // Where the classes of schedules, loss rules and results are bound.
+    nb::module_::import_("dlcp._native");
     m.def("add_collective", &add_collective, nb::arg("simulation"), nb::arg("members"), nb::arg("schedules"),
           nb::arg("inputs"), nb::arg("outputs"), nb::kw_only(), nb::arg("traffic_class") = 0,
-          nb::arg("average_over") = 0, nb::arg("loss_ratio") = 0.0, nb::arg("critical_ratio") = 1.0,
-          nb::arg("patience_ps") = -1, nb::arg("deadline_ps") = 0, nb::arg("rescale") = false,
+          nb::arg("average_over") = 0, nb::arg("loss").none() = nb::none(), nb::arg("critical_ratio") = 1.0,
           nb::arg("importance") = nb::none());
     m.def(
         "add_collective_group",
@@ -204,7 +155,7 @@ void bind_cosimulation(nb::module_& m) {
     m.def("start_collective", &start_collective, nb::arg("simulation"), nb::arg("index"), nb::arg("at_ps"));
     m.def("collective_ranks_over", &collective_ranks_over, nb::arg("simulation"), nb::arg("index"));
     m.def("collective_results", &collective_results, nb::arg("simulation"), nb::arg("index"));
-    m.def("collective_abandoned", &collective_abandoned, nb::arg("simulation"), nb::arg("index"), nb::arg("rank"));
+    m.def("collective_result", &collective_result, nb::arg("simulation"), nb::arg("index"), nb::arg("rank"));
     m.def(
         "forget_collective",
         [](Simulation& simulation, std::uint32_t index) { transport_of(simulation).forget_collective(index); },

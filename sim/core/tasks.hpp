@@ -11,7 +11,7 @@
 //
 // Credit and collectives make a trap: what is in flight ends only when all ranks have started it, and ranks may spend their
 // credit on different collectives. In a channel of which `together` is said, the task that was added first of those not
-// over may therefore start beyond the credit, one at a time (as dlcp.transport.order.queue does, where the proof is).
+// over may therefore start beyond the credit, one at a time (as dlcp.transport.layer_order.queue does, where the proof is).
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,8 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcp import _native
+
 NONE: int
 
 class Clos:
@@ -158,34 +160,17 @@ class Simulation:
     def task_times(self) -> dict[str, NDArray[np.int64]]: ...
     def transport_counters(self) -> dict[str, float]: ...
 
-class Schedule:
-    def __init__(
-        self,
-        world_size: int,
-        rank: int,
-        input_chunks: int,
-        output_chunks: int,
-        scratch: Any,
-        ops: Any,
-    ) -> None: ...
-    @property
-    def peers(self) -> list[int]: ...
-
-def part_bytes(nbytes: int, parts: int) -> list[int]: ...
 def add_collective(
     simulation: Simulation,
     members: Sequence[int],
-    schedules: list[Schedule],
+    schedules: Sequence[_native.Schedule],
     inputs: Sequence[tuple[int, int]],
     outputs: Sequence[tuple[int, int]],
     *,
     traffic_class: int = 0,
     average_over: int = 0,
-    loss_ratio: float = 0.0,
+    loss: _native.LossRules | None = None,
     critical_ratio: float = 1.0,
-    patience_ps: int = -1,
-    deadline_ps: int = 0,
-    rescale: bool = False,
     importance: list[list[NDArray[np.uint8] | None]] | None = None,
 ) -> int: ...
 def add_collective_group(simulation: Simulation, members: Sequence[int]) -> None: ...
@@ -193,8 +178,6 @@ def keep_open(simulation: Simulation) -> None: ...
 def start_collective(simulation: Simulation, index: int, at_ps: Sequence[int]) -> None: ...
 def collective_ranks_over(simulation: Simulation, index: int) -> int: ...
 def collective_results(simulation: Simulation, index: int) -> dict[str, Any]: ...
-def collective_abandoned(
-    simulation: Simulation, index: int, rank: int
-) -> list[tuple[bool, int, int, int, int, int, NDArray[np.uint64]]]: ...
+def collective_result(simulation: Simulation, index: int, rank: int) -> _native.CollectiveResult: ...
 def forget_collective(simulation: Simulation, index: int) -> None: ...
 def collective_block_bytes(simulation: Simulation) -> int: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
 from dlcp_sim.cosimulation.tasks import WORKERS, open_task
 from studies.training.arm import Arm
 from studies.training.network import PROCESSES
@@ -25,20 +26,7 @@ from studies.training.tolerance import EXTRA_ROUNDS, Results
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, SOFT, FAINT, PAPER, BAND = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff", "#f1f3f6"
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": "#b8c2cc",
-    "axes.labelcolor": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-}
+BAND = "#f1f3f6"
 # The curves: in this order, each with a colour, a width and a kind of line.
 CURVES: dict[Arm, tuple[str, float, str]] = {
     BASELINE: ("#9aa8b8", 5.0, "-"),

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from studies.training.figure import FAINT, INK, PAPER, SOFT, STYLE
+from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
 from studies.training.mse import OURS, OURS_STEPS, RATES, RING, SERVER, STEPS, TAR, Found
 
 COLOURS = {

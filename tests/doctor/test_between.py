@@ -90,7 +90,7 @@ def test_responder_survives_what_it_does_not_understand() -> None:
         for rubbish in (b"", b"{", b"[]", b"{}", b'{"base": "x"}', b'{"base": -1, "echoes": 1}'):
             asking.send(1, rubbish, tag=REQUEST_TAG, timeout_s=20)
         assert ask(asking, 1, {"version": 99}, 20)["error"].startswith(
-            "this is version 2 of the doctor's talk"
+            "this is version 2 of the doctor's exchange"
         )
         assert ask(asking, 1, {"order": "card"}, 20) == {"rank": 7, "asked": "card"}
         assert probe(asking, 0, 1, 1, answering.address, timeout_s=20).error is None

@@ -59,7 +59,7 @@ def test_address_of_somebody_else_fails() -> None:
     found = look(bind_host="192.0.2.77")
     assert found.verdict == Verdict.FAIL
     assert "192.0.2.77 is not an address of this host" in found.text
-    assert found.remedy == "unset DLCP_BIND_HOST, and dlcp takes the interface that leads to the other ranks"
+    assert found.remedy == "unset DLCP_BIND_HOST; dlcp then takes the interface that leads to the others"
 
 
 def test_port_that_a_process_has_is_a_warning(taken_port: int) -> None:

@@ -132,7 +132,7 @@ def test_narrow_way_is_told_from_narrow_interfaces() -> None:
     narrow = [pair(0, 1, datagram_bytes=548, path_mtu_bytes=1200), pair(1, 0, datagram_bytes=548)]
     there, back = not_ok(look_at_rank_pairs([member(0), member(1)], narrow))
     assert there.text == (
-        "from rank 0 to rank 1 datagrams of 548 bytes get through, though the interfaces carry 1472: something on the"
+        "from rank 0 to rank 1 datagrams of 548 bytes get through, though the interfaces carry 1472: something in"
         " between has MTU 1200"
     )
     assert there.remedy == "tracepath -n 10.0.0.1; or, on both hosts: ip link set dev eth0 mtu 1200"

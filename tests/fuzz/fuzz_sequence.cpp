@@ -29,7 +29,7 @@ public:
         config.initial_rtt = microseconds(200);
         config.paths = static_cast<std::uint16_t>(1 + settings[1] % 4);
         config.run_packets = settings[1] >= 128 ? 1 : 16;
-        config.congestion = static_cast<CongestionAlgorithm>(settings[2] % 3);
+        config.congestion = static_cast<CongestionAlgorithm>(settings[2] % std::size(congestion_controllers));
         config.line_rate = Rate{10'000'000'000};
         if ((settings[2] & 64) != 0) {
             config.job_key.emplace();

@@ -19,7 +19,7 @@ from dlcp.lab.fault import Burst, FabricError, Fault
 from dlcp.lab.policies import usual
 from dlcp.lab.traffic import Stream
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
-from dlcp.switch.start import starting_policy
+from dlcp.switch.starting_policy import starting_policy
 from tests.lab.switched import Load, namespaces_of, offer, offer_all, offer_light
 
 pytestmark = [

@@ -23,7 +23,7 @@ from dlcp.switch.aggregation.deployment import wanted_jobs
 from dlcp.switch.aggregation.entries import OUTCOMES, JobEntries, JobRequest
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline
-from dlcp.switch.deploy.transaction import Order, Settings, deploy
+from dlcp.switch.deploy.transaction import DesiredState, Settings, deploy
 from tests.support import vectors
 from tests.support.aggregation_frames import random_frame
 from tests.support.aggregation_network import participant
@@ -212,7 +212,7 @@ def deployed(address: str, *jobs: JobRequest) -> SwitchTarget:
     ports = {f"h{place.port}": place.port for place in PLACES}
     bridge = tuple(BridgeEntry(place.mac, f"h{place.port}") for place in PLACES)
     target = SwitchTarget("bmv2", address, ports, device_id=1, bridge=bridge)
-    deploy([Order.of(target, PIPELINE, wanted_jobs(target, jobs))], open_session, Settings())
+    deploy([DesiredState.of(target, PIPELINE, wanted_jobs(target, jobs))], open_session, Settings())
     return target
 
 

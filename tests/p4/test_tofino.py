@@ -18,7 +18,7 @@ import pytest
 
 from dlcp.cli import main
 from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass
-from dlcp.switch.start import starting_policy
+from dlcp.switch.starting_policy import starting_policy
 from dlcp.switch.tofino import (
     CELL_BYTES,
     CRITICAL_LEVEL,

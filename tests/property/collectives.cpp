@@ -16,11 +16,11 @@ EndpointConfig random_config(Dice& dice) {
     config.max_datagram_bytes = dice.pick<std::uint16_t>({576, 600, 1000, 1472, 1472, 1472, 8972});
     config.paths = static_cast<std::uint16_t>(dice.between(1, 8));
     config.run_packets = dice.pick<std::uint16_t>({1, 4, 16, 64});
-    config.congestion = dice.pick({CongestionAlgorithm::window, CongestionAlgorithm::window,
-                                   CongestionAlgorithm::line_rate, CongestionAlgorithm::credit});
+    config.congestion = dice.pick({congestion_algorithm("window"), congestion_algorithm("window"),
+                                   congestion_algorithm("line_rate"), congestion_algorithm("credit")});
     config.target_delay = milliseconds(1);
     config.initial_window = Bytes{dice.pick<std::uint64_t>({9200, 65'536})};
-    if (config.congestion != CongestionAlgorithm::window || dice.chance(0.3))
+    if (config.congestion != congestion_algorithm("window") || dice.chance(0.3))
         config.line_rate = Rate{dice.pick<std::uint64_t>({1'000'000'000, 100'000'000'000})};
     config.receive_buffer = Bytes{dice.pick<std::uint64_t>({65'536, 2 << 20})};
     config.initial_rtt = dice.pick({microseconds(200), milliseconds(5)});

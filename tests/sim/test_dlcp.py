@@ -132,9 +132,9 @@ def test_a_bounded_collective_on_the_executor_abandons_within_its_budget() -> No
     assert (found["finished_ps"] > 0).all()
     assert 0 < found["abandoned_bytes"].sum() <= 0.1 * 7 * 4_000_000
     per_message = [
-        nbytes / message
+        each.abandoned_bytes / each.message_bytes
         for rank in range(8)
-        for _, _, _, message, _, nbytes, _ in _core.collective_abandoned(simulation, index, rank)
+        for each in _core.collective_result(simulation, index, rank).abandoned
     ]
     assert max(per_message) <= 0.1
 

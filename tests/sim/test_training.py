@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.order import P3, ByteScheduler, Fifo, LayerPriority, Order
+from dlcp.transport.layer_order import P3, ByteScheduler, Fifo, LayerPriority, Order
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
 from dlcp_sim.workloads.collectives import CoarseRing
@@ -128,7 +128,7 @@ def starts_by_order(
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("name", ["fifo", "p3", "byte_scheduler", "layer_priority"])
 def test_slices_start_in_the_order_of_the_schedulers(name: str, together: bool) -> None:
-    """A channel of gates, each over after its bytes' time, against dlcp.transport.order on the same times."""
+    """A channel of gates, each over after its bytes' time, against dlcp.transport.layer_order on the same times."""
     layer_bytes = [900_001, 3_000_000, 64_000, 5_300_000, 1_500_000]
     makers = {
         "fifo": lambda: Fifo(layer_bytes),

@@ -19,8 +19,8 @@ from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.reads import all_of
 from dlcp.switch.deploy.session import Session
-from dlcp.switch.deploy.transaction import Order
-from dlcp.switch.entries import wanted
+from dlcp.switch.deploy.transaction import DesiredState
+from dlcp.switch.entries import desired_entries
 from tests.support.p4runtime import P4RuntimeServer
 
 MACS = [f"02:00:00:00:00:{n:02x}" for n in range(16)]
@@ -74,10 +74,10 @@ def target(name: str, address: str, device_id: int = 1, new: bool = False) -> Sw
     )
 
 
-def order(server: P4RuntimeServer, name: str = "s1", new: bool = False) -> Order:
+def desired(server: P4RuntimeServer, name: str = "s1", new: bool = False) -> DesiredState:
     """What the switch behind a server is to hold: under OLD, or with `new` under NEW."""
     place = target(name, server.address, server.device_id, new)
-    return Order.of(place, PIPELINE, wanted(NEW if new else OLD, place).entries)
+    return DesiredState.of(place, PIPELINE, desired_entries(NEW if new else OLD, place).entries)
 
 
 def open_session(place: SwitchTarget) -> Session:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dlcp.switch import programs
-from dlcp.switch.entries import DefaultAction, Exact, MulticastGroup, Prefix, Range, Ternary, wanted
+from dlcp.switch.entries import DefaultAction, Exact, MulticastGroup, Prefix, Range, Ternary, desired_entries
 from dlcp.switch.policy import TRAFFIC_CLASSES, Policy
 from dlcp.switch.programs import Arrival, Decision
 from dlcp.switch.topology import SwitchTarget
@@ -42,7 +42,7 @@ def with_dscp(policy: Policy) -> Policy:
 
 def install(program: Program, policy: Policy, target: SwitchTarget = TARGET) -> None:
     """Writes what the target is to hold under the policy."""
-    for entry in wanted(policy, target).entries:
+    for entry in desired_entries(policy, target).entries:
         match entry:
             case DefaultAction():
                 program.set_default(entry.table, entry.action, dict(entry.params))

@@ -24,7 +24,7 @@ from dlcp.switch.aggregation.entries import MAX_JOBS, JobRequest
 from dlcp.switch.aggregation.packet import Kind, Packet, decode
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline
-from dlcp.switch.deploy.transaction import MAX_MULTICAST_GROUP, Order, Settings, deploy
+from dlcp.switch.deploy.transaction import MAX_MULTICAST_GROUP, DesiredState, Settings, deploy
 from dlcp.switch.entries import MulticastGroup
 from tests.support.aggregation_network import participant, udp_frame
 from tests.support.p4runtime import P4RuntimeServer
@@ -49,7 +49,7 @@ def fixture_server() -> Iterator[P4RuntimeServer]:
 
 
 def bring(server: P4RuntimeServer, *jobs: JobRequest) -> None:
-    order = Order.of(target(server.address), PIPELINE, wanted_jobs(target(server.address), jobs))
+    order = DesiredState.of(target(server.address), PIPELINE, wanted_jobs(target(server.address), jobs))
     deploy([order], lambda place: GrpcSession(place, 20.0), Settings())
 
 
@@ -97,7 +97,7 @@ def test_jobs_groups_lie_behind_those_of_all_ports(server: P4RuntimeServer) -> N
     """As many groups as there can be: they are read back, and found the second time."""
     place = replace(target(server.address), ports={f"h{n}": n for n in range(64)}, bridge=())
     jobs = [JobRequest(n, (participant(1), participant(2)), participant(3), slots=2) for n in range(MAX_JOBS)]
-    order = Order.of(place, PIPELINE, wanted_jobs(place, jobs))
+    order = DesiredState.of(place, PIPELINE, wanted_jobs(place, jobs))
     assert max(e.group_id for e in order.entries if isinstance(e, MulticastGroup)) == MAX_MULTICAST_GROUP
     for _ in range(2):
         (seen,) = deploy([order], lambda place: GrpcSession(place, 20.0), Settings())

@@ -21,7 +21,6 @@ from dlcp.switch.aggregation.entries import (
     place_jobs,
 )
 from dlcp.switch.aggregation.hub import add_up
-from dlcp.switch.aggregation.pace import FIRST_WINDOW, LEAST_WINDOW, MOST_WAIT_NS, Pace
 from dlcp.switch.aggregation.packet import (
     HUB,
     INT32_MAX,
@@ -45,6 +44,7 @@ from dlcp.switch.aggregation.quantise import (
     step_size,
     value_bits,
 )
+from dlcp.switch.aggregation.send_window import FIRST_WINDOW, LEAST_WINDOW, MOST_WAIT_NS, SendWindow
 from tests.support.aggregation_network import participant
 
 # ---- packets ----
@@ -274,7 +274,7 @@ def test_plan_has_every_row_once_behind_its_codes(elements: int) -> None:
 MS = 1_000_000
 
 
-def window(pace: Pace) -> int:
+def window(pace: SendWindow) -> int:
     while pace.has_room:
         pace.in_flight += 1
     room, pace.in_flight = pace.in_flight, 0
@@ -282,7 +282,7 @@ def window(pace: Pace) -> int:
 
 
 def test_window_doubles_until_something_is_lost() -> None:
-    pace = Pace(100, 10 * MS)
+    pace = SendWindow(100, 10 * MS)
     assert window(pace) == FIRST_WINDOW
     for _ in range(FIRST_WINDOW):
         pace.handle_result(MS)
@@ -302,13 +302,13 @@ def test_window_doubles_until_something_is_lost() -> None:
 
 
 def test_smallest_range_has_one_block_in_flight() -> None:
-    pace = Pace(1, 10 * MS)
+    pace = SendWindow(1, 10 * MS)
     pace.handle_wait_over(0)
     assert window(pace) == 1
 
 
 def test_wait_follows_what_blocks_take() -> None:
-    pace = Pace(100, 10 * MS)
+    pace = SendWindow(100, 10 * MS)
     assert pace.wait_ns == 10 * MS
     for _ in range(100):
         pace.handle_result(40 * MS)

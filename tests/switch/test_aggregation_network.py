@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from dlcp.errors import CollectiveTimeoutError, GroupFailedError, MismatchError, PeerFailedError
-from dlcp.switch.aggregation import JobSettings, Outcome, Worker
+from dlcp.switch.aggregation import AggregationResult, JobSettings, Worker
 from dlcp.switch.aggregation.packet import LANES
 from dlcp.switch.aggregation.quantise import block_count
 from tests.support.aggregation_network import MS, InterpretedSwitch, Job, Link, Network
@@ -46,8 +46,8 @@ def start(job: Job, arrays: Arrays, now_ns: int = 0) -> None:
             worker.start(values, now_ns)
 
 
-def outcomes(job: Job, message: int) -> list[Outcome]:
-    return [finished[message].outcome for finished in job.finished]
+def outcomes(job: Job, message: int) -> list[AggregationResult]:
+    return [finished[message].result for finished in job.finished]
 
 
 def check(job: Job, arrays: Arrays, partial: bool) -> None:
@@ -69,7 +69,7 @@ def check(job: Job, arrays: Arrays, partial: bool) -> None:
             check_floats(results, inputs, partial)
 
 
-def check_integers(results: list[Outcome], inputs: list[npt.NDArray[np.generic]]) -> None:
+def check_integers(results: list[AggregationResult], inputs: list[npt.NDArray[np.generic]]) -> None:
     total = np.zeros(inputs[0].shape, np.int64)
     for worker, (result, values) in enumerate(zip(results, inputs, strict=True)):
         inside = np.repeat(result.contributors >> worker & 1, LANES)[: values.size] == 1
@@ -79,7 +79,9 @@ def check_integers(results: list[Outcome], inputs: list[npt.NDArray[np.generic]]
     assert not results[0].saturated.any()
 
 
-def check_floats(results: list[Outcome], inputs: list[npt.NDArray[np.generic]], partial: bool) -> None:
+def check_floats(
+    results: list[AggregationResult], inputs: list[npt.NDArray[np.generic]], partial: bool
+) -> None:
     applied = np.zeros(inputs[0].shape, np.float64)
     for worker, (result, values) in enumerate(zip(results, inputs, strict=True)):
         rows = block_count(values.size)

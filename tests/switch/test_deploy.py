@@ -35,10 +35,10 @@ from dlcp.switch.deploy.errors import (
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
 from dlcp.switch.deploy.session import Session
-from dlcp.switch.deploy.transaction import Look, Order, Settings, deploy, look, refusals
+from dlcp.switch.deploy.transaction import Comparison, DesiredState, Settings, compare, deploy, refusals
 from dlcp.switch.deploy.update import Update
 from dlcp.switch.entries import TableEntry
-from tests.support.deployment import PIPELINE, open_session, order, state
+from tests.support.deployment import PIPELINE, desired, open_session, state
 from tests.support.p4runtime import P4RuntimeServer
 
 PLAIN = Settings(undo_s=10.0)
@@ -59,12 +59,12 @@ def two() -> Iterator[Two]:
         yield first, second
 
 
-def olds(two: Two) -> list[Order]:
-    return [order(two[0], "s1"), order(two[1], "s2")]
+def olds(two: Two) -> list[DesiredState]:
+    return [desired(two[0], "s1"), desired(two[1], "s2")]
 
 
-def news(two: Two) -> list[Order]:
-    return [order(two[0], "s1", new=True), order(two[1], "s2", new=True)]
+def news(two: Two) -> list[DesiredState]:
+    return [desired(two[0], "s1", new=True), desired(two[1], "s2", new=True)]
 
 
 def fails(two: Two, kind: type[DeployError], opener: Callable[[SwitchTarget], Session] = open_session) -> str:
@@ -78,7 +78,7 @@ def fails(two: Two, kind: type[DeployError], opener: Callable[[SwitchTarget], Se
 
 
 def holds_old(two: Two) -> bool:
-    return not any(seen.changes for seen in look(olds(two), open_session))
+    return not any(seen.changes for seen in compare(olds(two), open_session))
 
 
 # --- what goes well -------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def holds_old(two: Two) -> bool:
 
 def test_fresh_switch_takes_pipeline_and_entries_and_forwards(server: P4RuntimeServer) -> None:
     assert state(server) is None
-    deploy([order(server)], open_session, PLAIN)
+    deploy([desired(server)], open_session, PLAIN)
     frame = bytes.fromhex("02000000000a 020000000099 0806") + bytes(46)
     assert server.process(frame, 2) == [(1, frame)]
     held = state(server)
@@ -95,10 +95,10 @@ def test_fresh_switch_takes_pipeline_and_entries_and_forwards(server: P4RuntimeS
 
 
 def test_second_deployment_writes_nothing_and_claims_nothing(server: P4RuntimeServer) -> None:
-    deploy([order(server)], open_session, PLAIN)
+    deploy([desired(server)], open_session, PLAIN)
     writes, pushes = server.writes, server.pushes
     somebody = server.occupy(1000)  # who is primary does not matter when there is nothing to do
-    (seen,) = deploy([order(server)], open_session, PLAIN)
+    (seen,) = deploy([desired(server)], open_session, PLAIN)
     assert not seen.changes
     assert (server.writes, server.pushes) == (writes, pushes)
     assert somebody.is_primary
@@ -110,7 +110,7 @@ def test_new_policy_and_back_again(two: Two) -> None:
     pushes = [one.pushes for one in two]
     deploy(news(two), open_session, PLAIN)
     assert [state(one) for one in two] != before
-    assert not any(seen.changes for seen in look(news(two), open_session))
+    assert not any(seen.changes for seen in compare(news(two), open_session))
     deploy(olds(two), open_session, PLAIN)
     assert [state(one) for one in two] == before
     assert [one.pushes for one in two] == pushes, "the pipeline was pushed where it already ran"
@@ -119,7 +119,7 @@ def test_new_policy_and_back_again(two: Two) -> None:
 def test_look_writes_nothing_and_takes_nothing(two: Two) -> None:
     somebody = two[0].occupy(50)
     before = [(one.writes, one.pushes, state(one)) for one in two]
-    seen = look(news(two), open_session)
+    seen = compare(news(two), open_session)
     assert [(one.writes, one.pushes, state(one)) for one in two] == before
     assert [s.primary for s in seen] == [50, None]
     assert somebody.is_primary
@@ -130,9 +130,9 @@ def test_differences_are_shown_before_the_first_write(two: Two) -> None:
     before = [one.writes for one in two]
     shown: list[int] = []
 
-    def show(looks: list[Look]) -> None:
+    def show(comparisons: list[Comparison]) -> None:
         assert [one.writes for one in two] == before
-        shown.extend(len(seen.updates) for seen in looks)
+        shown.extend(len(seen.updates) for seen in comparisons)
 
     deploy(news(two), open_session, PLAIN, show)
     assert len(shown) == 2
@@ -140,20 +140,20 @@ def test_differences_are_shown_before_the_first_write(two: Two) -> None:
 
 
 def test_entry_of_somebody_else_in_our_tables_is_found_and_goes(server: P4RuntimeServer) -> None:
-    deploy([order(server)], open_session, PLAIN)
+    deploy([desired(server)], open_session, PLAIN)
     with server.lock:
         server.program.insert("bridge", {"dst_mac": 0x020000000077}, "to_port", [2])
-    (seen,) = look([order(server)], open_session)
+    (seen,) = compare([desired(server)], open_session)
     assert [str(update) for update in seen.updates] == [
         "delete bridge dst_mac 02:00:00:00:00:77: to_port(port=2)"
     ]
 
 
 def test_multicast_group_beyond_ours_is_left_alone(server: P4RuntimeServer) -> None:
-    deploy([order(server)], open_session, PLAIN)
+    deploy([desired(server)], open_session, PLAIN)
     with server.lock:
         server.program.set_group(500, [1, 2])
-    deploy([order(server, new=True)], open_session, PLAIN)
+    deploy([desired(server, new=True)], open_session, PLAIN)
     assert server.program.model.groups[500]
 
 
@@ -161,7 +161,7 @@ def test_multicast_group_beyond_ours_is_left_alone(server: P4RuntimeServer) -> N
 
 
 def count(two: Two) -> list[int]:
-    return [len(seen.updates) for seen in look(news(two), open_session)]
+    return [len(seen.updates) for seen in compare(news(two), open_session)]
 
 
 def test_refused_update_at_any_place_changes_nothing(two: Two) -> None:
@@ -220,7 +220,7 @@ def test_what_a_switch_says_stays_on_one_line(two: Two) -> None:
     config.p4info.pkg_info.name = "some\nbody"
     with P4RuntimeServer(device_id=5) as other:
         other.hold(config)
-        (seen,) = look([order(other)], open_session)
+        (seen,) = compare([desired(other)], open_session)
     assert seen.title == "some\\nbody 7"
 
 
@@ -239,7 +239,7 @@ def test_entry_with_a_key_of_another_program_is_an_error_that_names_the_switch(t
     with pytest.raises(
         SwitchRefusedError, match=r"s1 .*read: the switch has an entry in table '\w+' with a key"
     ):
-        look(news(two)[:1], lambda place: Strange(place, 5.0))
+        compare(news(two)[:1], lambda place: Strange(place, 5.0))
 
 
 def test_both_fail_and_both_are_named(two: Two) -> None:
@@ -255,7 +255,7 @@ def test_push_that_is_refused_leaves_a_fresh_switch_as_it_was(two: Two) -> None:
         fresh.faults.fail_pipeline(13)
         before = [state(one) for one in two]
         with pytest.raises(SwitchRefusedError, match=r"s3 .*given its pipeline: INTERNAL"):
-            deploy([*news(two), order(fresh, "s3")], open_session, PLAIN)
+            deploy([*news(two), desired(fresh, "s3")], open_session, PLAIN)
         assert state(fresh) is None
         assert [state(one) for one in two] == before
 
@@ -265,7 +265,7 @@ def test_fresh_switch_is_left_without_entries_when_another_fails(two: Two) -> No
         two[0].faults.fail_update(1)
         before = [state(one) for one in two]
         with pytest.raises(SwitchRefusedError):
-            deploy([*news(two), order(fresh, "s3")], open_session, PLAIN)
+            deploy([*news(two), desired(fresh, "s3")], open_session, PLAIN)
         assert [state(one) for one in two] == before
         # P4Runtime takes no pipeline away: it holds nothing, or the pipeline and not one entry.
         held = state(fresh)
@@ -338,9 +338,9 @@ class Asked(GrpcSession):
 def test_interrupted_look_begins_with_no_further_switch() -> None:
     Asked.asked = 0
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
-        orders = [at(f"127.0.0.1:{silent.getsockname()[1]}")] * 100
+        desired_states = [at(f"127.0.0.1:{silent.getsockname()[1]}")] * 100
         with pytest.raises(KeyboardInterrupt):
-            look(orders, lambda place: Asked(place, 0.4))
+            compare(desired_states, lambda place: Asked(place, 0.4))
     assert 1 <= Asked.asked < 50
 
 
@@ -355,7 +355,7 @@ class Closing(GrpcSession):
 def test_interrupt_when_all_is_done_does_not_say_that_nothing_is(two: Two) -> None:
     seen = deploy(news(two), lambda place: Closing(place, 5.0), PLAIN)
     assert all(one.changes for one in seen)
-    assert not any(one.changes for one in look(news(two), open_session))
+    assert not any(one.changes for one in compare(news(two), open_session))
 
 
 # --- undo that fails ------------------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ class Elsewhere(GrpcSession):
     """A session that loses its connection after some updates; before it is back, another deployment is done."""
 
     server: P4RuntimeServer
-    other: Order
+    other: DesiredState
     lost: bool
 
     def write(self, updates: Sequence[Update], schema: Schema) -> None:
@@ -454,10 +454,10 @@ class Elsewhere(GrpcSession):
 
 
 def test_deployment_of_somebody_else_meanwhile_is_not_undone(two: Two) -> None:
-    theirs = order(two[1], "s2", new=True)
+    theirs = desired(two[1], "s2", new=True)
     entries = [e for e in theirs.entries if not (isinstance(e, TableEntry) and e.table == "route_ipv4")]
     Elsewhere.server, Elsewhere.lost = two[1], False
-    Elsewhere.other = Order(theirs.target, theirs.pipeline, tuple(entries))
+    Elsewhere.other = DesiredState(theirs.target, theirs.pipeline, tuple(entries))
     before = state(two[0])
 
     def opener(place: SwitchTarget) -> Session:
@@ -468,7 +468,7 @@ def test_deployment_of_somebody_else_meanwhile_is_not_undone(two: Two) -> None:
     ):
         deploy(news(two), opener, PLAIN)
     assert state(two[0]) == before
-    (seen,) = look([Elsewhere.other], open_session)
+    (seen,) = compare([Elsewhere.other], open_session)
     assert not seen.changes
 
 
@@ -500,15 +500,15 @@ def occupied(server: P4RuntimeServer) -> None:
     config = v1model_of_somebody_else()
     server.hold(config)
     theirs = Pipeline(config.p4info.SerializeToString(deterministic=True), config.p4_device_config, 77)
-    place = order(server)
-    deploy([Order(place.target, theirs, place.entries)], open_session, PLAIN)
+    place = desired(server)
+    deploy([DesiredState(place.target, theirs, place.entries)], open_session, PLAIN)
 
 
 def test_other_pipeline_is_refused_and_named(server: P4RuntimeServer) -> None:
     server.hold(foreign_config())
     before = state(server)
     with pytest.raises(OtherPipelineError) as raised:
-        deploy([order(server)], open_session, PLAIN)
+        deploy([desired(server)], open_session, PLAIN)
     said = str(raised.value)
     assert said.startswith(f"s1 ({server.address}) runs another pipeline (a program with the tables ")
     assert "--replace-pipeline" in said
@@ -518,18 +518,18 @@ def test_other_pipeline_is_refused_and_named(server: P4RuntimeServer) -> None:
 def test_other_pipelines_own_name_is_said(server: P4RuntimeServer) -> None:
     occupied(server)
     with pytest.raises(OtherPipelineError, match=r"runs another pipeline \(somebody.p4 7\)"):
-        deploy([order(server)], open_session, PLAIN)
+        deploy([desired(server)], open_session, PLAIN)
 
 
 def test_other_pipeline_is_replaced_when_told_to(server: P4RuntimeServer) -> None:
     server.hold(foreign_config())
-    deploy([order(server)], open_session, Settings(replace_pipeline=True))
-    assert not look([order(server)], open_session)[0].changes
+    deploy([desired(server)], open_session, Settings(replace_pipeline=True))
+    assert not compare([desired(server)], open_session)[0].changes
 
 
 def test_pipeline_of_equal_content_is_ours_whatever_its_cookie(server: P4RuntimeServer) -> None:
     server.hold(foreign_config("v1model"))
-    (seen,) = look([order(server)], open_session)
+    (seen,) = compare([desired(server)], open_session)
     assert seen.holds.name == "same"
 
 
@@ -541,7 +541,7 @@ def test_replaced_pipeline_comes_back_with_all_its_entries(server: P4RuntimeServ
     assert before.cookie == 77
     server.faults.fail_update(n)
     with pytest.raises(SwitchRefusedError):
-        deploy([order(server, new=True)], open_session, Settings(replace_pipeline=True))
+        deploy([desired(server, new=True)], open_session, Settings(replace_pipeline=True))
     assert state(server) == before
 
 
@@ -550,7 +550,7 @@ def test_replaced_pipeline_comes_back_when_another_switch_fails(two: Two, server
     before = [state(one) for one in (*two, server)]
     two[0].faults.ignore_update(4)
     with pytest.raises(VerifyError):
-        deploy([*news(two), order(server, "s3", new=True)], open_session, Settings(replace_pipeline=True))
+        deploy([*news(two), desired(server, "s3", new=True)], open_session, Settings(replace_pipeline=True))
     assert [state(one) for one in (*two, server)] == before
 
 
@@ -572,7 +572,7 @@ def test_other_primary_of_a_lower_id_than_ours_is_left_alone_too(two: Two) -> No
     # In the topology our id may be high; that does not make it right to use it.
     somebody = two[0].occupy(1)
     high = [
-        Order(SwitchTarget(**{**vars(o.target), "election_id": 900}), o.pipeline, o.entries)
+        DesiredState(SwitchTarget(**{**vars(o.target), "election_id": 900}), o.pipeline, o.entries)
         for o in news(two)
     ]
     with pytest.raises(OtherPrimaryError, match="with election id 1"):
@@ -584,7 +584,7 @@ def test_other_primary_is_taken_over_when_told_to(two: Two) -> None:
     somebody = two[1].occupy(2**70)
     deploy(news(two), open_session, Settings(take_over=True))
     assert not somebody.is_primary
-    assert not any(seen.changes for seen in look(news(two), open_session))
+    assert not any(seen.changes for seen in compare(news(two), open_session))
 
 
 def test_primary_that_cannot_be_outbid_is_named(two: Two) -> None:
@@ -597,7 +597,7 @@ def test_primary_that_cannot_be_outbid_is_named(two: Two) -> None:
 def test_primary_that_has_gone_is_followed_politely(two: Two) -> None:
     two[0].occupy(40).leave()
     deploy(news(two), open_session, PLAIN)
-    assert not any(seen.changes for seen in look(news(two), open_session))
+    assert not any(seen.changes for seen in compare(news(two), open_session))
 
 
 def test_primacy_taken_in_the_middle_is_named_and_nothing_has_changed(two: Two) -> None:
@@ -611,17 +611,17 @@ def test_primacy_taken_in_the_middle_is_named_and_nothing_has_changed(two: Two) 
 
 
 def test_primacy_ends_with_the_deployment(server: P4RuntimeServer) -> None:
-    deploy([order(server)], open_session, PLAIN)
+    deploy([desired(server)], open_session, PLAIN)
     assert server.occupy(1).is_primary
 
 
 # --- switches that are not there ------------------------------------------------------------------------------
 
 
-def at(address: str) -> Order:
-    """An order for a switch at an address."""
+def at(address: str) -> DesiredState:
+    """The desired state of a switch at an address."""
     target = SwitchTarget("far", address, {"a": 1})
-    return Order.of(target, PIPELINE, [])
+    return DesiredState.of(target, PIPELINE, [])
 
 
 def test_nothing_listens_there(two: Two) -> None:
@@ -651,10 +651,10 @@ def test_name_that_cannot_be_resolved_is_unreachable() -> None:
 
 
 def test_wrong_device_id_is_named(server: P4RuntimeServer) -> None:
-    place = order(server).target
+    place = desired(server).target
     wrong = SwitchTarget(**{**vars(place), "device_id": 4})
     with pytest.raises(SwitchRefusedError, match="is device_id 4 right"):
-        deploy([Order.of(wrong, PIPELINE, [])], open_session, PLAIN)
+        deploy([DesiredState.of(wrong, PIPELINE, [])], open_session, PLAIN)
 
 
 def test_words_of_bmv2_for_another_device_id_are_explained() -> None:

@@ -24,9 +24,9 @@ from dlcp.switch.deploy.pipeline import Pipeline, Schema
 from dlcp.switch.deploy.session import Session
 from dlcp.switch.deploy.shell_session import ShellSession
 from dlcp.switch.deploy.status import Monitor
-from dlcp.switch.deploy.transaction import Order, Settings, deploy, look
+from dlcp.switch.deploy.transaction import DesiredState, Settings, compare, deploy
 from dlcp.switch.deploy.update import Update
-from dlcp.switch.entries import Exact, TableEntry, wanted
+from dlcp.switch.entries import Exact, TableEntry, desired_entries
 from tests.support.deployment import NEW, OLD, PIPELINE, open_session, target
 from tests.support.shell_environment import shell_python
 
@@ -90,10 +90,13 @@ def wait_for(address: str) -> None:
             session.close()
 
 
-def orders(addresses: list[str], new: bool = False) -> list[Order]:
+def desired_states(addresses: list[str], new: bool = False) -> list[DesiredState]:
     """What both are to hold."""
     places = [target(f"s{n}", address, 1, new) for n, address in enumerate(addresses, 1)]
-    return [Order.of(place, PIPELINE, wanted(NEW if new else OLD, place).entries) for place in places]
+    return [
+        DesiredState.of(place, PIPELINE, desired_entries(NEW if new else OLD, place).entries)
+        for place in places
+    ]
 
 
 def held(addresses: list[str]) -> list[tuple[bytes, int, frozenset[bytes]]]:
@@ -111,25 +114,25 @@ def held(addresses: list[str]) -> list[tuple[bytes, int, frozenset[bytes]]]:
 
 
 def test_both_take_a_policy_and_another_one_and_the_first_again(addresses: list[str]) -> None:
-    deploy(orders(addresses), open_session, PLAIN)
+    deploy(desired_states(addresses), open_session, PLAIN)
     first = held(addresses)
-    assert not any(seen.changes for seen in look(orders(addresses), open_session))
-    deploy(orders(addresses, new=True), open_session, PLAIN)
+    assert not any(seen.changes for seen in compare(desired_states(addresses), open_session))
+    deploy(desired_states(addresses, new=True), open_session, PLAIN)
     assert held(addresses) != first
-    deploy(orders(addresses), open_session, PLAIN)
+    deploy(desired_states(addresses), open_session, PLAIN)
     assert held(addresses) == first
 
 
 def test_entry_that_bmv2_refuses_changes_nothing_on_either(addresses: list[str]) -> None:
-    deploy(orders(addresses), open_session, PLAIN)
+    deploy(desired_states(addresses), open_session, PLAIN)
     before = held(addresses)
-    one, two = orders(addresses, new=True)
+    one, two = desired_states(addresses, new=True)
     # One more than there is room for; our own check would find it, so it is passed by.
     macs = [
         TableEntry("router_mac", (("dst_mac", Exact(0x020000000100 + n)),), "to_router") for n in range(65)
     ]
     others = [e for e in two.entries if not (isinstance(e, TableEntry) and e.table == "router_mac")]
-    full = Order(two.target, PIPELINE, (*others, *macs))
+    full = DesiredState(two.target, PIPELINE, (*others, *macs))
     with pytest.raises(SwitchRefusedError, match=r"s2 .* refuses to insert router_mac "):
         deploy([one, full], open_session, PLAIN)
     assert held(addresses) == before
@@ -137,44 +140,44 @@ def test_entry_that_bmv2_refuses_changes_nothing_on_either(addresses: list[str])
 
 def test_other_pipeline_is_refused_then_replaced_and_comes_back(addresses: list[str]) -> None:
     other = Pipeline.of(programs.load("aggregation"))
-    places = [order.target for order in orders(addresses)]
-    deploy([Order.of(place, other, []) for place in places], open_session, PLAIN)
+    places = [one.target for one in desired_states(addresses)]
+    deploy([DesiredState.of(place, other, []) for place in places], open_session, PLAIN)
     before = held(addresses)
     with pytest.raises(OtherPipelineError, match="runs another pipeline"):
-        deploy(orders(addresses), open_session, PLAIN)
-    one, two = orders(addresses)
+        deploy(desired_states(addresses), open_session, PLAIN)
+    one, two = desired_states(addresses)
     macs = [
         TableEntry("router_mac", (("dst_mac", Exact(0x020000000100 + n)),), "to_router") for n in range(65)
     ]
-    full = Order(two.target, PIPELINE, tuple(macs))
+    full = DesiredState(two.target, PIPELINE, tuple(macs))
     with pytest.raises(SwitchRefusedError):
         deploy([one, full], open_session, Settings(replace_pipeline=True))
     assert held(addresses) == before
     deploy([one, two], open_session, Settings(replace_pipeline=True))
-    assert not any(seen.changes for seen in look([one, two], open_session))
+    assert not any(seen.changes for seen in compare([one, two], open_session))
 
 
 def test_primary_is_left_alone_and_taken_over_when_told_to(addresses: list[str]) -> None:
-    deploy(orders(addresses), open_session, PLAIN)
+    deploy(desired_states(addresses), open_session, PLAIN)
     somebody = GrpcSession(target("s1", addresses[0], 1), 5.0)
     try:
         assert somebody.become_primary() == 1
         before = held(addresses)
         with pytest.raises(OtherPrimaryError, match="with election id 1;"):
-            deploy(orders(addresses, new=True), open_session, PLAIN)
+            deploy(desired_states(addresses, new=True), open_session, PLAIN)
         assert held(addresses) == before
-        (first, second) = Monitor([o.target for o in orders(addresses)], 5.0).read()
+        (first, second) = Monitor([o.target for o in desired_states(addresses)], 5.0).read()
         assert (first.primary, second.primary) == (1, None)
-        deploy(orders(addresses, new=True), open_session, Settings(take_over=True))
+        deploy(desired_states(addresses, new=True), open_session, Settings(take_over=True))
     finally:
         somebody.close()
-    assert not any(seen.changes for seen in look(orders(addresses, new=True), open_session))
+    assert not any(seen.changes for seen in compare(desired_states(addresses, new=True), open_session))
 
 
 def test_switch_that_crashes_in_the_middle_and_comes_back_empty_gets_back_what_it_held(
     addresses: list[str], processes: dict[str, subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    deploy(orders(addresses), open_session, PLAIN)
+    deploy(desired_states(addresses), open_session, PLAIN)
     before = held(addresses)
     crashes = iter([True])
 
@@ -191,13 +194,13 @@ def test_switch_that_crashes_in_the_middle_and_comes_back_empty_gets_back_what_i
         return Crashing(place, 5.0) if place.name == "s2" else open_session(place)
 
     with pytest.raises(DeployError, match="s2"):
-        deploy(orders(addresses, new=True), opener, PLAIN)
+        deploy(desired_states(addresses, new=True), opener, PLAIN)
     assert held(addresses) == before
 
 
 def test_several_may_ask_at_once_who_is_primary(addresses: list[str]) -> None:
     place = target("s1", addresses[0], 1)
-    deploy(orders(addresses), open_session, PLAIN)
+    deploy(desired_states(addresses), open_session, PLAIN)
     with ThreadPoolExecutor(8) as pool:
         readings = list(pool.map(lambda _: Monitor([place], 5.0).read()[0], range(24)))
     assert [reading.error for reading in readings] == [""] * 24
@@ -210,9 +213,9 @@ def test_shell_writes_the_same(addresses: list[str]) -> None:
     def by_shell(place: SwitchTarget) -> Session:
         return ShellSession(place, python, 5.0)
 
-    deploy(orders(addresses, new=True), open_session, PLAIN)
+    deploy(desired_states(addresses, new=True), open_session, PLAIN)
     expected = held(addresses)
-    deploy(orders(addresses), by_shell, PLAIN)
+    deploy(desired_states(addresses), by_shell, PLAIN)
     assert held(addresses) != expected
-    deploy(orders(addresses, new=True), by_shell, PLAIN)
+    deploy(desired_states(addresses, new=True), by_shell, PLAIN)
     assert held(addresses) == expected

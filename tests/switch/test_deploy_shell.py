@@ -33,9 +33,9 @@ from dlcp.switch.deploy.errors import (
 )
 from dlcp.switch.deploy.session import Session
 from dlcp.switch.deploy.shell_session import ShellSession
-from dlcp.switch.deploy.transaction import Order, Settings, deploy, look
+from dlcp.switch.deploy.transaction import DesiredState, Settings, compare, deploy
 from dlcp.switch.programs import Decision, decisions_index
-from tests.support.deployment import NEW, PIPELINE, open_session, order, state, topology_text
+from tests.support.deployment import NEW, PIPELINE, desired, open_session, state, topology_text
 from tests.support.p4runtime import P4RuntimeServer
 from tests.support.shell_environment import shell_python
 from tests.switch.test_deploy import foreign_config, occupied
@@ -64,7 +64,7 @@ def by_shell(python: Path) -> Callable[[SwitchTarget], Session]:
 def server() -> Iterator[P4RuntimeServer]:
     """A switch that holds the old policy."""
     with P4RuntimeServer(device_id=2**33) as one:
-        deploy([order(one)], open_session, PLAIN)
+        deploy([desired(one)], open_session, PLAIN)
         yield one
 
 
@@ -86,22 +86,22 @@ def test_shell_writes_what_grpc_writes(
     server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
 ) -> None:
     before = state(server)
-    deploy([order(server, new=True)], by_shell, PLAIN)
+    deploy([desired(server, new=True)], by_shell, PLAIN)
     assert state(server) != before
-    assert not look([order(server, new=True)], open_session)[0].changes
+    assert not compare([desired(server, new=True)], open_session)[0].changes
     writes = server.writes
-    deploy([order(server, new=True)], by_shell, PLAIN)
+    deploy([desired(server, new=True)], by_shell, PLAIN)
     assert server.writes == writes
     with P4RuntimeServer(device_id=2) as one, P4RuntimeServer(device_id=2) as other:
-        deploy([order(one, new=True)], by_shell, PLAIN)
-        deploy([order(other, new=True)], open_session, PLAIN)
+        deploy([desired(one, new=True)], by_shell, PLAIN)
+        deploy([desired(other, new=True)], open_session, PLAIN)
         assert state(one) == state(other)
     assert shell_processes() == []
 
 
 def test_shell_reads_counters(server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]) -> None:
     server.process(bytes.fromhex("02000000000a 020000000099 0806") + bytes(46), 2)
-    session = by_shell(order(server).target)
+    session = by_shell(desired(server).target)
     try:
         place = decisions_index(1, 0, programs.FOREIGN_LEVEL, Decision.KEPT)
         assert session.counters(PIPELINE.schema, "decisions", [place, place + 1]) == {place: (1, 60)}
@@ -128,7 +128,7 @@ def test_refused_update_changes_nothing(
     before = state(server)
     server.faults.fail_update(12, message="no room")
     with pytest.raises(SwitchRefusedError, match=r"s1 .*asked to (insert|modify|delete) .*INTERNAL: no room"):
-        deploy([order(server, new=True)], by_shell, PLAIN)
+        deploy([desired(server, new=True)], by_shell, PLAIN)
     assert state(server) == before
 
 
@@ -138,7 +138,7 @@ def test_lost_connection_changes_nothing(
     before = state(server)
     server.faults.drop_at_update(10)
     with pytest.raises(DeployError, match="s1"):
-        deploy([order(server, new=True)], by_shell, PLAIN)
+        deploy([desired(server, new=True)], by_shell, PLAIN)
     assert state(server) == before
 
 
@@ -156,7 +156,7 @@ def test_switch_that_hangs_is_not_waited_for(
     releaser = threading.Thread(target=release)
     releaser.start()
     with pytest.raises(SwitchTimeoutError, match="does not answer within 0.5 s, asked to"):
-        deploy([order(server, new=True)], lambda place: ShellSession(place, python, 0.5), PLAIN)
+        deploy([desired(server, new=True)], lambda place: ShellSession(place, python, 0.5), PLAIN)
     releaser.join()
     assert state(server) == before
     assert shell_processes() == []
@@ -168,10 +168,10 @@ def test_other_primary_is_left_alone_and_taken_over_when_told_to(
     somebody = server.occupy(2**90)
     before = state(server)
     with pytest.raises(OtherPrimaryError, match=f"with election id {2**90}; nothing is taken from it"):
-        deploy([order(server, new=True)], by_shell, PLAIN)
+        deploy([desired(server, new=True)], by_shell, PLAIN)
     assert state(server) == before
     assert somebody.is_primary
-    deploy([order(server, new=True)], by_shell, Settings(take_over=True))
+    deploy([desired(server, new=True)], by_shell, Settings(take_over=True))
     assert not somebody.is_primary
 
 
@@ -181,21 +181,21 @@ def test_other_pipeline_is_refused_and_comes_back(
     occupied(server)
     before = state(server)
     with pytest.raises(OtherPipelineError, match="somebody.p4 7"):
-        deploy([order(server)], by_shell, PLAIN)
+        deploy([desired(server)], by_shell, PLAIN)
     server.faults.fail_update(8)
     with pytest.raises(SwitchRefusedError):
-        deploy([order(server, new=True)], by_shell, Settings(replace_pipeline=True))
+        deploy([desired(server, new=True)], by_shell, Settings(replace_pipeline=True))
     assert state(server) == before
     server.hold(foreign_config())
-    deploy([order(server)], by_shell, Settings(replace_pipeline=True))
-    assert not look([order(server)], open_session)[0].changes
+    deploy([desired(server)], by_shell, Settings(replace_pipeline=True))
+    assert not compare([desired(server)], open_session)[0].changes
 
 
 def test_nothing_listens_there(by_shell: Callable[[SwitchTarget], Session]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-        far = Order.of(SwitchTarget("far", address, {"a": 1}), PIPELINE, [])
+        far = DesiredState.of(SwitchTarget("far", address, {"a": 1}), PIPELINE, [])
         with pytest.raises(
             UnreachableError, match=f"far \\({address}\\) cannot be reached when asked who is primary"
         ):
@@ -207,14 +207,16 @@ def test_who_says_nothing_is_given_up_in_time(python: Path, short_grace: None) -
         place = SwitchTarget("far", f"127.0.0.1:{silent.getsockname()[1]}", {"a": 1})
         begun = time.monotonic()
         with pytest.raises(SwitchTimeoutError, match="far"):
-            deploy([Order.of(place, PIPELINE, [])], lambda place: ShellSession(place, python, 0.5), PLAIN)
+            deploy(
+                [DesiredState.of(place, PIPELINE, [])], lambda place: ShellSession(place, python, 0.5), PLAIN
+            )
         assert time.monotonic() - begun < 15
 
 
 def test_fresh_switch_without_a_pipeline_is_no_error(by_shell: Callable[[SwitchTarget], Session]) -> None:
     # The shell's own set-up ends the process here: "Error when retrieving P4Info".
     with P4RuntimeServer(device_id=1) as fresh:
-        (seen,) = look([order(fresh)], by_shell)
+        (seen,) = compare([desired(fresh)], by_shell)
         assert seen.holds.name == "none"
 
 
@@ -223,7 +225,7 @@ def test_fresh_switch_without_a_pipeline_is_no_error(by_shell: Callable[[SwitchT
 
 def test_python_without_the_shell_is_named_with_what_to_do(server: P4RuntimeServer) -> None:
     with pytest.raises(ShellError, match=r"has no p4runtime-shell .*-m pip install p4runtime-shell==0.0.6"):
-        deploy([order(server)], lambda place: ShellSession(place, Path(sys.executable), 5.0), PLAIN)
+        deploy([desired(server)], lambda place: ShellSession(place, Path(sys.executable), 5.0), PLAIN)
 
 
 def test_program_that_is_no_python_is_named(server: P4RuntimeServer, tmp_path: Path) -> None:
@@ -231,14 +233,14 @@ def test_program_that_is_no_python_is_named(server: P4RuntimeServer, tmp_path: P
     nothing.write_text("#!/no/such/interpreter\n")
     nothing.chmod(0o755)
     with pytest.raises(ShellError, match="cannot be started: No such file"):
-        deploy([order(server)], lambda place: ShellSession(place, nothing, 5.0), PLAIN)
+        deploy([desired(server)], lambda place: ShellSession(place, nothing, 5.0), PLAIN)
     with pytest.raises(ShellError, match=r"p4runtime-shell ended with status 1"):
-        deploy([order(server)], lambda place: ShellSession(place, Path("/bin/false"), 5.0), PLAIN)
+        deploy([desired(server)], lambda place: ShellSession(place, Path("/bin/false"), 5.0), PLAIN)
 
 
 def test_program_that_says_something_else_is_named(server: P4RuntimeServer) -> None:
     with pytest.raises(ShellError, match=r"/bin/echo is no Python with p4runtime-shell: it says '-I "):
-        deploy([order(server)], lambda place: ShellSession(place, Path("/bin/echo"), 5.0), PLAIN)
+        deploy([desired(server)], lambda place: ShellSession(place, Path("/bin/echo"), 5.0), PLAIN)
 
 
 def test_process_that_does_not_read_is_given_up_in_time(python: Path, short_grace: None) -> None:
@@ -269,7 +271,7 @@ def test_process_that_is_killed_in_the_middle_changes_nothing(
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(ShellError, match="p4runtime-shell ended with status -9"):
-        deploy([order(server, new=True)], by_shell, PLAIN)
+        deploy([desired(server, new=True)], by_shell, PLAIN)
     killer.join()
     assert state(server) == before
 
@@ -277,7 +279,7 @@ def test_process_that_is_killed_in_the_middle_changes_nothing(
 def test_entry_that_breaks_the_shell_is_an_error_and_not_its_end(
     server: P4RuntimeServer, by_shell: Callable[[SwitchTarget], Session]
 ) -> None:
-    session = by_shell(order(server).target)
+    session = by_shell(desired(server).target)
     assert isinstance(session, ShellSession)
     session.become_primary()
     try:

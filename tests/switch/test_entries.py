@@ -31,10 +31,10 @@ from dlcp.switch.entries import (
     Exact,
     MulticastGroup,
     TableEntry,
+    desired_entries,
     level_name,
     limits_of,
     mark_steps,
-    wanted,
 )
 from dlcp.switch.limits import Limit, UnsupportedError, line_number, refuse
 from dlcp.switch.policy_file import PolicyFile
@@ -47,7 +47,7 @@ from dlcp.switch.deploy.codec import canonical
 from dlcp.switch.deploy.errors import ProgramError
 from dlcp.switch.deploy.groups import renumbered
 from dlcp.switch.deploy.pipeline import Pipeline
-from dlcp.switch.deploy.transaction import Order
+from dlcp.switch.deploy.transaction import DesiredState
 from dlcp.switch.deploy.update import Kind, Update, described, difference
 
 PIPELINE = Pipeline.of(programs.load("v1model"))
@@ -56,7 +56,7 @@ SMALL = SwitchTarget("s1", "h:1", {"a": 1, "b": 2, "c": 3})
 
 def texts(policy: Policy, target: SwitchTarget = SMALL, table: str = "") -> list[str]:
     """The entries of a table as lines, in the order in which a fresh switch gets them."""
-    updates = difference([], [canonical(e, PIPELINE.schema) for e in wanted(policy, target).entries])
+    updates = difference([], [canonical(e, PIPELINE.schema) for e in desired_entries(policy, target).entries])
     return [line for u in updates if (line := described(u.entry)).startswith(table)]
 
 
@@ -153,12 +153,12 @@ def test_small_policy_in_full() -> None:
 
 def test_same_input_same_entries() -> None:
     policy = Policy(classes=(TrafficClass(1, dscp=(8,)), TrafficClass(2, dscp=(16,))))
-    assert wanted(policy, SMALL) == wanted(policy, SMALL)
+    assert desired_entries(policy, SMALL) == desired_entries(policy, SMALL)
 
 
 def test_port_number_zero_floods_by_a_group_that_is_one() -> None:
     target = SwitchTarget("s", "h:1", {"zero": 0, "one": 1})
-    groups = [e for e in wanted(Policy(), target).entries if isinstance(e, MulticastGroup)]
+    groups = [e for e in desired_entries(Policy(), target).entries if isinstance(e, MulticastGroup)]
     assert [(g.group_id, g.ports) for g in groups] == [(1, (1,)), (2, (0,))]
 
 
@@ -199,7 +199,7 @@ def flood(
 ) -> list[tuple[str, str]]:
     """Where copies of a broadcast that comes in at (switch, port) leave the fabric. Fails if it goes round for ever."""
     policy = Policy(path_groups={"up": ("up0", "up1", "up2")})
-    groups = {t.name: wanted(policy, t).entries for t in topology.switches}
+    groups = {t.name: desired_entries(policy, t).entries for t in topology.switches}
     ports = {t.name: {number: name for name, number in t.ports.items()} for t in topology.switches}
     numbers = {t.name: t.ports for t in topology.switches}
     out, todo, hops = [], [at], 0
@@ -289,7 +289,7 @@ def apply(held: dict[object, Entry], update: Update) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_between_any_two_writes_no_packet_is_dropped_before_a_less_important_one(seed: int) -> None:
-    old, new = (wanted(policy, SMALL).entries for policy in policies(seed))
+    old, new = (desired_entries(policy, SMALL).entries for policy in policies(seed))
     held: dict[object, Entry] = {entry.identity: entry for entry in old}
     for update in difference(old, new):
         apply(held, update)
@@ -309,7 +309,7 @@ def with_ways(ports: tuple[str, ...], choice: str = "path_id") -> list[Entry]:
         bridge=(BridgeEntry("02:00:00:00:00:0a", group="up"),),
         routes=(Route("::/0", group="up", next_hops=dict.fromkeys(ports, "02:00:00:00:00:0b")),),
     )
-    return list(wanted(Policy(path_choice=choice), target).entries)
+    return list(desired_entries(Policy(path_choice=choice), target).entries)
 
 
 @pytest.mark.parametrize(
@@ -404,9 +404,9 @@ def test_between_any_two_writes_traffic_takes_its_old_ways_or_its_new_ones(seed:
             routes=tuple(routes),
         )
 
-    held: dict[object, Entry] = {e.identity: e for e in wanted(Policy(), target()).entries}
+    held: dict[object, Entry] = {e.identity: e for e in desired_entries(Policy(), target()).entries}
     for _ in range(5):
-        fresh = wanted(Policy(path_choice=draw.choice(["path_id", "adaptive"])), target()).entries
+        fresh = desired_entries(Policy(path_choice=draw.choice(["path_id", "adaptive"])), target()).entries
         new = renumbered(held.values(), fresh)
         before, after = ways_of(held.values()), ways_of(new)
         assert after == ways_of(fresh), f"seed {seed}: other numbers, other ways"
@@ -420,7 +420,7 @@ def test_between_any_two_writes_traffic_takes_its_old_ways_or_its_new_ones(seed:
 
 def grouped(**groups: tuple[str, ...]) -> tuple[Entry, ...]:
     """Entries of a switch with these path groups."""
-    return wanted(Policy(), dataclasses.replace(SMALL, path_groups=groups)).entries
+    return desired_entries(Policy(), dataclasses.replace(SMALL, path_groups=groups)).entries
 
 
 def test_groups_keep_their_numbers_when_others_come_and_go() -> None:
@@ -445,7 +445,7 @@ def test_nothing_is_forwarded_before_decisions_are_in() -> None:
     policy = Policy(classes=(TrafficClass(1, dscp=(8,), critical=Thresholds(5, 100)),))
     tables = [
         u.entry.table
-        for u in difference([], wanted(policy, SMALL).entries)
+        for u in difference([], desired_entries(policy, SMALL).entries)
         if isinstance(u.entry, TableEntry)
     ]
     assert tables.index("flood") > max(
@@ -455,7 +455,7 @@ def test_nothing_is_forwarded_before_decisions_are_in() -> None:
 
 def test_marks_never_match_twice_while_they_change() -> None:
     def entries(first: int) -> tuple[Entry, ...]:
-        return wanted(
+        return desired_entries(
             Policy(classes=(TrafficClass(1, critical=Thresholds(first, first + 3000)),)), SMALL
         ).entries
 
@@ -484,7 +484,7 @@ def test_more_entries_than_a_table_has_room_for_are_refused_before_anything_is_w
     macs = tuple(f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}" for n in range(1, 66))
     target = dataclasses.replace(SMALL, router_macs=macs, routes=(Route("::/0", "a", macs[0]),))
     with pytest.raises(ProgramError, match="s1: table 'router_mac' has room for 64 entries, not for 65"):
-        Order.of(target, PIPELINE, wanted(Policy(), target).entries)
+        DesiredState.of(target, PIPELINE, desired_entries(Policy(), target).entries)
 
 
 @pytest.mark.parametrize(
@@ -553,7 +553,7 @@ def test_refused_limit_says_line_number_and_what_happens_instead(tmp_path: Path)
     path = tmp_path / "policy.toml"
     path.write_text("# pfc\nport_bytes = 900\npause_above_bytes = 800\n")
     file = PolicyFile.load(path)
-    found = wanted(file.policy, SMALL).limits
+    found = desired_entries(file.policy, SMALL).limits
     with pytest.raises(UnsupportedError) as raised:
         file.refuse(found, [])
     said = str(raised.value)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dlcp.cli import main
+from dlcp.switch.number_ranges import number_ranges
 from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass, importance_levels
-from dlcp.switch.runs import runs
-from dlcp.switch.start import starting_policy
+from dlcp.switch.starting_policy import starting_policy
 
 LEVELS = importance_levels("drop_above_bytes", 8_000, 15_000)
 
@@ -23,8 +23,8 @@ def shown(policy: Policy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_numbers_are_listed_by_runs() -> None:
-    assert runs([8, 8, 0, 1, 2, 10, 9, 63]) == "0–2, 8–10, 63"
-    assert runs([]) == ""
+    assert number_ranges([8, 8, 0, 1, 2, 10, 9, 63]) == "0–2, 8–10, 63"
+    assert number_ranges([]) == ""
 
 
 def test_starting_policy_fits_on_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
 from dlcp.switch.deploy.status import ASK_PORTS, Monitor, Reading, document, lines
 from dlcp.switch.deploy.transaction import Settings, deploy
 from tests.support import frame_builder as build
-from tests.support.deployment import MACS, OLD, PIPELINE, open_session, order, target, topology_text
+from tests.support.deployment import MACS, OLD, PIPELINE, desired, open_session, target, topology_text
 from tests.support.p4runtime import P4RuntimeServer
 
 TO_A = bytes.fromhex(MACS[10].replace(":", ""))
@@ -34,7 +34,7 @@ Printed = pytest.CaptureFixture[str]
 def server() -> Iterator[P4RuntimeServer]:
     """A switch that holds the old policy."""
     with P4RuntimeServer(device_id=2) as one:
-        deploy([order(one)], open_session, Settings())
+        deploy([desired(one)], open_session, Settings())
         yield one
 
 

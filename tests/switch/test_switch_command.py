@@ -18,13 +18,13 @@ from dlcp.cli import main
 from dlcp.switch import Policy
 from dlcp.switch.command import WORDS
 from dlcp.switch.policy import Thresholds
-from dlcp.switch.start import separate_dscp, starting_policy, starting_text
+from dlcp.switch.starting_policy import separate_dscp, starting_policy, starting_text
 from dlcp.transport import Settings as TransportSettings
 
 pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
 
 from dlcp.switch.deploy.transaction import Settings, deploy
-from tests.support.deployment import NEW, OLD, open_session, order, state, topology_text
+from tests.support.deployment import NEW, OLD, desired, open_session, state, topology_text
 from tests.support.p4runtime import P4RuntimeServer
 
 Printed = pytest.CaptureFixture[str]
@@ -34,7 +34,7 @@ Printed = pytest.CaptureFixture[str]
 def server() -> Iterator[P4RuntimeServer]:
     """A switch that holds the old policy."""
     with P4RuntimeServer(device_id=2) as one:
-        deploy([order(one)], open_session, Settings())
+        deploy([desired(one)], open_session, Settings())
         yield one
 
 
@@ -372,7 +372,7 @@ def test_signal_in_the_middle_undoes_what_was_written(
     number: signal.Signals, files: Path, server: P4RuntimeServer
 ) -> None:
     with P4RuntimeServer(device_id=2) as other:
-        deploy([order(other, "s2")], open_session, Settings())
+        deploy([desired(other, "s2")], open_session, Settings())
         before = [state(server), state(other)]
         with in_the_middle(files, server, other) as process:
             process.send_signal(number)
@@ -390,10 +390,10 @@ def test_process_that_is_killed_leaves_what_the_next_deployment_finds(
     files: Path, server: P4RuntimeServer
 ) -> None:
     with P4RuntimeServer(device_id=2) as other:
-        deploy([order(other, "s2")], open_session, Settings())
+        deploy([desired(other, "s2")], open_session, Settings())
         before = [state(server), state(other)]
         with in_the_middle(files, server, other) as process:
             process.kill()
         assert state(other) != before[1], "nothing was written yet, so nothing is shown"
-        deploy([order(server), order(other, "s2")], open_session, Settings(take_over=True))
+        deploy([desired(server), desired(other, "s2")], open_session, Settings(take_over=True))
         assert [state(server), state(other)] == before

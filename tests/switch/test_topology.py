@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dlcp.errors import DlcpError
 from dlcp.switch import BridgeEntry, Policy, Port, Route, SwitchTarget, Topology, TopologyError
-from dlcp.switch.start import starting_policy
+from dlcp.switch.starting_policy import starting_policy
 
 MACS = [f"02:00:00:00:00:{n:02x}" for n in range(1, 20)]
 

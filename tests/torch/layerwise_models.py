@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dlcp.torch.layerwise.bucket import Bucket, buckets_of
-from dlcp.transport.order import LayerPriority, OrderMaker
+from dlcp.transport.layer_order import LayerPriority, OrderMaker
 
 WIDTH, STEPS = 12, 4
 Optimizer = torch.optim.Optimizer

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dlcp.errors import DlcpError
 from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.layerwise import LayerwiseOptimizer
-from dlcp.transport.order import P3, ByteScheduler, Fifo, LayerPriority, OrderMaker
+from dlcp.transport.layer_order import P3, ByteScheduler, Fifo, LayerPriority, OrderMaker
 from tests.torch import ranks
 from tests.torch.layerwise_models import (
     MODELS,

@@ -21,6 +21,9 @@ def run(*words: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]
     )
 
 
+RECORD = str(Path(__file__).with_name("record.json"))
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -49,6 +52,8 @@ def run(*words: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]
             "--loss-budget is for dlcp; Gloo gives nothing up",
         ),
         (["--output", __file__], "is a file; give a folder"),
+        (["--output", "/proc/x/y"], "--output /proc/x/y: No such file or directory; give a folder"),
+        (["--draw", RECORD, "--output", "/proc/x/y"], "--output /proc/x/y: No such file or directory"),
         (["--draw", "no/record.json"], "no/record.json is no record of a training"),
         (["--epoch"], "--epoch"),
         (["fast"], "unrecognized arguments: fast"),
@@ -146,7 +151,7 @@ def test_in_the_lab_every_backend_meets_the_loss(tmp_path: Path) -> None:
     done = run(*words, "--output", str(tmp_path), "--no-picture")
     assert done.returncode == 0, done.stdout + done.stderr
     record = Record.load(tmp_path / "record.json")
-    assert [one.run.way.name for one in record.runs] == [
+    assert [one.run.configuration.name for one in record.runs] == [
         "Gloo, no loss",
         "Gloo, 2 % loss",
         "dlcp, 2 % loss",
@@ -190,7 +195,7 @@ def test_bounded_gradients_train_and_say_what_they_gave_up(tmp_path: Path) -> No
     assert "all 2 ranks ended with the same weights, bit for bit" in done.stdout
     assert "of the gradients were given up (budget 10 %)" in done.stdout
     (one,) = Record.load(tmp_path / "record.json").runs
-    assert one.run.way.loss_budget == 0.1
+    assert one.run.configuration.loss_budget == 0.1
     assert one.last.loss < one.epochs[0].loss
     for rank in one.gradients:
         # Half of each gradient goes to the other one of two ranks.

@@ -15,13 +15,13 @@ import pytest
 
 from dlcp.train.data import prepare
 from dlcp.train.errors import RankError
-from dlcp.train.plan import Run, Way
+from dlcp.train.plan import Configuration, Run
 from dlcp.train.ranks import Ranks
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
-LONG = Run("digits", Way("gloo"), 0, 10_000)
+LONG = Run("digits", Configuration("gloo"), 0, 10_000)
 
 
 def is_running(pid: int) -> bool:

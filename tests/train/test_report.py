@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlcp.train import table
-from dlcp.train.plan import Run, Way, plan_runs
+from dlcp.train.plan import Configuration, Run, plan_runs
 from dlcp.train.record import Gradients, Network, Record
 
 
@@ -22,7 +22,9 @@ def with_bounded(record: Record) -> Record:
     """The record, and in it a run of bounded gradients that ended elsewhere."""
     more = copy.deepcopy(record)
     bounded = copy.deepcopy(record.runs[2])
-    bounded.run = Run(bounded.run.model, Way("dlcp", 0.03, 0.05), bounded.run.seed, bounded.run.epochs)
+    bounded.run = Run(
+        bounded.run.model, Configuration("dlcp", 0.03, 0.05), bounded.run.seed, bounded.run.epochs
+    )
     bounded.digests = ["another"] * record.world_size
     bounded.last.accuracy -= 0.005
     bounded.gradients = [Gradients(10_000_000, 200_000, 50_000, 30_000) for _ in range(record.world_size)]
@@ -30,14 +32,14 @@ def with_bounded(record: Record) -> Record:
     return more
 
 
-def with_seeds(record: Record, accuracies: dict[Way, list[float]]) -> Record:
+def with_seeds(record: Record, accuracies: dict[Configuration, list[float]]) -> Record:
     """A study: the first run's copies with the given final accuracies, a seed each."""
     study = copy.deepcopy(record)
     study.runs = []
-    for way, values in accuracies.items():
+    for configuration, values in accuracies.items():
         for seed, accuracy in enumerate(values):
             one = copy.deepcopy(record.runs[0])
-            one.run = Run(one.run.model, way, seed, one.run.epochs)
+            one.run = Run(one.run.model, configuration, seed, one.run.epochs)
             one.digests = [f"{seed}"] * record.world_size
             one.last.accuracy = accuracy
             study.runs.append(one)
@@ -74,7 +76,7 @@ def test_what_was_given_up_is_in_the_table_and_no_error(record: Record) -> None:
 def test_bounded_runs_are_planned_where_there_is_something_to_compare() -> None:
     def names(mode: str, loss_budget: float) -> list[str]:
         runs = plan_runs(mode, ["digits"], "dlcp", 0.01, [0], None, loss_budget=loss_budget)
-        return [run.way.name for run in runs]
+        return [run.configuration.name for run in runs]
 
     assert names("compare", 0.05) == ["Gloo, no loss", "dlcp, 1 % loss", "dlcp bounded, 1 % loss"]
     assert names("study", 0.05) == [
@@ -122,7 +124,7 @@ def test_weights_that_loss_changed_are_wrong(record: Record) -> None:
 
 
 def test_study_compares_with_the_spread_of_seeds(record: Record) -> None:
-    gloo, clean, lossy = Way("gloo"), Way("dlcp"), Way("dlcp", 0.01)
+    gloo, clean, lossy = Configuration("gloo"), Configuration("dlcp"), Configuration("dlcp", 0.01)
     same = with_seeds(record, {gloo: [0.97, 0.98, 0.99], clean: [0.98] * 3, lossy: [0.97, 0.98, 0.98]})
     assert any(
         "Gloo's own seeds are 2.00 points apart, so it is within them" in line
@@ -153,7 +155,7 @@ def test_picture_of_every_kind_of_record(record: Record, tmp_path: Path) -> None
 
     from dlcp.train.figure import draw
 
-    study = with_seeds(record, {Way("gloo"): [0.9, 0.91], Way("dlcp", 0.01): [0.9, 0.91]})
+    study = with_seeds(record, {Configuration("gloo"): [0.9, 0.91], Configuration("dlcp", 0.01): [0.9, 0.91]})
     single = copy.deepcopy(record)
     single.runs = single.runs[:1]
     for name, some in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from dlcp.transport.signature import OPERATIONS
 from dlcp.transport.store import MemoryStore
 
 WORDS = "all_reduce(f32, 4096 elements, sum)"
-MIXED = "may hold old and new values mixed"
+MIXED = "may hold partial sums, or old and new values mixed"
 
 
 def member(group_rank: int, **more: Any) -> Member:
@@ -38,8 +39,9 @@ def member(group_rank: int, **more: Any) -> Member:
 SCENE = Scene("dp", 0, {rank: member(rank) for rank in range(3)}, 10.0, WORDS)
 
 
-def result(**values: Any) -> dict[str, Any]:
-    return {
+def result(**values: Any) -> Any:
+    """As native code says how a collective ended; `waiting_for`: (peer, for_arrival, missing_bytes) each."""
+    given = {
         "error": None,
         "cause": None,
         "engine_error": None,
@@ -52,6 +54,11 @@ def result(**values: Any) -> dict[str, Any]:
         "foreign_bytes": 0,
         "expected_bytes": 0,
     } | values
+    given["waiting_for"] = [
+        SimpleNamespace(peer=peer, for_arrival=for_arrival, missing_bytes=missing_bytes)
+        for peer, for_arrival, missing_bytes in given["waiting_for"]
+    ]
+    return SimpleNamespace(**given)
 
 
 def text_of(scene: Scene = SCENE, **values: Any) -> str:
@@ -209,7 +216,7 @@ def test_mismatch_without_an_account_says_what_the_message_said() -> None:
 
 
 def test_mismatch_that_another_rank_tells_of() -> None:
-    told = result(error="group_failed", cause="mismatch", culprit=1, reporter=2)
+    told = {"error": "group_failed", "cause": "mismatch", "culprit": 1, "reporter": 2}
     assert "rank 12 at 10.0.0.12:4000 (host node12, eth0, process 1012) says: as operation 17" in text_of(
         **told
     )
@@ -221,8 +228,8 @@ def test_mismatch_that_another_rank_tells_of() -> None:
 
 
 def test_message_of_another_length() -> None:
-    values = result(error="mismatch", culprit=1, foreign_bytes=10, expected_bytes=20)
-    error = explain(values, "receive", "receive(20 bytes from rank 11, tag 0)", None, SCENE)
+    values: dict[str, Any] = {"error": "mismatch", "culprit": 1, "foreign_bytes": 10, "expected_bytes": 20}
+    error = explain(result(**values), "receive", "receive(20 bytes from rank 11, tag 0)", None, SCENE)
     assert (
         "rank 11 at 10.0.0.11:4000 (host node11, eth0, process 1011) sent 10 bytes, 20 were expected"
         in str(error)
@@ -230,7 +237,7 @@ def test_message_of_another_length() -> None:
     assert error.sequence is None
     assert ", operation" not in str(error)
     values["foreign_bytes"] = 0
-    error = explain(values, "send", "send(20 bytes to rank 11, tag 0)", None, SCENE)
+    error = explain(result(**values), "send", "send(20 bytes to rank 11, tag 0)", None, SCENE)
     assert "expects another length than the 20 bytes of this rank" in str(error)
 
 

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch.distributed.flight_recorder import fr_trace
 
 from dlcp.errors import CollectiveError
 from dlcp.transport.communicator import Communicator, DataType, Span
-from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup, dump_path
+from dlcp.transport.flight_recorder import Entry, FlightRecorder, RecordedGroup
 from tests.support.ranks import World
 
 Ranks = list[tuple[FlightRecorder, RecordedGroup]]
@@ -288,10 +289,10 @@ class Operation:
 
     def __init__(self) -> None:
         self.over = False
-        self.result: dict[str, Any] = {}
+        self.result: Any = None
 
     def end(self, error: str | None = None, **known: Any) -> None:
-        self.result = {
+        ended = {
             "error": error,
             "cause": None,
             "culprit": None,
@@ -301,7 +302,8 @@ class Operation:
             "sent_bytes": 0,
             "received_bytes": 0,
             "waiting_for": [],
-        } | known
+        }
+        self.result = SimpleNamespace(**(ended | known))
         self.over = True
 
 
@@ -316,7 +318,8 @@ def test_end_is_found_when_somebody_looks() -> None:
     assert len(recorder.under_way) == 3
     collective.end(sent_bytes=60, received_bytes=40)
     message.end(peer=0, bytes=16, received_bytes=16)
-    doomed.end("group_failed", cause="timeout", culprit=0, waiting_for=[(0, True, 40)], sent_bytes=8)
+    waiting = SimpleNamespace(peer=0, for_arrival=True, missing_bytes=40)
+    doomed.end("group_failed", cause="timeout", culprit=0, waiting_for=[waiting], sent_bytes=8)
     reduced, received, failed = recorder.snapshot()
     assert reduced["state"] == "completed"
     assert reduced["completed_ns"] - reduced["started_ns"] == 250_000_000
@@ -426,16 +429,3 @@ def test_dump_on_demand_goes_where_it_is_told(tmp_path: Path) -> None:
     recorder.record(recorder.open_group("0", [0, 3]), 0, "barrier")
     assert recorder.dump(tmp_path / "trace_3") == tmp_path / "trace_3"
     assert pickle.loads((tmp_path / "trace_3").read_bytes()) == recorder.trace()
-
-
-def test_place_follows_setting_then_torch_then_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", "/traces/nccl_")
-    assert dump_path(3, str(tmp_path), 7) == tmp_path / "rank_3"
-    assert dump_path(3, None, 7) == Path("/traces/nccl_3")
-    monkeypatch.delenv("TORCH_FR_DUMP_TEMP_FILE")
-    places = {dump_path(rank, None, job) for rank in (0, 1) for job in (7, 8)}
-    assert len(places) == 4
-    assert len({place.parent for place in places}) == 2
-    assert {place.name for place in places} == {"rank_0", "rank_1"}

@@ -193,6 +193,35 @@ def test_without_authentication_packets_carry_no_key(start: Start) -> None:
     exchange(jobs[0], jobs[1])
 
 
+def test_key_that_is_drawn_can_encrypt(start: Start) -> None:
+    jobs = start(2, encrypt=True, shm=False)
+    exchange(jobs[0], jobs[1])
+    (error,) = start(1, encrypt=True, allow_unauthenticated=True)
+    assert "encrypt is set, but there is no job key" in str(error)
+
+
+@pytest.mark.parametrize("encrypting", [0, 1])
+def test_encryption_on_one_side_alone_is_named(start: Start, encrypting: int) -> None:
+    first, second = start(2, per_rank=lambda rank: {"encrypt": rank == encrypting})
+    assert isinstance(second, errors.JobError)
+    assert f"rank {encrypting} encrypts what it sends and rank {1 - encrypting} does not" in str(second)
+    with pytest.raises(errors.JobError, match="rank 1 .* did not start: .*DLCP_ENCRYPT"):
+        first.connect([1])
+
+
+def test_rank_of_an_earlier_start_is_a_stranger(start: Start, tmp_path: Path) -> None:
+    """With the same store, key file, job number and port of rank 0: a frozen rank, after the launcher's restart."""
+    common = {"key_file": key_file(tmp_path / "key", 3), "job": 77, "shm": False}
+    first, left_over = start(2, store := MemoryStore(), incarnation="1", **common)
+    port = int(first.endpoint.address.rpartition(":")[2])
+    first.close()
+    again, _ = start(2, store, lambda rank: {"port": port} if rank == 0 else {}, incarnation="2", **common)
+    with pytest.raises(errors.PeerTimeoutError):
+        left_over.endpoint.connect(0, again.endpoint.address, timeout_s=0.5)
+    assert again.endpoint.peers == ()
+    assert again.endpoint.stats().engine.bad_tag > 0
+
+
 def test_key_check_value_differs_by_key_and_job() -> None:
     values = {key_check_value(bytes([fill]) * 32, job) for fill in range(4) for job in range(4)}
     assert len(values) == 16
@@ -301,12 +330,44 @@ def test_store_of_another_program_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "words"),
-    [(2, 2, "rank is 2; accepted: an integer from 0 to 1"), (0, 0, "size is 0"), (True, 2, "rank is True")],
+    ("arguments", "sentence"),
+    [
+        ({"rank": 2}, "rank is 2; accepted: an integer from 0 to 1"),
+        ({"rank": True}, "rank is True"),
+        ({"size": 0}, "size is 0"),
+        ({"size": 10**9}, "size is 1000000000; accepted: an integer from 1 to 1048576"),
+        ({"store": None}, "store is None; accepted: what has set, get, add and check"),
+        ({"store": 5}, "store is 5"),
+        ({"timeout_s": "x"}, "timeout_s is 'x'; accepted: more than 0 seconds"),
+        ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"timeout_s": float("nan")}, "timeout_s is nan"),
+        ({"settings": 5}, "settings is 5; accepted: a Settings, or None"),
+        ({"toward": 5}, "toward is 5; accepted: the name or address of a host"),
+    ],
+    ids=str,
 )
-def test_rank_and_size_are_checked(rank: int, size: int, words: str) -> None:
-    with pytest.raises(errors.ArgumentError, match=words):
-        Job(MemoryStore(), rank, size)
+def test_arguments_are_checked(arguments: dict[str, Any], sentence: str) -> None:
+    values = {"store": MemoryStore(), "rank": 0, "size": 2} | arguments
+    with pytest.raises(errors.ArgumentError, match=sentence):
+        Job(**values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"name": None}, "name is None; accepted: a text"),
+        ({"members": 5}, "members is 5; accepted: distinct ranks from 0 to 0"),
+        ({"members": [True]}, r"members is \[True\]"),
+        ({"members": []}, r"members is \[\]"),
+        ({"timeout_s": -1}, "timeout_s is -1; accepted: more than 0 seconds"),
+        ({"timeout_s": "x"}, "timeout_s is 'x'"),
+    ],
+    ids=str,
+)
+def test_arguments_of_a_group_are_checked(start: Start, arguments: dict[str, Any], sentence: str) -> None:
+    (job,) = start(1)
+    with pytest.raises(errors.ArgumentError, match=sentence):
+        job.open_communicator(**({"name": "group"} | arguments))
 
 
 # --- where it binds -----------------------------------------------------------------------------------------
@@ -445,6 +506,16 @@ def test_forked_child_leaves_the_job_alone() -> None:
         timeout=PATIENCE_S,
     )
     assert (ended.returncode, ended.stdout) == (0, "7\n"), ended.stderr
+
+
+def test_start_is_one_line_at_level_info(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "dlcp"):
+        first, _ = start(2, metrics_port=0)
+    (line,) = [text for text in caplog.messages if text.startswith("rank 0: dlcp ")]
+    assert (
+        f"one of 2 ranks, at {first.card.place}, interface lo; driver udp, shared memory with ranks" in line
+    )
+    assert line.endswith(f"packets are authenticated; metrics at {first.metrics_server.url}")
 
 
 def test_record_in_the_store_is_readable_text(start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -343,6 +344,41 @@ def test_client_that_goes_away_harms_nobody(server: PrometheusServer) -> None:
         with socket.create_connection(server.address) as client:
             client.sendall(request)
     assert ask(server, "/metrics")[0] == 200
+
+
+def test_silent_clients_keep_nobody_waiting(server: PrometheusServer) -> None:
+    """More of them than are served at a time: the oldest goes."""
+    with contextlib.ExitStack() as clients:
+        for _ in range(20):
+            clients.enter_context(socket.create_connection(server.address)).sendall(b"GET /met")
+        assert ask(server, "/metrics")[0] == 200
+
+
+def test_client_that_drips_is_cut_off_and_holds_up_no_close(server: PrometheusServer) -> None:
+    """Each byte comes in time; the request as a whole does not."""
+    cut = threading.Event()
+
+    def drip(client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while not cut.wait(0.05):
+                client.sendall(b"a")
+        cut.set()
+
+    def start() -> socket.socket:
+        client = socket.create_connection(server.address)
+        client.sendall(b"GET /")
+        threading.Thread(target=drip, args=(client,), daemon=True).start()
+        return client
+
+    with start():
+        assert cut.wait(20), "the request has had its time"
+    cut.clear()
+    with start():
+        closing = threading.Thread(target=server.close, daemon=True)
+        closing.start()
+        closing.join(20)
+        assert not closing.is_alive()
+        assert cut.wait(20)
 
 
 def test_closed_server_is_gone(snapshots: list[dict[str, Any]]) -> None:

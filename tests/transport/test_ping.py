@@ -58,7 +58,8 @@ def test_demo_bounded_and_encrypted() -> None:
 
 def test_listener_serves_several_clients_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     key = tmp_path / "key"
-    key.write_bytes(bytes(32))
+    key.touch(mode=0o600)
+    key.write_bytes(bytes(range(32)))
     with subprocess.Popen(
         [*COMMAND, "--listen", "--key-file", str(key)],
         stdout=subprocess.PIPE,

@@ -170,7 +170,6 @@ def test_file_mistakes_are_named(config: Any, text: str, words: str) -> None:
         ({"key": b"s"}, "setting key is a secret of 1 byte; accepted: 32 bytes"),
         ({"key": "short"}, "setting key is a str; accepted: 32 bytes"),
         ({"key": KEY, "key_file": "k"}, "give one of them"),
-        ({"encrypt": True}, "there is no job key"),
         ({"congestion": "credit"}, "set it to the rate of this host's link"),
         ({"min_rto_s": 2.0}, "less than min_rto_s"),
         ({"bind_host": 7}, "setting bind_host is 7"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.errors import StoreTimeoutError
+from dlcp.errors import ArgumentError, ResourceError, StoreTimeoutError
 from dlcp.transport.store import FileStore, MemoryStore, PrefixStore, Store, wait_for
 
 PATIENCE_S = 60.0
@@ -125,3 +125,17 @@ def test_reader_never_sees_half_a_value(tmp_path: Path) -> None:
         assert len(value) == 100_000
         assert len(set(value)) == 1
     writer.join()
+
+
+@pytest.mark.parametrize("path", ["", None, 5], ids=str)
+def test_folder_needs_a_path(path: object) -> None:
+    with pytest.raises(ArgumentError, match=r"path is .*; accepted: the path of a folder"):
+        FileStore(path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/proc/store"])
+def test_folder_that_cannot_be_made_is_named(path: str) -> None:
+    with pytest.raises(
+        ResourceError, match=f"path is '{path}': .*; accepted: a folder, or where one can be made"
+    ):
+        FileStore(path)

@@ -11,17 +11,17 @@ worker's port can falsify a sum. It is for networks and switches that are truste
 
 from dlcp.switch.aggregation.entries import JobPlacement, Participant, job_entries
 from dlcp.switch.aggregation.hub import Hub
-from dlcp.switch.aggregation.outcome import Outcome
+from dlcp.switch.aggregation.result import AggregationResult
 from dlcp.switch.aggregation.settings import JobSettings
 from dlcp.switch.aggregation.worker import Failed, Finished, Worker
 
 __all__ = [
+    "AggregationResult",
     "Failed",
     "Finished",
     "Hub",
     "JobPlacement",
     "JobSettings",
-    "Outcome",
     "Participant",
     "Worker",
     "job_entries",

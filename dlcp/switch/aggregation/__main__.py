@@ -17,7 +17,7 @@ import numpy as np
 
 from dlcp.errors import DlcpError, SettingsError
 from dlcp.switch.aggregation import switch_command
-from dlcp.switch.aggregation.outcome import Outcome
+from dlcp.switch.aggregation.result import AggregationResult
 from dlcp.switch.aggregation.settings import JobSettings
 from dlcp.switch.aggregation.udp import Address, UdpHub, UdpWorker
 
@@ -103,12 +103,12 @@ def values_of(
     return values.astype(np.int32 if integers else np.float32)
 
 
-def is_right(outcome: Outcome, workers: int, elements: int, turn: int, integers: bool) -> bool:
+def is_right(result: AggregationResult, workers: int, elements: int, turn: int, integers: bool) -> bool:
     """Whether a result is the sum of those who are in it."""
     inputs = np.array([values_of(w, elements, turn, integers) for w in range(workers)])
-    bits = np.repeat(outcome.contributors, 32)[:elements]
+    bits = np.repeat(result.contributors, 32)[:elements]
     inside = bits[None, :] >> np.arange(workers, dtype=np.uint32)[:, None] & 1
-    return bool(np.array_equal(np.sum(inputs * inside, axis=0), outcome.values))
+    return bool(np.array_equal(np.sum(inputs * inside, axis=0), result.values))
 
 
 def run_worker(arguments: argparse.Namespace) -> int:
@@ -121,12 +121,12 @@ def run_worker(arguments: argparse.Namespace) -> int:
         for turn in range(arguments.repeat):
             values = values_of(arguments.worker, arguments.elements, turn, arguments.integers)
             start = time.monotonic()
-            outcome = worker.all_reduce(values)
+            result = worker.all_reduce(values)
             took_s += time.monotonic() - start
-            wrong += not is_right(outcome, arguments.of, arguments.elements, turn, arguments.integers)
-            by_hub += outcome.by_hub
-            blocks += len(outcome.contributors)
-            in_it.update(outcome.counts.tolist())
+            wrong += not is_right(result, arguments.of, arguments.elements, turn, arguments.integers)
+            by_hub += result.by_hub
+            blocks += len(result.contributors)
+            in_it.update(result.counts.tolist())
         worker.linger(5.0)
         counters = dict(worker.engine.counters)
     each_s = took_s / arguments.repeat

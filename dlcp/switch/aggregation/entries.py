@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlcp.checks import integer
 from dlcp.errors import SettingsError
 from dlcp.switch.aggregation.packet import HUB, MAX_WORKERS
-from dlcp.switch.aggregation.settings import check_integer
 
 SLOTS = 2048  # AGGREGATION_SLOTS of p4/aggregation.p4
 MAX_JOBS = 63  # AGGREGATION_JOBS, less row 0, which counts what is of no job
@@ -83,8 +83,8 @@ class Participant:
 
     def validate(self, where: str) -> None:
         """SettingsError unless everything is in range."""
-        check_integer(f"{where}.port", self.port, 0, MAX_PORT)
-        check_integer(f"{where}.udp_port", self.udp_port, 1, 2**16 - 1)
+        integer(f"{where}.port", self.port, 0, MAX_PORT, error=SettingsError)
+        integer(f"{where}.udp_port", self.udp_port, 1, 2**16 - 1, error=SettingsError)
         if not isinstance(self.mac, str) or not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", self.mac):
             raise SettingsError(f"{where}.mac is {self.mac!r}; accepted: six pairs of hexadecimal digits")
         try:
@@ -118,9 +118,9 @@ class JobRequest:
 
     def validate(self, where: str) -> None:
         """SettingsError unless everything is in range and no two participants are one."""
-        check_integer(f"{where}.job", self.job, 0, 2**32 - 1)
-        check_integer(f"{where}.generation", self.generation, 0, 2**16 - 1)
-        check_integer(f"{where}.slots", self.slots, 2, SLOTS)
+        integer(f"{where}.job", self.job, 0, 2**32 - 1, error=SettingsError)
+        integer(f"{where}.generation", self.generation, 0, 2**16 - 1, error=SettingsError)
+        integer(f"{where}.slots", self.slots, 2, SLOTS, error=SettingsError)
         if not 1 <= len(self.workers) <= MAX_WORKERS:
             raise SettingsError(
                 f"{where}.worker has {len(self.workers)} entries; accepted: 1 to {MAX_WORKERS}"

@@ -18,10 +18,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dlcp.switch.aggregation.outcome import Outcome
 from dlcp.switch.aggregation.packet import LANES, Operation, Packet, Values
 from dlcp.switch.aggregation.plan import PlannedBlock, plan
 from dlcp.switch.aggregation.quantise import block_count, dequantise, exponent_codes, in_blocks, quantise
+from dlcp.switch.aggregation.result import AggregationResult
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -121,7 +121,7 @@ class Message:
         quantised: Values = quantise(self._floats[row : row + 1], code, self.workers)[0]
         return quantised
 
-    def outcome(self, worker: int) -> Outcome:
+    def result(self, worker: int) -> AggregationResult:
         """What came out, once all blocks are done."""
         rows = block_count(self.size)
         sums = np.zeros((rows, LANES), np.int32)
@@ -148,7 +148,7 @@ class Message:
             assert self._integers is not None, "they are floats or integers"
             values = sums
             applied = np.where((mine == 1)[:, None], self._integers, np.int32(0))
-        return Outcome(
+        return AggregationResult(
             values=self._cut(values),
             contributors=contributors,
             applied=self._cut(applied),

@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from dlcp.checks import integer
 from dlcp.errors import SettingsError
 from dlcp.switch.aggregation.packet import MAX_WORKERS
-
-
-def check_integer(name: str, value: object, least: int, most: int) -> None:
-    """SettingsError unless `value` is an integer in the range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise SettingsError(f"{name} is {value!r}; accepted: an integer from {least} to {most}")
-
 
 _MAX_NS = 3600 * 10**9
 
@@ -36,7 +30,7 @@ class JobSettings:
     quorum: int = 1
     """With a deadline: no result of fewer workers."""
     retransmit_ns: int = 10_000_000
-    """Least wait before a block is sent again, doubled each time, sixteenfold at most (pace.py). SwitchML: 10 ms."""
+    """Least wait before a block is sent again; doubles up to sixteenfold (send_window.py). SwitchML: 10 ms."""
     fallback_after_ns: int = 200_000_000
     """From the first transmission of a block: then the hub takes it."""
     peer_timeout_ns: int = 5_000_000_000
@@ -52,18 +46,18 @@ class JobSettings:
                 f"trust_switch is {self.trust_switch!r}; accepted: True, which says that this network and its "
                 "switch may read and falsify the values"
             )
-        check_integer("job", self.job, 0, 2**32 - 1)
-        check_integer("workers", self.workers, 1, MAX_WORKERS)
-        check_integer("slots", self.slots, 2, 2**16 - 1)
-        check_integer("generation", self.generation, 0, 2**16 - 1)
-        check_integer("quorum", self.quorum, 1, self.workers)
-        check_integer("open_messages", self.open_messages, 1, 1024)
+        integer("job", self.job, 0, 2**32 - 1, error=SettingsError)
+        integer("workers", self.workers, 1, MAX_WORKERS, error=SettingsError)
+        integer("slots", self.slots, 2, 2**16 - 1, error=SettingsError)
+        integer("generation", self.generation, 0, 2**16 - 1, error=SettingsError)
+        integer("quorum", self.quorum, 1, self.workers, error=SettingsError)
+        integer("open_messages", self.open_messages, 1, 1024, error=SettingsError)
         if self.deadline_ns is not None:
-            check_integer("deadline_ns", self.deadline_ns, 1, _MAX_NS)
+            integer("deadline_ns", self.deadline_ns, 1, _MAX_NS, error=SettingsError)
         elif self.quorum != 1:
             raise SettingsError(f"quorum is {self.quorum}; accepted: 1, unless deadline_ns is set")
         for name in ("retransmit_ns", "fallback_after_ns", "peer_timeout_ns", "timeout_ns"):
-            check_integer(name, getattr(self, name), 1, _MAX_NS)
+            integer(name, getattr(self, name), 1, _MAX_NS, error=SettingsError)
 
     @property
     def everyone(self) -> int:

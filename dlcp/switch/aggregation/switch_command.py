@@ -20,7 +20,7 @@ from dlcp.errors import SettingsError
 from dlcp.switch import programs
 from dlcp.switch.aggregation.deployment import check_unmoved, wanted_jobs
 from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest
-from dlcp.switch.one_line import one_line
+from dlcp.switch.printable import printable
 from dlcp.switch.topology import SwitchTarget, Topology
 
 OUTCOMES_PER_ROW = 16
@@ -81,7 +81,7 @@ def _load(options: argparse.Namespace) -> list[tuple[SwitchTarget, list[JobReque
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{options.jobs}: {error}") from None
     except SettingsError as error:
-        raise SettingsError(one_line(f"{options.jobs}: {error}")) from None
+        raise SettingsError(printable(f"{options.jobs}: {error}")) from None
     except ValueError as error:  # a number of thousands of digits cannot even be shown
         raise SettingsError(f"{options.jobs}: {error}") from None
     return [(target, jobs[target.name]) for target in topology.switches if target.name in jobs]
@@ -100,8 +100,10 @@ def run_deploy(options: argparse.Namespace) -> int:
     from dlcp.switch.deploy.pipeline import Pipeline
 
     pipeline = Pipeline.of(programs.load("aggregation"))
-    orders = [
-        transaction.Order.of(replace(target, program="aggregation"), pipeline, wanted_jobs(target, requests))
+    desired_states = [
+        transaction.DesiredState.of(
+            replace(target, program="aggregation"), pipeline, wanted_jobs(target, requests)
+        )
         for target, requests in places
     ]
     settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
@@ -109,24 +111,24 @@ def run_deploy(options: argparse.Namespace) -> int:
     def open_session(target: SwitchTarget) -> GrpcSession:
         return GrpcSession(target, options.timeout)
 
-    def show(seen: list[transaction.Look]) -> None:
+    def show(seen: list[transaction.Comparison]) -> None:
         print(report.text(seen), flush=True)
         for one in seen:
-            check_unmoved(one.order.target, one.held, one.wanted)
+            check_unmoved(one.desired.target, one.held, one.wanted)
 
     if options.dry_run:
-        seen = transaction.look(orders, open_session)
+        seen = transaction.compare(desired_states, open_session)
         show(seen)
         if refused := transaction.refusals(seen, settings):
             raise several(refused)
         return 0
     try:
         with signals_undo():
-            transaction.deploy(orders, open_session, settings, show)
+            transaction.deploy(desired_states, open_session, settings, show)
     except KeyboardInterrupt:  # comes out of the deployment when all is undone
         print("dlcp: interrupted; every switch holds what it held before", file=sys.stderr)
         raise
-    count = len(orders)
+    count = len(desired_states)
     words = "1 switch holds its jobs" if count == 1 else f"{count} switches hold their jobs"
     print(f"{words}, read back and verified")
     return 0

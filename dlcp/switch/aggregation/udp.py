@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from dlcp.errors import AddressError
 from dlcp.switch.aggregation.hub import Hub
-from dlcp.switch.aggregation.outcome import Outcome
 from dlcp.switch.aggregation.packet import PACKET_BYTES
+from dlcp.switch.aggregation.result import AggregationResult
 from dlcp.switch.aggregation.settings import JobSettings
 from dlcp.switch.aggregation.worker import Failed, Worker
 
@@ -106,7 +106,7 @@ class UdpWorker:
     def __exit__(self, *error: object) -> None:
         self._socket.close()
 
-    def all_reduce(self, values: npt.NDArray[np.generic]) -> Outcome:
+    def all_reduce(self, values: npt.NDArray[np.generic]) -> AggregationResult:
         """The sum of the workers' values (float32 or int32), and who is in it. Blocks; raises what failed the job."""
         number = self.engine.start(values, time.monotonic_ns())
         while True:
@@ -115,7 +115,7 @@ class UdpWorker:
                 if isinstance(event, Failed):
                     raise event.error
                 if event.message == number:
-                    return event.outcome
+                    return event.result
             _wait(self._socket, self.engine.next_time_ns())
 
     def linger(self, time_s: float) -> bool:

@@ -11,7 +11,7 @@ may answer instead. p4/aggregation.md has the protocol and its proofs; the rules
 - the first result of a block is kept and never replaced, but after a promise to the hub only the hub's is taken;
 - results are kept until the hub says that all workers have them.
 
-Every message ends: with an outcome, or with an error for the whole worker, `timeout_ns` after it was the oldest.
+Every message ends: with a result, or with an error for the whole worker, `timeout_ns` after it was the oldest.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.checks import integer
 from dlcp.errors import (
     ArgumentError,
     CollectiveError,
@@ -30,13 +31,14 @@ from dlcp.errors import (
     GroupFailedError,
     MismatchError,
     PeerFailedError,
+    SettingsError,
 )
 from dlcp.switch.aggregation.message import Block, BlockState, Message
-from dlcp.switch.aggregation.outcome import Outcome
-from dlcp.switch.aggregation.pace import Pace
 from dlcp.switch.aggregation.packet import NO_FLAGS, Flag, Kind, Packet, decode
 from dlcp.switch.aggregation.quantise import CODE_NOT_FINITE
-from dlcp.switch.aggregation.settings import JobSettings, check_integer
+from dlcp.switch.aggregation.result import AggregationResult
+from dlcp.switch.aggregation.send_window import SendWindow
+from dlcp.switch.aggregation.settings import JobSettings
 
 MAX_ELEMENTS = 2**30
 MAX_MESSAGE = 2**32 - 1  # the packet's field
@@ -56,7 +58,7 @@ class Finished:
     """All blocks of a message have results."""
 
     message: int
-    outcome: Outcome
+    result: AggregationResult
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Worker:
     """One worker of a job."""
 
     def __init__(self, settings: JobSettings, worker: int) -> None:
-        check_integer("worker", worker, 0, settings.workers - 1)
+        integer("worker", worker, 0, settings.workers - 1, error=SettingsError)
         self.settings = settings
         self.worker = worker
         self.counters: Counter[str] = Counter()
@@ -92,7 +94,7 @@ class Worker:
         self._undone: deque[Message] = deque()  # that are not finished, in order
         self._kept: dict[int, _Kept] = {}  # that are finished and not closed
         self._oldest_since_ns = 0
-        self._pace = Pace(settings.window, settings.retransmit_ns)
+        self._send_window = SendWindow(settings.window, settings.retransmit_ns)
         self._in_order: deque[Block] = deque()  # not known to be done, in order of position
         self._unsent: deque[Block] = deque()  # not looked at yet
         self._held: list[Block] = []  # within the window, but not ready, or not yet to be sent
@@ -214,7 +216,7 @@ class Worker:
                 if not block.is_ready:
                     self._held.append(block)  # answered again once it is
                 if block.state is BlockState.SENT:
-                    self._pace.in_flight -= 1
+                    self._send_window.in_flight -= 1
                 block.state = BlockState.PROMISED
             self._answer(block)
         elif self._is_soon(packet.message):
@@ -253,9 +255,9 @@ class Worker:
             )
             return
         if block.state is BlockState.SENT:
-            self._pace.in_flight -= 1
+            self._send_window.in_flight -= 1
             if not block.was_repeated:
-                self._pace.handle_result(now_ns - block.first_sent_ns)
+                self._send_window.handle_result(now_ns - block.first_sent_ns)
         block.result = packet
         block.by_hub = by_hub
         block.state = BlockState.DONE
@@ -275,7 +277,7 @@ class Worker:
         return not block.is_ready or packet.exponent == block.message.code(block)
 
     def _finish(self, message: Message, now_ns: int) -> None:
-        self._events.append(Finished(message.number, message.outcome(self.worker)))
+        self._events.append(Finished(message.number, message.result(self.worker)))
         self._kept[message.number] = _Kept(message, now_ns, self.settings.retransmit_ns)
         while self._undone and self._undone[0].left == 0:
             self._undone.popleft()
@@ -359,13 +361,13 @@ class Worker:
                 self._held.append(block)
             elif block.state is BlockState.PROMISED:
                 self._answer(block)
-            elif not self._pace.has_room:
+            elif not self._send_window.has_room:
                 self._held.append(block)
             else:
-                self._pace.in_flight += 1
+                self._send_window.in_flight += 1
                 block.state = BlockState.SENT
                 block.first_sent_ns = now_ns
-                block.interval_ns = self._pace.wait_ns
+                block.interval_ns = self._send_window.wait_ns
                 self._send(self._contribution(block, Kind.CONTRIBUTION))
                 self._set_timer(block, now_ns)
 
@@ -385,7 +387,7 @@ class Worker:
         while self._timers and self._timers[0][0] <= now_ns:
             block = heapq.heappop(self._timers)[2]
             self.counters["retransmissions"] += 1
-            self._pace.handle_wait_over(now_ns)
+            self._send_window.handle_wait_over(now_ns)
             block.was_repeated = True
             waited = now_ns - block.first_sent_ns
             flags = Flag.RETRANSMISSION
@@ -397,7 +399,7 @@ class Worker:
                 flush = self._empty(block, Kind.FLUSH)
                 flush.quorum = self.settings.quorum
                 self._send(flush)
-            block.interval_ns = min(2 * block.interval_ns, MAX_BACKOFF * self._pace.wait_ns)
+            block.interval_ns = min(2 * block.interval_ns, MAX_BACKOFF * self._send_window.wait_ns)
             self._set_timer(block, now_ns)
             self._drop_old_timers()
 

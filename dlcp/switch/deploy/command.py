@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.switch.deploy.packages import require
-from dlcp.switch.entries import wanted
+from dlcp.switch.entries import desired_entries
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.topology import SwitchTarget, Topology
 
 if TYPE_CHECKING:
     from dlcp.switch.deploy.session import Session
-    from dlcp.switch.deploy.transaction import Look, OpenSession, Order
+    from dlcp.switch.deploy.transaction import Comparison, DesiredState, OpenSession
 
 MAX_TIMEOUT_S = 600.0
 LEAST_FRAME_BYTES = 42  # Ethernet, IPv4, UDP
@@ -120,11 +120,11 @@ def _run(options: argparse.Namespace) -> int:
     from dlcp.switch.deploy import report, transaction
     from dlcp.switch.deploy.errors import several
 
-    orders, notes = _orders(file, topology.only(options.only), options.accept)
+    desired_states, notes = _orders(file, topology.only(options.only), options.accept)
     open_session = opener(options)
     settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
     if options.dry_run:
-        seen = transaction.look(orders, open_session)
+        seen = transaction.compare(desired_states, open_session)
         refused = transaction.refusals(seen, settings)
         _show(
             options.json, report.document(seen, [*map(str, refused)], notes, False), report.text(seen), notes
@@ -133,37 +133,39 @@ def _run(options: argparse.Namespace) -> int:
             raise several(refused)
         return 0
 
-    def show(looks: list[Look]) -> None:
+    def show(comparisons: list[Comparison]) -> None:
         if not options.json:
-            _show(False, {}, report.text(looks), notes)
+            _show(False, {}, report.text(comparisons), notes)
             sys.stdout.flush()
 
-    seen = transaction.deploy(orders, open_session, settings, show)
+    seen = transaction.deploy(desired_states, open_session, settings, show)
     if options.json:
         _show(True, report.document(seen, [], notes, True), "", notes)
-    elif any(look.changes for look in seen):
-        count = sum(look.changes for look in seen)
+    elif any(one.changes for one in seen):
+        count = sum(one.changes for one in seen)
         print(
             f"{count} {'switch holds' if count == 1 else 'switches hold'} the policy now, read back and verified"
         )
     return 0
 
 
-def _orders(file: PolicyFile, topology: Topology, accepted: Sequence[str]) -> tuple[list[Order], list[str]]:
+def _orders(
+    file: PolicyFile, topology: Topology, accepted: Sequence[str]
+) -> tuple[list[DesiredState], list[str]]:
     """What each switch is to hold, and what it will not do of it. UnsupportedError: more than was accepted."""
     from dlcp.switch import programs
     from dlcp.switch.deploy.pipeline import Pipeline
-    from dlcp.switch.deploy.transaction import Order
+    from dlcp.switch.deploy.transaction import DesiredState
 
     pipelines = {name: Pipeline.of(programs.load(name)) for name in {t.program for t in topology.switches}}
-    orders, notes = [], []
+    desired_states, notes = [], []
     for target in topology.switches:
-        entries, limits = (found := wanted(file.policy, target)).entries, found.limits
+        entries, limits = (found := desired_entries(file.policy, target)).entries, found.limits
         file.refuse(limits, accepted)
         notes += [file.told(limit) for limit in limits]
         notes += _room(file, target)
-        orders.append(Order.of(target, pipelines[target.program], entries))
-    return orders, list(dict.fromkeys(notes))
+        desired_states.append(DesiredState.of(target, pipelines[target.program], entries))
+    return desired_states, list(dict.fromkeys(notes))
 
 
 def _room(file: PolicyFile, target: SwitchTarget) -> Iterator[str]:

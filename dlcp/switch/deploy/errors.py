@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dlcp.errors import DlcpError
-from dlcp.switch.one_line import one_line
+from dlcp.switch.printable import printable
 
 MAX_TOLD = 8  # errors of different switches in one
 
@@ -18,7 +18,7 @@ class DeployError(DlcpError):
     """A deployment that did not come about."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(one_line(text))
+        super().__init__(printable(text))
 
 
 class UnreachableError(DeployError, ConnectionError):

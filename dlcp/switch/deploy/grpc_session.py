@@ -36,6 +36,7 @@ from dlcp.switch.topology import SwitchTarget
 
 MAX_MESSAGE_BYTES = 64 * 2**20  # a pipeline is one message; gRPC's own limit is 4 MiB
 LEAVE_S = 1.0  # for a switch to notice that a stream has ended
+NEW_PRIMARY_S = 1.0  # for the word that another controller is primary now
 
 Answer = TypeVar("Answer")
 
@@ -172,8 +173,10 @@ class GrpcSession(BaseSession):
 
     def _named(self, error: Any, what: str) -> DeployError:
         """The error of dlcp for one of gRPC."""
-        who = self._stream.latest.election_id if self._stream is not None and self._stream.latest else None
-        return self.named_error(error.code().name, error.details() or "", what, self.timeout_s, who)
+        primary = None
+        if self._stream is not None and error.code() == grpc.StatusCode.PERMISSION_DENIED:
+            primary = self._stream.primary_other_than(self.election_id)
+        return self.named_error(error.code().name, error.details() or "", what, self.timeout_s, primary)
 
 
 class _Stream:
@@ -197,6 +200,13 @@ class _Stream:
         if isinstance(answer, grpc.RpcError):
             raise answer
         return answer
+
+    def primary_other_than(self, own: int) -> int | None:
+        """The primary's election id. A switch that refuses us may say a moment later who took our place."""
+        with contextlib.suppress(queue.Empty):
+            while self.latest is not None and self.latest.election_id == own:
+                self._answers.get(timeout=NEW_PRIMARY_S)
+        return None if self.latest is None else self.latest.election_id
 
     def _listen(self) -> None:
         try:

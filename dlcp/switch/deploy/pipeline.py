@@ -16,7 +16,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from dlcp.switch.deploy.errors import ProgramError
-from dlcp.switch.one_line import one_line
+from dlcp.switch.printable import printable
 from dlcp.switch.programs import Program
 
 
@@ -58,12 +58,12 @@ class Pipeline:
         """A few words for people: name and version if the program gives them, else its tables."""
         package = self._info.pkg_info
         if package.name:
-            return one_line(f"{package.name} {package.version}".strip())
+            return printable(f"{package.name} {package.version}".strip())
         tables = [table.preamble.alias for table in self._info.tables]
         if not tables:
             return "a program without tables"
         shown = ", ".join(tables[:4])
-        return one_line(f"a program with the tables {shown}{', …' if len(tables) > 4 else ''}")
+        return printable(f"a program with the tables {shown}{', …' if len(tables) > 4 else ''}")
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dlcp.switch.deploy.transaction import Look, Pipelines
+from dlcp.switch.deploy.transaction import Comparison, Pipelines
 from dlcp.switch.deploy.update import Kind, Update, described, was
 
 
-def text(looks: Sequence[Look]) -> str:
+def text(comparisons: Sequence[Comparison]) -> str:
     """The differences of each switch, `+` for what comes, `~` for what changes, `-` for what goes."""
-    return "\n".join(line for seen in looks for line in _lines(seen))
+    return "\n".join(line for seen in comparisons for line in _lines(seen))
 
 
-def _lines(seen: Look) -> Iterator[str]:
-    target = seen.order.target
+def _lines(seen: Comparison) -> Iterator[str]:
+    target = seen.desired.target
     where = f"{target.name} ({target.address})"
     if not seen.changes:
         yield f"{where}: holds it already"
@@ -37,7 +37,7 @@ def _line(update: Update) -> str:
 
 
 def document(
-    looks: Sequence[Look], refused: Sequence[str], notes: Sequence[str], deployed: bool
+    comparisons: Sequence[Comparison], refused: Sequence[str], notes: Sequence[str], deployed: bool
 ) -> dict[str, Any]:
     """The same as plain data."""
     return {
@@ -46,10 +46,10 @@ def document(
         "notes": list(notes),
         "switches": [
             {
-                "name": seen.order.target.name,
-                "address": seen.order.target.address,
-                "device_id": seen.order.target.device_id,
-                "program": seen.order.target.program,
+                "name": seen.desired.target.name,
+                "address": seen.desired.target.address,
+                "device_id": seen.desired.target.device_id,
+                "program": seen.desired.target.program,
                 "pipeline": seen.holds.name,
                 "pipeline_title": seen.title,
                 "other_primary": seen.primary,
@@ -62,6 +62,6 @@ def document(
                     for update in seen.updates
                 ],
             }
-            for seen in looks
+            for seen in comparisons
         ],
     }

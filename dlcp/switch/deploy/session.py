@@ -43,7 +43,7 @@ OK, NOT_FOUND = 0, 5  # of google.rpc.Code
 class Primacy:
     """What a switch answers to an arbitration request."""
 
-    is_ours: bool
+    is_managed: bool
     election_id: int
     """Of the primary, or if there is none, the highest that was ever seen, as far as the switch says."""
     has_primary: bool
@@ -124,7 +124,7 @@ class BaseSession(ABC):
     def primary(self) -> int | None:
         """As of Session."""
         answer = self._probe()
-        return answer.election_id if answer.has_primary and not answer.is_ours else None
+        return answer.election_id if answer.has_primary and not answer.is_managed else None
 
     def _probe(self) -> Primacy:
         """Who is primary, asked without claiming anything. BMv2 has one such asker at a time, so it may take turns."""
@@ -143,16 +143,16 @@ class BaseSession(ABC):
         """As of Session."""
         asked = self._probe()
         take_over = take_over or (own is not None and asked.election_id == own)
-        if asked.has_primary and not asked.is_ours and not take_over:
+        if asked.has_primary and not asked.is_managed and not take_over:
             raise self.other_primary(asked.election_id)
         # If somebody was there and has gone, the highest id that was ever seen is the least that will do (5.3).
-        least = 0 if asked.is_ours else asked.election_id + asked.has_primary
+        least = 0 if asked.is_managed else asked.election_id + asked.has_primary
         for _ in range(CLAIMS):
             wish = max(self.target.election_id, least)
             if wish > MAX_ELECTION_ID:
                 break
             answer = self.arbitrate(wish)
-            if answer.is_ours:
+            if answer.is_managed:
                 self.election_id = wish
                 return wish
             self.end_stream()

@@ -1,14 +1,14 @@
 """A policy onto many switches as one step: every switch takes it, or every switch holds what it held before.
 
-    look       connect to all, ask who is primary, read pipelines and entries, compare: nothing is written yet
-    take       become primary everywhere, never from a live controller unless told to
+    compare    connect to all, ask who is primary, read pipelines and entries: nothing is written yet
+    take       become primary everywhere, never from a live controller without --take-over
     write      each switch its updates, in the order of update.py, several switches at once
     verify     read back and compare; a switch that does not hold what was written has failed
-    or undo    the first failure stops all; whoever was touched is read again, and written back to what it held
+    or undo    the first failure stops all; every touched switch is read again and brought back to what it held
 
-An undo does not trust what it was told: it compares what a switch really holds with what it held, over a new connection
-if the old one broke. Interrupts and signals undo as failures do; only a killed process cannot, and the next deployment
-then finds and writes the difference. Every wait is bounded by the sessions' time-out.
+An undo compares what a switch holds now with what it held before, over a new connection if the old one broke; it does
+not rely on which writes were acknowledged. Interrupts and signals undo as failures do. A killed process cannot undo;
+the next deployment finds and writes the difference. Every wait is bounded by the sessions' time-out.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ OpenSession = Callable[[SwitchTarget], Session]
 
 
 @dataclass(frozen=True)
-class Order:
-    """What one switch is to run and hold."""
+class DesiredState:
+    """The program and the entries that one switch is to have."""
 
     target: SwitchTarget
     pipeline: Pipeline
@@ -57,7 +57,7 @@ class Order:
     """As the switch would read them back."""
 
     @classmethod
-    def of(cls, target: SwitchTarget, pipeline: Pipeline, entries: Sequence[Entry]) -> Order:
+    def of(cls, target: SwitchTarget, pipeline: Pipeline, entries: Sequence[Entry]) -> DesiredState:
         """ProgramError: the program has not what an entry names, or not enough room."""
         counts: dict[str, int] = {}
         for entry in entries:
@@ -72,7 +72,7 @@ class Order:
 
 
 class Pipelines(Enum):
-    """What a switch runs, seen from a program that it should run."""
+    """What a switch runs, compared with the program that it should run."""
 
     same = "it runs the program"
     none = "it runs nothing yet"
@@ -80,10 +80,10 @@ class Pipelines(Enum):
 
 
 @dataclass
-class Look:
-    """What was found on a switch, and what is to be written."""
+class Comparison:
+    """What a switch holds beside what it should hold, and the updates that make the difference."""
 
-    order: Order
+    desired: DesiredState
     holds: Pipelines
     title: str
     """Of the pipeline that it runs."""
@@ -92,7 +92,7 @@ class Look:
     held: tuple[Entry, ...]
     """Under the wanted pipeline; empty if it has to be set first."""
     wanted: list[Entry] = field(default_factory=list)
-    """What the order says, with numbers of path groups that suit this switch."""
+    """The desired entries, with numbers of path groups that suit this switch."""
     updates: list[Update] = field(default_factory=list)
 
     @property
@@ -110,17 +110,17 @@ class Settings:
     """How long a switch that does not answer is tried again when it has to be brought back."""
 
 
-def look(orders: Sequence[Order], open_session: OpenSession) -> list[Look]:
+def compare(desired_states: Sequence[DesiredState], open_session: OpenSession) -> list[Comparison]:
     """What is on each switch. Writes nothing, and takes nothing from another controller."""
-    with _sessions(orders, open_session) as sessions:
-        return _on_each(lambda i: _look(orders[i], sessions[i], sessions[i].primary()), len(orders))
+    with _sessions(desired_states, open_session) as sessions:
+        return _compare_all(desired_states, sessions)
 
 
-def refusals(looks: Sequence[Look], settings: Settings) -> list[DeployError]:
+def refusals(comparisons: Sequence[Comparison], settings: Settings) -> list[DeployError]:
     """Why a deployment to these switches would be refused."""
     found: list[DeployError] = []
-    for seen in looks:
-        where = f"{seen.order.target.name} ({seen.order.target.address})"
+    for seen in comparisons:
+        where = f"{seen.desired.target.name} ({seen.desired.target.address})"
         if seen.holds is Pipelines.other and not settings.replace_pipeline:
             found.append(
                 OtherPipelineError(
@@ -139,28 +139,28 @@ def refusals(looks: Sequence[Look], settings: Settings) -> list[DeployError]:
 
 
 def deploy(
-    orders: Sequence[Order],
+    desired_states: Sequence[DesiredState],
     open_session: OpenSession,
     settings: Settings,
-    show: Callable[[list[Look]], None] = lambda _: None,
-) -> list[Look]:
-    """Brings every switch to its order; returns what was found and written. `show` is called before the first write.
+    show: Callable[[list[Comparison]], None] = lambda _: None,
+) -> list[Comparison]:
+    """Brings every switch to its desired state; returns what was found and written. `show` precedes the first write.
 
     Raises DeployError: nothing has changed anywhere. RollbackError: the switches that it names need a person.
     """
-    done: list[Look] = []
+    done: list[Comparison] = []
     try:
-        with _sessions(orders, open_session) as sessions:
-            seen = _on_each(lambda i: _look(orders[i], sessions[i], sessions[i].primary()), len(orders))
+        with _sessions(desired_states, open_session) as sessions:
+            seen = _compare_all(desired_states, sessions)
             if refused := refusals(seen, settings):
                 raise several(refused)
             works = [
-                _Work(s, session, open_session, settings)
+                _SwitchChange(s, session, open_session, settings)
                 for s, session in zip(seen, sessions, strict=True)
                 if s.changes
             ]
             _on_each(lambda i: works[i].take(), len(works))
-            seen = [next((w.seen for w in works if w.order is s.order), s) for s in seen]
+            seen = [next((w.seen for w in works if w.desired is s.desired), s) for s in seen]
             if refused := refusals(seen, settings):
                 raise several(refused)
             show(seen)
@@ -176,21 +176,29 @@ def deploy(
     return done
 
 
-def _look(order: Order, session: Session, primary: int | None) -> Look:
+def _compare_all(desired_states: Sequence[DesiredState], sessions: Sequence[Session]) -> list[Comparison]:
+    return _on_each(
+        lambda i: _compare(desired_states[i], sessions[i], sessions[i].primary()), len(desired_states)
+    )
+
+
+def _compare(desired: DesiredState, session: Session, primary: int | None) -> Comparison:
     now = session.pipeline()
     if now is None:
-        seen = Look(order, Pipelines.none, "", primary, ())
-    elif now.is_same(order.pipeline):
-        seen = Look(order, Pipelines.same, now.title(), primary, tuple(session.read(order.pipeline.schema)))
+        seen = Comparison(desired, Pipelines.none, "", primary, ())
+    elif now.is_same(desired.pipeline):
+        seen = Comparison(
+            desired, Pipelines.same, now.title(), primary, tuple(session.read(desired.pipeline.schema))
+        )
     else:
-        seen = Look(order, Pipelines.other, now.title(), primary, ())
-    seen.wanted = renumbered(seen.held, order.entries)
-    seen.updates = difference(_ours(seen.held), seen.wanted)
+        seen = Comparison(desired, Pipelines.other, now.title(), primary, ())
+    seen.wanted = renumbered(seen.held, desired.entries)
+    seen.updates = difference(_managed(seen.held), seen.wanted)
     return seen
 
 
-def _ours(entries: Sequence[Entry]) -> list[Entry]:
-    """Without multicast groups that no program of ours makes: they are the switch's, whatever it uses them for."""
+def _managed(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries without multicast groups of numbers that no dlcp program uses: another program may need those."""
     return [e for e in entries if not isinstance(e, MulticastGroup) or e.group_id <= MAX_MULTICAST_GROUP]
 
 
@@ -202,10 +210,10 @@ MAX_MULTICAST_GROUP = MAX_PORTS + 63
 
 
 @dataclass
-class _Work:
-    """One switch that is to change, and all that is needed to change it back."""
+class _SwitchChange:
+    """One switch that is to change, and what is needed to change it back."""
 
-    seen: Look
+    seen: Comparison
     session: Session
     open_session: OpenSession
     settings: Settings
@@ -216,34 +224,34 @@ class _Work:
     reconnected: bool = False
 
     @property
-    def order(self) -> Order:
-        return self.seen.order
+    def desired(self) -> DesiredState:
+        return self.seen.desired
 
     @property
     def where(self) -> str:
-        return f"{self.order.target.name} ({self.order.target.address})"
+        return f"{self.desired.target.name} ({self.desired.target.address})"
 
     def take(self) -> None:
-        """Becomes primary, and looks once more: until now somebody else may have written."""
+        """Becomes primary, and compares again: until now another controller may have written."""
         self.election_id = self.session.become_primary(self.settings.take_over)
-        self.seen = _look(self.order, self.session, None)
+        self.seen = _compare(self.desired, self.session, None)
 
     def remember(self) -> None:
-        """Of a pipeline that is to be replaced, everything that can be read."""
+        """Keeps everything that can be read of a pipeline that is to be replaced."""
         if self.seen.holds is Pipelines.other:
             self.before = self.session.pipeline()
             self.before_entities = tuple(self.session.read_all())
 
     def write(self, stop: threading.Event) -> None:
-        schema = self.order.pipeline.schema
+        schema = self.desired.pipeline.schema
         if stop.is_set():
             return
         updates = self.seen.updates
         self.touched = True
         if self.seen.holds is not Pipelines.same:
-            self.session.set_pipeline(self.order.pipeline)
+            self.session.set_pipeline(self.desired.pipeline)
             # What a fresh pipeline holds by itself, its default actions, is known only now.
-            updates = difference(_ours(self.session.read(schema)), self.seen.wanted)
+            updates = difference(_managed(self.session.read(schema)), self.seen.wanted)
         for start in range(0, len(updates), BATCH_UPDATES):
             if stop.is_set():
                 return
@@ -251,9 +259,9 @@ class _Work:
 
     def verify(self) -> None:
         now = self.session.pipeline()
-        if now is None or not now.is_same(self.order.pipeline):
+        if now is None or not now.is_same(self.desired.pipeline):
             raise VerifyError(f"{self.where} does not run the pipeline that it took")
-        left = difference(_ours(self.session.read(self.order.pipeline.schema)), self.seen.wanted)
+        left = difference(_managed(self.session.read(self.desired.pipeline.schema)), self.seen.wanted)
         if left:
             more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
             raise VerifyError(f"{self.where} does not hold what was written: it lacks {left[0]}{more}")
@@ -265,7 +273,7 @@ class _Work:
         end_s, pause_s = time.monotonic() + self.settings.undo_s, UNDO_PAUSE_S
         while True:
             try:
-                self._undo()
+                self._bring_back()
                 return
             except OtherPrimaryError as error:
                 if self.reconnected:
@@ -282,21 +290,21 @@ class _Work:
 
     def _reconnect(self) -> None:
         self.session.close()
-        self.session = self.open_session(self.order.target)
+        self.session = self.open_session(self.desired.target)
         self.reconnected = True
 
-    def _undo(self) -> None:
+    def _bring_back(self) -> None:
         if self.reconnected:
             self.election_id = self.session.become_primary(own=self.election_id)
-        schema = self.order.pipeline.schema
+        schema = self.desired.pipeline.schema
         if self.seen.holds is Pipelines.same:
             if self.session.pipeline() is None:  # it has restarted, and forgotten everything
-                self.session.set_pipeline(self.order.pipeline)
-            now = _ours(self.session.read(schema))
+                self.session.set_pipeline(self.desired.pipeline)
+            now = _managed(self.session.read(schema))
             if self.reconnected:
                 self._leave_to_others(now)
-            self.session.write(difference(now, _ours(self.seen.held)), schema)
-            left = difference(_ours(self.session.read(schema)), _ours(self.seen.held))
+            self.session.write(difference(now, _managed(self.seen.held)), schema)
+            left = difference(_managed(self.session.read(schema)), _managed(self.seen.held))
             if left:
                 raise VerifyError(f"{self.where} still lacks {left[0]}")
         elif self.before is not None:
@@ -308,13 +316,13 @@ class _Work:
             self._empty()
 
     def _leave_to_others(self, now: Sequence[Entry]) -> None:
-        """While we were not connected somebody else may have been primary, and be done: that is not ours to undo.
+        """OtherPrimaryError if another controller wrote while we were not connected: its entries are left as they are.
 
-        It shows in what is neither as before nor as wanted. Default actions do not count, and a switch without entries
-        has lost them.
+        Such entries are neither as before nor as desired. Default actions do not count, and a switch without entries
+        has restarted.
         """
         entries = {entry.identity: entry for entry in now if not isinstance(entry, DefaultAction)}
-        before = {entry.identity: entry for entry in _ours(self.seen.held)}
+        before = {entry.identity: entry for entry in _managed(self.seen.held)}
         after = {entry.identity: entry for entry in self.seen.wanted}
         strange = [e for i, e in entries.items() if e not in (before.get(i), after.get(i))]
         strange += [
@@ -326,24 +334,24 @@ class _Work:
         if strange:
             raise OtherPrimaryError(
                 f"{self.where}: another controller has written meanwhile (see {described(strange[0])}), and it is "
-                "left as that wanted it"
+                "left as it is"
             )
 
     def _empty(self) -> None:
-        """P4Runtime takes no pipeline away: what comes nearest is the new one without entries. It forwards nothing."""
+        """Leaves the new pipeline without entries, which forwards nothing: P4Runtime cannot remove a pipeline."""
         if self.session.pipeline() is None:
             return
-        self.session.set_pipeline(self.order.pipeline)
-        left = _ours(self.session.read(self.order.pipeline.schema))
+        self.session.set_pipeline(self.desired.pipeline)
+        left = _managed(self.session.read(self.desired.pipeline.schema))
         if any(not isinstance(entry, DefaultAction) for entry in left):
             raise VerifyError(f"{self.where} still holds entries")
 
 
-def _carry_out(works: Sequence[_Work]) -> None:
+def _carry_out(works: Sequence[_SwitchChange]) -> None:
     """Writes to all, verifies all; undoes all if one fails."""
     stop = threading.Event()
 
-    def step(work: _Work) -> None:
+    def step(work: _SwitchChange) -> None:
         try:
             work.write(stop)
         except BaseException:
@@ -356,14 +364,14 @@ def _carry_out(works: Sequence[_Work]) -> None:
         _on_each(lambda i: works[i].verify(), len(works), stop)
     except BaseException as cause:
         stop.set()
-        with _deaf():
+        with _signals_ignored():
             _undo(works, cause)
         raise
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Signals that ask the process to end have been heard: what follows is bounded, and better done."""
+def _signals_ignored() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP do nothing meanwhile: an undo is under way, is bounded, and must end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -375,7 +383,7 @@ def _deaf() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _undo(works: Sequence[_Work], cause: BaseException) -> None:
+def _undo(works: Sequence[_SwitchChange], cause: BaseException) -> None:
     """Brings every touched switch back. RollbackError names those that it could not."""
     touched = [work for work in works if work.touched]
     failed = []
@@ -396,10 +404,10 @@ def _undo(works: Sequence[_Work], cause: BaseException) -> None:
 
 
 @contextlib.contextmanager
-def _sessions(orders: Sequence[Order], open_session: OpenSession) -> Iterator[list[Session]]:
+def _sessions(desired_states: Sequence[DesiredState], open_session: OpenSession) -> Iterator[list[Session]]:
     sessions: list[Session] = []
     try:
-        sessions += [open_session(order.target) for order in orders]
+        sessions += [open_session(desired.target) for desired in desired_states]
         yield sessions
     finally:
         for session in sessions:
@@ -423,7 +431,7 @@ def _on_each(work: Callable[[int], Result], count: int, stop: threading.Event | 
             for future in futures:
                 future.cancel()  # those that nobody has begun
             # A second Ctrl-C must not let an undo begin beside a write that is still under way.
-            with _deaf():
+            with _signals_ignored():
                 wait(futures)
             raise
         wait(futures)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlcp.errors import SettingsError
-from dlcp.switch.runs import runs
+from dlcp.switch.number_ranges import number_ranges
 from dlcp.switch.toml_lines import nearest_line
 
 
@@ -72,7 +72,9 @@ def _elsewhere(first: str, fields: Iterable[str]) -> str:
             classes.setdefault(where, []).append(int(found[2]))
             field = where
         named[field] = None
-    return ", ".join(f"{name}class[{runs(classes[name])}]" if name in classes else name for name in named)
+    return ", ".join(
+        f"{name}class[{number_ranges(classes[name])}]" if name in classes else name for name in named
+    )
 
 
 class RenderError(SettingsError):

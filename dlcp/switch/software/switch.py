@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dlcp import _native
+from dlcp.checks import boolean, integer, is_number, refusal
 from dlcp.errors import ArgumentError, InterfaceError, ResourceError
 from dlcp.switch.policy import Policy
 from dlcp.switch.software.errors import PortNameError, SwitchError
@@ -56,13 +57,13 @@ class Options:
 
     def validate(self) -> None:
         """ArgumentError for what is out of range."""
-        _check("rate_bps", self.rate_bps, 0, 10**13)
-        _check("salt", self.salt, 0, 2**32 - 1)
-        _check("seed", self.seed, 0, 2**64 - 1)
-        _check("max_addresses", self.max_addresses, 1, 2**20)
-        _check("frames", self.frames, 1, 2**20)
-        _check("ring_frames", self.ring_frames, 64, 2**16)
-        _check("samples", self.samples, 1, 10**7)
+        integer("rate_bps", self.rate_bps, 0, 10**13)
+        integer("salt", self.salt, 0, 2**32 - 1)
+        integer("seed", self.seed, 0, 2**64 - 1)
+        integer("max_addresses", self.max_addresses, 1, 2**20)
+        integer("frames", self.frames, 1, 2**20)
+        integer("ring_frames", self.ring_frames, 64, 2**16)
+        integer("samples", self.samples, 1, 10**7)
         if not 0.001 <= self.ageing_s <= 1e6:
             raise ArgumentError(f"ageing_s is {self.ageing_s!r}; accepted: 0.001 to 1000000")
 
@@ -145,18 +146,18 @@ class SoftwareSwitch:
         lost, without a word. `rate_bps`: the line is no faster than this; 0: as it is; only of what leaves.
         """
         number = self._port(port)
-        _check_truth("down", down)
+        boolean("down", down)
         if direction not in DIRECTIONS:
             raise ArgumentError(f"direction is {direction!r}; accepted: {', '.join(DIRECTIONS)}")
         if rate_bps and direction == "in":
             raise ArgumentError(
                 f"rate_bps is {rate_bps}; accepted: 0 for what comes in, only a line has a rate"
             )
-        _check("rate_bps", rate_bps, 0, 10**13)
-        _check("seed", seed, 0, 2**64 - 1)
+        rate_bps = integer("rate_bps", rate_bps, 0, 10**13)
+        seed = integer("seed", seed, 0, 2**64 - 1)
         for name, value in (("loss_ratio", loss_ratio), ("burst_packets", burst_packets)):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ArgumentError(f"{name} is {value!r}; accepted: a number")
+            if not is_number(value):
+                raise ArgumentError(refusal(name, value, "a number"))
         try:
             self._native.set_faults(
                 number,
@@ -178,7 +179,7 @@ class SoftwareSwitch:
 
     def set_link(self, port: str, up: bool) -> None:
         """Holds a port's link down, so that its group chooses others; or leaves it to the interface again."""
-        _check_truth("up", up)
+        boolean("up", up)
         self._native.set_link(self._port(port), up)
 
     def capture(self, port: str, path: str | os.PathLike[str] | None) -> None:
@@ -220,7 +221,7 @@ class SoftwareSwitch:
 
         `time_s` is of the monotonic clock; `sent` and `dropped` are packets since the start, by class.
         """
-        _check("since", since, 0, 2**64 - 1)
+        integer("since", since, 0, 2**64 - 1)
         return [
             {
                 "index": index,
@@ -270,16 +271,6 @@ class SoftwareSwitch:
         if name not in self._names:
             raise PortNameError(f"port {name!r}; accepted: {', '.join(self._names)}")
         return self._names.index(name)
-
-
-def _check(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ArgumentError(f"{name} is {value!r}; accepted: an integer from {least} to {most}")
-
-
-def _check_truth(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ArgumentError(f"{name} is {value!r}; accepted: true or false")
 
 
 def _check_ports(ports: Sequence[str]) -> tuple[str, ...]:

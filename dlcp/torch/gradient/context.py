@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dlcp.torch.gradient import scope
-from dlcp.torch.gradient.exchange import DTYPES
-from dlcp.torch.gradient.flight import Flight, GradientWork
+from dlcp.torch.gradient.exchange import DTYPES, BufferCall, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
+from dlcp.torch.gradient.pending_buffer import GradientWork, PendingBuffer
+from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.tensors import reduction
 from dlcp.transport.communicator import Reduction
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.state import GradientState
+    from dlcp.torch.gradient.options import GradientOptions
     from dlcp.torch.process_group import ProcessGroup
     from dlcp.torch.work import CollectiveWork
 
@@ -61,6 +62,13 @@ def gradients(
         state.mark_last()
 
 
+def marked_calls(gradients: GradientOptions | GradientState) -> MarkedCalls:
+    """For all calls on one group, from Options.gradients."""
+    return MarkedCalls(
+        gradients if isinstance(gradients, GradientState) else GradientState(options=gradients)
+    )
+
+
 class MarkedCalls:
     """Takes over what may be lost of a group's calls; see scope.Scope."""
 
@@ -75,23 +83,17 @@ class MarkedCalls:
         self, group: ProcessGroup, tensors: Sequence[torch.Tensor], opts: Any
     ) -> CollectiveWork | None:
         """The work of an all_reduce in place; None: it is none that may be lost."""
-        how = _how(tensors, opts)
-        if how is None:
+        reduced = _reduction(tensors, opts)
+        if reduced is None:
             return None
-        average, factor = how
-        exchange, flights = self.state.exchange(group), []
+        average, factor = reduced
+        exchange, pending = exchange_of(self.state, group), []
         for tensor in tensors:
+            call = BufferCall(average=average, factor=factor, into=tensor, opts=opts)
             # The caller's tensor holds its old values until it holds the final ones.
-            flight = exchange.start_all_reduce(
-                _flat(tensor).clone(),
-                self._layout_of(tensor),
-                average=average,
-                factor=factor,
-                into=tensor,
-                opts=opts,
-            )
-            flights.append(flight)
-        return _work(flights, list(tensors), opts)
+            buffer = _flat(tensor).clone()
+            pending.append(exchange.start_all_reduce(buffer, self._layout_of(tensor), call))
+        return _work(pending, list(tensors), opts)
 
     def reduce_scatter(
         self,
@@ -101,23 +103,17 @@ class MarkedCalls:
         opts: Any,
     ) -> CollectiveWork | None:
         """The work of a reduce_scatter of equal parts; None: it is none that may be lost."""
-        how = _how([*inputs, *outputs], opts)
-        if how is None:
+        reduced = _reduction([*inputs, *outputs], opts)
+        if reduced is None:
             return None
-        average, factor = how
-        exchange, flights = self.state.exchange(group), []
+        average, factor = reduced
+        exchange, pending = exchange_of(self.state, group), []
         for output, source in zip(outputs, inputs, strict=True):
+            call = BufferCall(average=average, factor=factor, into=output, opts=opts)
             # The caller's input stays as it is.
-            flight = exchange.start_reduce_scatter(
-                _flat(source).clone(),
-                self._layout_of(source),
-                average=average,
-                factor=factor,
-                into=output,
-                opts=opts,
-            )
-            flights.append(flight)
-        return _work(flights, list(outputs), opts)
+            buffer = _flat(source).clone()
+            pending.append(exchange.start_reduce_scatter(buffer, self._layout_of(source), call))
+        return _work(pending, list(outputs), opts)
 
     def _layout_of(self, tensor: torch.Tensor) -> Layout:
         if self._name is not None or self._layout is not None:
@@ -132,7 +128,7 @@ class MarkedCalls:
         return Layout((Segment(name, 0, 0, tensor.numel()),), tensor.numel())
 
 
-def _how(tensors: Sequence[torch.Tensor], opts: Any) -> tuple[bool, float | None] | None:
+def _reduction(tensors: Sequence[torch.Tensor], opts: Any) -> tuple[bool, float | None] | None:
     """Whether to average, and the factor of the result; None: a plain call."""
     for tensor in tensors:
         if tensor.layout is not torch.strided or tensor.dtype not in DTYPES or not tensor.numel():
@@ -146,8 +142,8 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().view(-1)
 
 
-def _work(flights: list[Flight], result: list[torch.Tensor], opts: Any) -> CollectiveWork:
-    work = GradientWork(flights, result)
+def _work(pending: list[PendingBuffer], result: list[torch.Tensor], opts: Any) -> CollectiveWork:
+    work = GradientWork(pending, result)
     if opts is None or opts.asyncOp:
         # Results come back, and residuals are kept, also where nobody waits.
         work.get_future()

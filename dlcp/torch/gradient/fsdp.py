@@ -26,9 +26,9 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
-from dlcp.torch.gradient.exchange import DTYPES
-from dlcp.torch.gradient.flight import GradientWork
+from dlcp.torch.gradient.exchange import DTYPES, BufferCall, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
+from dlcp.torch.gradient.pending_buffer import GradientWork
 from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.tensors import reduction
 from dlcp.transport.communicator import Reduction
@@ -85,14 +85,9 @@ class BoundedReduceScatter(ReduceScatter):
                 output_tensor, input_tensor, op=op, group=group, async_op=async_op
             )
             return work
-        flight = self._state.exchange(group).start_reduce_scatter(
-            input_tensor.view(-1),
-            layout,
-            average=kind is Reduction.AVG,
-            factor=factor,
-            into=output_tensor,
-        )
-        gradient_work = GradientWork([flight], [output_tensor])
+        call = BufferCall(average=kind is Reduction.AVG, factor=factor, into=output_tensor)
+        pending = exchange_of(self._state, group).start_reduce_scatter(input_tensor.view(-1), layout, call)
+        gradient_work = GradientWork([pending], [output_tensor])
         if async_op:
             gradient_work.get_future()
             return gradient_work

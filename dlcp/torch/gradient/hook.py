@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 
-from dlcp.torch.gradient.exchange import DTYPES, GradientExchange
+from dlcp.torch.gradient.exchange import DTYPES, BufferCall, GradientExchange, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
 from dlcp.torch.gradient.state import GradientState
 
@@ -27,13 +27,14 @@ def gradient_hook(state: GradientState, bucket: GradBucket) -> torch.futures.Fut
     """
     if not isinstance(state, GradientState):
         raise TypeError(f"the hook's state is a {type(state).__name__}; accepted: dlcp.torch.GradientState")
-    exchange, buffer = state.exchange(), bucket.buffer()
+    exchange, buffer = exchange_of(state), bucket.buffer()
     if buffer.layout is not torch.strided or buffer.dtype not in DTYPES:
         future = _plain(exchange, buffer)
         if bucket.is_last():
             state.mark_last()
         return future
-    return exchange.all_reduce(buffer, layout_of(state, bucket), average=True, last_of_step=bucket.is_last())
+    call = BufferCall(average=True, last_of_step=bucket.is_last())
+    return exchange.all_reduce(buffer, layout_of(state, bucket), call)
 
 
 def layout_of(state: GradientState, bucket: GradBucket) -> Layout:

@@ -8,40 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 
+from dlcp.torch.gradient.fills import FILLS
 from dlcp.torch.gradient.patience import PatienceRule
 from dlcp.torch.gradient.phase import PhaseRule
+from dlcp.torch.gradient.residual_rule import ResidualRule
 
-Fill = Literal["residual", "rescale", "zero", "hadamard"]
-"""What becomes of a contribution that was given up; see GradientOptions.fill."""
 CriticalRule = Callable[[str, torch.nn.Parameter], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class ResidualRule:
-    """How the sender keeps what was given up, under fill="residual".
-
-    `decay`: what is kept is multiplied by this each step that it waits, 0 to 1; 1: kept whole. `age_max`: what has
-    waited so many steps and would have to wait on is written off; None: never. `momentum`: that the training should
-    have, of which the optimizer then has none; the sender accumulates momentum itself for what waits, and clears it
-    where a value was delivered (momentum correction and factor masking, Deep Gradient Compression, Lin et al., ICLR
-    2018, section 3); None: no masking.
-    """
-
-    decay: float = 0.9
-    age_max: int | None = None
-    momentum: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.decay <= 1.0:
-            raise ValueError(f"decay is {self.decay}; accepted: 0 to 1")
-        if self.age_max is not None and self.age_max < 1:
-            raise ValueError(f"age_max is {self.age_max}; accepted: 1 or more steps, or None")
-        if self.momentum is not None and not 0.0 <= self.momentum < 1.0:
-            raise ValueError(f"momentum is {self.momentum}; accepted: 0 up to 1, 1 excluded, or None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +44,11 @@ class GradientOptions:
     """"rms": the RMS of a block over the running RMS of its parameter. "sampled": the same of some of its values, on
     the CPU, in half the time; what is not finite elsewhere is not seen and may be lost. "uniform": all blocks
     alike, so that chance decides whom the network drops, as in the papers. Or a function, see importance.py."""
-    fill: Fill = "residual"
+    fill: str = "residual"
     """What becomes of a contribution that was given up. "residual": its sender keeps it and adds it to the next step's.
     "rescale": the sum is divided by the contributions that came. "zero": it counts as nothing (DLCP, MLT). "hadamard":
-    as zero, behind a randomised Hadamard transform, so that a loss is spread over many values (OptiReduce)."""
+    as zero, behind a randomised Hadamard transform, so that a loss is spread over many values (OptiReduce). The names
+    are those of fills.FILLS."""
     residual: ResidualRule = field(default_factory=ResidualRule)
     phase: PhaseRule | None = None
     """Narrows the budget in phases of the training that bear less; None: the budget is constant."""
@@ -103,8 +80,8 @@ class GradientOptions:
             raise ValueError(f"critical_share is {self.critical_share}; accepted: 0 to 1")
         if self.small_numel < 0:
             raise ValueError(f"small_numel is {self.small_numel}; accepted: 0 or more")
-        if self.fill not in get_args(Fill):
-            raise ValueError(f"fill is {self.fill!r}; accepted: {', '.join(get_args(Fill))}")
+        if self.fill not in FILLS:
+            raise ValueError(f"fill is {self.fill!r}; accepted: {', '.join(FILLS)}")
         if not callable(self.importance) and self.importance not in ("rms", "sampled", "uniform"):
             raise ValueError(
                 f"importance is {self.importance!r}; accepted: rms, sampled, uniform, or a function"

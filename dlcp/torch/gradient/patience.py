@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -22,7 +23,7 @@ from dlcp.torch.tensors import span
 from dlcp.transport.communicator import DataType, Reduction
 
 if TYPE_CHECKING:
-    from dlcp.torch.process_group import ProcessGroup
+    from dlcp.transport.communicator import Communicator
     from dlcp.transport.work import Work
 
 PatienceRule = float | Literal["auto"] | None
@@ -48,9 +49,13 @@ class Patience:
 
     def __init__(self, rule: PatienceRule) -> None:
         self.rule = rule
-        self._groups: dict[ProcessGroup, _Account] = {}
+        self._groups: dict[Hashable, _Account] = {}
 
-    def of(self, group: ProcessGroup, key: Key) -> float | None:
+    def asks(self, size: int) -> bool:
+        """Whether the ranks of a group of this size tell each other how long messages took."""
+        return self.rule == "auto" and size >= LEAST_RANKS
+
+    def of(self, group: Hashable, key: Key) -> float | None:
         """Patience for a buffer of a group, seconds from its start; None: without end."""
         if self.rule != "auto":
             return self.rule
@@ -58,19 +63,18 @@ class Patience:
         usual = None if account is None else account.usual.get(key)
         return statistics.median(usual) * PATIENCE_FACTOR + SLACK_S if usual else None
 
-    def note(self, group: ProcessGroup, key: Key, fastest_s: float) -> None:
+    def note(self, group: Hashable, key: Key, fastest_s: float) -> None:
         """The fastest message of a buffer of this step took so long; 0: there was none."""
         if group in self._groups:
             self._groups[group].took[key] = fastest_s
 
-    def begin_step(self, group: ProcessGroup) -> None:
-        """Tells the group's others of the step that has ended, and hears of the one before it.
+    def begin_step(self, group: Hashable, communicator: Communicator) -> None:
+        """Tells the other ranks about the step that has ended, and learns what they said about the one before it.
 
-        All ranks of the group call it before its first buffer of a step. Blocks the first time for the store, and if a
-        collective that was started a step ago is still under way. Raises the collective's errors.
+        `communicator`: of the group's ranks, for nothing else. All ranks call it before the group's first buffer of a
+        step, where `asks` says so. Blocks if the collective that was started a step ago is still pending. Raises the
+        collective's errors.
         """
-        if self.rule != "auto" or group.size() < LEAST_RANKS:
-            return
         account = self._groups.setdefault(group, _Account())
         if account.under_way is not None:
             work, shared, keys = account.under_way
@@ -85,8 +89,6 @@ class Patience:
             shared = torch.tensor(
                 [took[key] if took[key] > 0 else math.inf for key in keys], dtype=torch.float32
             )
-            # By itself: what the ranks do meanwhile on the group's own may stand in another order.
-            communicator = group.private_communicator("patience")
             work = communicator.all_reduce(span(shared), DataType.f32, Reduction.MIN, keep=shared)
             account.under_way = work, shared, keys
 

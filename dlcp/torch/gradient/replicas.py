@@ -1,7 +1,7 @@
 """Whether all ranks hold the same bits: a check for debugging, on top of a guarantee.
 
 Bounded collectives end alike on all ranks by construction. With verify=True a step's results are hashed and the hashes
-compared over the group, so that whoever doubts it, or a fault of memory, is told in the step where it happens.
+compared over the group, so that a fault, in memory or in the code, is found in the step where it happens.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from dlcp.errors import DlcpError
+from dlcp.torch.tensors import span
 
 if TYPE_CHECKING:
-    from dlcp.torch.process_group import ProcessGroup
+    from dlcp.transport.communicator import Communicator
 
 _DIGEST_BYTES = 16
 
@@ -29,17 +30,16 @@ def digest(result: torch.Tensor) -> bytes:
     return hashlib.blake2b(memory.data, digest_size=_DIGEST_BYTES).digest()
 
 
-def compare(group: ProcessGroup, step: int, digests: list[bytes]) -> None:
-    """All ranks of the group call it at the same place. Blocks. Raises ReplicaError on all, naming who differs."""
-    from dlcp.torch.tensors import span
+def compare(communicator: Communicator, step: int, digests: list[bytes]) -> None:
+    """All ranks call it at the same place. Blocks. Raises ReplicaError on all, naming the ranks that differ.
 
+    `communicator`: for nothing else.
+    """
     own = torch.frombuffer(
         bytearray(hashlib.blake2b(b"".join(digests), digest_size=_DIGEST_BYTES).digest()), dtype=torch.uint8
     )
-    everybody = torch.empty(group.size(), _DIGEST_BYTES, dtype=torch.uint8)
-    group.private_communicator("replicas").all_gather(
-        span(everybody), span(own), keep=(everybody, own)
-    ).wait()
+    everybody = torch.empty(communicator.size, _DIGEST_BYTES, dtype=torch.uint8)
+    communicator.all_gather(span(everybody), span(own), keep=(everybody, own)).wait()
     ranks_by_hash: dict[bytes, list[int]] = {}
     for rank, row in enumerate(everybody):
         ranks_by_hash.setdefault(row.numpy().tobytes(), []).append(rank)

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dlcp.torch.gradient import residual_state
+from dlcp.torch.gradient.element_runs import Indices, add, gather, intersect, merged, starts
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.options import ResidualRule
 from dlcp.torch.gradient.residual_report import Account, ResidualReport
+from dlcp.torch.gradient.residual_rule import ResidualRule
 from dlcp.torch.gradient.residual_store import (
     OFFSET_BITS,
     Batch,
@@ -47,7 +48,6 @@ from dlcp.torch.gradient.residual_store import (
     split,
     square_of,
 )
-from dlcp.torch.gradient.runs import Indices, add, gather, intersect, merged, starts
 from dlcp.torch.tensors import FLOATING_DTYPES
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dlcp.torch.gradient.element_runs import Indices
 from dlcp.torch.gradient.residual_store import OFFSET_BITS, Batch, Names, Store, renumbered, square_of
-from dlcp.torch.gradient.runs import Indices
 
 VERSION = 1
 

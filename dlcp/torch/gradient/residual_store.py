@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dlcp.torch.gradient.element_runs import Indices, add, distinct, gather, intersect, starts
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.runs import Indices, add, distinct, gather, intersect, starts
 
 # A parameter of 2^40 elements fits no machine; 2^23 names fit the numbers.
 OFFSET_BITS = 40

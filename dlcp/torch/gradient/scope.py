@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 if TYPE_CHECKING:
+    from dlcp.torch.gradient.state import GradientState
     from dlcp.torch.process_group import ProcessGroup
     from dlcp.torch.work import CollectiveWork
 
 
 class Scope(Protocol):
-    """Takes calls over, within a loss budget. None: it is none of its calls, and goes on as a plain one."""
+    """Takes calls over, within a loss budget. A method that returns None leaves the call a plain one."""
+
+    state: GradientState
+    """Whose gradients they are."""
 
     def all_reduce(
         self, group: ProcessGroup, tensors: Sequence[torch.Tensor], opts: Any

@@ -20,38 +20,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import nn
 
 from dlcp.torch.gradient import replicas
 from dlcp.torch.gradient.budget import StepBudget
 from dlcp.torch.gradient.buffers import BufferPool
-from dlcp.torch.gradient.facts import LayoutFacts
+from dlcp.torch.gradient.fills import FILLS, Fill
 from dlcp.torch.gradient.forward_order import ForwardOrder
-from dlcp.torch.gradient.hadamard import Hadamard
 from dlcp.torch.gradient.importance import Marker
-from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.layout_rules import LayoutRules
 from dlcp.torch.gradient.ledger import Ledger
 from dlcp.torch.gradient.names import ParameterNames
 from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.patience import Patience
 from dlcp.torch.gradient.phase import Phase
-from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.step import Step
-from dlcp.transport.bounded import Outcome
+from dlcp.transport.bounded import LossRules, Outcome
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.exchange import GradientExchange
-    from dlcp.torch.gradient.flight import Flight
+    from dlcp.torch.gradient.pending_buffer import PreparedBuffer
+    from dlcp.torch.gradient.residual import ResidualMemory
     from dlcp.torch.process_group import ProcessGroup
-    from dlcp.transport.communicator import Communicator
 
 VERSION = 1
 """Of state_dict()."""
 BUFFERS_MAX = 65536
 """Of one step: each holds memory until its end."""
-# Whether a parameter has a gradient in this step is seen from so many elements, as a rule.
-_PROBE_NUMEL = 64
 
 
 class GradientState:
@@ -84,10 +78,8 @@ class GradientState:
         """Of the model's parameters."""
         self.lock = threading.RLock()
         """Guards what buffers share: held for moments, never while something is waited for."""
-        self.residual = ResidualMemory(self.options.residual) if self.options.fill == "residual" else None
-        """What was given up and waits for the next step; None: another fill."""
-        self.hadamard = Hadamard(self.options.seed) if self.options.fill == "hadamard" else None
-        """What spreads losses; None: another fill."""
+        self.fill: Fill = FILLS[self.options.fill](self.options)
+        """What becomes of what is given up."""
         self.marker = Marker(self.options)
         """What says which blocks matter."""
         self.phase = Phase(self.options.phase)
@@ -98,12 +90,12 @@ class GradientState:
         """What was sent and lost."""
         self.buffers = BufferPool()
         """Memory of results, valid until the next step begins."""
-        self._group = group
+        self.group = group
+        """Whose gradients they are; None: the default group's."""
         self._scaler = scaler
         self._order = ForwardOrder(self.names.model)
-        self.facts = LayoutFacts(self.options, self.names, self._order)
-        """What options and model say of a buffer."""
-        self._exchanges: dict[tuple[int, int], GradientExchange] = {}
+        self.rules = LayoutRules(self.options, self.names, self._order)
+        """The rules for each buffer."""
         self._budget = StepBudget(
             loss_cap=self.options.loss_cap, whole_step=self.options.budget_scope == "step"
         )
@@ -115,6 +107,11 @@ class GradientState:
         self._drains: list[Callable[[], None]] = []
 
     # --- what users call ------------------------------------------------------------------------------------
+
+    @property
+    def residual(self) -> ResidualMemory | None:
+        """What was given up and waits for the next step; None: the fill keeps nothing."""
+        return self.fill.residual
 
     @property
     def step(self) -> int:
@@ -133,8 +130,7 @@ class GradientState:
         with self._entering:
             if self._step is None:
                 return
-            if self.verify:
-                self.verify_replicas()
+            self.verify_replicas()
             self._end(applied)
 
     def follow(self, optimizer: torch.optim.Optimizer) -> Any:
@@ -165,7 +161,7 @@ class GradientState:
                 "version": VERSION,
                 "step": self._number,
                 "fill": self.options.fill,
-                "residual": None if self.residual is None else self.residual.state_dict(),
+                "residual": self.fill.state_dict(),
                 "marker": self.marker.state_dict(),
                 "phase": self.phase.state_dict(),
             }
@@ -183,17 +179,15 @@ class GradientState:
         marker, phase = Marker(self.options), Phase(self.options.phase)
         marker.load_state_dict(state["marker"])
         phase.load_state_dict(state["phase"])
-        residual = None
-        if self.residual is not None:
-            residual = ResidualMemory(self.options.residual)
-            if state["residual"] is not None:
-                residual.load_state_dict(state["residual"])
+        fill = FILLS[self.options.fill](self.options)
+        if state["residual"] is not None:
+            fill.load_state_dict(state["residual"])
         number = int(state["step"])
         # All of it is right: now it counts.
         self._drain()
         with self._entering:
             self._end(False)
-            self.marker, self.phase, self.residual, self._number = marker, phase, residual, number
+            self.marker, self.phase, self.fill, self._number = marker, phase, fill, number
 
     def report(self) -> dict[str, Any]:
         """What was sent, lost and kept, in steps that have ended, as plain numbers: see Ledger.report."""
@@ -204,42 +198,28 @@ class GradientState:
         self._drain()
         with self._entering:
             self._end(None)
-            if self.residual is not None:
-                self.residual.reset(names)
+            self.fill.reset(names)
 
     def verify_replicas(self) -> None:
         """Compares the step's results over the ranks of their groups, which all call it. Blocks.
 
-        Only with verify=True there is something to compare. Raises ReplicaError, naming the ranks that differ.
+        Without verify=True: nothing. Raises ReplicaError, naming the ranks that differ.
         """
+        if not self.verify:
+            return
         with self._entering:
             if self._step is not None:
                 self._step.wait()
             for group, digests in list(self._digests.items()):
                 del self._digests[group]
-                order = [flight.key for flight in self._step.flights] if self._step is not None else []
-                replicas.compare(group, self._number, [digests[key] for key in order if key in digests])
+                order = [] if self._step is None else [one.prepared.key for one in self._step.buffers]
+                replicas.compare(
+                    group.private_communicator("replicas"),
+                    self._number,
+                    [digests[key] for key in order if key in digests],
+                )
 
     # --- what exchanges call --------------------------------------------------------------------------------
-
-    def exchange(
-        self, group: dist.ProcessGroup | None = None, communicator: Communicator | None = None
-    ) -> GradientExchange:
-        """The state's gradients over a group; None: over its own. Raises TypeError: a group of another backend.
-
-        `communicator`: of the group's ranks, for who numbers collectives himself; None: the group's own.
-        """
-        from dlcp.torch.gradient.exchange import GradientExchange
-
-        group = group or self._group or dist.group.WORLD
-        if group is None:
-            raise ValueError("there is no process group; accepted: after init_process_group")
-        key = (id(group), id(communicator))
-        found = self._exchanges.get(key)
-        if found is None:
-            found = self._exchanges[key] = GradientExchange(group, self, communicator)
-            found.group.communicator.job.metrics.include("gradients", self.ledger)
-        return found
 
     def enter(self, key: Hashable, last_of_step: bool | None, group: ProcessGroup) -> Step:
         """The step that a buffer belongs to: a new one if the last is full, or has seen it.
@@ -249,8 +229,7 @@ class GradientState:
         with self._entering:
             step = self._step
             if step is not None and (step.full or key in step.keys):
-                if self.verify:
-                    self.verify_replicas()
+                self.verify_replicas()
                 # A backward that failed in the middle brings nothing that the optimizer could have used.
                 self._end(False if step.has_last and not step.full else None)
                 step = None
@@ -258,7 +237,8 @@ class GradientState:
                 step = self._begin()
             if group not in step.groups:
                 step.groups.add(group)
-                self.patience.begin_step(group)
+                if self.patience.asks(group.size()):
+                    self.patience.begin_step(group, group.private_communicator("patience"))
             if len(step.keys) >= BUFFERS_MAX:
                 raise RuntimeError(
                     f"step {step.number} has {len(step.keys)} buffers; accepted: up to {BUFFERS_MAX}. Is its end never "
@@ -278,46 +258,58 @@ class GradientState:
         step = self._step
         return f"call {0 if step is None or step.full else len(step.keys)} of {numel}"
 
-    def cancel(self, step: Step, flight: Flight | None) -> None:
+    def cancel(self, step: Step, key: Hashable) -> None:
         """A buffer of a step could not be started; the step's gradients are of no use."""
         with self.lock:
             step.failed = True
-            if flight is not None:
-                step.flights.remove(flight)
-                self._budget.settle(flight, 0.0)
+            self._budget.settle(key, 0.0)
 
     def mark_last(self) -> None:
         """The step under way has no more buffers."""
         if self._step is not None:
             self._step.full = True
 
-    def before_exchange(self, buffer: torch.Tensor, layout: Layout, critical: frozenset[str]) -> None:
-        """What was kept goes along. Called with the lock held."""
-        if self.residual is not None:
-            self.residual.add_to(buffer, _with_gradient(buffer, layout, critical))
+    def give(self, key: Hashable, sent_bytes: int, loss_ratio: float) -> float:
+        """The fraction of `sent_bytes` that a buffer may lose. Called with the lock held."""
+        return self._budget.give(key, sent_bytes, loss_ratio * self.phase.scale)
 
-    def after_exchange(self, flight: Flight, outcome: Outcome, lost: NDArray[np.int64] | None) -> None:
-        """What was given up is kept, and accounted for. `lost`: runs of elements. Called with the lock held."""
-        if self.residual is not None and lost is not None:
-            self.residual.keep(flight.memory, flight.layout, lost)
-        self._budget.settle(flight, outcome.abandoned_bytes)
-        self.patience.note(flight.group, flight.layout.place, outcome.lossy_fastest_s)
-        self.ledger.enter(
-            flight.name,
-            outcome,
-            critical_bytes=flight.critical_bytes,
-            budget_bytes=int(flight.given_ratio * flight.sent_bytes),
-            block_bytes=flight.block_bytes,
-            contributed_bytes=flight.sent_bytes,
+    def loss_rules(self, prepared: PreparedBuffer, group: ProcessGroup) -> tuple[LossRules, str]:
+        """What a buffer's collective may lose, and what the ranks must have done alike before it."""
+        rules = self.fill.rules(prepared.transformed, prepared.step)
+        patience_s = self.patience.of(group, prepared.layout.place)
+        loss = LossRules(
+            prepared.given_ratio, prepared.importance, rules.rescale, self.options.deadline_s, patience_s
         )
+        return loss, rules.agree
 
-    def note_digest(self, group: ProcessGroup, flight: Flight, digest: bytes) -> None:
-        """The hash of a buffer's result. Called with the lock held."""
-        self._digests.setdefault(group, {})[flight.key] = digest
+    def settle(self, prepared: PreparedBuffer, outcome: Outcome, group: ProcessGroup) -> None:
+        """A buffer's collective has ended: what was given up goes to the fill, and into the account."""
+        runs = [abandoned.runs() for abandoned in outcome.sent]
+        with self.lock:
+            if runs:
+                lost = np.concatenate(runs) // prepared.memory.element_size()
+                self.fill.lost(prepared.memory, prepared.layout, lost)
+            self._budget.settle(prepared.key, outcome.abandoned_bytes)
+            self.patience.note(group, prepared.layout.place, outcome.lossy_fastest_s)
+            self.ledger.enter(
+                prepared.name,
+                outcome,
+                critical_bytes=prepared.critical_bytes,
+                budget_bytes=int(prepared.given_ratio * prepared.sent_bytes),
+                block_bytes=prepared.block_bytes,
+                contributed_bytes=prepared.sent_bytes,
+            )
 
-    def give(self, flight: Flight, loss_ratio: float) -> float:
-        """The fraction of what a flight sends that it may lose. Called with the lock held."""
-        return self._budget.give(flight, flight.sent_bytes, loss_ratio * self.phase.scale)
+    def note_result(self, prepared: PreparedBuffer, group: ProcessGroup) -> float | None:
+        """A buffer's result is in its output. Its squared L2 norm; None: no rule asks for it."""
+        output = prepared.output
+        if self.verify and output.numel() == prepared.memory.numel():
+            hashed = replicas.digest(output)
+            with self.lock:
+                self._digests.setdefault(group, {})[prepared.key] = hashed
+        if self.phase.rule is None:
+            return None
+        return float(torch.linalg.vector_norm(output, dtype=torch.float64)) ** 2
 
     # --- steps ----------------------------------------------------------------------------------------------
 
@@ -325,8 +317,7 @@ class GradientState:
         self._order.finish()
         loss_scale = self._loss_scale()
         self.marker.scale = loss_scale
-        if self.residual is not None:
-            self.residual.scale = loss_scale
+        self.fill.begin_step(loss_scale)
         self._step = Step(self._number, loss_scale)
         return self._step
 
@@ -343,11 +334,9 @@ class GradientState:
         with self.lock:
             self._step = None
             self._number += 1
-            if self.residual is not None:
-                self.residual.end_step(applied)
+            kept = self.fill.end_step(applied)
             self.marker.end_step()
             self.phase.end_step(step.gradient_norm())
-            kept = None if self.residual is None else self.residual.report()
             self.ledger.end_step(kept, applied=applied)
             self._budget.end_step()
             self.buffers.recycle()
@@ -359,23 +348,3 @@ class GradientState:
 
     def _loss_scale(self) -> float:
         return 1.0 if self._scaler is None else float(self._scaler.get_scale())
-
-
-def _with_gradient(buffer: torch.Tensor, layout: Layout, critical: frozenset[str]) -> Layout:
-    """The layout without critical parameters, of which nothing is kept, and those whose gradient here is all zero.
-
-    The latter may be in use on no rank in this step: then DDP leaves their gradients as they are, and what was added
-    would be lost.
-    """
-    return Layout(
-        tuple(
-            segment
-            for segment in layout.segments
-            if segment.name not in critical and _has_gradient(buffer, segment.begin, segment.end)
-        ),
-        layout.numel,
-    )
-
-
-def _has_gradient(buffer: torch.Tensor, begin: int, end: int) -> bool:
-    return bool(buffer[begin : min(end, begin + _PROBE_NUMEL)].any()) or bool(buffer[begin:end].any())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dlcp.errors import DlcpError
 
 if TYPE_CHECKING:
-    from dlcp.torch.gradient.flight import Flight
+    from dlcp.torch.gradient.pending_buffer import PendingBuffer
     from dlcp.torch.process_group import ProcessGroup
 
 
@@ -29,7 +29,7 @@ class Step:
     """Counted from 0; the same on all ranks."""
     loss_scale: float
     """What the gradients are multiplied by; 1 without a scaler."""
-    flights: list[Flight] = field(default_factory=list)
+    buffers: list[PendingBuffer] = field(default_factory=list)
     """Its buffers, in the order of their start."""
     keys: set[Hashable] = field(default_factory=set)
     """What they were."""
@@ -59,7 +59,7 @@ class Step:
 
     def gradient_norm(self) -> float | None:
         """L2 norm of the step's results, unscaled; of shards: of this rank's. None: nobody has asked for it."""
-        squares = [flight.square for flight in self.flights if flight.square is not None]
+        squares = [buffer.square for buffer in self.buffers if buffer.square is not None]
         return math.sqrt(sum(squares)) / self.loss_scale if squares else None
 
     def wait(self) -> bool:
@@ -70,9 +70,9 @@ class Step:
         with self.changed:
             self.changed.wait_for(lambda: self.starting == 0)
         ended_well = not self.failed
-        for flight in list(self.flights):
+        for buffer in list(self.buffers):
             try:
-                flight.wait()
+                buffer.wait()
             except (DlcpError, ValueError, TypeError, RuntimeError):
                 ended_well = False
         return ended_well

@@ -6,12 +6,14 @@ or pickled, has hooks that do nothing: what it does is not the original's busine
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
 
+from dlcp.torch import dynamo
 from dlcp.torch.layerwise.bucket import Bucket
 
 
@@ -92,3 +94,7 @@ class _StateHook(_Hook):
 
     def __call__(self, *_: object, **__: object) -> None:
         self.call()
+
+
+# A compiled model calls the hooks between two graphs.
+dynamo.skip(sys.modules[__name__])

@@ -29,17 +29,18 @@ from torch import nn
 
 from dlcp.errors import DlcpError
 from dlcp.torch.failures import for_torch
+from dlcp.torch.gradient.exchange import exchange_of
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.layerwise.bucket import Bucket, State, buckets_of
-from dlcp.torch.layerwise.carrier import BoundedCarrier, Carrier, ExactCarrier
 from dlcp.torch.layerwise.deferred import DeferredUpdates, Settings
 from dlcp.torch.layerwise.forward_trace import ForwardTrace
 from dlcp.torch.layerwise.group import agree_on, communicator_of, spread
 from dlcp.torch.layerwise.listeners import Listeners
 from dlcp.torch.layerwise.sender import Sender
+from dlcp.torch.layerwise.slice_reducer import BoundedReducer, ExactReducer, SliceReducer
 from dlcp.torch.process_group import ProcessGroup
 from dlcp.transport.communicator import Work
-from dlcp.transport.order import LayerPriority, OrderMaker
+from dlcp.transport.layer_order import LayerPriority, OrderMaker
 
 if TYPE_CHECKING:
     from dlcp.torch.gradient.state import GradientState
@@ -50,8 +51,8 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
     `optimizer`: any of torch's whose update of a parameter depends on that parameter alone (SGD, Adam, AdamW, …), of
     parameters of `model`; it must not be stepped itself. `group`: of the backend dlcp; None: the default group.
-    `order`: what leaves next (dlcp.transport.order), the same on all ranks. `algorithm`: of the all-reduces; None: by
-    size. `gradients`: lets gradients be lost within its budget (types that cannot be are refused); None: all arrive.
+    `order`: what leaves next (dlcp.transport.layer_order), equal on all ranks. `algorithm`: of the all-reduces; None:
+    by size. `gradients`: lets gradients be lost within its budget (types that cannot be are refused); None: all arrive.
     `broadcast`: begin with rank 0's parameters and buffers on all ranks. Blocks for that and for the store.
 
     All ranks make their optimizers of a group in the same order, for models of the same parameters. Parameters of other
@@ -289,17 +290,17 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
             for layer, bucket in enumerate(in_order):
                 bucket.layer = layer
             order = self._order([bucket.nbytes for bucket in in_order])
-            self._sender = Sender(self._carrier(in_order), order, len(in_order))
+            self._sender = Sender(self._reducer(in_order), order, len(in_order))
         return self._sender
 
-    def _carrier(self, in_order: Sequence[Bucket]) -> Carrier:
+    def _reducer(self, in_order: Sequence[Bucket]) -> SliceReducer:
         state = self._gradients
         if state is None:
-            return ExactCarrier(self._communicator, [bucket.dtype for bucket in in_order], self._algorithm)
+            return ExactReducer(self._communicator, [bucket.dtype for bucket in in_order], self._algorithm)
         layouts = [
             Layout.of((state.names.of(one), one.numel()) for one in bucket.parameters) for bucket in in_order
         ]
-        return BoundedCarrier(state, state.exchange(self._group, self._communicator), layouts)
+        return BoundedReducer(exchange_of(state, self._group, self._communicator), layouts)
 
     # --- forward: updates are made ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Drives an order: has a carrier start the slices that it gives, and knows which layers are in.
+"""Drives an order: has a reducer start the slices that it gives, and knows which layers are in.
 
 All numbers of a step are reserved at its start, so that ranks may start slices in different orders. Slices finish on
 the endpoint's callback thread, where an order that limits what is under way is told at once and what may leave then is
@@ -15,21 +15,21 @@ import torch
 
 from dlcp.errors import CollectiveError, DlcpError
 from dlcp.torch.failures import for_torch
-from dlcp.torch.layerwise.carrier import Carrier, Load
+from dlcp.torch.layerwise.slice_reducer import PendingSlice, SliceReducer
 from dlcp.transport.communicator import DataType, Reduction, Span, Work
-from dlcp.transport.order import Order, Slice
+from dlcp.transport.layer_order import Order, Slice
 
 
 class Sender:
     """One step after another: every layer is sent once, and waited for, before the next step's begin.
 
-    `carrier`: makes the averages. `layers`: how many there are. Errors are the transport's, also as torch's; after the
+    `reducer`: makes the averages. `layers`: how many there are. Errors are the transport's, also as torch's; after the
     first one every call raises.
     """
 
-    def __init__(self, carrier: Carrier, order: Order, layers: int) -> None:
-        self._carrier = carrier
-        self._communicator = carrier.communicator
+    def __init__(self, reducer: SliceReducer, order: Order, layers: int) -> None:
+        self._reducer = reducer
+        self._communicator = reducer.communicator
         self._order = order
         self._pieces = [0] * layers
         for piece in order.slices:
@@ -45,7 +45,7 @@ class Sender:
         self._memory: list[torch.Tensor | None] = [None] * len(self._pieces)
         self._labels = [""] * len(self._pieces)
         # By layer: what is under way, by the slice's number; and how many slices are not over, started or not.
-        self._under_way: list[dict[int, Load]] = [{} for _ in self._pieces]
+        self._under_way: list[dict[int, PendingSlice]] = [{} for _ in self._pieces]
         self._left = list(self._pieces)
 
     def check(self) -> None:
@@ -89,9 +89,9 @@ class Sender:
         with self._lock:
             if self._error is not None:
                 return True
-            for load in list(self._under_way[layer].values()):
-                if load.work.done():
-                    self._finish(load)
+            for pending in list(self._under_way[layer].values()):
+                if pending.work.done():
+                    self._finish(pending)
             return self._left[layer] == 0 or self._error is not None
 
     def wait(self, layer: int) -> None:
@@ -102,14 +102,14 @@ class Sender:
                 if self._left[layer] == 0:
                     return
                 # While none of its slices is under way, others are, and what finishes lets the next one go.
-                load = next(iter(self._under_way[layer].values()), None) or next(
+                pending = next(iter(self._under_way[layer].values()), None) or next(
                     other for others in self._under_way for other in others.values()
                 )
             # What it failed of is found there, and raised at the next turn.
             with contextlib.suppress(CollectiveError):
-                load.work.wait()
+                pending.work.wait()
             with self._lock:
-                self._finish(load)
+                self._finish(pending)
 
     def end_step(self) -> None:
         """After the last layer was waited for: the next `send` begins another step."""
@@ -145,26 +145,26 @@ class Sender:
         memory = self._memory[piece.layer]
         assert memory is not None
         assert self._first is not None
-        load = self._carrier.start(piece, memory, self._labels[piece.layer], self._first + piece.number)
-        self._under_way[piece.layer][piece.number] = load
+        pending = self._reducer.start(piece, memory, self._labels[piece.layer], self._first + piece.number)
+        self._under_way[piece.layer][piece.number] = pending
         if self._order.limits_what_is_under_way:
-            load.work.add_done_callback(functools.partial(self._at_end, load))
+            pending.work.add_done_callback(functools.partial(self._at_end, pending))
 
-    def _at_end(self, load: Load, _: Work) -> None:
+    def _at_end(self, pending: PendingSlice, _: Work) -> None:
         """On the callback thread, or on the caller's if it was over at once."""
         with self._lock:
-            self._finish(load)
+            self._finish(pending)
 
-    def _finish(self, load: Load) -> None:
+    def _finish(self, pending: PendingSlice) -> None:
         """A slice is over. Whoever finds it out first tells the order."""
-        piece = load.piece
-        if self._under_way[piece.layer].get(piece.number) is not load:
+        piece = pending.piece
+        if self._under_way[piece.layer].get(piece.number) is not pending:
             return
-        error = load.work.exception()
+        error = pending.work.exception()
         if error is not None:
             self._error = self._error or error
             return
-        load.settle()
+        pending.settle()
         del self._under_way[piece.layer][piece.number]
         self._left[piece.layer] -= 1
         self._order.handle_finished(piece)

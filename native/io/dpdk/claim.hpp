@@ -4,7 +4,7 @@
 #include <span>
 
 #include "engine/units.hpp"
-#include "io/dpdk/ways.hpp"
+#include "io/dpdk/address_pairs.hpp"
 #include "io/io_table.h"
 
 namespace dlcp::dpdk {

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <rte_mbuf.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
@@ -14,37 +13,19 @@
 #include "io/dpdk/claim.hpp"
 #include "io/dpdk/eal.hpp"
 #include "io/dpdk/port_setup.hpp"
+#include "io/driver_config.hpp"
 #include "io/driver_table.hpp"
 
 namespace dlcp::dpdk {
 
 namespace {
 
-constexpr unsigned paths_max = 64;
-// What the wire format carries (engine/config.hpp); a head buffer holds it with its tag.
-constexpr std::uint32_t datagram_bytes_max = 9152;
-static_assert(datagram_bytes_max <= DLCP_HEAD_CAPACITY);
 // How long what was sent last, an engine's goodbyes, has to leave before a port is stopped. A card needs a tenth of it for
 // a full queue. Out of a memif ring the peer has to take it, and it may not have a core just now.
 constexpr std::int64_t linger_ns = 2'000'000;
 constexpr std::int64_t memif_linger_ns = 20'000'000;
 
-int check_config(const dlcp_io_config& config, ErrorText error) {
-    if (config.paths < 1 || config.paths > paths_max) {
-        return error.fail(EINVAL, "paths is %u: choose 1 to %u", static_cast<unsigned>(config.paths), paths_max);
-    }
-    if (config.max_datagram_bytes != 0 && config.max_datagram_bytes < datagram_bytes_min) {
-        return error.fail(EINVAL, "max_datagram_bytes is %u: choose %u to %u, or 0 for what the port allows",
-                          config.max_datagram_bytes, datagram_bytes_min, datagram_bytes_max);
-    }
-    if ((config.flags & ~(DLCP_IO_NO_GSO | DLCP_IO_NO_GRO)) != 0) {
-        return error.fail(EINVAL, "flags 0x%x: only DLCP_IO_NO_GSO (1) and DLCP_IO_NO_GRO (2) are known",
-                          config.flags);
-    }
-    return 0;
-}
-
-// The device of the only port may be named as interfaces of the kernel are, instead of by a word.
+// The device of the only port may be named as interfaces of the kernel are, instead of by an option.
 int take_interface_name(const char* name, Options& options, ErrorText error) {
     if (name == nullptr || *name == '\0') return 0;
     if (!options.ports[0].device.empty()) {
@@ -53,15 +34,6 @@ int take_interface_name(const char* name, Options& options, ErrorText error) {
     }
     options.ports[0].device = name;
     return 0;
-}
-
-// The address is ours alone, so any port is free; another one each time, so that packets meant for an endpoint that was
-// here before do not reach this one.
-std::uint16_t draw_port() {
-    constexpr std::uint16_t first = 49152;  // of the dynamic ports, RFC 6335 section 6
-    std::uint16_t random = 0;
-    while (getrandom(&random, sizeof random, 0) != sizeof random) {}
-    return static_cast<std::uint16_t>(first + random % (65536 - first));
 }
 
 }  // namespace
@@ -75,7 +47,7 @@ int Driver::configure(const dlcp_io_config& config, ErrorText error) {
     if (const int result = start_eal(options.eal_arguments, error); result < 0) return result;
     lcore_.take();
     const Lcore::Use use(lcore_);
-    udp_port_ = config.port != 0 ? config.port : draw_port();
+    udp_port_ = config.port != 0 ? config.port : draw_port(config.paths);
     if (const int result = open_uplinks(options, config, error); result < 0) return result;
 
     max_datagram_bytes_ = config.max_datagram_bytes != 0 ? std::min(config.max_datagram_bytes, datagram_bytes_max)
@@ -95,11 +67,11 @@ int Driver::configure(const dlcp_io_config& config, ErrorText error) {
         if (text_.empty())
             local_ = to_dlcp(address);
         else
-            text_ += Ways::word;
+            text_ += AddressPairs::separator;
         text_ += to_text(address);
     }
-    ways_ = std::make_unique<Ways>(uplinks_);
-    transmitter_ = std::make_unique<Transmitter>(uplinks_, *ways_,
+    pairs_ = std::make_unique<AddressPairs>(uplinks_);
+    transmitter_ = std::make_unique<Transmitter>(uplinks_, *pairs_,
                                                  TransmitConfig{.udp_port = udp_port_,
                                                                 .paths = config.paths,
                                                                 .max_datagram_bytes = max_datagram_bytes_,
@@ -147,9 +119,9 @@ bool Driver::drop_early() {
 
 int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, ErrorText error) {
     const bool sleeps = options.poll == PollMode::automatic || options.poll == PollMode::sleep;
-    for (const PortWords& words : options.ports) {
+    for (const PortOptions& given : options.ports) {
         Uplink uplink;
-        const PortConfig port_config = {.device = words.device,
+        const PortConfig port_config = {.device = given.device,
                                         .queues = options.queues,
                                         .mtu_bytes = options.mtu_bytes,
                                         .buffer_bytes = config.socket_buffer_bytes,
@@ -162,14 +134,14 @@ int Driver::open_uplinks(const Options& options, const dlcp_io_config& config, E
                                         .vlan = options.vlan,
                                         // Any port's buffers leave through any port.
                                         .one_pool = options.ports.size() == 1,
-                                        .address = words.address};
+                                        .address = given.address};
         if (const int result = Port::open(port_config, uplink.port, error); result < 0) return result;
         const PortAbilities& abilities = uplink.port->abilities();
         uplink.interface =
             std::make_unique<ipstack::Interface>(ipstack::InterfaceConfig{.mac = uplink.port->mac(),
-                                                                          .address = words.address,
-                                                                          .prefix_bits = words.prefix_bits,
-                                                                          .gateway = words.gateway,
+                                                                          .address = given.address,
+                                                                          .prefix_bits = given.prefix_bits,
+                                                                          .gateway = given.gateway,
                                                                           .vlan = options.vlan,
                                                                           .mtu_bytes = abilities.mtu_bytes,
                                                                           .port = udp_port_,
@@ -192,7 +164,7 @@ Driver::~Driver() {
     // Here, since they give back buffers.
     receiver_.reset();
     transmitter_.reset();
-    ways_.reset();
+    pairs_.reset();
     hold_.reset();
     uplinks_.clear();
 }
@@ -233,7 +205,7 @@ dlcp_io_capabilities Driver::capabilities() const {
 int Driver::resolve(const char* text, dlcp_address& out, ErrorText error) {
     const Lcore::Use use(lcore_);
     // Looking up a name may take seconds; others' bursts go on meanwhile.
-    const int result = ways_->resolve(Time{monotonic_ns()}, text, out, error);
+    const int result = pairs_->resolve(Time{monotonic_ns()}, text, out, error);
     const auto guard = alone();
     look_after(monotonic_ns());  // the question leaves now
     return result;

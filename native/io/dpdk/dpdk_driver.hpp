@@ -11,13 +11,13 @@
 
 #include "engine/units.hpp"
 #include "io/clock.hpp"
+#include "io/dpdk/address_pairs.hpp"
 #include "io/dpdk/interrupt_thread.hpp"
 #include "io/dpdk/lcore.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/receive.hpp"
 #include "io/dpdk/transmit.hpp"
 #include "io/dpdk/waiting.hpp"
-#include "io/dpdk/ways.hpp"
 #include "io/driver_events.hpp"
 #include "io/io_table.h"
 
@@ -108,7 +108,7 @@ private:
     std::int64_t memif_due_ns_ = INT64_MAX;  // when handle_memif() is
     std::vector<Uplink> uplinks_;
     std::unique_ptr<InterruptHold> hold_;  // while a memif port has a link
-    std::unique_ptr<Ways> ways_;
+    std::unique_ptr<AddressPairs> pairs_;
     std::unique_ptr<Transmitter> transmitter_;
     std::unique_ptr<Receiver> receiver_;
     Waiter waiter_;

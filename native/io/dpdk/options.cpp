@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "io/dpdk/pci_address.hpp"
-#include "ipstack/words.hpp"
+#include "ipstack/interface_options.hpp"
 
 namespace dlcp::dpdk {
 namespace {
@@ -21,105 +21,93 @@ constexpr std::uint32_t mtu_min_v6 = 1280;  // RFC 8200, 5
 // More than a datagram of the engine's needs (9152 bytes); what the card carries is asked of it.
 constexpr std::uint32_t mtu_max = 16000;
 
-constexpr std::array known_words{"port"sv,         "gateway"sv,  "neighbour"sv, "queues"sv, "vlan"sv,
-                                 "mtu"sv,          "checksum"sv, "payload"sv,   "poll"sv,   "flow_isolation"sv,
-                                 "address_probe"sv};
+constexpr std::array known_options{"port"sv,         "gateway"sv,  "neighbour"sv, "queues"sv, "vlan"sv,
+                                   "mtu"sv,          "checksum"sv, "payload"sv,   "poll"sv,   "flow_isolation"sv,
+                                   "address_probe"sv};
 
-// What the words said, before ports, addresses and gateways are put together.
-struct Words {
+// What is put together once all options are read.
+struct Parts {
     std::vector<std::string> ports;
     std::vector<IpAddress> gateways;
-    std::vector<std::string_view> seen;
+    std::vector<std::string_view> seen;  // options that are given once
 };
 
-// The sentence of a shared word, if there is one, is the driver's.
+// A refusal of ipstack's, if there is one, is the driver's.
 int fail_if(const std::string& refusal, ErrorText error) {
     return refusal.empty() ? 0 : error.fail(EDOM, "%s", refusal.c_str());
 }
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
-// A word that is given once; the number or the choice that it stands for.
-std::string parse_single(std::string_view word, std::string_view value, Options& out) {
-    if (word == "queues" || word == "vlan") {
+// An option that is given once: a number or a choice.
+std::string parse_single(std::string_view name, std::string_view value, Options& out) {
+    if (name == "queues" || name == "vlan") {
         std::uint32_t number = 0;
-        const bool queues = word == "queues";
-        std::string refusal = queues ? ipstack::parse_range(word, value, 1, queues_max, "1 queue", number)
-                                     : ipstack::parse_range(word, value, 1, vlan_max, "no tag", number);
+        const bool queues = name == "queues";
+        std::string refusal = queues ? ipstack::parse_range(name, value, 1, queues_max, "1 queue", number)
+                                     : ipstack::parse_range(name, value, 1, vlan_max, "no tag", number);
         (queues ? out.queues : out.vlan) = static_cast<std::uint16_t>(number);
         return refusal;
     }
-    if (word == "mtu")
-        return ipstack::parse_range(word, value, mtu_min, mtu_max, "what the device has", out.mtu_bytes);
-    if (word == "checksum") {
+    if (name == "mtu")
+        return ipstack::parse_range(name, value, mtu_min, mtu_max, "what the device has", out.mtu_bytes);
+    if (name == "checksum") {
         using enum ChecksumMode;
         return ipstack::parse_choice<ChecksumMode>(
-            word, value, {{"auto", automatic}, {"card", card}, {"software", software}, {"none", none}},
+            name, value, {{"auto", automatic}, {"card", card}, {"software", software}, {"none", none}},
             out.checksum);
     }
-    if (word == "payload") {
+    if (name == "payload") {
         using enum PayloadMode;
         return ipstack::parse_choice<PayloadMode>(
-            word, value, {{"auto", automatic}, {"copy", copy}, {"gather", gather}}, out.payload);
+            name, value, {{"auto", automatic}, {"copy", copy}, {"gather", gather}}, out.payload);
     }
-    if (word == "poll") {
+    if (name == "poll") {
         using enum PollMode;
         return ipstack::parse_choice<PollMode>(
-            word, value, {{"auto", automatic}, {"spin", spin}, {"yield", yield}, {"sleep", sleep}}, out.poll);
+            name, value, {{"auto", automatic}, {"spin", spin}, {"yield", yield}, {"sleep", sleep}}, out.poll);
     }
-    bool& choice = word == "flow_isolation" ? out.flow_isolation : out.address_probe;
-    return ipstack::parse_choice<bool>(word, value, {{"on", true}, {"off", false}}, choice);
+    bool& choice = name == "flow_isolation" ? out.flow_isolation : out.address_probe;
+    return ipstack::parse_choice<bool>(name, value, {{"on", true}, {"off", false}}, choice);
 }
 
-int parse_value(std::string_view word, std::string_view value, Words& words, Options& out, ErrorText error) {
-    if (word == "port") {
-        words.ports.emplace_back(value);
+int parse_value(std::string_view name, std::string_view value, Parts& parts, Options& out, ErrorText error) {
+    if (name == "port") {
+        parts.ports.emplace_back(value);
         return 0;
     }
-    if (word == "neighbour") return fail_if(ipstack::parse_neighbour(value, out.neighbours), error);
-    if (word == "gateway") return fail_if(ipstack::parse_gateway(value, words.gateways.emplace_back()), error);
-    if (std::find(words.seen.begin(), words.seen.end(), word) != words.seen.end()) {
-        return error.fail(EDOM, "%s=%s: this word was given before", std::string(word).c_str(),
+    if (name == "neighbour") return fail_if(ipstack::parse_neighbour(value, out.neighbours), error);
+    if (name == "gateway") return fail_if(ipstack::parse_gateway(value, parts.gateways.emplace_back()), error);
+    if (std::find(parts.seen.begin(), parts.seen.end(), name) != parts.seen.end()) {
+        return error.fail(EDOM, "%s=%s: it was given before", std::string(name).c_str(),
                           std::string(value).c_str());
     }
-    words.seen.push_back(word);
-    return fail_if(parse_single(word, value, out), error);
+    parts.seen.push_back(name);
+    return fail_if(parse_single(name, value, out), error);
 }
 
-int parse_word(std::string_view text, Words& words, Options& out, ErrorText error) {
-    const std::size_t equals = text.find('=');
-    const std::string_view word = text.substr(0, equals);
-    if (std::find(known_words.begin(), known_words.end(), word) == known_words.end()) {
-        if (text.starts_with('-')) {
-            return error.fail(EDOM, "%s is not a word of dpdk; arguments of DPDK's EAL follow a word '--'",
-                              quoted(text).c_str());
-        }
-        return error.fail(
-            EDOM,
-            "%s is not a word of dpdk; did you mean '%s='? There are port, gateway, neighbour, queues, "
-            "vlan, mtu, checksum, payload, poll, flow_isolation and address_probe; EAL's arguments follow a word "
-            "'--'",
-            quoted(word).c_str(), std::string(ipstack::nearest_word(word, known_words)).c_str());
-    }
-    if (equals == std::string_view::npos || equals + 1 == text.size()) {
-        return error.fail(EDOM, "%s needs a value: %s=…", quoted(text).c_str(), std::string(word).c_str());
-    }
-    return parse_value(word, text.substr(equals + 1), words, out, error);
+int parse_one(std::string_view text, Parts& parts, Options& out, ErrorText error) {
+    const std::string given(text);
+    if (text.starts_with('-'))
+        return error.fail(EDOM, "'%s' is not an option of dpdk; arguments of DPDK's EAL follow '--'",
+                          given.c_str());
+    ipstack::Option option;
+    const std::string refusal = ipstack::parse_option(text, "dpdk", known_options, option);
+    if (!refusal.empty()) return error.fail(EDOM, "%s; EAL's arguments follow '--'", refusal.c_str());
+    return parse_value(option.name, option.value, parts, out, error);
 }
 
-int parse_ports(const Words& words, const char* bind_host, Options& out, ErrorText error) {
-    out.ports.resize(std::max<std::size_t>(words.ports.size(), 1));
-    for (std::size_t i = 0; i < words.ports.size(); ++i) {
-        const std::string_view text = words.ports[i];
+int parse_ports(const Parts& parts, const char* bind_host, Options& out, ErrorText error) {
+    out.ports.resize(std::max<std::size_t>(parts.ports.size(), 1));
+    for (std::size_t i = 0; i < parts.ports.size(); ++i) {
+        const std::string_view text = parts.ports[i];
         const std::size_t at = text.find('@');
         out.ports[i].device = text.substr(0, at);
         if (const auto pci = pci_address(out.ports[i].device)) out.ports[i].device = *pci;
-        if (out.ports[i].device.empty() && words.ports.size() > 1) {
+        if (out.ports[i].device.empty() && parts.ports.size() > 1) {
             return error.fail(EDOM, "port=%s: of several ports, each needs its device's name",
-                              words.ports[i].c_str());
+                              parts.ports[i].c_str());
         }
         if (at == std::string_view::npos) continue;
-        const std::string refusal = ipstack::parse_own_address(text.substr(at + 1), "port=" + words.ports[i],
+        const std::string refusal = ipstack::parse_own_address(text.substr(at + 1), "port=" + parts.ports[i],
                                                                out.ports[i].address, out.ports[i].prefix_bits);
         if (!refusal.empty()) return fail_if(refusal, error);
     }
@@ -129,7 +117,7 @@ int parse_ports(const Words& words, const char* bind_host, Options& out, ErrorTe
         if (!refusal.empty()) return error.fail(EINVAL, "%s", refusal.c_str());
     }
     for (std::size_t i = 0; i < out.ports.size(); ++i) {
-        const PortWords& port = out.ports[i];
+        const PortOptions& port = out.ports[i];
         if (!port.address.present()) {
             return i == 0
                        ? error.fail(
@@ -157,17 +145,17 @@ int parse_ports(const Words& words, const char* bind_host, Options& out, ErrorTe
     return 0;
 }
 
-int assign_gateway(const IpAddress& gateway, PortWords& port, ErrorText error) {
+int assign_gateway(const IpAddress& gateway, PortOptions& port, ErrorText error) {
     port.gateway = gateway;
     return fail_if(ipstack::check_gateway(gateway, port.address, port.prefix_bits), error);
 }
 
-int parse_gateways(const Words& words, Options& out, ErrorText error) {
-    const std::vector<IpAddress>& gateways = words.gateways;
+int parse_gateways(const Parts& parts, Options& out, ErrorText error) {
+    const std::vector<IpAddress>& gateways = parts.gateways;
     if (gateways.empty()) return 0;
     if (gateways.size() == 1) {
         bool used = false;
-        for (PortWords& port : out.ports) {
+        for (PortOptions& port : out.ports) {
             if (port.address.bits != gateways[0].bits) continue;
             if (const int rc = assign_gateway(gateways[0], port, error); rc < 0) return rc;
             used = true;
@@ -194,10 +182,10 @@ int parse_gateways(const Words& words, Options& out, ErrorText error) {
 
 int parse_options(const char* extra, const char* bind_host, Options& out, ErrorText error) {
     out = Options{};
-    Words words;
+    Parts parts;
     std::string_view rest = extra == nullptr ? "" : extra;
     for (;;) {
-        const std::string_view text = ipstack::next_word(rest);
+        const std::string_view text = ipstack::next_option(rest);
         if (text.empty()) break;
         if (text == "--") {
             constexpr std::string_view blanks = " \t\r\n";
@@ -205,14 +193,14 @@ int parse_options(const char* extra, const char* bind_host, Options& out, ErrorT
             out.eal_arguments = rest.substr(0, rest.find_last_not_of(blanks) + 1);
             break;
         }
-        if (const int rc = parse_word(text, words, out, error); rc < 0) return rc;
+        if (const int rc = parse_one(text, parts, out, error); rc < 0) return rc;
     }
     if (out.queues == 0) out.queues = 1;
-    if (const int rc = parse_ports(words, bind_host, out, error); rc < 0) return rc;
+    if (const int rc = parse_ports(parts, bind_host, out, error); rc < 0) return rc;
     std::vector<IpAddress> addresses;
-    for (const PortWords& port : out.ports) addresses.push_back(port.address);
+    for (const PortOptions& port : out.ports) addresses.push_back(port.address);
     if (const int rc = fail_if(ipstack::check_neighbours(out.neighbours, addresses), error); rc < 0) return rc;
-    return parse_gateways(words, out, error);
+    return parse_gateways(parts, out, error);
 }
 
 }  // namespace dlcp::dpdk

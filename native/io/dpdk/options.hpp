@@ -1,9 +1,9 @@
-// The words of the dpdk driver: dlcp_io_config::extra, "WORD … -- EAL ARGUMENTS".
+// The options of the dpdk driver: dlcp_io_config::extra, "OPTION … -- EAL ARGUMENTS".
 //
 //   port=DEVICE[@ADDRESS[/PREFIX]]  a port: PCI address, name of a virtual device, the kernel's interface of either, or
 //                                   DPDK's number. Repeated: paths are spread over all. ADDRESS: its own; bind_host is
 //                                   the first one's, if that has none
-//   gateway=ADDRESS                 for who is not on the link; repeated, one per port in turn, or one for all
+//   gateway=ADDRESS                 for hosts that are not on the link; repeated, one per port in turn, or one for all
 //   neighbour=ADDRESS@MAC           needs no asking; repeated
 //   queues=N  vlan=N  mtu=BYTES     per port; 0 or absent: 1 queue, no tag, what the device has
 //   checksum=auto|card|software|none   auto: the card where it can, else software
@@ -27,7 +27,7 @@ enum class PayloadMode : std::uint8_t { automatic, copy, gather };
 enum class ChecksumMode : std::uint8_t { automatic, card, software, none };
 enum class PollMode : std::uint8_t { automatic, spin, yield, sleep };
 
-struct PortWords {
+struct PortOptions {
     std::string device;  // empty: the only port there is
     ipstack::IpAddress address;
     unsigned prefix_bits = 0;
@@ -35,7 +35,7 @@ struct PortWords {
 };
 
 struct Options {
-    std::vector<PortWords> ports;  // at least one
+    std::vector<PortOptions> ports;  // at least one
     std::vector<ipstack::StaticNeighbour> neighbours;
     std::uint16_t queues = 1;
     std::uint16_t vlan = 0;
@@ -48,8 +48,8 @@ struct Options {
     std::string eal_arguments;
 };
 
-// `bind_host`: nullptr or an address literal, perhaps with "/PREFIX". 0, or with a sentence that names the word and what
-// is accepted: -EINVAL for bind_host, -EDOM for a word or its value, so that a user hears which it was (host_error.cpp).
+// `bind_host`: nullptr or an address literal, perhaps with "/PREFIX". 0, or with a sentence that names the option and what
+// is accepted: -EINVAL for bind_host, -EDOM for an option or its value, so that a user hears which it was (io_error.cpp).
 int parse_options(const char* extra, const char* bind_host, Options& out, ErrorText error);
 
 }  // namespace dlcp::dpdk

@@ -8,11 +8,9 @@
 
 #include "io/dpdk/port.hpp"
 #include "io/dpdk/port_find.hpp"
+#include "io/driver_config.hpp"
 
 namespace dlcp::dpdk {
-
-// The shortest datagram that a port has to carry (engine/config.hpp).
-inline constexpr std::uint32_t datagram_bytes_min = 576;
 
 struct PortSetup {
     rte_eth_conf conf{};

@@ -16,7 +16,7 @@
 
 #include "engine/packet.h"
 #include "engine/units.hpp"
-#include "io/dpdk/ways.hpp"
+#include "io/dpdk/address_pairs.hpp"
 #include "io/io_table.h"
 
 namespace dlcp::dpdk {

@@ -32,10 +32,10 @@ std::uint32_t payload_bytes(const rte_mbuf* frame) {
 
 }  // namespace
 
-Transmitter::Transmitter(std::span<Uplink> uplinks, Ways& ways, const TransmitConfig& config,
+Transmitter::Transmitter(std::span<Uplink> uplinks, AddressPairs& pairs, const TransmitConfig& config,
                          dlcp_io_counters& counters, DriverEvents& events)
     : uplinks_(uplinks),
-      ways_(ways),
+      pairs_(pairs),
       config_(config),
       counters_(counters),
       events_(events),
@@ -164,27 +164,27 @@ bool Transmitter::deliverable(const dlcp_packet& packet, const rte_mbuf* frame) 
 
 bool Transmitter::choose_route(Time now, const dlcp_packet& packet, Route& route) {
     const std::uint16_t path = packet.path % config_.paths;
-    Way* way = nullptr;
+    AddressPair* pair = nullptr;
     try {
-        way = ways_.find(now, *packet.address, path);
+        pair = pairs_.find(now, *packet.address, path);
     } catch (const std::bad_alloc&) {
         // No memory for one more peer: it cannot be reached.
     }
-    if (way == nullptr) return false;
-    Uplink& uplink = uplinks_[way->uplink];
+    if (pair == nullptr) return false;
+    Uplink& uplink = uplinks_[pair->uplink];
     route.uplink = &uplink;
-    route.destination = way->destination;
-    // The paths of one way over all of its port's queues.
-    route.batch = &batch_of(way->uplink, path / way->count % uplink.port->abilities().queues);
-    route.marking = ipstack::marking_of_path(*way->destination, config_.udp_port, path, packet.tos);
+    route.destination = pair->destination;
+    // The paths of one address pair over all of its port's queues.
+    route.batch = &batch_of(pair->uplink, path / pair->count % uplink.port->abilities().queues);
+    route.marking = ipstack::marking_of_path(*pair->destination, config_.udp_port, path, packet.tos);
     route.sums = uplink.checksums == Checksums::software ||
-                 (uplink.checksums == Checksums::none && way->destination->is_v6);
-    if (way->burst != put_number_) {
-        way->burst = put_number_;
-        if (way->destination->resolved)
-            uplink.interface->used(now, *way->destination);
+                 (uplink.checksums == Checksums::none && pair->destination->is_v6);
+    if (pair->burst != put_number_) {
+        pair->burst = put_number_;
+        if (pair->destination->resolved)
+            uplink.interface->used(now, *pair->destination);
         else
-            uplink.interface->ask(now, *way->destination);
+            uplink.interface->ask(now, *pair->destination);
     }
     return true;
 }

@@ -19,10 +19,10 @@
 
 #include "engine/packet.h"
 #include "engine/units.hpp"
+#include "io/dpdk/address_pairs.hpp"
 #include "io/dpdk/external_buffer.hpp"
 #include "io/dpdk/options.hpp"
 #include "io/dpdk/pending.hpp"
-#include "io/dpdk/ways.hpp"
 #include "io/driver_events.hpp"
 #include "io/io_table.h"
 
@@ -55,8 +55,8 @@ public:
     static constexpr std::uint32_t burst_packets_max = 64;
 
     // All must outlive this.
-    Transmitter(std::span<Uplink> uplinks, Ways& ways, const TransmitConfig& config, dlcp_io_counters& counters,
-                DriverEvents& events);
+    Transmitter(std::span<Uplink> uplinks, AddressPairs& pairs, const TransmitConfig& config,
+                dlcp_io_counters& counters, DriverEvents& events);
     ~Transmitter();
     Transmitter(const Transmitter&) = delete;
     Transmitter& operator=(const Transmitter&) = delete;
@@ -120,7 +120,7 @@ private:
     Batch& batch_of(std::uint16_t uplink, std::uint16_t queue) { return batches_[first_batch_[uplink] + queue]; }
 
     std::span<Uplink> uplinks_;
-    Ways& ways_;
+    AddressPairs& pairs_;
     TransmitConfig config_;
     dlcp_io_counters& counters_;
     DriverEvents& events_;

@@ -21,8 +21,8 @@
 #include <span>
 #include <vector>
 
+#include "io/dpdk/address_pairs.hpp"
 #include "io/dpdk/options.hpp"
-#include "io/dpdk/ways.hpp"
 #include "io/poller.hpp"
 
 namespace dlcp::dpdk {

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <xdp/libxdp.h>
 
@@ -11,6 +10,7 @@
 #include <bit>
 #include <iterator>
 
+#include "io/driver_config.hpp"
 #include "io/driver_table.hpp"
 #include "io/xdp/claim.hpp"
 
@@ -18,8 +18,6 @@ namespace dlcp::xdp {
 
 namespace {
 
-constexpr unsigned paths_max = 64;
-constexpr std::uint32_t datagram_bytes_min = 576;  // what the wire format carries (engine/config.hpp)
 constexpr std::uint32_t send_chunks = 2048;
 // Frames that may wait unread in a queue: of 1472 bytes, 3 MB, which is more than the engine's default receive credit.
 constexpr std::uint32_t receive_chunks_default = 2048;
@@ -39,25 +37,6 @@ constexpr std::int64_t starvation_ns = 1'000'000'000;
 // millisecond. A frame that waits at a slower one is lost, as it may be anywhere on the way.
 constexpr std::int64_t linger_ns = 2'000'000;
 constexpr timespec linger_step = {0, 20'000};
-
-std::uint16_t some_port(unsigned paths) {
-    std::uint16_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != sizeof random) random = static_cast<std::uint16_t>(monotonic_ns());
-    // Of the range for short-lived ports (RFC 6335, 6), so that the last path's port is in it as well.
-    const unsigned ports = 65'536 - 49'152 - paths;
-    return static_cast<std::uint16_t>(49'152 + random % ports);
-}
-
-int check_config(const dlcp_io_config& config, ErrorText error) {
-    if (config.paths < 1 || config.paths > paths_max)
-        return error.fail(EINVAL, "paths is %u: choose 1 to %u", static_cast<unsigned>(config.paths), paths_max);
-    if (config.max_datagram_bytes != 0 && config.max_datagram_bytes < datagram_bytes_min) {
-        return error.fail(EINVAL,
-                          "max_datagram_bytes is %u: choose %u or more, or 0 for what the interface allows",
-                          config.max_datagram_bytes, datagram_bytes_min);
-    }
-    return 0;
-}
 
 std::uint32_t headers_bytes(const ipstack::IpAddress& address) {
     return (address.is_v6() ? ipstack::ipv6_bytes : ipstack::ipv4_bytes) + ipstack::udp_bytes;
@@ -116,7 +95,7 @@ int Driver::configure(const dlcp_io_config& config, ErrorText error) {
         .gateway = options_.gateway,
         .vlan = options_.vlan,
         .mtu_bytes = std::min(device_.mtu_bytes, mtu_bytes_max),
-        .port = config.port != 0 ? config.port : some_port(paths_),
+        .port = config.port != 0 ? config.port : draw_port(paths_),
         .ports = paths_,
         .answers_echo = true,
         .neighbours = options_.neighbours,

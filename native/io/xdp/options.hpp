@@ -1,4 +1,4 @@
-// The words of the xdp driver: dlcp_io_config::extra, by spaces.
+// The options of the xdp driver: dlcp_io_config::extra, by spaces.
 //
 //   interface=NAME              where frames leave and arrive; else dlcp_io_config::interface_name says it
 //   queues=N                    receive queues to listen to, from the first; 0 or absent: all that the interface has
@@ -8,7 +8,7 @@
 //                               other end
 //   zero_copy=auto|on|off       whether the card reads and writes our memory itself; auto: where it can
 //   busy_poll                   the kernel works off the card's queues in our calls (SO_PREFER_BUSY_POLL)
-//   gateway=ADDRESS             for who is not on the link; needs bind_host=ADDRESS/PREFIX
+//   gateway=ADDRESS             for hosts that are not on the link; needs bind_host=ADDRESS/PREFIX
 //   neighbour=ADDRESS@MAC       needs no asking; repeated
 //   vlan=N                      1..4094. The card must leave the tag in the frame, and let the frame through: ethtool -K
 //                               NAME rxvlan off rx-vlan-filter off
@@ -47,8 +47,8 @@ struct Options {
     bool address_probe = true;
 };
 
-// Of bind_host, interface_name and extra. 0, or with a sentence that names the word and what is accepted: -EINVAL for
-// bind_host, -EDOM for a word or its value, so that a user hears which it was (host_error.cpp).
+// Of bind_host, interface_name and extra. 0, or with a sentence that names the option and what is accepted: -EINVAL for
+// bind_host, -EDOM for an option or its value, so that a user hears which it was (io_error.cpp).
 int parse_options(const dlcp_io_config& config, Options& out, ErrorText error);
 
 }  // namespace dlcp::xdp

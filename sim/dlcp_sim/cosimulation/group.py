@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcp import _native
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.transport.schedule import build
 from dlcp.units import PS_PER_S
@@ -242,10 +243,8 @@ class SimulatedGroup:
             [(_address(inputs, rank), elements * ELEMENT_BYTES) for rank in range(self.size)],
             [(_address(outputs, rank), elements * ELEMENT_BYTES) for rank in range(self.size)],
             average_over=self.size if average else 0,
-            loss_ratio=loss_ratio,
+            loss=_native.LossRules(loss_ratio, patience_s=patience_s, rescale=rescale),
             critical_ratio=critical_ratio,
-            patience_ps=-1 if patience_s is None else round(patience_s * PS_PER_S),
-            rescale=rescale,
             importance=given,
         )
         return self._run(index, inputs, outputs, elements, start_s, timeout_s)
@@ -318,15 +317,13 @@ class SimulatedGroup:
         begins = [begin for begin, _ in self.parts(elements)]
         out = []
         for rank in range(self.size):
-            for sent, peer, chunk, message_bytes, block_bytes, _, words in _core.collective_abandoned(
-                self._simulation, index, rank
-            ):
-                if not sent:
+            for each in _core.collective_result(self._simulation, index, rank).abandoned:
+                if not each.sent:
                     continue
-                bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+                bits = np.unpackbits(each.blocks.view(np.uint8), bitorder="little")
                 edges = np.flatnonzero(np.diff(bits.view(np.int8), prepend=0, append=0)).reshape(-1, 2)
-                ends = np.minimum(edges * block_bytes, message_bytes) // ELEMENT_BYTES
-                out.append(Abandoned(rank, peer, (begins[chunk] + ends).astype(np.int64)))
+                ends = np.minimum(edges * each.block_bytes, each.message_bytes) // ELEMENT_BYTES
+                out.append(Abandoned(rank, each.peer, (begins[each.chunk] + ends).astype(np.int64)))
         return out
 
 

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dlcp import plot_style
 from dlcp.errors import DlcpError
+from dlcp.plot_style import FAINT, INK, PAPER, SOFT
 from dlcp_sim.report.tables import names
 
 if TYPE_CHECKING:
@@ -30,35 +32,24 @@ if TYPE_CHECKING:
     from dlcp_sim.result import Result
     from dlcp_sim.workloads.training import TrainingReport
 
-INK, SOFT, FAINT, PAPER = "#1f2933", "#6b7785", "#e4e8ed", "#ffffff"
 # Each is read on white and on near-black; the first is what the others are compared with.
 COLOURS = ("#1c7ed6", "#e8590c", "#7950f2", "#0c9a8c", "#d6336c", "#66a80f", "#f08c00", "#868e96")
 DASHES = ("-", "--", ":", "-.")
 # What a worker does, in the iteration timeline.
 FORWARD, BACKWARD, COMMUNICATION, EXPOSED = "#1c7ed6", "#7048e8", "#f08c00", "#e03131"
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
+STYLE = plot_style.STYLE | {
     "font.size": 9,
-    "text.color": INK,
-    "axes.edgecolor": "#b8c2cc",
-    "axes.labelcolor": SOFT,
     "axes.titlecolor": INK,
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.titlepad": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.spines.left": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": FAINT,
     "grid.linewidth": 0.8,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.major.size": 3,
     "xtick.minor.size": 0,
-    "ytick.major.size": 0,
     "ytick.minor.size": 0,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
@@ -68,7 +59,6 @@ STYLE: Any = {
     "lines.solid_joinstyle": "round",
     "figure.facecolor": "none",
     "axes.facecolor": "none",
-    "svg.fonttype": "path",
     "svg.hashsalt": "dlcp",
 }
 WIDTH_INCHES, HEIGHT_INCHES = 5.4, 3.3

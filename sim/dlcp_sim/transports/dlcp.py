@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dlcp import _native
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import Combine, RankSchedule, Receive, Send, build
-from dlcp.units import PS_PER_S
+from dlcp.transport.schedule import RankSchedule, build
+from dlcp.transport.schedule_memory import compile_schedule
 from dlcp_sim.transports.base import Transport, native
 
 if TYPE_CHECKING:
@@ -97,17 +98,14 @@ def add_collective(
         inputs,
         outputs,
         traffic_class=traffic_class,
-        loss_ratio=loss_ratio,
+        loss=_native.LossRules(loss_ratio, patience_s=patience_s),
         critical_ratio=critical_ratio,
-        patience_ps=-1 if patience_s is None else round(patience_s * PS_PER_S),
     )
 
 
 def part_bytes(nbytes: int, parts: int) -> list[int]:
     """Bytes of each part of memory of float32, as native/collective/partition.hpp partitions it."""
-    from dlcp_sim import _core
-
-    return _core.part_bytes(nbytes, parts)
+    return _native.part_bytes(nbytes, parts, _native.DataType.f32)
 
 
 def memory_bytes(
@@ -143,25 +141,6 @@ def memory_bytes(
 
 
 @lru_cache(maxsize=8192)
-def compiled(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> _core.Schedule:
+def compiled(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> _native.Schedule:
     """What a rank does, as the core runs it; the same object for the same arguments while it is cached."""
-    from dlcp_sim import _core
-
-    plan = build(collective, algorithm, world_size, rank, root)
-    operations: list[tuple[int, bool, int, int, tuple[int, int], list[tuple[int, int]], bool]] = []
-    for operation in plan.operations:
-        match operation:
-            case Send(peer, message, source, lossy):
-                operations.append((0, False, peer, message, _pair(source), [_pair(source)], lossy))
-            case Receive(peer, message, target, operand, final, lossy):
-                combined = [] if operand is None else [_pair(operand)]
-                operations.append((1, final, peer, message, _pair(target), combined, lossy))
-            case Combine(target, operands, final):
-                operations.append((2, final, 0, 0, _pair(target), [_pair(each) for each in operands], False))
-    scratch = [_pair(chunk) for chunk in plan.scratch]
-    return _core.Schedule(world_size, rank, plan.input_chunks, plan.output_chunks, scratch, operations)
-
-
-def _pair(chunk: tuple[int, int]) -> tuple[int, int]:
-    space, index = chunk
-    return int(space), index
+    return compile_schedule(build(collective, algorithm, world_size, rank, root), world_size, rank)

@@ -3,7 +3,7 @@
 A pass is forward through the layers and backward again. When backward has made a unit of gradients (a layer, or
 several fused), its communication may start: a collective of all workers, or push and pull at a hub. A layer's next
 forward waits for its unit, or, without overlap, for all. Which pieces leave when is a scheduler's choice: the orders
-of dlcp.transport.order, whose slices, classes and credits are used as they are, as channels of the task graph.
+of dlcp.transport.layer_order, whose slices, classes and credits are used as they are, as channels of the task graph.
 
 There is one more pass than there are iterations: an iteration is measured from the end of one backward to the end of
 the next, so each holds one whole round of communication with what it overlaps on both sides, and none is special.
@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.order import ORDERS
-from dlcp.transport.order.byte_scheduler import CREDIT_BYTES, PARTITION_BYTES, ByteScheduler
-from dlcp.transport.order.p3 import P3
-from dlcp.transport.order.slices import Slice
+from dlcp.transport.layer_order import ORDERS
+from dlcp.transport.layer_order.byte_scheduler import CREDIT_BYTES, PARTITION_BYTES, ByteScheduler
+from dlcp.transport.layer_order.p3 import P3
+from dlcp.transport.layer_order.slices import Slice
 from dlcp.units import PS_PER_S
 from dlcp_sim.workloads import models
 from dlcp_sim.workloads.collectives import (
@@ -73,7 +73,7 @@ class TrainingJob(Workload):
     """bounded: the all-reduce that may lose (transpose and its inverse). all_gather: of sparse gradients, in a ring;
     all of them are `send_ratio` of a tensor. hierarchical: with `group_size`. hub: parameter servers (`servers`)."""
     scheduler: str = "fifo"
-    """One of dlcp.transport.order.ORDERS: fifo, p3, byte_scheduler, layer_priority."""
+    """One of dlcp.transport.layer_order.ORDERS: fifo, p3, byte_scheduler, layer_priority."""
     iterations: int = 2
     batch: int | None = None
     """Samples per worker; None: the model's."""

@@ -35,8 +35,10 @@ TEST_CASE("config: a refusal names field, value and accepted range") {
     CHECK(complaint([](auto& c) { c.target_delay = nanoseconds(0); }) ==
           "target_delay_s is 0; accepted: above 0 to 10");
     CHECK(complaint([](auto& c) { c.max_peers = 65536; }) == "max_peers is 65536; accepted: 1 to 65535");
-    CHECK(complaint([](auto& c) { c.congestion = static_cast<CongestionAlgorithm>(3); }) ==
-          "congestion is none of those accepted: window, line_rate, credit");
+    CHECK(complaint([](auto& c) {
+              c.line_rate = Rate{1};
+              c.congestion = static_cast<CongestionAlgorithm>(3);
+          }) == "congestion is none of those accepted: window, line_rate, credit");
 }
 
 TEST_CASE("config: edges of the ranges") {
@@ -85,7 +87,8 @@ TEST_CASE("config: a crypto library that is not there is refused") {
 }
 
 TEST_CASE("config: line_rate and credit need a line rate") {
-    for (const auto algorithm : {CongestionAlgorithm::line_rate, CongestionAlgorithm::credit}) {
+    for (const CongestionAlgorithm algorithm :
+         {congestion_algorithm("line_rate"), congestion_algorithm("credit")}) {
         EndpointConfig config;
         config.congestion = algorithm;
         CHECK(config.validate().starts_with("line_rate is 0 bps"));

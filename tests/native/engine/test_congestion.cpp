@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "engine/congestion.hpp"
+#include "engine/config.hpp"
 
 using namespace dlcp;
 
@@ -40,7 +40,7 @@ struct Change {
 };
 
 Change change(const AckSample& sample) {
-    const std::unique_ptr<CongestionControl> control = make_congestion_control(config(), datagram);
+    const std::unique_ptr<CongestionControl> control = make_window_control(config(), datagram);
     control->on_ack(round(50'000, 0, Duration{0}, 1));  // a mark ends slow start
     const std::uint64_t before = control->window({}).value;
     control->on_ack(sample);

@@ -171,7 +171,7 @@ TEST_CASE("endpoint pair: an undisturbed transfer takes little longer than the l
 
 TEST_CASE("endpoint pair: every congestion algorithm fills a link without loss") {
     for (const auto algorithm :
-         {CongestionAlgorithm::window, CongestionAlgorithm::line_rate, CongestionAlgorithm::credit}) {
+         {congestion_algorithm("window"), congestion_algorithm("line_rate"), congestion_algorithm("credit")}) {
         CAPTURE(static_cast<int>(algorithm));
         EndpointConfig config = plain_config();
         config.congestion = algorithm;

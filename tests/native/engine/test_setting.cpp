@@ -52,7 +52,7 @@ TEST_CASE("setting: bytes, counts and choices") {
     CHECK(round_trip(config, "eager_bytes", std::int64_t{1000}) == SettingValue{std::int64_t{1000}});
     CHECK(config.eager == Bytes{1000});
     CHECK(round_trip(config, "congestion", std::string("credit")) == SettingValue{std::string("credit")});
-    CHECK(config.congestion == CongestionAlgorithm::credit);
+    CHECK(config.congestion == congestion_algorithm("credit"));
     round_trip(config, "paths", SettingValue{});
     CHECK(config.paths == 0);
 }

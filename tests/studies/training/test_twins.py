@@ -8,8 +8,9 @@ import torch
 
 from dlcp.torch.gradient.importance import Marker
 from dlcp.torch.gradient.layout import Layout
-from dlcp.torch.gradient.options import GradientOptions, ResidualRule
+from dlcp.torch.gradient.options import GradientOptions
 from dlcp.torch.gradient.residual import ResidualMemory
+from dlcp.torch.gradient.residual_rule import ResidualRule
 from dlcp_sim.cosimulation.models import BLOCK
 from dlcp_sim.cosimulation.tasks import WORKERS
 from studies.training.fills import Filling, hadamard_

@@ -8,8 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from dlcp.torch.gradient.exchange import BufferCall, exchange_of
 from dlcp.torch.gradient.layout import Layout, Segment
-from dlcp.torch.gradient.options import GradientOptions, ResidualRule
+from dlcp.torch.gradient.options import GradientOptions
+from dlcp.torch.gradient.residual_rule import ResidualRule
 from tests.torch import ranks
 
 # Small packets, so that there are many to lose.
@@ -66,13 +68,13 @@ def layout_of(numel: int) -> Layout:
 
 def mass(numel: int, average: bool, scatter: bool, dtype: torch.dtype = torch.float32) -> int:
     """Inputs = applied + kept, per element; how many bytes were given up in all."""
-    from dlcp.torch.gradient.flight import GradientWork
+    from dlcp.torch.gradient.pending_buffer import GradientWork
     from dlcp.torch.gradient.state import GradientState
 
     size = dist.get_world_size()
     numel -= numel % size
     state = GradientState(residual=ResidualRule(decay=1.0), **OPEN)
-    exchange, layout = state.exchange(), layout_of(numel)
+    exchange, layout = exchange_of(state), layout_of(numel)
     inputs = torch.zeros(numel, dtype=torch.float64)
     applied = torch.zeros(numel, dtype=torch.float64)
     inside = torch.zeros(numel, dtype=torch.bool)
@@ -82,12 +84,12 @@ def mass(numel: int, average: bool, scatter: bool, dtype: torch.dtype = torch.fl
         buffer = gradient(numel, step, dtype).mul_(inside)
         inputs += buffer.double()
         if scatter:
-            flight = exchange.start_reduce_scatter(buffer, layout, average=average)
-            GradientWork([flight], [flight.result]).wait()
+            pending = exchange.start_reduce_scatter(buffer, layout, BufferCall(average=average))
+            GradientWork([pending], [pending.result]).wait()
             whole = torch.empty(numel, dtype=dtype)
-            dist.all_gather_into_tensor(whole, flight.result)
+            dist.all_gather_into_tensor(whole, pending.result)
         else:
-            whole = exchange.all_reduce(buffer, layout, average=average, last_of_step=True).wait()
+            whole = exchange.all_reduce(buffer, layout, BufferCall(average=average, last_of_step=True)).wait()
             same_on_all_ranks(whole)
         applied += whole.double() * (size if average else 1)
     state.end_step()
@@ -123,12 +125,12 @@ def fill(name: str) -> float:
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(fill=name, **OPEN)
-    exchange, layout = state.exchange(), layout_of(60_000)
+    exchange, layout = exchange_of(state), layout_of(60_000)
     errors = []
     for step in range(STEPS):
         buffer = gradient(60_000, step)
         expected = total(buffer.double())
-        result = exchange.all_reduce(buffer, layout, average=False, last_of_step=True).wait()
+        result = exchange.all_reduce(buffer, layout, BufferCall(average=False, last_of_step=True)).wait()
         same_on_all_ranks(result)
         errors.append(float((result - expected).norm() / expected.norm()))
     return max(errors)
@@ -152,12 +154,12 @@ def critical(options: dict[str, Any]) -> float:
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(fill="zero", **(OPEN | options))
-    exchange, layout = state.exchange(), layout_of(60_000)
+    exchange, layout = exchange_of(state), layout_of(60_000)
     error = 0.0
     for step in range(STEPS):
         buffer = gradient(60_000, step)
         expected = total(buffer.double())
-        result = exchange.all_reduce(buffer, layout, average=False, last_of_step=True).wait()
+        result = exchange.all_reduce(buffer, layout, BufferCall(average=False, last_of_step=True)).wait()
         error = max(error, float((result - expected)[: layout.segments[0].end].abs().max()))
     return error
 
@@ -176,7 +178,7 @@ def budget(scope: str) -> tuple[float, float]:
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(budget_scope=scope, **(OPEN | {"loss_budget": 0.02}))
-    exchange = state.exchange()
+    exchange = exchange_of(state)
     sent = 0
     layouts = [Layout.of([(f"layer {index}", 30_000)]) for index in range(4)]
     for step in range(STEPS):
@@ -184,7 +186,9 @@ def budget(scope: str) -> tuple[float, float]:
         for index, layout in enumerate(layouts):
             buffer = gradient(layout.numel, 10 * step + index)
             sent += buffer.nbytes * (dist.get_world_size() - 1) // dist.get_world_size()
-            futures.append(exchange.all_reduce(buffer, layout, average=True, last_of_step=index == 3))
+            futures.append(
+                exchange.all_reduce(buffer, layout, BufferCall(average=True, last_of_step=index == 3))
+            )
         for future in futures:
             same_on_all_ranks(future.wait())
     state.end_step()
@@ -208,11 +212,11 @@ def skipped() -> None:
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(residual=ResidualRule(decay=1.0), **OPEN)
-    exchange, layout = state.exchange(), layout_of(60_000)
-    exchange.all_reduce(gradient(60_000, 0), layout, average=True).wait()
+    exchange, layout = exchange_of(state), layout_of(60_000)
+    exchange.all_reduce(gradient(60_000, 0), layout, BufferCall(average=True)).wait()
     state.end_step()
     before = kept(state, layout)
-    exchange.all_reduce(gradient(60_000, 1), layout, average=True).wait()
+    exchange.all_reduce(gradient(60_000, 1), layout, BufferCall(average=True)).wait()
     state.end_step(applied=False)
     assert torch.equal(kept(state, layout), before)
     assert state.step == 2
@@ -227,9 +231,9 @@ def overlapping() -> None:
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(residual=ResidualRule(decay=1.0), **OPEN)
-    exchange, layout = state.exchange(), layout_of(60_000)
+    exchange, layout = exchange_of(state), layout_of(60_000)
     for step in range(3):
-        future = exchange.all_reduce(gradient(60_000, step), layout, average=True)
+        future = exchange.all_reduce(gradient(60_000, step), layout, BufferCall(average=True))
         assert state.step == step
     same_on_all_ranks(future.wait())
     state.end_step()
@@ -258,8 +262,8 @@ def resumed(steps: int, cut: int) -> list[bytes]:
             state = GradientState(**OPEN)
             state.load_state_dict(torch.load(file))
             assert state.step == cut
-        result = state.exchange().all_reduce(
-            gradient(layout.numel, step), layout, average=True, last_of_step=True
+        result = exchange_of(state).all_reduce(
+            gradient(layout.numel, step), layout, BufferCall(average=True, last_of_step=True)
         )
         results.append(result.wait().numpy().tobytes())
     return results
@@ -278,7 +282,7 @@ def residual_survives() -> None:
     layout = layout_of(60_000)
     state = GradientState(**OPEN)
     for step in range(3):
-        state.exchange().all_reduce(gradient(layout.numel, step), layout, average=True).wait()
+        exchange_of(state).all_reduce(gradient(layout.numel, step), layout, BufferCall(average=True)).wait()
     file = io.BytesIO()
     torch.save(state.state_dict(), file)
     file.seek(0)
@@ -299,18 +303,20 @@ def test_residuals_survive_in_the_state() -> None:
 
 
 def replicas_differ() -> str:
-    from dlcp.torch.gradient import exchange as module
+    from dlcp.torch.gradient import replicas
     from dlcp.torch.gradient.replicas import ReplicaError
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(verify=True, **OPEN)
     layout = layout_of(6_000)
-    state.exchange().all_reduce(gradient(6_000, 0), layout, average=True, last_of_step=True).wait()
+    exchange_of(state).all_reduce(
+        gradient(6_000, 0), layout, BufferCall(average=True, last_of_step=True)
+    ).wait()
     if dist.get_rank() == 1:
         # As if memory of rank 1 had a fault.
-        module.digest = lambda result: b"other bits"
+        replicas.digest = lambda result: b"other bits"
     with pytest.raises(ReplicaError) as caught:
-        state.exchange().all_reduce(gradient(6_000, 1), layout, average=True, last_of_step=True)
+        exchange_of(state).all_reduce(gradient(6_000, 1), layout, BufferCall(average=True, last_of_step=True))
     return str(caught.value)
 
 
@@ -323,19 +329,19 @@ def refused() -> None:
     from dlcp.torch.gradient.state import GradientState
 
     state = GradientState(**OPEN)
-    exchange, layout = state.exchange(), layout_of(600)
+    exchange, layout = exchange_of(state), layout_of(600)
     with pytest.raises(
         TypeError, match="dtype is torch.int32; accepted: float32, float64, float16, bfloat16"
     ):
-        exchange.all_reduce(torch.zeros(600, dtype=torch.int32), layout, average=True)
+        exchange.all_reduce(torch.zeros(600, dtype=torch.int32), layout, BufferCall(average=True))
     with pytest.raises(ValueError, match=r"shape \(20, 30\).*accepted: one dimension"):
-        exchange.all_reduce(torch.zeros(20, 30), layout, average=True)
+        exchange.all_reduce(torch.zeros(20, 30), layout, BufferCall(average=True))
     with pytest.raises(ValueError, match="layout is of 600 elements; accepted: 500"):
-        exchange.all_reduce(torch.zeros(500), layout, average=True)
+        exchange.all_reduce(torch.zeros(500), layout, BufferCall(average=True))
     with pytest.raises(ValueError, match="601 elements; accepted: a multiple of 2"):
-        exchange.start_reduce_scatter(torch.zeros(601), Layout((), 601), average=True)
+        exchange.start_reduce_scatter(torch.zeros(601), Layout((), 601), BufferCall(average=True))
     with pytest.raises(TypeError, match="backend is gloo; accepted for gradients: dlcp"):
-        state.exchange(dist.new_group(backend="gloo"))
+        exchange_of(state, dist.new_group(backend="gloo"))
     with pytest.raises(ValueError, match="version of the gradients' state is 7; accepted: 1"):
         state.load_state_dict({"version": 7})
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dlcp.torch.gradient.options import ResidualRule
+from dlcp.torch.gradient.residual_rule import ResidualRule
 from tests.torch import ranks
 from tests.torch.gradient.test_exchange import LOSSY, WHOLE, same_on_all_ranks
 from tests.torch.gradient.test_hook import OPEN, STEPS, Net, batches, dense, net

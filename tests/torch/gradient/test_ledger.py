@@ -13,9 +13,9 @@ import torch
 
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.ledger import Ledger, Traffic
-from dlcp.torch.gradient.options import ResidualRule
 from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.residual_report import ResidualReport
+from dlcp.torch.gradient.residual_rule import ResidualRule
 from dlcp.transport.bounded import Abandoned, Outcome
 from dlcp.transport.job import Job
 from dlcp.transport.metrics import PACKET_OVERHEAD_BYTES

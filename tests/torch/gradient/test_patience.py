@@ -15,16 +15,9 @@ class Ranks:
     """A group that answers the least of this rank's numbers and of what the others are told to say."""
 
     def __init__(self, size: int, others: list[float]) -> None:
-        self._size = size
+        self.size = size
         self.others = others
         self.calls = 0
-
-    def size(self) -> int:
-        return self._size
-
-    def private_communicator(self, name: str) -> Any:
-        assert name == "patience"
-        return self
 
     def all_reduce(self, memory: Span, dtype: DataType, op: Reduction, *, keep: torch.Tensor) -> Any:
         assert (dtype, op) == (DataType.f32, Reduction.MIN)
@@ -41,12 +34,17 @@ def key(index: int) -> Key:
     return "layer", index, 100
 
 
+def begin_step(patience: Patience, group: Any) -> None:
+    if patience.asks(group.size):
+        patience.begin_step(group, group)
+
+
 def steps(patience: Patience, group: Any, took: list[list[float]]) -> None:
     for each in took:
-        patience.begin_step(group)
+        begin_step(patience, group)
         for index, fastest_s in enumerate(each):
             patience.note(group, key(index), fastest_s)
-    patience.begin_step(group)
+    begin_step(patience, group)
 
 
 def test_a_step_counts_from_the_step_after_the_next() -> None:
@@ -77,7 +75,7 @@ def test_other_buckets_begin_anew() -> None:
 def test_the_order_of_buffers_does_not_matter() -> None:
     patience, group = Patience("auto"), Ranks(3, [0.5, 9.0])
     for _ in range(3):
-        patience.begin_step(group)
+        begin_step(patience, group)
         patience.note(group, key(1), 2.0)
         patience.note(group, key(0), 1.0)
     assert patience.of(group, key(0)) == pytest.approx(0.5 * PATIENCE_FACTOR + SLACK_S)
@@ -102,8 +100,8 @@ def test_asks_nobody_where_there_is_nothing_to_learn(rule: Any, size: int) -> No
 def test_groups_have_each_their_own_account() -> None:
     patience, all_ranks, some = Patience("auto"), Ranks(4, [1.0, 9.0]), Ranks(3, [5.0])
     for _ in range(3):
-        patience.begin_step(all_ranks)
-        patience.begin_step(some)
+        begin_step(patience, all_ranks)
+        begin_step(patience, some)
         patience.note(all_ranks, key(0), 2.0)
         patience.note(all_ranks, key(1), 2.0)
         patience.note(some, key(0), 6.0)

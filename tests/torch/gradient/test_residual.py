@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from dlcp.torch.gradient.element_runs import add, gather, intersect, merged, starts
 from dlcp.torch.gradient.layout import Layout, Segment
-from dlcp.torch.gradient.options import ResidualRule
 from dlcp.torch.gradient.residual import ResidualMemory
 from dlcp.torch.gradient.residual_report import ResidualReport
+from dlcp.torch.gradient.residual_rule import ResidualRule
 from dlcp.torch.gradient.residual_state import reshard
-from dlcp.torch.gradient.runs import add, gather, intersect, merged, starts
 
 WHOLE = ResidualRule(decay=1.0)
 LAYOUT = Layout.of([("w", 6), ("v", 4)])

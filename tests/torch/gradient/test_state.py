@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from dlcp.torch.gradient.exchange import BufferCall, exchange_of
 from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.phase import PhaseRule
 from dlcp.torch.gradient.state import GradientState
@@ -27,30 +28,30 @@ def test_a_buffer_has_the_class_of_its_first_layer() -> None:
     front = Layout.of([("0.weight", 4096), ("0.bias", 64)])
     back = Layout.of([("6.weight", 4096), ("5.weight", 4096)])
     both = Layout.of([("6.weight", 4096), ("0.weight", 4096)])
-    classes = [state.facts.of(layout).traffic_class for layout in (front, back, both)]
+    classes = [state.rules.of(layout).traffic_class for layout in (front, back, both)]
     assert classes == [6, 1, 6]
-    assert state.facts.of(Layout.of([("call 0", 10)])).traffic_class is None
-    assert GradientState(model()).facts.of(front).traffic_class is None
+    assert state.rules.of(Layout.of([("call 0", 10)])).traffic_class is None
+    assert GradientState(model()).rules.of(front).traffic_class is None
 
 
 def test_the_budget_of_a_buffer_is_that_of_its_parameters_by_size() -> None:
     state = GradientState(model(), small_numel=0, loss_budget={"0.*": 0.3, "": 0.1})
     layout = Layout.of([("0.weight", 4096), ("1.weight", 4096), ("0.bias", 64)])
-    facts = state.facts.of(layout)
-    assert facts.critical == {"0.bias"}
-    assert facts.loss_ratio == pytest.approx((0.3 + 0.1) * 4096 / layout.numel)
+    rules = state.rules.of(layout)
+    assert rules.critical == {"0.bias"}
+    assert rules.loss_ratio == pytest.approx((0.3 + 0.1) * 4096 / layout.numel)
 
 
 def test_buffers_of_no_parameter_are_critical_when_small() -> None:
     state = GradientState(model(), small_numel=100)
-    assert state.facts.of(Layout.of([("call 0", 99)])).critical == {"call 0"}
-    assert state.facts.of(Layout.of([("call 0", 100)])).critical == frozenset()
-    assert GradientState(loss_budget=0.0).facts.of(Layout.of([("call 0", 9999)])).critical == {"call 0"}
+    assert state.rules.of(Layout.of([("call 0", 99)])).critical == {"call 0"}
+    assert state.rules.of(Layout.of([("call 0", 100)])).critical == frozenset()
+    assert GradientState(loss_budget=0.0).rules.of(Layout.of([("call 0", 9999)])).critical == {"call 0"}
 
 
 def test_critical_names_without_a_model_are_those_of_buffers() -> None:
     state = GradientState(critical=["first"], small_numel=0)
-    assert state.facts.of(Layout.of([("first", 10), ("second", 10)])).critical == {"first"}
+    assert state.rules.of(Layout.of([("first", 10), ("second", 10)])).critical == {"first"}
 
 
 def test_a_state_of_another_fill_brings_no_residuals() -> None:
@@ -69,7 +70,7 @@ def phases() -> list[int]:
     layout = layout_of(60_000)
     for step in range(8):
         buffer = gradient(layout.numel, step).mul_(100.0 if step >= 4 else 1.0)
-        state.exchange().all_reduce(buffer, layout, average=True, last_of_step=True).wait()
+        exchange_of(state).all_reduce(buffer, layout, BufferCall(average=True, last_of_step=True)).wait()
     state.end_step()
     return [each.total.budget_bytes for each in state.ledger.history]
 
@@ -119,8 +120,10 @@ def broken_off() -> None:
     layouts = [Layout.of([("second", 60_000)]), Layout.of([("first", 60_000)])]
 
     def start(step: int, buffer: int) -> None:
-        state.exchange().all_reduce(
-            gradient(60_000, 10 * step + buffer), layouts[buffer], average=True, last_of_step=buffer == 1
+        exchange_of(state).all_reduce(
+            gradient(60_000, 10 * step + buffer),
+            layouts[buffer],
+            BufferCall(average=True, last_of_step=buffer == 1),
         )
 
     for buffer in range(2):

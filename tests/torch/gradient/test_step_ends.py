@@ -15,7 +15,7 @@ from dlcp.torch.gradient.layout import Layout
 from dlcp.torch.gradient.state import GradientState
 from dlcp.torch.layerwise import LayerwiseOptimizer
 from dlcp.torch.process_group import ProcessGroup
-from dlcp.transport.order import P3
+from dlcp.transport.layer_order import P3
 from tests.torch import ranks
 
 
@@ -126,7 +126,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     values = torch.arange(8192.0)
     state = GradientState(fill="hadamard", small_numel=1)
     with monkeypatch.context() as patch:
-        patch.setattr(ProcessGroup, "_start", refuse)
+        patch.setattr(ProcessGroup, "starting", refuse)
         with pytest.raises(RuntimeError, match="refused"), gradients(state, name="w"):
             dist.all_reduce(values)
     assert torch.equal(values, torch.arange(8192.0))

@@ -442,7 +442,7 @@ LONG = Span(SPAN.address, 30)
         (lambda g: g.send(SPAN, 0), "destination is 0, this rank itself"),
         (lambda g: g.send(SPAN, 2), "destination is 2; accepted: a rank of group"),
         (lambda g: g.receive(SPAN, 5), "source is 5"),
-        (lambda g: g.send(SPAN, 1, 1 << 32), "tag is 4294967296; accepted: 0 to 4294967295"),
+        (lambda g: g.send(SPAN, 1, 1 << 32), "tag is 4294967296; accepted: an integer from 0 to 4294967295"),
         (lambda g: g.receive(SPAN, 1, -1), "tag is -1"),
     ],
 )

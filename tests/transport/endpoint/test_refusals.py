@@ -78,3 +78,21 @@ def test_own_and_taken_ranks_are_refused(pair: tuple[Endpoint, Endpoint]) -> Non
     with pytest.raises(errors.DuplicateRankError, match="rank 1 is a peer already"):
         a.connect(1, b.address.partition("+")[0].rpartition(":")[0] + ":9")
     a.connect(1, b.address)  # the same again is fine
+
+
+@pytest.mark.parametrize("value", ["x", 1, None])
+def test_has_groups_must_be_a_boolean(value: object) -> None:
+    with pytest.raises(errors.ArgumentError, match="has_groups is .*; accepted: True or False"):
+        Endpoint(0, has_groups=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("deadline_s", [True, 1e300, float("nan"), float("inf"), 0, "x"])
+def test_deadline_out_of_range_is_refused(pair: tuple[Endpoint, Endpoint], deadline_s: float) -> None:
+    with pytest.raises(errors.DeadlineError, match="deadline_s is .*; accepted: more than 0 seconds, up to"):
+        pair[0].isend(1, b"x", delivery="deadline", deadline_s=deadline_s)
+
+
+@pytest.mark.parametrize("loss_ratio", [True, 1.0, -0.1, float("nan"), "x", None])
+def test_loss_ratio_out_of_range_is_refused(pair: tuple[Endpoint, Endpoint], loss_ratio: float) -> None:
+    with pytest.raises(errors.BudgetError, match="loss_ratio is .*; accepted: 0 to less than 1"):
+        pair[0].isend(1, b"x", delivery="bounded", loss_ratio=loss_ratio)

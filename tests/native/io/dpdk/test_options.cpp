@@ -1,4 +1,4 @@
-// The words of the dpdk driver and EAL's arguments, as far as they need no DPDK.
+// The options of the dpdk driver and EAL's arguments, as far as they need no DPDK.
 #include <doctest/doctest.h>
 
 #include <cerrno>
@@ -52,7 +52,7 @@ std::string check(const std::string& arguments) {
 
 }  // namespace
 
-TEST_CASE("dpdk options: no words are the only port at bind_host") {
+TEST_CASE("dpdk options: none are the only port at bind_host") {
     for (const char* bind_host :
          {"10.0.0.1", "10.0.0.1/24", "fd00::1", "[fd00::1]", "[fd00::1]/64", "fd00::1/64"}) {
         char text[256] = "";
@@ -77,7 +77,7 @@ TEST_CASE("dpdk options: no words are the only port at bind_host") {
     CHECK(options.eal_arguments == "");
 }
 
-TEST_CASE("dpdk options: every word") {
+TEST_CASE("dpdk options: every one") {
     const Options options = accepted(
         "  port=0000:3b:00.0  port=net_memif0@10.1.0.1/16 gateway=10.0.0.254 gateway=10.1.0.254 "
         "neighbour=10.0.0.2@02:00:00:00:00:02 neighbour=10.1.0.2@02:00:00:00:00:03\tqueues=4 vlan=12 mtu=9000 "
@@ -119,12 +119,12 @@ TEST_CASE("dpdk options: zero is the default of a number, and edges are in") {
     CHECK(contains(refusal("mtu=1279", "fd00::1/64"), "1280"));
 }
 
-TEST_CASE("dpdk options: an unknown word is named with the nearest") {
+TEST_CASE("dpdk options: an unknown one is named with the nearest") {
     CHECK(contains(refusal("prot=net_null0"), "did you mean 'port='"));
     CHECK(contains(refusal("neighbor=10.0.0.2@02:00:00:00:00:02"), "did you mean 'neighbour='"));
     CHECK(contains(refusal("que=2"), "did you mean 'queues='"));
     CHECK(contains(refusal("flowisolation=on"), "did you mean 'flow_isolation='"));
-    CHECK(contains(refusal("--vdev=net_null0"), "follow a word '--'"));
+    CHECK(contains(refusal("--vdev=net_null0"), "follow '--'"));
     CHECK(contains(refusal("port"), "needs a value"));
     CHECK(contains(refusal("port="), "needs a value"));
     CHECK(contains(refusal("checksum=hardware"), "one of auto, card, software, none"));

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "io/dpdk/port_setup.hpp"
-#include "ipstack/words.hpp"
+#include "ipstack/interface_options.hpp"
 
 using namespace dlcp::dpdk;
 using dlcp::ipstack::Checksums;

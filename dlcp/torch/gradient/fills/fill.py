@@ -1,0 +1,94 @@
+"""The interface of a fill: what becomes of contributions that were given up.
+
+A GradientState has one fill, and calls it around each bounded collective:
+
+    before -> rules -> collective -> lost -> after
+
+The methods here do nothing; a fill overrides those that it needs. All run with the state's lock held, but for `after`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dlcp.torch.gradient.layout import Layout
+from dlcp.torch.gradient.residual_report import ResidualReport
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.options import GradientOptions
+    from dlcp.torch.gradient.residual import ResidualMemory
+
+Range = tuple[int, int]
+"""First element and end."""
+
+
+class Rules(NamedTuple):
+    """What a fill asks of the collective."""
+
+    rescale: bool = False
+    """Divide each sum by the contributions that came, in place of all ranks'."""
+    agree: str = ""
+    """What the ranks must have done alike before the collective; they compare it. Few different texts: plans are kept
+    by them."""
+
+
+class Fill:
+    """One fill of one GradientState. `options`: the state's."""
+
+    residual: ResidualMemory | None = None
+    """What was given up and waits for the next step; None: this fill keeps nothing."""
+
+    def __init__(self, options: GradientOptions) -> None:
+        pass
+
+    # --- a step ---------------------------------------------------------------------------------------------
+
+    def begin_step(self, loss_scale: float) -> None:
+        """A step begins, whose gradients are multiplied by `loss_scale`."""
+
+    def end_step(self, applied: bool) -> ResidualReport | None:
+        """The optimizer has used the step's gradients, or not. The account of what is kept; None: nothing is."""
+        return None
+
+    # --- a buffer -------------------------------------------------------------------------------------------
+
+    def before(
+        self,
+        buffer: torch.Tensor,
+        layout: Layout,
+        critical: frozenset[str],
+        parts: Sequence[Range],
+        step: int,
+    ) -> Sequence[Range]:
+        """Changes a buffer in place before it is marked and sent; the ranges of elements that it transformed.
+
+        `critical`: parameters that lose nothing. `parts`: of the buffer, by the rank that adds them.
+        """
+        return ()
+
+    def rules(self, transformed: Sequence[Range], step: int) -> Rules:
+        """For the collective of a buffer. `transformed`: as `before` returned."""
+        return Rules()
+
+    def lost(self, memory: torch.Tensor, layout: Layout, runs: NDArray[np.int64]) -> None:
+        """These runs of elements (begin and end) were given up. `memory`: the buffer as it was sent."""
+
+    def after(self, output: torch.Tensor, transformed: Sequence[Range], origin: int, step: int) -> None:
+        """Changes the collective's result in place. `origin`: the buffer's element that it begins with."""
+
+    # --- what outlives the run --------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """What the next step needs; None: nothing. Between steps."""
+        return None
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what state_dict() of this fill returned. Raises ValueError."""
+
+    def reset(self, names: Iterable[str] | None) -> None:
+        """Writes off what is kept of these parameters; None: of all."""

@@ -1,0 +1,101 @@
+"""How a slice is averaged: by an exact all-reduce, or, where the user has asked for it, by one that may lose some.
+
+In both cases the result is in the memory that was sent once the slice is settled, the same bits on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+
+from dlcp.torch.gradient.exchange import BufferCall
+from dlcp.torch.gradient.layout import Layout, Segment
+from dlcp.transport.communicator import Communicator, DataType, Reduction, Span, Work
+from dlcp.transport.layer_order import Slice
+
+if TYPE_CHECKING:
+    from dlcp.torch.gradient.exchange import GradientExchange
+    from dlcp.torch.gradient.pending_buffer import PendingBuffer
+
+
+class PendingSlice(NamedTuple):
+    """A slice whose average is under way."""
+
+    piece: Slice
+    work: Work
+    buffer: PendingBuffer | None = None
+    """Of a slice that may lose something: what is left to do at the end."""
+
+    def settle(self) -> None:
+        """After the work ended well: the result is in its place. May be called again."""
+        if self.buffer is not None:
+            self.buffer.settle()
+
+
+class SliceReducer(Protocol):
+    """Starts the averages that a sender asks for."""
+
+    @property
+    def communicator(self) -> Communicator:
+        """The communicator that numbers the slices."""
+
+    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> PendingSlice:
+        """Averages a slice of a layer's memory over all ranks, in place."""
+
+
+class ExactReducer:
+    """All gradients arrive. `types`: of the layers' elements; `algorithm`: of the all-reduce, None: by size."""
+
+    def __init__(
+        self, communicator: Communicator, types: Sequence[DataType], algorithm: str | None = None
+    ) -> None:
+        self.communicator = communicator
+        """The communicator that numbers the slices."""
+        self._types = types
+        self._algorithm = algorithm
+
+    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> PendingSlice:
+        """Averages a slice of a layer's memory over all ranks, in place."""
+        work = self.communicator.all_reduce(
+            Span(memory.data_ptr() + piece.offset, piece.nbytes),
+            self._types[piece.layer],
+            Reduction.AVG,
+            algorithm=self._algorithm,
+            sequence=sequence,
+            traffic_class=piece.traffic_class,
+            keep=memory,
+            label=label,
+        )
+        return PendingSlice(piece, work)
+
+
+class BoundedReducer:
+    """Gradients may lose something, within the state's budget. `layouts`: of the layers, with the state's names."""
+
+    def __init__(self, exchange: GradientExchange, layouts: Sequence[Layout]) -> None:
+        self.communicator = exchange.communicator
+        """The communicator that numbers the slices."""
+        self._exchange = exchange
+        self._layouts = layouts
+        # What the state knows a buffer by, from step to step.
+        self._of_slice: dict[int, Layout] = {}
+
+    def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> PendingSlice:
+        """Averages a slice of a layer's memory over all ranks, in place."""
+        itemsize = memory.element_size()
+        begin, end = piece.offset // itemsize, (piece.offset + piece.nbytes) // itemsize
+        part = memory[begin:end]
+        call = BufferCall(average=True, traffic_class=piece.traffic_class, sequence=sequence, into=part)
+        pending = self._exchange.start_all_reduce(part, self._layout_of(piece, begin, end), call)
+        return PendingSlice(piece, pending.operation, pending)
+
+    def _layout_of(self, piece: Slice, begin: int, end: int) -> Layout:
+        if piece.number not in self._of_slice:
+            segments = tuple(
+                Segment(one.segment.name, one.offset, one.begin - begin, one.end - one.begin)
+                for one in self._layouts[piece.layer].pieces(begin, end)
+            )
+            self._of_slice[piece.number] = Layout(segments, end - begin)
+        return self._of_slice[piece.number]

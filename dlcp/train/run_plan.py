@@ -1,0 +1,272 @@
+"""Carries out a plan: data, network, ranks, one run after another; the result is a record.
+
+Loss is the network's in the lab and the driver's elsewhere, so the same plan runs with and without root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dlcp import __version__
+from dlcp.train.data import prepare
+from dlcp.train.errors import TrainError
+from dlcp.train.plan import Links, Plan, Run
+from dlcp.train.ranks import Ranks
+from dlcp.train.record import Epoch, Gradients, Network, Record, RunRecord
+from dlcp.train.record import Links as LinkCount
+
+if TYPE_CHECKING:
+    from dlcp.lab import Lab
+    from dlcp.lab.bed import Bed
+    from dlcp.lab.fabric import Fabric
+
+# UDP payload of a full Ethernet frame. Loopback would carry six times as much, and one loss would be another thing.
+ETHERNET_DATAGRAM_BYTES = 1472
+
+
+class View(Protocol):
+    """Who watches. Calls come in the order of the runs."""
+
+    def begin(self, record: Record, plan: Plan) -> None:
+        """The ranks are about to start."""
+        ...
+
+    def run_begins(self, current: RunRecord) -> None:
+        """A run has been ordered."""
+        ...
+
+    def stepped(self, current: RunRecord, step: int, steps: int) -> None:
+        """Rank 0 has done so many steps."""
+        ...
+
+    def epoch_over(self, current: RunRecord) -> None:
+        """The run's record has another epoch."""
+        ...
+
+    def run_over(self, done: RunRecord) -> None:
+        """The run's record is complete."""
+        ...
+
+
+@dataclass(slots=True)
+class _Hearing:
+    """Collects what the ranks say of one run."""
+
+    current: RunRecord
+    view: View
+    done: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def listen(self, rank: int, report: dict[str, Any]) -> None:
+        event = report.pop("event")
+        if event == "step":
+            self.view.stepped(self.current, report["step"], report["steps"])
+        elif event == "epoch":
+            self.current.epochs.append(Epoch(**report))
+            self.view.epoch_over(self.current)
+        elif event == "done":
+            self.done[rank] = report
+
+    def finish(self) -> None:
+        by_rank = [self.done[rank] for rank in sorted(self.done)]
+        for name in ("parameters", "steps", "wall_s", "step_s", "communication_s", "sample"):
+            setattr(self.current, name, by_rank[0][name])
+        self.current.cpu_s = [one["cpu_s"] for one in by_rank]
+        self.current.digests = [one["digest"] for one in by_rank]
+        self.current.network = [Network(**one["network"]) for one in by_rank if one["network"] is not None]
+        self.current.gradients = [
+            Gradients(**one["gradients"]) for one in by_rank if one["gradients"] is not None
+        ]
+
+
+def run_plan(plan: Plan, view: View) -> Record:
+    """Does all runs of a plan and returns their record. Blocks to the end.
+
+    Raises RankError: a rank failed; TrainError: the data or the lab's tools are not here.
+    """
+    record = Record(
+        world_size=plan.world_size,
+        host=_describe_host(),
+        network=_describe_network(plan),
+        started=datetime.now(UTC).astimezone().isoformat(" ", "minutes"),
+    )
+    start_s = time.monotonic()
+    plan.output.mkdir(parents=True, exist_ok=True)
+    view.begin(record, plan)
+    with _network(plan.links, plan.world_size) as network, network.ranks(plan) as ranks:
+        # While the ranks import torch.
+        data = {model: prepare(model, plan.output) for model in plan.models}
+        for run in plan.runs:
+            hearing = _Hearing(RunRecord(run), view)
+            record.runs.append(hearing.current)
+            options = network.prepare(run)
+            view.run_begins(hearing.current)
+            ranks.train(
+                run, data[run.model], options=options, timeout_s=plan.step_timeout_s, listen=hearing.listen
+            )
+            hearing.finish()
+            hearing.current.links = network.count()
+            view.run_over(hearing.current)
+    for path in data.values():
+        path.unlink()
+    record.wall_s = time.monotonic() - start_s
+    return record
+
+
+# --- the network ----------------------------------------------------------------------------------------------
+
+
+class _Loopback:
+    """All ranks on 127.0.0.1; what is lost is lost by dlcp's own driver."""
+
+    def ranks(self, plan: Plan) -> Ranks:
+        return Ranks(plan.world_size, plan.output / "logs", environment={"GLOO_SOCKET_IFNAME": "lo"})
+
+    def prepare(self, run: Run) -> dict[str, Any]:
+        """What the ranks' dlcp groups are to be opened with."""
+        options: dict[str, Any] = {"shm": False}  # a network is what there is to see
+        if run.configuration.loss_ratio:
+            options["inject_loss_ratio"] = run.configuration.loss_ratio
+        if "DLCP_MAX_DATAGRAM_BYTES" not in os.environ:
+            options["max_datagram_bytes"] = ETHERNET_DATAGRAM_BYTES
+        return options
+
+    def count(self) -> None:
+        """Nobody counts on loopback but the endpoints."""
+        return
+
+
+class _InLab:
+    """A network namespace per rank; what is lost is lost on arrival in the kernel, whatever the backend."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    def ranks(self, plan: Plan) -> Ranks:
+        from dlcp.lab.netlab import INTERFACE
+
+        return Ranks(
+            plan.world_size,
+            plan.output / "logs",
+            host=self._lab.addresses[0],
+            environment={"GLOO_SOCKET_IFNAME": INTERFACE, "DLCP_INTERFACE": INTERFACE},
+            command=self._lab.command,
+        )
+
+    def prepare(self, run: Run) -> dict[str, Any]:
+        from dlcp.lab import Loss
+
+        self._lab.set_loss(Loss(run.configuration.loss_ratio))
+        return {"shm": False}
+
+    def count(self) -> LinkCount | None:
+        """What the links counted since the run began; None: without loss they do not."""
+        seen = [self._lab.arrivals(host) for host in range(self._lab.hosts)]
+        packets = sum(one.packets for one in seen)
+        return LinkCount(packets, sum(one.dropped for one in seen)) if packets else None
+
+
+class _InFabric:
+    """A host of a fabric per rank; a run's loss is of the hosts' links, half of it at either end of a path."""
+
+    def __init__(self, bed: Bed, world_size: int) -> None:
+        self._bed = bed
+        # In blocks, as launchers place them, over all leaves.
+        self._hosts = [rank * bed.hosts // world_size for rank in range(world_size)]
+        self._before = (0, 0)
+
+    def ranks(self, plan: Plan) -> Ranks:
+        from dlcp.lab.netlab import INTERFACE
+
+        return Ranks(
+            plan.world_size,
+            plan.output / "logs",
+            host=self._bed.addresses[self._hosts[0]],
+            environment={"GLOO_SOCKET_IFNAME": INTERFACE, "DLCP_INTERFACE": INTERFACE},
+            command=lambda rank, words: self._bed.command(self._hosts[rank], words),
+        )
+
+    def prepare(self, run: Run) -> dict[str, Any]:
+        kept = (1 - run.configuration.loss_ratio) ** 0.5
+        for link in self._bed.fabric.each_link():
+            if link.lower.startswith("h"):
+                whole = 1 - (1 - link.fault.loss_ratio) * kept
+                self._bed.set_fault(link.name, replace(link.fault, loss_ratio=whole))
+        self._before = self._counted()
+        return {"shm": False}
+
+    def count(self) -> LinkCount:
+        """What arrived at hosts or was lost on the way, by links and switches, since the run began."""
+        packets, dropped = (now - before for now, before in zip(self._counted(), self._before, strict=True))
+        return LinkCount(packets, dropped)
+
+    def _counted(self) -> tuple[int, int]:
+        counts = self._bed.counts()
+        ports = [port for of_switch in counts.values() for port in of_switch.values()]
+        dropped = sum(p.faults_lost + p.arrivals_lost + sum(c.dropped for c in p.classes) for p in ports)
+        sent = sum(p.sent for of in counts.values() for name, p in of.items() if name.startswith("h"))
+        return sent + dropped, dropped
+
+
+@contextlib.contextmanager
+def _network(links: Links | Fabric | None, world_size: int) -> Iterator[_Loopback | _InLab | _InFabric]:
+    if links is None:
+        yield _Loopback()
+        return
+    from dlcp.lab import Lab, LabError
+    from dlcp.lab.bed import Bed
+
+    try:
+        if isinstance(links, Links):
+            with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
+                yield _InLab(lab)
+        else:
+            with Bed(links) as bed:
+                yield _InFabric(bed, world_size)
+    except LabError as error:
+        raise TrainError(f"the network lab: {error}") from error
+
+
+def _describe_network(plan: Plan) -> str:
+    if plan.links is not None and not isinstance(plan.links, Links):
+        fabric = plan.links
+        form = f"{fabric.leaves} leaves, {fabric.spines} spines" if fabric.spines else "one switch"
+        rate = f"{fabric.host_rate_bps / 1e6:g} Mbit/s to hosts"
+        if fabric.spines:
+            rate += f", {fabric.fabric_rate_bps / 1e6:g} between switches"
+        return f"{plan.world_size} hosts, {form} ({fabric.switch}), {rate}, MTU {fabric.mtu}; loss on hosts' links"
+    if plan.links is not None:
+        rate = f"{plan.links.rate_bps / 1e6:g} Mbit/s"
+        if plan.links.delay_s:
+            rate += f" and {plan.links.delay_s * 1e3:g} ms"
+        return f"{plan.world_size} network namespaces, {rate} each, MTU 1500; loss on arrival, in the kernel"
+    words = "loopback, datagrams of Ethernet's size, no shared memory"
+    if any(run.configuration.loss_ratio for run in plan.runs):
+        words += "; loss injected per packet on arrival"
+    return words
+
+
+def _describe_host() -> dict[str, str]:
+    return {
+        "dlcp": __version__,
+        "torch": metadata.version("torch"),
+        "Python": platform.python_version(),
+        "Linux": platform.release(),
+        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+    }
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,60 @@
+// What the executor is asked to do: a collective, or a single message, of a group.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "collective/element.hpp"
+#include "collective/partition.hpp"
+#include "collective/schedule.hpp"
+#include "engine/endpoint.hpp"
+
+namespace dlcp {
+
+// How the lossy messages of a schedule may lose blocks. What is given up is not in the result, and is in
+// CollectiveResult::abandoned at both ends; nothing else of a collective can be lost.
+struct LossRules {
+    // Of each lossy message that this rank sends: fraction of its bytes that may be abandoned, [0, 1).
+    double loss_ratio = 0.0;
+    // > 0: the receiver ends it this long after its first packet, budget or not; critical blocks are awaited even so.
+    Duration deadline{0};
+    // >= 0: so long after the start, droppable blocks that have not left are given up unsent, the least important, as far
+    // as the budget goes (SendCommand::patience). Not with a deadline.
+    Duration patience{-1};
+    // By rank in the group: how much the blocks of the lossy message to it matter, as SendCommand::importance. Empty,
+    // or an empty entry: all are critical. Read during start() only.
+    std::span<const std::span<const std::uint8_t>> importance;
+    // A final result is divided by the contributions that came, and multiplied by the number of ranks if it is a sum.
+    // Otherwise what did not come counts as nothing. Sum only.
+    bool rescale = false;
+};
+
+struct CollectiveCommand {
+    std::uint32_t group = 0;
+    std::shared_ptr<const Schedule> schedule;
+    std::uint32_t sequence = 0;   // of this group's collectives; the low 20 bits count
+    std::uint32_t signature = 0;  // 28 bits: what all ranks must agree on (kind, type, reduction, root, sizes)
+    std::span<const ChunkMemory> input;
+    std::span<const ChunkMemory> output;
+    DataType type = DataType::u8;
+    ReduceOp op = ReduceOp::sum;
+    std::uint32_t average_over = 0;  // > 0: divide final results
+    std::uint8_t traffic_class = 0;
+    Duration timeout{-1};  // negative: none
+    // nullptr: lossy messages are reliable like all others. Read during start() only.
+    const LossRules* loss = nullptr;
+};
+
+// One message between two members: send, receive, receive from anyone.
+struct MessageCommand {
+    std::uint32_t group = 0;
+    bool sending = false;
+    std::uint32_t peer = UINT32_MAX;  // rank in the group; UINT32_MAX: from anyone
+    std::uint32_t tag = 0;            // the user's
+    ChunkMemory memory;
+    std::uint8_t traffic_class = 0;
+    Duration timeout{-1};
+};
+
+}  // namespace dlcp

@@ -1,0 +1,51 @@
+// What the executor keeps of one group of ranks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "collective/operation.hpp"
+#include "collective/result.hpp"
+#include "collective/states.hpp"
+#include "collective/tag.hpp"
+#include "engine/endpoint.hpp"
+
+namespace dlcp {
+
+struct Group {
+    std::uint32_t number = 0;               // below Tag::groups, the same on all members
+    std::uint32_t own = 0;                  // this rank's place in `members`
+    std::vector<std::uint32_t> members;     // ranks of the endpoints, by rank in the group
+    std::vector<PeerId> peers;              // of the members; any_peer: not looked up yet, or not connected
+    std::vector<std::uint32_t> operations;  // slots of those that are not over
+    StateMachine<GroupStates> state;
+    CollectiveResult failure;                       // not open: the first failure
+    std::vector<bool> notified;                     // by member: a failure notice has been sent, or is not needed
+    CollectiveResult accusation;                    // the notice that blames this rank, while it asks others
+    std::uint32_t accuser = no_member;              // who sent `accusation`, and may have left since
+    MessageId failure_receive;                      // takes the next failure notice
+    std::array<std::uint8_t, 64> failure_buffer{};  // its memory
+    // Signatures of the last collectives, at sequence % size: messages for one that is over here are checked by them.
+    struct Past {
+        std::uint32_t sequence = UINT32_MAX;  // as tags carry it
+        std::uint16_t signature = 0;          // the low 16 bits, as in a tag
+    };
+    std::array<Past, 256> past{};
+    // A message for a collective that has not started here; in the order of arrival.
+    struct Early {
+        std::uint32_t peer;  // rank in the group
+        Tag tag;
+        std::uint32_t bytes;  // of the message
+    };
+    std::vector<Early> early;
+
+    bool is_open() const { return state == GroupStates::State::open; }
+    bool closing() const {
+        return state == GroupStates::State::closing || state == GroupStates::State::closing_quietly;
+    }
+    // Members that are not notified of the failure yet are to be, as soon as their session is up.
+    bool notifies() const { return state == GroupStates::State::failed || state == GroupStates::State::closing; }
+};
+
+}  // namespace dlcp

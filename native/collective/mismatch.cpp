@@ -1,0 +1,74 @@
+// Messages that nobody on this rank waits for: sent early, or by a rank that called something else.
+#include <algorithm>
+
+#include "collective/executor.hpp"
+
+namespace dlcp {
+
+void CollectiveExecutor::handle_unexpected(Time now, const Event& event) {
+    const Tag tag = Tag::read(event.tag);
+    Group* group = find_group(tag.group);
+    if (tag.kind == TagKind::inquiry) return handle_inquiry(now, event);
+    if (group == nullptr && tag.kind == TagKind::collective) {
+        if (unopened_.size() >= most_early) unopened_.erase(unopened_.begin());
+        unopened_.push_back(event);
+    }
+    if (group == nullptr || group->closing()) return;
+    if (!group->is_open()) {
+        // No operation will receive it. Failure notices have a receive of their own.
+        if (tag.kind != TagKind::failure) discard(now, tag.group, event);
+        return;
+    }
+    if (tag.kind != TagKind::collective) return;
+    const Group::Early early{member_of(*group, event.peer), tag, event.value};
+    if (early.peer == no_member) return;
+    if (const std::uint32_t slot = find_operation(*group, tag.sequence); slot != no_slot) {
+        check_signature(now, *group, early, slot);
+        return;
+    }
+    const Group::Past& past = group->past[tag.sequence % group->past.size()];
+    if (past.sequence == tag.sequence) {
+        if (tag.signature != past.signature) fail_mismatch(now, *group, early, no_slot);
+        return;
+    }
+    if (group->early.size() >= most_early) group->early.erase(group->early.begin());
+    group->early.push_back(early);
+}
+
+// No operation will receive this message, so neither side is to keep it.
+void CollectiveExecutor::discard(Time now, std::uint32_t group, const Event& event) {
+    if (endpoint_.discard_unexpected(now, event.tag, ~std::uint64_t{0}) > 0) return;
+    // On hold: its sender waits for a receive.
+    ReceiveCommand command;
+    command.peer = event.peer;
+    command.tag = event.tag;
+    command.capacity_bytes = UINT32_MAX;
+    if (const auto received = endpoint_.receive(now, command))
+        discarded_.emplace(key_of(received.value), Discarded{received.value, group});
+}
+
+// The group fails unless `early.peer` called what this rank called under the same number. True: it has failed.
+bool CollectiveExecutor::check_signature(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
+    const GroupOperation& operation = operations_[slot];
+    const std::uint32_t message = early.tag.message_under(operation.signature);
+    const auto awaits = [&](const Schedule::Step& step) {
+        return step.kind == ScheduleOp::Kind::receive && step.peer == early.peer && step.message == message;
+    };
+    if (early.tag.signature == (operation.signature & 0xffff) &&
+        std::ranges::any_of(operation.schedule->steps(), awaits))
+        return false;
+    fail_mismatch(now, group, early, slot);
+    return true;
+}
+
+void CollectiveExecutor::fail_mismatch(Time now, Group& group, const Group::Early& early, std::uint32_t slot) {
+    CollectiveResult why;
+    why.error = CollectiveError::mismatch;
+    why.culprit = early.peer;
+    why.sequence = early.tag.sequence;
+    why.foreign_signature = early.tag.signature;
+    why.foreign_bytes = early.bytes;
+    fail_group(now, group, why, slot);
+}
+
+}  // namespace dlcp

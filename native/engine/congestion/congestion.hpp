@@ -1,0 +1,57 @@
+// Congestion control behind one small interface; state per session, kept across messages.
+//
+// A controller is given what one acknowledgement brought, and answers how much may be in flight and how fast it leaves.
+// It knows no messages, paths or clocks. What the receiver can buffer is applied by the caller on top.
+//
+// A new controller is one file beside this one and one line in the table of controllers.hpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/units.hpp"
+
+namespace dlcp {
+
+struct EndpointConfig;
+
+struct AckSample {
+    Time now{0};
+    Bytes acked{0};  // newly acknowledged, datagram bytes
+    Bytes lost{0};   // newly declared lost
+    std::uint32_t acked_packets = 0;
+    std::uint32_t ce_packets = 0;  // newly acknowledged with congestion experienced
+    Bytes in_flight{0};            // before this acknowledgement
+    Duration rtt{0};               // smoothed
+    Duration queue_delay{-1};      // median one-way delay above its minimum; negative: no sample
+    bool round_over = false;       // a packet sent after the last round's end was acknowledged
+};
+
+// What is under way to one peer.
+struct InFlight {
+    Bytes in_flight{0};
+    Bytes sent{0};     // total in this session
+    Bytes granted{0};  // total the receiver has granted in this session
+};
+
+class CongestionControl {
+public:
+    virtual ~CongestionControl() = default;
+    virtual void on_ack(const AckSample& sample) = 0;
+    // A probe went unanswered for `timeouts` probe timeouts in a row.
+    virtual void on_timeout(std::uint32_t timeouts) = 0;
+    // Most bytes in flight.
+    virtual Bytes window(const InFlight& under_way) const = 0;
+    // Zero: unpaced.
+    virtual Rate pacing_rate(Duration smoothed_rtt) const = 0;
+
+    // Does the receiver have to grant what this controller sends? Then demand() is asked as there is more to send.
+    virtual bool needs_grants() const { return false; }
+    // Total bytes of this session that the receiver should grant, if `backlog` datagram bytes wait to be sent.
+    virtual Bytes demand(const InFlight&, Bytes /*backlog*/) const { return Bytes{0}; }
+};
+
+// For a private channel that holds so much: nothing is shared on the way, so there is nothing else to find out.
+std::unique_ptr<CongestionControl> make_channel_control(Bytes channel_buffer);
+
+}  // namespace dlcp

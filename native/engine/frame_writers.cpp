@@ -1,0 +1,194 @@
+// What each frame says: one function per kind of frame, in the order in which a control packet holds them.
+//
+// Each writes what is owed of its kind, as far as there is room, and strikes it off; the rest stays for the next packet.
+#include <algorithm>
+
+#include "engine/bytes.hpp"
+#include "engine/endpoint.hpp"
+
+namespace dlcp {
+
+namespace {
+
+// Message ids one probe names: the oldest, whose turn it is to end.
+constexpr std::size_t probe_ids = 64;
+
+template <class T>
+std::size_t fitting(std::size_t room, std::size_t wanted) {
+    const std::size_t frame = wire::frame_prefix_bytes + 4;
+    return room < frame + sizeof(T) ? 0 : std::min(wanted, (room - frame) / sizeof(T));
+}
+
+template <class T>
+void erase_first(std::vector<T>& items, std::size_t count) {
+    items.erase(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+// Moves as many ids as fit from the list into one frame; `written` is called with each.
+template <class Written>
+void write_ids(wire::FrameWriter& writer, wire::FrameType type, std::vector<std::uint32_t>& ids,
+               Written&& written) {
+    const std::size_t n = fitting<std::uint32_t>(writer.room(), ids.size());
+    if (n == 0) return;
+    writer.put_ids(type, {ids.data(), n});
+    for (std::size_t i = 0; i < n; ++i) written(ids[i]);
+    erase_first(ids, n);
+}
+
+}  // namespace
+
+void Endpoint::write_frames(Peer& peer, FramesOut& out) {
+    using Write = void (Endpoint::*)(Peer&, FramesOut&);
+    static constexpr Write writers[] = {
+        &Endpoint::write_ack,     &Endpoint::write_complete, &Endpoint::write_hold,   &Endpoint::write_proceed,
+        &Endpoint::write_refuse,  &Endpoint::write_probe,    &Endpoint::write_cancel, &Endpoint::write_outcome,
+        &Endpoint::write_trimmed, &Endpoint::write_grant,    &Endpoint::write_demand, &Endpoint::write_floor,
+        &Endpoint::write_close};
+    for (const Write write : writers) (this->*write)(peer, out);
+}
+
+// Goes with anything else that is said, if there is something to acknowledge: it is nearly free.
+void Endpoint::write_ack(Peer& peer, FramesOut& out) {
+    Owed& owed = peer.session->owed;
+    ReceiverState& receiver = peer.session->receiver;
+    if ((owed.ack || receiver.unacked_packets > 0 || owed.probe) && !receiver.window.empty()) {
+        const PacketWindow& window = receiver.window;
+        const std::uint64_t largest = window.largest();
+        const std::uint64_t base =
+            owed.ack_full ? largest - std::min(largest, PacketWindow::width - 1) : window.ack_base();
+        const std::size_t word_bytes = window.has_ce() ? 16 : 8;
+        const std::size_t fixed = wire::frame_prefix_bytes + wire::ack_body_bytes;
+        // A packet is never too small for its acknowledgement's newest half; the rest is repeated when probed.
+        const std::size_t words = std::min(static_cast<std::size_t>((largest - base) / 64 + 1),
+                                           (out.writer.room() - std::min(out.writer.room(), fixed)) / word_bytes);
+        const wire::Ack ack{.largest = largest,
+                            .ack_delay_ns = static_cast<std::uint32_t>(
+                                std::min<std::int64_t>((out.now - receiver.largest_arrived_at).value, UINT32_MAX)),
+                            .queue_delay_ns = receiver.delays.take_median(),
+                            .credit_bytes = credit_for(out.now, peer).value,
+                            .ce_packets = receiver.ce_packets,
+                            .words = static_cast<std::uint16_t>(words)};
+        if (wire::write_ack(out.writer, ack, window)) {
+            receiver.window.acknowledged();
+            receiver.ack_at = time_never;
+            receiver.unacked_packets = 0;
+        }
+    }
+    owed.ack = owed.ack_full = false;
+}
+
+// The answers to these messages are no longer queued.
+void Endpoint::note_answered(Peer& peer, std::uint32_t wire_id) {
+    IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
+    if (messages.contains(wire_id)) messages[wire_id].answer_queued = false;
+}
+
+void Endpoint::write_complete(Peer& peer, FramesOut& out) {
+    write_ids(out.writer, wire::FrameType::complete, peer.session->owed.complete_ids,
+              [&](std::uint32_t id) { note_answered(peer, id); });
+}
+
+void Endpoint::write_hold(Peer& peer, FramesOut& out) {
+    write_ids(out.writer, wire::FrameType::hold, peer.session->owed.hold_ids,
+              [&](std::uint32_t id) { note_answered(peer, id); });
+}
+
+void Endpoint::write_proceed(Peer& peer, FramesOut& out) {
+    write_ids(out.writer, wire::FrameType::proceed, peer.session->owed.proceed_ids, [](std::uint32_t) {});
+}
+
+void Endpoint::write_refuse(Peer& peer, FramesOut& out) {
+    std::vector<std::uint32_t>& ids = peer.session->owed.refuse_ids;
+    IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
+    for (; !ids.empty(); ids.pop_back()) {
+        if (!messages.contains(ids.back())) continue;
+        if (!out.writer.put_refuse(ids.back(), messages[ids.back()].reason)) return;
+        note_answered(peer, ids.back());
+    }
+}
+
+void Endpoint::write_probe(Peer& peer, FramesOut& out) {
+    if (!peer.session->owed.probe) return;
+    std::array<std::uint32_t, probe_ids> ids;
+    std::size_t n = 0;
+    const std::size_t most = fitting<std::uint32_t>(out.writer.room(), probe_ids);
+    for (std::uint32_t slot = peer.session->sender.started.front(); slot != Link::none && n < most;
+         slot = StartedList::next(outgoing_, slot)) {
+        const OutgoingMessage& message = outgoing_[slot];
+        if (message.state == OutgoingMessage::State::cancelling) continue;
+        if (message.first_pass_over() || message.state == OutgoingMessage::State::held) ids[n++] = message.wire_id;
+    }
+    if (!out.writer.put_ids(wire::FrameType::probe, {ids.data(), n})) return;
+    peer.session->owed.probe = false;
+    out.asks = true;
+    ++counters_.probes_sent;
+}
+
+void Endpoint::write_cancel(Peer& peer, FramesOut& out) {
+    for (std::vector<std::uint32_t>& ids = peer.session->owed.cancel_ids; !ids.empty(); ids.pop_back()) {
+        if (!out.writer.put_cancel(ids.back())) return;
+        out.asks = true;
+    }
+}
+
+void Endpoint::write_outcome(Peer& peer, FramesOut& out) {
+    Owed& owed = peer.session->owed;
+    IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
+    while (!owed.outcome_ids.empty()) {
+        const std::uint32_t id = owed.outcome_ids.front();
+        if (messages.contains(id) && messages[id].slot != UINT32_MAX) {
+            const IncomingMessage& m = incoming_[messages[id].slot];
+            const std::span<const std::uint64_t> all = m.received.words();
+            // Words without an abandoned block are not worth sending at either end.
+            std::size_t first = owed.outcome_word;
+            while (first < all.size() && all[first] == 0) ++first;
+            std::size_t last = all.size();
+            while (last > first && all[last - 1] == 0) --last;
+            const std::size_t prefix = wire::frame_prefix_bytes + wire::outcome_body_bytes;
+            if (out.writer.room() < prefix + 8) return;
+            const std::size_t words = std::min(last - first, (out.writer.room() - prefix) / 8);
+            wire::write_outcome(out.writer, id, m.abandoned_blocks, static_cast<std::uint32_t>(first),
+                                all.subspan(first, words));
+            if (first + words < last) {
+                owed.outcome_word = static_cast<std::uint32_t>(first + words);
+                return;  // the rest in the next packet
+            }
+            note_answered(peer, id);
+        }
+        owed.outcome_word = 0;
+        erase_first(owed.outcome_ids, 1);
+    }
+}
+
+void Endpoint::write_trimmed(Peer& peer, FramesOut& out) {
+    std::vector<std::uint64_t>& numbers = peer.session->owed.trimmed_numbers;
+    const std::size_t n = fitting<std::uint64_t>(out.writer.room(), numbers.size());
+    if (n == 0) return;
+    out.writer.put_packet_numbers({numbers.data(), n});
+    erase_first(numbers, n);
+}
+
+void Endpoint::write_grant(Peer& peer, FramesOut& out) {
+    bool& due = peer.session->owed.grant;
+    if (due && out.writer.put_total(wire::FrameType::grant, grants_.granted(peer.index).value)) due = false;
+}
+
+void Endpoint::write_demand(Peer& peer, FramesOut& out) {
+    bool& due = peer.session->owed.demand;
+    if (due && out.writer.put_total(wire::FrameType::demand, peer.session->sender.demanded.value)) due = false;
+}
+
+// The floor stands in every control packet's header: if nothing else is said, an empty frame makes a packet.
+void Endpoint::write_floor(Peer& peer, FramesOut& out) {
+    bool& due = peer.session->owed.floor;
+    if (due && (out.writer.size() > 0 || out.writer.put_padding(wire::frame_prefix_bytes))) due = false;
+}
+
+// After the answers that end messages, or the peer would take those for failed.
+void Endpoint::write_close(Peer& peer, FramesOut& out) {
+    const Owed& owed = peer.session->owed;
+    out.closing = owed.close && owed.complete_ids.empty() && owed.outcome_ids.empty() &&
+                  out.writer.put_close(static_cast<std::uint8_t>(CommandError::peer_closed));
+}
+
+}  // namespace dlcp

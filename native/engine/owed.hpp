@@ -1,0 +1,41 @@
+// What one session owes the peer: the frames that the next control packets carry.
+//
+// Every part of the endpoint adds to it; control.cpp writes it out and strikes off what it wrote.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace dlcp {
+
+struct Owed {
+    // An acknowledgement; `ack_full`: of the whole window, since a probe asked.
+    bool ack = false;
+    bool ack_full = false;
+    // A probe, a grant, a demand for credit, the floor of this endpoint's messages, a goodbye.
+    bool probe = false;
+    bool grant = false;
+    bool demand = false;
+    bool floor = false;
+    bool close = false;
+    // Wire ids of the peer's messages, by the frame that answers them, in the order in which that became due.
+    std::vector<std::uint32_t> complete_ids;
+    std::vector<std::uint32_t> outcome_ids;
+    std::vector<std::uint32_t> refuse_ids;
+    std::vector<std::uint32_t> hold_ids;
+    std::vector<std::uint32_t> proceed_ids;
+    // Next bitmap word of outcome_ids.front(), if its outcome did not fit one packet.
+    std::uint32_t outcome_word = 0;
+    // Wire ids of this endpoint's own messages that were cancelled.
+    std::vector<std::uint32_t> cancel_ids;
+    // Packet numbers that arrived trimmed.
+    std::vector<std::uint64_t> trimmed_numbers;
+
+    bool any() const {
+        return ack || probe || grant || demand || close || floor || !complete_ids.empty() ||
+               !outcome_ids.empty() || !refuse_ids.empty() || !hold_ids.empty() || !proceed_ids.empty() ||
+               !cancel_ids.empty() || !trimmed_numbers.empty();
+    }
+};
+
+}  // namespace dlcp

@@ -1,0 +1,54 @@
+// What one session keeps about the packets and messages that come from the peer.
+//
+// Written by arrival.cpp; control.cpp takes from it what it acknowledges and answers. A value: a new session starts with a
+// new one.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/arrival_delays.hpp"
+#include "engine/id_ring.hpp"
+#include "engine/packet_window.hpp"
+#include "engine/units.hpp"
+
+namespace dlcp {
+
+// What the receiver knows of one message id of the peer's.
+struct IncomingEntry {
+    enum class State : std::uint8_t {
+        unknown,    // no packet yet
+        active,     // `slot` is receiving
+        delivered,  // over, every block was here, or nobody cares for its outcome
+        abandoned,  // over, `slot` holds which blocks were abandoned
+        refused,    // will not be taken; `reason`
+        held,       // no room: the sender is to wait
+    };
+    State state = State::unknown;
+    // A CommandError, of a refused message.
+    std::uint8_t reason = 0;
+    // Its complete, outcome, refuse or hold frame waits for the next control packet.
+    bool answer_queued = false;
+    // The message while it is active or abandoned; else UINT32_MAX.
+    std::uint32_t slot = UINT32_MAX;
+};
+
+struct ReceiverState {
+    // Which packet numbers arrived.
+    PacketWindow window;
+    // When the packet with the largest number arrived.
+    Time largest_arrived_at{0};
+    // One-way delays of what arrives.
+    ArrivalDelays delays;
+    // Packets of data since the last acknowledgement.
+    std::uint32_t unacked_packets = 0;
+    // Packets that arrived with congestion experienced, in this session; only grows.
+    std::uint32_t ce_packets = 0;
+    // When an acknowledgement leaves at the latest; time_never: none is due.
+    Time ack_at = time_never;
+    // Messages by the peer's wire id. base(): the peer's floor, below which all are over for it.
+    IdRing<IncomingEntry> messages;
+    // Entries in state held.
+    std::uint32_t held = 0;
+};
+
+}  // namespace dlcp

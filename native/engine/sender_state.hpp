@@ -1,0 +1,101 @@
+// What one session keeps about the packets and messages that go to the peer.
+//
+// Written by transmit.cpp (what leaves) and recovery.cpp (what became of it); control.cpp and endpoint.cpp change the
+// queues and ids of messages. A value: a new session starts with a new one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/congestion/congestion.hpp"
+#include "engine/id_ring.hpp"
+#include "engine/outgoing_message.hpp"
+#include "engine/pacer.hpp"
+#include "engine/path_set.hpp"
+#include "engine/sent_ring.hpp"
+#include "engine/units.hpp"
+#include "engine/wire.hpp"
+
+namespace dlcp {
+
+using SendQueue = IntrusiveList<OutgoingMessage, &OutgoingMessage::queue_link>;
+using StartedList = IntrusiveList<OutgoingMessage, &OutgoingMessage::started_link>;
+
+struct SenderState {
+    // Packets by number, from sending until they are resolved. transmit and control add, recovery resolves.
+    SentRing sent;
+    // Data packets in `sent` that are not declared lost; 0 to PacketWindow::width.
+    std::uint32_t awaiting = 0;
+    // Datagram bytes of these packets.
+    Bytes in_flight{0};
+    // Datagram bytes declared lost since congestion control was last told.
+    Bytes lost_unreported{0};
+    // Datagram bytes of data sent in this session; only grows.
+    Bytes sent_total{0};
+    // Datagram bytes sent since the last packet that asked for an acknowledgement.
+    std::uint64_t unrequested_bytes = 0;
+
+    // Per lane (class * paths + path): one past the largest acknowledged packet number of the lane; 0: none.
+    std::vector<std::uint64_t> lane_acked_end;
+    // One past the largest acknowledged packet number; 0: none.
+    std::uint64_t acked_end = 0;
+    // When the latest sent of the acknowledged packets was sent.
+    Time newest_acked_sent_at{INT64_MIN / 2};
+    // A round trip ends when this packet number or a later one is acknowledged.
+    std::uint64_t round_end = 0;
+
+    // The network. Set when the session is established; told by recovery.
+    PathSet paths;
+    std::unique_ptr<CongestionControl> congestion;
+    Pacer pacer;
+    // Median one-way queueing delay on the way to the peer, as its last acknowledgement stated it.
+    Duration queue_delay{0};
+    // Bytes that the peer can buffer from this endpoint, in flight at once, as its last acknowledgement stated it.
+    Bytes credit{0};
+    // Total bytes that the peer has granted in this session (grant frames); only grows.
+    Bytes granted{0};
+    // Total bytes that this endpoint has asked the peer to grant (demand frames); only grows.
+    Bytes demanded{0};
+    // The run under way: its path, and how many packets are left of it. 0: the next packet starts a run.
+    std::uint16_t run_path = 0;
+    std::uint16_t run_left = 0;
+
+    // Probe timeouts in a row without an answer that told anything about data. recovery.
+    std::uint32_t timeouts = 0;
+    // When something new was last acknowledged, or sent after idleness: probe timeouts count from here.
+    Time last_progress{0};
+    // Timers; time_never: not set. The next probe; the next packet to become overdue; when the pacer allows more.
+    Time probe_at = time_never;
+    Time loss_at = time_never;
+    Time pace_at = time_never;
+
+    // Messages with something to send, by class, in order of sending.
+    std::array<SendQueue, wire::traffic_classes> queues;
+    // Messages of which something was sent and that are not over, by wire id.
+    StartedList started;
+    // Wire id -> slot of the message; UINT32_MAX once it is over. base(): the first id that is not over.
+    IdRing<std::uint32_t> ids;
+    // The application was told that a message that is not over keeps new ones from starting.
+    bool ids_exhausted = false;
+    // The base() of `ids` that the peer was last told. control.
+    std::uint32_t floor_told = 1;
+
+    bool has_queued() const {
+        for (const SendQueue& queue : queues)
+            if (!queue.empty()) return true;
+        return false;
+    }
+    InFlight under_way() const { return {in_flight, sent_total, granted}; }
+    // Most bytes that may be in flight: what congestion control and the peer's buffer allow.
+    Bytes window(std::uint16_t datagram_bytes) const {
+        return std::min(congestion->window(under_way()), std::max(credit, Bytes{datagram_bytes}));
+    }
+    std::uint64_t& lane_end(const SentPacket& packet) {
+        return lane_acked_end[lane_acked_end.size() / wire::traffic_classes * packet.traffic_class + packet.path];
+    }
+    Time next_timer() const { return std::min({probe_at, loss_at, pace_at}); }
+};
+
+}  // namespace dlcp

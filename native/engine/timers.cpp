@@ -1,0 +1,190 @@
+// Timers: when to ask what became of what was sent, whether the peer is still there, and when to give it up.
+//
+// If nothing is heard at all, a probe asks (RFC 9002's probe timeout, on RFC 6298's estimate). When probe after probe goes
+// unanswered, what is in flight is sent again without waiting for the answer. A peer that owes something and is silent for
+// peer_timeout is dead.
+#include <algorithm>
+
+#include "engine/endpoint.hpp"
+
+namespace dlcp {
+
+namespace {
+
+// Probe timeouts double, up to 2^6 of the first (and max_rto).
+constexpr std::uint32_t most_backoff = 6;
+
+// Probes without an answer after which what is in flight counts as lost.
+constexpr std::uint32_t unanswered_probes = 1;
+
+// A peer that owes us a message is asked whether it is there after a fifth of its timeout in silence, and from then on
+// every fortieth: 32 questions, so that heavy loss alone does not end it.
+constexpr std::int64_t keepalive_parts = 40;
+constexpr std::int64_t keepalive_silence = keepalive_parts / 5;
+
+}  // namespace
+
+Duration Endpoint::probe_timeout(const Peer& peer) const {
+    const Duration base = peer.rtt.timeout(config_.min_rto) + config_.max_ack_delay;
+    // The cap is on the doubling: an answer that takes longer than max_rto is still waited for.
+    return std::min(base * (1LL << std::min(peer.session->sender.timeouts, most_backoff)),
+                    std::max(config_.max_rto, base));
+}
+
+// Something was sent that the peer has not answered for in full. A message that waits for blocks to be released has no
+// such answer outstanding once what was sent of it is acknowledged.
+bool Endpoint::owed_answer(const Peer& peer) const {
+    const SenderState& sender = peer.session->sender;
+    if (sender.awaiting > 0) return true;
+    for (std::uint32_t m = sender.started.front(); m != Link::none; m = StartedList::next(outgoing_, m))
+        if (!outgoing_[m].waits_for_release()) return true;
+    return false;
+}
+
+// Is an answer owed, by when, and since when? Call after anything that changes what is under way.
+void Endpoint::update_liveness(Time now, Peer& peer) {
+    const bool sending = peer.up() && owed_answer(peer);
+    const bool connecting = peer.state == Peer::State::connecting;
+    const bool wants = sending || !peer.posted.empty() || !peer.outgoing.empty() || connecting;
+    if (wants && !peer.waiting) peer.waiting_since = now;
+    peer.waiting = wants;
+    peer.keepalive_at = time_never;
+    const Time last_sign = std::max(peer.last_heard, peer.waiting_since);
+    if (!peer.up()) {
+        if (peer.session) peer.session->sender.probe_at = time_never;
+        if (connecting) peer.keepalive_at = last_sign + config_.peer_timeout;
+    } else {
+        SenderState& sender = peer.session->sender;
+        sender.probe_at =
+            sending ? std::max(sender.last_progress, peer.waiting_since) + probe_timeout(peer) : time_never;
+        // Receives alone send nothing: ask now and then whether the peer is there at all.
+        const std::int64_t parts =
+            std::min<std::int64_t>(keepalive_silence + peer.keepalive_tries, keepalive_parts);
+        if (wants) peer.keepalive_at = last_sign + config_.peer_timeout * parts / keepalive_parts;
+        if (sending) update_demand(peer);
+    }
+    arm(peer);
+}
+
+// Asks the receiver for what congestion control wants granted beyond what was asked for.
+void Endpoint::update_demand(Peer& peer) {
+    SenderState& sender = peer.session->sender;
+    if (!sender.congestion->needs_grants()) return;
+    Bytes backlog{0};
+    for (const SendQueue& queue : sender.queues)
+        for (std::uint32_t m = queue.front(); m != Link::none; m = SendQueue::next(outgoing_, m))
+            backlog += Bytes{outgoing_[m].backlog_bytes() * 17 / 16};  // headers and tags
+    const Bytes wanted = sender.congestion->demand(sender.under_way(), backlog);
+    if (wanted <= sender.demanded) return;
+    sender.demanded = wanted;
+    peer.session->owed.demand = true;
+    queue_control(peer);
+}
+
+// A probe in the next control packet. What is being cancelled is asked for by saying so again.
+void Endpoint::ask(Peer& peer) {
+    Owed& owed = peer.session->owed;
+    owed.probe = true;
+    owed.cancel_ids.clear();
+    for (std::uint32_t m = peer.session->sender.started.front(); m != Link::none;
+         m = StartedList::next(outgoing_, m))
+        if (outgoing_[m].state == OutgoingMessage::State::cancelling)
+            owed.cancel_ids.push_back(outgoing_[m].wire_id);
+}
+
+void Endpoint::probe(PeerId id) {
+    Peer* peer = peer_at(id);
+    if (peer == nullptr || !peer->up()) return;
+    ask(*peer);
+    queue_control(*peer);
+}
+
+void Endpoint::arm(Peer& peer) {
+    Time next = std::min(peer.handshake.at, peer.keepalive_at);
+    if (peer.session) next = std::min({next, peer.session->sender.next_timer(), peer.session->receiver.ack_at});
+    // Later is found when the earlier time comes: most timers are pushed back before they fire.
+    if (next < peer_timers_.at(peer.index)) peer_timers_.set(peer.index, next);
+}
+
+void Endpoint::fire(Time now, Peer& peer) {
+    peer_timers_.set(peer.index, time_never);
+    const Time last_sign = std::max(peer.last_heard, peer.waiting_since);
+    if (peer.waiting && now - last_sign >= config_.peer_timeout) {
+        peer_down(now, peer, CommandError::peer_timeout);
+        return;
+    }
+    if (peer.handshake.at <= now) {
+        peer.handshake.at = time_never;
+        peer.handshake.due = peer.state == Peer::State::connecting;
+        queue_control(peer);
+    }
+    if (peer.session) fire_session(now, peer);
+    arm(peer);
+}
+
+void Endpoint::fire_session(Time now, Peer& peer) {
+    SenderState& sender = peer.session->sender;
+    ReceiverState& receiver = peer.session->receiver;
+    if (receiver.ack_at <= now) {
+        receiver.ack_at = time_never;
+        peer.session->owed.ack = true;
+        queue_control(peer);
+    }
+    if (sender.loss_at <= now) {
+        detect_losses(now, peer);
+        refresh(peer);
+    }
+    if (sender.pace_at <= now) {
+        sender.pace_at = time_never;
+        refresh(peer);
+    }
+    if (sender.probe_at <= now) probe_unanswered(now, peer);
+    if (peer.keepalive_at <= now) {
+        ++peer.keepalive_tries;
+        ask(peer);
+        queue_control(peer);
+        update_liveness(now, peer);
+    }
+}
+
+// Nothing was heard for a probe timeout.
+void Endpoint::probe_unanswered(Time now, Peer& peer) {
+    SenderState& sender = peer.session->sender;
+    ++sender.timeouts;
+    ask(peer);
+    peer.session->owed.demand = sender.demanded > Bytes{0};  // the last one may have been lost
+    sender.last_progress = now;
+    sender.congestion->on_timeout(sender.timeouts);
+    // A channel loses nothing on its way: its peer is busy, and sending again would make it busier.
+    if (sender.timeouts > unanswered_probes && !is_trusted(peer.address)) {
+        // Where questions and answers are lost too, waiting for one to come through costs more than sending again.
+        const Duration overdue = peer.rtt.timeout(config_.min_rto);
+        for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1))
+            if (!sender.sent[n].lost && now - sender.sent[n].sent_at >= overdue) declare_lost(peer, n);
+        judge_paths(now, peer);  // what all died on one path shows nowhere else
+        refresh(peer);
+    }
+    queue_control(peer);
+    update_liveness(now, peer);
+}
+
+void Endpoint::handle_timer(Time now) {
+    while (peer_timers_.next() <= now) fire(now, *peers_[peer_timers_.top()]);
+    while (message_timers_.next() <= now) {
+        const std::uint32_t slot = message_timers_.top();
+        message_timers_.set(slot, time_never);
+        end_if_possible(now, slot);
+    }
+    for (std::size_t n = 0; n < peers_.size() && grants_.next() <= now; ++n) {
+        const std::uint32_t index = grants_.grant(now);
+        if (index == GrantScheduler::none) break;
+        peers_[index]->session->owed.grant = true;
+        queue_control(*peers_[index]);
+    }
+}
+
+Time Endpoint::next_deadline() const {
+    return std::min({peer_timers_.next(), message_timers_.next(), grants_.next()});
+}
+
+}  // namespace dlcp
