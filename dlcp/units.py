@@ -1,10 +1,16 @@
-"""Rates as people write them on a command line: the commands read them by one rule."""
+"""Units: rates as people write them on a command line, and numbers as people read them.
+
+Python's surface has seconds, bytes and bits per second; the simulator's core has whole picoseconds.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
+from collections.abc import Iterator, Sequence
 
+PS_PER_S = 10**12
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
@@ -19,3 +25,38 @@ def parse_rate(text: str) -> int:
             f"{text!r} is not a rate; accepted: such as 500k, 100M, 25G, 25Gbit/s"
         )
     return round(float(found[1]) * _FACTORS[found[2].lower()])
+
+
+def duration(seconds: float) -> str:
+    """A time in a unit that suits it: 198 µs."""
+    return _with_unit(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps")))
+
+
+def rate(bps: float) -> str:
+    """A rate in a unit that suits it: 81.3 Gb/s."""
+    return _with_unit(bps, ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s")))
+
+
+def grouped(number: float) -> str:
+    """A whole number with thin groups: 941 320."""
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
+    """Four digits at most, in the largest unit of which there is at least one."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return f"0 {next(unit for size, unit in units if size == 1)}"
+    size, unit = next(((size, unit) for size, unit in units if abs(value) >= size), units[-1])
+    number = value / size
+    digits = len(str(int(abs(number))))
+    return f"{number:.{max(0, 4 - digits)}f} {unit}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows as lines of text: the first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+        yield "  ".join(cells).rstrip()

@@ -1,12 +1,13 @@
-"""Rates as people write them, for all commands alike."""
+"""Rates as people write them, for all commands alike, and numbers as people read them."""
 
 from __future__ import annotations
 
 import argparse
+import math
 
 import pytest
 
-from dlcp.units import parse_rate
+from dlcp.units import aligned, duration, grouped, parse_rate, rate
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,32 @@ def test_same_rate_in_many_words(text: str) -> None:
 def test_what_is_no_rate_is_refused_with_what_is_one(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="accepted: such as 500k, 100M, 25G"):
         parse_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (198.2e-6, "198.2 µs"),
+        (1.5, "1.500 s"),
+        (12345.6, "12346 s"),
+        (2e-9, "2.000 ns"),
+        (5e-13, "0.500 ps"),
+        (-0.25, "-250.0 ms"),
+        (0, "0 s"),
+        (math.nan, "–"),
+        (math.inf, "–"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_rates_and_counts() -> None:
+    assert rate(81.3e9) == "81.30 Gb/s"
+    assert rate(0) == "0 b/s"
+    assert grouped(941320) == "941 320"
+    assert grouped(7) == "7"
+
+
+def test_rows_are_aligned() -> None:
+    assert list(aligned([["", "mean"], ["ndp", "1 s"]])) == ["     mean", "ndp   1 s"]

@@ -14,15 +14,15 @@ template <class Visit>
 bool walk(const Fabric& fabric, const Routes& routes, std::uint32_t source, std::uint32_t destination,
           Visit visit) {
     std::uint32_t port = source;
-    bool only_way = true;
+    bool only_hop = true;
     for (std::uint32_t links = 0; links < 64; ++links) {
         const Link& link = fabric.link(port);
-        visit(link, only_way || link.to == destination);
+        visit(link, only_hop || link.to == destination);
         if (link.to == destination) return true;
-        const Ways ways = routes.ways(routes.first_table(), link.to, destination);
-        if (ways.count == 0) return false;
-        only_way &= ways.count == 1;
-        port = ways[0];
+        const NextHops hops = routes.next_hops(routes.first_table(), link.to, destination);
+        if (hops.count == 0) return false;
+        only_hop &= hops.count == 1;
+        port = hops[0];
     }
     return false;
 }
@@ -44,7 +44,7 @@ std::int64_t Simulation::base_rtt_ps(std::uint32_t source, std::uint32_t destina
     };
     if (!walk(fabric_, *routes_, source, destination, add(data_bytes)) ||
         !walk(fabric_, *routes_, destination, source, add(ack_bytes)))
-        throw std::invalid_argument("there is no way between hosts " + std::to_string(source) + " and " +
+        throw std::invalid_argument("there is no route between hosts " + std::to_string(source) + " and " +
                                     std::to_string(destination));
     return sum_ps;
 }
@@ -56,9 +56,9 @@ struct Least {
     std::uint64_t slowest_q16 = 0;
     std::int64_t delay_ps = 0;
 
-    void add(const Link& link, bool only_way) {
-        // Where there is a choice, packets may be sprayed over all ways, each slower than all together.
-        if (only_way)
+    void add(const Link& link, bool only_hop) {
+        // Where there is a choice, packets may be sprayed over all next hops, each slower than all together.
+        if (only_hop)
             slowest_q16 = std::max(slowest_q16, Simulation::ps_per_byte_q16(static_cast<double>(link.rate_bps)));
         delay_ps += link.delay_ps;
     }
@@ -73,7 +73,7 @@ struct Least {
 std::int64_t Simulation::ideal_ps(const Flow& flow) const {
     Least least;
     walk(fabric_, *routes_, flow.source, flow.destination,
-         [&least](const Link& link, bool only_way) { least.add(link, only_way); });
+         [&least](const Link& link, bool only_hop) { least.add(link, only_hop); });
     return least.time_ps(flow.bytes);
 }
 
@@ -81,7 +81,7 @@ std::int64_t Simulation::bound_ps(const Flow& flow, std::uint64_t bytes) const {
     Least least;
     if (fabric_.clos() != nullptr && faults_.empty()) {
         walk(fabric_, *routes_, flow.source, flow.destination,
-             [&least](const Link& link, bool only_way) { least.add(link, only_way); });
+             [&least](const Link& link, bool only_hop) { least.add(link, only_hop); });
     } else {
         // On a graph another path may be faster than a shortest one, and faults may change rates: then only the hosts'
         // own links are certain, and with faults only their delays.

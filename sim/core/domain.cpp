@@ -94,9 +94,9 @@ inline std::int64_t Domain::time_of(std::uint32_t event) const {
         Packet& p = packets_[i];
         const std::uint32_t node = state_.node_of_port[p.port];
         if (node < state_.hosts) return;
-        const Ways ways = state_.routes->ways(table_, node, p.destination);
-        if (ways.count == 0) return;
-        p.next = ways.count == 1 ? ways[0] : choose(node, i, ways, at_ps);
+        const NextHops hops = state_.routes->next_hops(table_, node, p.destination);
+        if (hops.count == 0) return;
+        p.next = hops.count == 1 ? hops[0] : choose(node, i, hops, at_ps);
         __builtin_prefetch(&state_.ports[p.next]);
         __builtin_prefetch(&packets_of(p.next, p.traffic_class));
     }
@@ -262,7 +262,7 @@ std::uint64_t Domain::host_rate_bps(std::uint32_t host) const { return simulatio
 
 std::uint32_t Domain::grow() {
     const std::size_t size = packets_.size();
-    if (size >= index_mask) throw std::length_error("2^30 packets are under way");
+    if (size >= index_mask) throw std::length_error("2^30 packets are in flight");
     packets_.emplace_back();
     extras_.emplace_back();
     return static_cast<std::uint32_t>(size);
@@ -283,19 +283,19 @@ inline void Domain::arrive(std::uint32_t slot) {
 inline void Domain::forward(std::uint32_t node, std::uint32_t slot) {
     std::uint32_t port = packets_[slot].next;
     if (port == none) {
-        const Ways ways = state_.routes->ways(table_, node, packets_[slot].destination);
-        if (ways.count == 0) {
+        const NextHops hops = state_.routes->next_hops(table_, node, packets_[slot].destination);
+        if (hops.count == 0) {
             ++unroutable_;
             state_.transport->packet_gone(*this, slot);
             free_packet(slot);
             return;
         }
-        port = ways.count == 1 ? ways[0] : choose(node, slot, ways, now_ps_);
+        port = hops.count == 1 ? hops[0] : choose(node, slot, hops, now_ps_);
     }
     enqueue(port, slot);
 }
 
-std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways& ways, std::int64_t at_ps) {
+std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const NextHops& hops, std::int64_t at_ps) {
     const Packet& p = packets_[slot];
     const switching::PathChoice choice = state_.policy->path_choice;
     switching::PathInputs in;
@@ -304,7 +304,7 @@ std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways&
     in.salt = node ^ salt_;
     // By itself, so that the compiler sees that it needs nothing else: most packets come here.
     if (choice == switching::PathChoice::path_id)
-        return ways[switching::choose_path(switching::PathChoice::path_id, in, ways.count).first];
+        return hops[switching::choose_path(switching::PathChoice::path_id, in, hops.count).first];
     if (choice == switching::PathChoice::round_robin) {
         in.turn = turns_[node - state_.hosts]++;
     } else if (choice == switching::PathChoice::random || choice == switching::PathChoice::adaptive) {
@@ -313,10 +313,10 @@ std::uint32_t Domain::choose(std::uint32_t node, std::uint32_t slot, const Ways&
             static_cast<std::uint64_t>(at_ps) << 16 ^ node ^ std::uint64_t{p.reverse} << 63;
         in.random = mix64((seed_ + what * 0x9e3779b97f4a7c15ULL) ^ (where * 0xd1342543de82ef95ULL));
     }
-    const switching::PathPair pair = switching::choose_path(choice, in, ways.count);
-    const std::uint32_t first = ways[pair.first];
+    const switching::PathPair pair = switching::choose_path(choice, in, hops.count);
+    const std::uint32_t first = hops[pair.first];
     if (pair.first == pair.second) return first;
-    const std::uint32_t second = ways[pair.second];
+    const std::uint32_t second = hops[pair.second];
     return state_.ports[second].waiting_bytes < state_.ports[first].waiting_bytes ? second : first;
 }
 

@@ -192,7 +192,7 @@ private:
     }
     void arrive(std::uint32_t slot);
     void forward(std::uint32_t node, std::uint32_t slot);
-    std::uint32_t choose(std::uint32_t node, std::uint32_t slot, const Ways& ways, std::int64_t at_ps);
+    std::uint32_t choose(std::uint32_t node, std::uint32_t slot, const NextHops& hops, std::int64_t at_ps);
     void enqueue(std::uint32_t port, std::uint32_t slot);
     bool admit(std::uint32_t port, std::uint32_t slot);
     void wait(std::uint32_t port, std::uint32_t slot);
@@ -217,7 +217,7 @@ private:
     std::uint64_t quiet_port_bytes_ = 0;
     const RouteTable* table_ = nullptr;  // of the present version; nullptr: arithmetic
     bool alone_ = true;                  // there is no other domain
-    bool foresees_routes_ = false;       // a packet's way depends on nothing that may change before it is there
+    bool foresees_routes_ = false;       // a packet's route depends on nothing that may change before it is there
 
     std::int64_t now_ps_ = 0;
     std::int64_t end_ps_ = INT64_MAX;

@@ -42,7 +42,7 @@ std::string Simulation::broken_invariant() const {
             return "waiting bytes are wrong at port " + std::to_string(p);
     }
     if (sent != lost + arrived + on_links)
-        return "packets sent are not packets lost, arrived and under way: " + std::to_string(sent) + " against " +
+        return "packets sent are not packets lost, arrived and in flight: " + std::to_string(sent) + " against " +
                std::to_string(lost) + " + " + std::to_string(arrived) + " + " + std::to_string(on_links);
     return "";
 }

@@ -1,4 +1,4 @@
-// A packet on its way, and what only some transports need of it.
+// A packet in the network, and what only some transports need of it.
 //
 // Times in the simulator are int64 picoseconds, named `_ps`; the engine's `Time` (nanoseconds) is another type, so
 // the two do not mix.

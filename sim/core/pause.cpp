@@ -21,11 +21,11 @@ void Domain::hold_upstream(std::uint32_t in_port, std::uint32_t c, std::uint32_t
     held.paused = pause;
     const Fabric& fabric = simulation_.fabric();
     const Port& back = state_.ports[fabric.reverse(in_port)];
-    // What is told in one moment is told by one frame after the other: a packet that leaves may resume a class and one that
+    // What is signalled in one moment is signalled by one frame after the other: a packet that leaves may resume a class and one that
     // comes may pause it again, and the far end must hear it in this order.
     const std::int64_t frame_ps = back.transmit_ps(pause_frame_bytes);
-    const std::int64_t at_ps = std::max(now_ps_ + frame_ps + back.delay_ps, held.told_ps + frame_ps);
-    held.told_ps = at_ps;
+    const std::int64_t at_ps = std::max(now_ps_ + frame_ps + back.delay_ps, held.signalled_ps + frame_ps);
+    held.signalled_ps = at_ps;
     const std::uint32_t domain = state_.domain_of_node[fabric.link(in_port).from];
     if (domain == index_)
         schedule(at_ps, pause ? Control::pause : Control::resume, in_port, c);

@@ -54,9 +54,9 @@ struct alignas(64) PortQueues {
 
 // What waits somewhere and came by one port's link, of one class; with priority flow control. The far end's.
 struct Ingress {
-    std::int64_t told_ps = 0;  // when the last pause or resume reaches the port
+    std::int64_t signalled_ps = 0;  // when the last pause or resume reaches the port
     std::uint32_t bytes = 0;
-    bool paused = false;  // the port was told so
+    bool paused = false;  // the port was sent a pause
 };
 
 // Of one port and class, since the start. in = sent + dropped + trimmed + what waits; lost are among those sent.

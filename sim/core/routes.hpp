@@ -13,8 +13,8 @@
 
 namespace dlcp::sim {
 
-// Equal ways: `list`, or if that is nullptr the ports from `first` on. count 0: no way.
-struct Ways {
+// Equal next hops, as ports: `list`, or if that is nullptr the ports from `first` on. count 0: the host cannot be reached.
+struct NextHops {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     const std::uint32_t* list = nullptr;
@@ -27,7 +27,7 @@ public:
     // Shortest paths over the links whose bit in `down` (per port) is not set.
     RouteTable(const Fabric& fabric, const std::vector<bool>& down);
 
-    Ways ways(std::uint32_t switch_index, std::uint32_t edge_index) const {
+    NextHops next_hops(std::uint32_t switch_index, std::uint32_t edge_index) const {
         const Set& set = sets_[set_of_[std::size_t{switch_index} * edges_ + edge_index]];
         return {0, set.count, ports_.data() + set.offset};
     }
@@ -48,11 +48,11 @@ public:
     explicit Routes(const Fabric& fabric);
 
     // From a switch (by its node number) to a host. Inline: every hop asks.
-    Ways ways(const RouteTable* table, std::uint32_t node, std::uint32_t host) const {
+    NextHops next_hops(const RouteTable* table, std::uint32_t node, std::uint32_t host) const {
         const Host& h = host_[host];
         if (h.edge == node) return {h.last_port, 1, nullptr};
         const Switch& s = switch_[node - hosts_];
-        if (table != nullptr) return table->ways(node - hosts_, h.edge_index);
+        if (table != nullptr) return table->next_hops(node - hosts_, h.edge_index);
         switch (s.tier) {
             case 0: return {s.up_port, s.up_ports, nullptr};
             case 1:

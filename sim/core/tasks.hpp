@@ -5,11 +5,11 @@
 // and must enter a task of that host; nothing travels but packets. So each task's state is touched by one domain only.
 //
 // A *channel* is what a communication scheduler is: of the tasks of it that could start, the one of lowest priority number (then
-// the one that became ready first) starts next, as long as the bytes under way stay within the channel's credit; one
-// may always be under way. A channel belongs to one host. Computations in a channel without credit run one by one, as on
+// the one that became ready first) starts next, as long as the bytes in flight stay within the channel's credit; one
+// may always be in flight. A channel belongs to one host. Computations in a channel without credit run one by one, as on
 // one processor.
 //
-// Credit and collectives make a trap: what is under way ends only when all ranks have started it, and ranks may spend their
+// Credit and collectives make a trap: what is in flight ends only when all ranks have started it, and ranks may spend their
 // credit on different collectives. In a channel of which `together` is said, the task that was added first of those not
 // over may therefore start beyond the credit, one at a time (as dlcp.transport.layer_order.queue does, where the proof is).
 #pragma once

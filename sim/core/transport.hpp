@@ -45,8 +45,8 @@ public:
     // How many bytes of payload a full packet carries, and bytes on the wire beside the payload: for bounds and reports.
     virtual std::uint32_t payload_bytes() const = 0;
     virtual std::uint32_t header_bytes() const = 0;
-    // A packet was dropped or lost on its way and its slot will be freed: for what hangs on it (PacketExtra). In the domain
-    // where that happened; nobody else is told.
+    // A packet was dropped or lost in the network and its slot will be freed: for what hangs on it (PacketExtra). In the domain
+    // where that happened; no other domain is called.
     virtual void packet_gone(Domain&, std::uint32_t) {}
     // The first 64 bytes of a packet's own header, for traces; nullptr: it has none.
     virtual const std::uint8_t* header_of(Domain&, std::uint32_t) const { return nullptr; }

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlcp.arguments import Parser
 from dlcp.errors import ArgumentError
-from dlcp_sim.units import aligned, duration
+from dlcp.units import aligned, duration
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result

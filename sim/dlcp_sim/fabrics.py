@@ -403,7 +403,7 @@ class _Graph(Fabric):
     def _farthest(
         self, neighbours: Mapping[int, list[tuple[int, Hop]]], source: int
     ) -> tuple[list[Hop], int]:
-        """The way with most links, then most delay, from a host to any other, and that host."""
+        """The path with most links, then most delay, from a host to any other, and that host."""
         before: dict[int, tuple[int, Hop]] = {}
         rank = {source: (0, 0.0)}
         queue = [source]

@@ -1,8 +1,8 @@
 """What goes wrong in a fabric, and when: cut links, dead switches, flapping, and gray links that lose, slow or delay.
 
 A link is named as in `fabrics.ports_of`: "edge 0 - aggregation 1" both directions, "edge 0 -> aggregation 1" one,
-"host 3" its cable. A cut link loses what is sent into it until all switches know, `reroute_s` later, and send other
-ways; one that has come back waits as long for its traffic. Gray links go unnoticed: no routes change for them. Times
+"host 3" its cable. A cut link loses what is sent into it until all switches know, `reroute_s` later, and use other
+routes; one that has come back waits as long for its traffic. Gray links go unnoticed: no routes change for them. Times
 are seconds of the simulation. A fault is a description; `events` makes the simulator's list of a set of them.
 """
 
@@ -77,7 +77,7 @@ class Fault(ABC):
         """FaultError if a kind's own fields are out of range."""
 
     def events(self, core: _core.Fabric, fabric: Fabric) -> Iterator[Event]:
-        """What the simulator is told."""
+        """The native simulator's events."""
         for port in ports_of(core, fabric, self.link):
             yield self._begin(core, port)
             if self.until_s is not None:
@@ -105,11 +105,11 @@ class Fault(ABC):
 
 @dataclass(frozen=True)
 class LinkDown(Fault):
-    """The link carries nothing; with a switch's or host's name, none of its links does, either way."""
+    """The link carries nothing; with a switch's or host's name, none of its links does, in either direction."""
 
     kind = "link_down"
     reroute_s: float | None = 1e-3
-    """How long all switches take to send other ways, after it went and after it came back; None: they never do.
+    """How long all switches take to use other routes, after it went and after it came back; None: they never do.
     1 ms: what a fabric with fast failure detection takes; routing protocols alone take 0.1 to several seconds."""
 
     def _validate(self) -> None:
@@ -117,7 +117,7 @@ class LinkDown(Fault):
             _check("reroute_s", self.reroute_s, 0, 1e4, "0 to 1e4 seconds, or none")
 
     def events(self, core: _core.Fabric, fabric: Fabric) -> Iterator[Event]:
-        """What the simulator is told."""
+        """The native simulator's events."""
         yield from super().events(core, fabric)
         if self.reroute_s is not None:
             yield _event(self.at_s + self.reroute_s, 0, "reroute")
@@ -134,7 +134,7 @@ class LinkDown(Fault):
 def SwitchDown(  # noqa: N802  a fault, as the others
     switch: str, *, at_s: float = 0.0, until_s: float | None = FOREVER, reroute_s: float | None = 1e-3
 ) -> LinkDown:
-    """All links of a switch are down, both ways."""
+    """All links of a switch are down, in both directions."""
     if "->" in switch or " - " in switch:
         _refuse("switch", switch, "the name of a switch")
     return LinkDown(switch, reroute_s, at_s=at_s, until_s=until_s)
@@ -161,7 +161,7 @@ class Flapping(Fault):
             _refuse("until_s", self.until_s, f"a time after {MAX_FLAPS} flaps at most")
 
     def events(self, core: _core.Fabric, fabric: Fabric) -> Iterator[Event]:
-        """What the simulator is told."""
+        """The native simulator's events."""
         down_s, index = self.at_s, 0
         while down_s < self._over_s:
             up_s = min(down_s + self.down_s, self._over_s)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-from dlcp_sim.units import duration
+from dlcp.units import duration
 
 
 @dataclass(frozen=True)

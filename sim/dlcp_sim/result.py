@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.units import PS_PER_S, aligned, duration, grouped, rate
+from dlcp.units import PS_PER_S, aligned, duration, grouped, rate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

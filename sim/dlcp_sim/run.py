@@ -19,11 +19,11 @@ import numpy as np
 
 from dlcp import __version__
 from dlcp.errors import ArgumentError
+from dlcp.units import PS_PER_S
 from dlcp_sim import _core, faults, switches
 from dlcp_sim.progress import Line, Moment, Progress
 from dlcp_sim.result import Result
 from dlcp_sim.toml import tables_of
-from dlcp_sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from dlcp_sim.scenario import Scenario
@@ -195,7 +195,7 @@ class _Stall:
 class _Watch:
     """Makes moments of where a simulation is.
 
-    How much of it is over is told by the bytes that have reached hosts, as flows often end all at once. Headers and
+    How much of it is over follows from the bytes that have reached hosts, as flows often end all at once. Headers and
     answers count as well, so it is some percent ahead.
     """
 

@@ -30,7 +30,7 @@ PORT_GROUPS = ("all", "hosts", "switches")
 
 PortChoice = str | Sequence[int | str]
 """Ports to look at: "all", "hosts" or "switches" (those at which they send), or a list of numbers and of links by name
-("edge 0 -> host 3", "edge 0 - core 1" both ways, "switch 2" all that it sends at)."""
+("edge 0 -> host 3", "edge 0 - core 1" both directions, "switch 2" all that it sends at)."""
 
 
 def refuse(name: str, value: object, accepted: str) -> NoReturn:
@@ -92,7 +92,7 @@ class Scenario:
     transport: Transport
     workload: Workload
     switch: Policy | None = None
-    """What switches are told; None: as the transport's authors would."""
+    """The switches' policy; None: as the transport's authors would set it."""
     faults: Sequence[Fault] = ()
     seed: int = 1
     threads: int = 1
@@ -151,7 +151,7 @@ class Scenario:
 
     @property
     def policy(self) -> Policy:
-        """What switches are told: `switch`, or the transport's own."""
+        """The switches' policy: `switch`, or the transport's own."""
         return self.transport.policy(self.fabric) if self.switch is None else self.switch
 
     def ports(self, choice: PortChoice, core: _core.Fabric) -> list[int]:

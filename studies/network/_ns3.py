@@ -64,7 +64,7 @@ def sent_packets(result: Result) -> dict[str, NDArray[np.int64]]:
 
 
 def work(result: Result, payload_bytes: int, size: int | None = None) -> str:
-    """What ns-3 is told: links, flows, and of each flow the ports that its first packet took. `size`: of all flows."""
+    """The input of ns-3: links, flows, and of each flow the ports that its first packet took. `size`: of all flows."""
     ports, flows, sent = result.ports, result.flows, sent_packets(result)
     where = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(ports.sender, ports.receiver, strict=True))}
     lines = [f"ports {len(ports)}"]

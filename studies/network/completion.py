@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dlcp.errors import ArgumentError
+from dlcp.units import PS_PER_S, duration
 from dlcp_sim import switches
 from dlcp_sim.fabrics import LeafSpine
 from dlcp_sim.report.tables import Table
@@ -28,7 +29,6 @@ from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dctcp, Dlcp, Ndp, PFabric
 from dlcp_sim.transports.dlcp import HEADER_BYTES
 from dlcp_sim.transports.tcp import ETHERNET_BYTES
-from dlcp_sim.units import PS_PER_S, duration
 from dlcp_sim.workloads.flows import FlowWorkload
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, Thresholds, TrafficClass
+from dlcp.units import duration
 from dlcp_sim import switches
 from dlcp_sim.fabrics import Fabric, LeafSpine
 from dlcp_sim.faults import RandomLoss
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dcqcn, Dlcp, Uet
-from dlcp_sim.units import duration
 from dlcp_sim.workloads.collectives import CollectiveRun
 from dlcp_sim.workloads.flows import together
 
@@ -57,7 +57,7 @@ LIMIT_S = 0.5
 UET, DCQCN, SPRAYED = "UET", "DCQCN", "DCQCN, sprayed"
 RELIABLE, BOUNDED = "dlcp reliable", "dlcp bounded"
 RELAXED = ", line rate"
-ARMS = (UET, RELIABLE, BOUNDED, RELIABLE + RELAXED, BOUNDED + RELAXED)
+CONFIGURATIONS = (UET, RELIABLE, BOUNDED, RELIABLE + RELAXED, BOUNDED + RELAXED)
 """On fabrics that trim or drop; DCQCN has a fabric of its own."""
 
 
@@ -112,7 +112,7 @@ class Case:
     """A transport under a condition."""
 
     condition: Condition
-    arm: str
+    configuration: str
     critical_ratio: float = CRITICAL_RATIO
     """Of bounded messages."""
     depth: int = 1
@@ -121,7 +121,7 @@ class Case:
     def scenario(self, size: int, seed: int) -> Scenario:
         """What is run."""
         transport, policy = self._transport()
-        bounded = self.arm.startswith(BOUNDED)
+        bounded = self.configuration.startswith(BOUNDED)
         return Scenario(
             fabric=self.condition.fabric,
             transport=transport,
@@ -135,19 +135,19 @@ class Case:
             faults=[RandomLoss(GRAY_LINK, ratio=GRAY_RATIO)] if self.condition.gray else [],
             seed=seed,
             until_s=LIMIT_S,
-            name=self.arm,
+            name=self.configuration,
         )
 
     def _transport(self) -> tuple[Transport, Policy]:
         fabric, trims = self.condition.fabric, self.condition.switch == "trimming"
         transport: Transport
-        if self.arm in (DCQCN, SPRAYED):
-            transport = Dcqcn(spray=self.arm == SPRAYED)
+        if self.configuration in (DCQCN, SPRAYED):
+            transport = Dcqcn(spray=self.configuration == SPRAYED)
             return transport, transport.policy(fabric)
-        if self.arm == UET:
+        if self.configuration == UET:
             transport = Uet(trimming=trims)
             return transport, transport.policy(fabric)
-        congestion = "line_rate" if self.arm.endswith(RELAXED) else "window"
+        congestion = "line_rate" if self.configuration.endswith(RELAXED) else "window"
         # Tuned as the others are: the default leaves a full buffer its time, which a lost last packet then waits for.
         timeout_s = 4 * fabric.base_rtt_s(4096 + 130)
         transport = Dlcp(congestion=congestion, trim=trims, trim_critical=trims, min_rto_s=timeout_s)
@@ -290,7 +290,7 @@ def conditions(quick: bool) -> list[Condition]:
 
 def cases_of(found: Sequence[Condition]) -> list[Case]:
     """All transports of all conditions; DCQCN once for each pair of a trimming and a dropping one."""
-    cases = [Case(condition, arm) for condition in found for arm in ARMS]
+    cases = [Case(condition, configuration) for condition in found for configuration in CONFIGURATIONS]
     for condition in found:
         if condition.switch == "trimming":
             lossless = replace(condition, switch="lossless")
@@ -348,7 +348,7 @@ def steps(found: dict[Case, Found], size: int) -> Table:
     for case, one in found.items():
         above = one.mean_s / case.condition.bound_s(size) - 1
         table.add(
-            f"{case.condition}: {case.arm}",
+            f"{case.condition}: {case.configuration}",
             (duration(one.mean_s), one.mean_s),
             (f"{duration(min(one.step_s))} to {duration(max(one.step_s))}", max(one.step_s)),
             percent(above),
@@ -400,7 +400,7 @@ def variations(found: dict[Case, Found], cases: Sequence[Case]) -> Table:
     for case in cases:
         one, where = found[case], case.condition
         table.add(
-            f"{where}: {case.arm}",
+            f"{where}: {case.configuration}",
             (f"{100 * case.critical_ratio:g} %", case.critical_ratio),
             (f"x {case.depth}", case.depth),
             (duration(one.mean_s), one.mean_s),
@@ -459,13 +459,14 @@ def words(found: dict[Case, Found], size: int) -> list[str]:
     for condition in gray:
         clean, lossless = replace(condition, gray=False), replace(condition, switch="lossless")
         times = {
-            arm: found[Case(condition, arm)].mean_s / found[Case(clean, arm)].mean_s
-            for arm in (UET, RELIABLE, BOUNDED)
+            configuration: found[Case(condition, configuration)].mean_s
+            / found[Case(clean, configuration)].mean_s
+            for configuration in (UET, RELIABLE, BOUNDED)
         }
         times[DCQCN] = (
             found[Case(lossless, DCQCN)].mean_s / found[Case(replace(lossless, gray=False), DCQCN)].mean_s
         )
-        told = ", ".join(f"{arm} {ratio:.2f}" for arm, ratio in times.items())
+        told = ", ".join(f"{configuration} {ratio:.2f}" for configuration, ratio in times.items())
         lines.append(
             f"A gray link, {condition.oversubscription}:1: times its own step on a clean fabric, {told}. Where it is "
             f"many times, a flow's last packet was lost and waits for the card's timeout, "
@@ -479,18 +480,20 @@ def draw(found: dict[Case, Found], path: Path) -> None:
     from dlcp_sim.report import pictures
 
     shown = list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
-    arms, limit = (*ARMS, DCQCN, SPRAYED), 2.0
+    configurations, limit = (*CONFIGURATIONS, DCQCN, SPRAYED), 2.0
     with pictures.new_figure(1, height=1.8 + 0.9 * len(shown)) as (figure, axes):
-        axis, height = axes[0], 0.8 / len(arms)
-        for place, arm in enumerate(arms):
-            of_arm = [replace(c, switch="lossless") if arm in (DCQCN, SPRAYED) else c for c in shown]
-            ratio = [
-                found[Case(c, arm)].mean_s / found[Case(where, UET)].mean_s
-                for c, where in zip(of_arm, shown, strict=True)
+        axis, height = axes[0], 0.8 / len(configurations)
+        for place, configuration in enumerate(configurations):
+            of_configuration = [
+                replace(c, switch="lossless") if configuration in (DCQCN, SPRAYED) else c for c in shown
             ]
-            at = np.arange(len(shown)) + (place - (len(arms) - 1) / 2) * height
+            ratio = [
+                found[Case(c, configuration)].mean_s / found[Case(where, UET)].mean_s
+                for c, where in zip(of_configuration, shown, strict=True)
+            ]
+            at = np.arange(len(shown)) + (place - (len(configurations) - 1) / 2) * height
             colour = pictures.COLOURS[place % len(pictures.COLOURS)]
-            axis.barh(at, np.minimum(ratio, limit), height, label=arm, color=colour)
+            axis.barh(at, np.minimum(ratio, limit), height, label=configuration, color=colour)
             for y, value in zip(at, ratio, strict=True):
                 if value > limit:
                     axis.text(limit - 0.02, y, f"{value:.0f}", ha="right", va="center", fontsize=7)

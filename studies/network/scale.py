@@ -62,7 +62,7 @@ WORLD = 512
 HITOPK_HOSTS, HITOPK_GPUS, HITOPK_RATE_BPS = 16, 8, 25e9
 DENSITY = 0.01
 NVLINK_BYTES_PER_S = 150e9
-"""Of a V100, each way (NVIDIA's data sheet)."""
+"""Of a V100, each direction (NVIDIA's data sheet)."""
 MEMORY_BYTES_PER_S = 900e9
 SELECTION_PASSES = 30
 """MSTopK reads its shard so many times."""
@@ -150,7 +150,7 @@ def ring_time(job: tuple[int, int, int | None]) -> float:
 
 @dataclass(frozen=True)
 class HostCase:
-    """One way to exchange gradients between hosts of several GPUs."""
+    """A method to exchange gradients between hosts of several GPUs."""
 
     model: str
     scheme: str

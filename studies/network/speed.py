@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dlcp.units import grouped
 from dlcp_sim.report.tables import Table
-from dlcp_sim.units import grouped
 from studies.network import _ns3, _reference
 from studies.network._reference import Bar
 

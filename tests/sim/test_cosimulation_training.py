@@ -1,4 +1,4 @@
-"""Time to accuracy: arms learn the same from the same examples, and differ in what the network takes and loses."""
+"""Time to accuracy: configurations learn the same from the same examples, and differ in what the network takes and loses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def curves() -> list[Curve]:
         compute_s=1e-3,
         looks=5,
         background=others,
-        arms=[
+        configurations=[
             Exact(transport=SMALL),
             Bounded(transport=SMALL, loss_ratio=0.3),
             Baseline(transport=ds.Ndp(), rounds=3),

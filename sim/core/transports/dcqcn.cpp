@@ -224,7 +224,7 @@ void Dcqcn::handle_timer(Domain& domain, std::uint32_t host, std::uint32_t timer
         return;
     }
     s.rto_timer_set = false;
-    if (s.cumulative == s.highest) return;  // nothing under way: armed with the next packet
+    if (s.cumulative == s.highest) return;  // nothing in flight: armed with the next packet
     const std::int64_t deadline = s.progress_ps + (settings_.rto_ps << s.backoff);
     if (domain.now_ps() >= deadline) {
         ++domain.result(flow).timeouts;

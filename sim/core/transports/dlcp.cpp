@@ -170,7 +170,7 @@ std::vector<DlcpTransport::Pair> DlcpTransport::pairs(const Simulation& simulati
     return pairs;
 }
 
-// What a deployer would set for this fabric: its round trip, and what is under way in one.
+// What a deployer would set for this fabric: its round trip, and what is in flight in one.
 namespace {
 
 constexpr double longest_drain_ps = 100e6;
@@ -192,7 +192,7 @@ void DlcpTransport::derive(Simulation& simulation, const std::vector<Pair>& pair
     for (std::size_t i = 0; i < pairs.size(); i += step) measure(pairs[i].first, pairs[i].second);
     if (pairs.empty()) measure(0, simulation.fabric().hosts() - 1);
     // An endpoint has one target and one floor for all its peers. Those of a far site would let the queues of its own grow to
-    // the size of the way there; what is far is measured soon enough.
+    // the bandwidth-delay product of that path; a far peer's round trip is measured soon enough.
     site_rtt_ps_ = std::min(longest_rtt_ps_, shortest_ps * site_over_shortest);
 
     const auto derive_time = [&](std::string_view name, Duration& field, double ps) {
@@ -219,7 +219,7 @@ DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
     EndpointConfig config = config_;
     config.rank = index;
     config.line_rate = Rate{fabric_->link(index).rate_bps};
-    // What is under way in a round trip, and half as much again: an acknowledgement comes every quarter of a window, so
+    // What is in flight in a round trip, and half as much again: an acknowledgement comes every quarter of a window, so
     // with one product alone the link would idle between them.
     const double bytes_per_ps = static_cast<double>(config.line_rate.value_bps) / 8e12;
     const double least = 4.0 * config.max_datagram_bytes;
@@ -241,7 +241,7 @@ DlcpTransport::Host& DlcpTransport::host(std::uint32_t index) {
     return *place;
 }
 
-// The real handshake, ahead of simulated time: hellos as large as data, each as long under way as an empty path takes.
+// The real handshake, ahead of simulated time: hellos as large as data, each for as long as an empty path takes.
 void DlcpTransport::warm(std::uint32_t a, std::uint32_t b, Duration one_way, Time& clock) {
     std::array<EngineHost*, 2> ends = {&host(a).engine, &host(b).engine};
     if (!ends[0]->endpoint.find_peer(b)) ends[0]->endpoint.connect(clock, b, network_.addresses[b]);
@@ -412,7 +412,7 @@ void DlcpTransport::handle_timer(Domain& domain, std::uint32_t index, std::uint3
     if (h.engine.handle_timer(domain)) serve(domain, h);
 }
 
-// What has happened, until nothing has. What that starts at this host comes back here, and finds it under way.
+// What has happened, until nothing has. What that starts at this host comes back here, and finds it pending.
 void DlcpTransport::serve(Domain& domain, Host& h) {
     if (h.engine.serving) return;
     h.engine.serving = true;

@@ -61,7 +61,7 @@ public:
     std::uint32_t pull(Domain& domain);
     // Hands an arrived packet to the engine and frees its slot.
     void handle_packet(Domain& domain, std::uint32_t slot);
-    // True if something was due: then the engine has been told.
+    // True if something was due: then the engine has been called.
     bool handle_timer(Domain& domain);
     // Sees to it that the domain calls at the engine's next deadline.
     void arm(Domain& domain);

@@ -3,7 +3,7 @@
 // receivers answer each packet at once and pull further packets at the pace of their own link.
 //
 // Invariant: every packet that arrives, whole or trimmed, is worth one pull at most, and a flow is given exactly the
-// pulls that it needs, so that what is under way to a host, or asked for, never exceeds the first windows. A PULL that
+// pulls that it needs, so that what is in flight to a host, or asked for, never exceeds the first windows. A PULL that
 // is due as its packet arrives travels in that packet's ACK or NACK. Every answer brings the count of pulls so far, so
 // that one lost costs nothing.
 //
@@ -118,11 +118,11 @@ public:
             sender.packets = receiver.packets = packets;
             const std::int64_t rtt_ps = simulation.base_rtt_ps(flows[f].source, flows[f].destination,
                                                                full_packet_bytes(), settings_.header_bytes);
-            // Over long links, what has not been answered for a millisecond may be on its way.
+            // Over long links, what has not been answered for a millisecond may still be in flight.
             sender.rto_ps = std::max(settings_.rto_ps, 3 * rtt_ps);
             std::uint64_t window = settings_.window_packets;
             if (window == 0) {
-                // A round trip's worth, and an eighth more for what waits on the way.
+                // A round trip's worth, and an eighth more for what waits in queues.
                 const double packet_ps = 8e12 * full_packet_bytes() /
                                          static_cast<double>(simulation.fabric().link(flows[f].source).rate_bps);
                 window = static_cast<std::uint64_t>(1.125 * static_cast<double>(rtt_ps) / packet_ps) + 1;
@@ -252,7 +252,7 @@ private:
         sender.again_word = std::min(sender.again_word, word);
     }
 
-    // The last resort, once per timeout as long as the flow lives: what was under way at the last look and is so now is
+    // The last resort, once per timeout as long as the flow lives: what was in flight at the last look and is so now is
     // lost. One packet leaves at once and, as all that follow, tells the receiver how many pulls more it owes; the others
     // wait for these, so that what overran a queue does not come back in one burst. If the flow waits for pulls and hears
     // nothing, they may be lost, too, or many flows may be before it: one packet leaves, then after twice the time.

@@ -45,7 +45,7 @@ struct Settings {
 };
 
 struct Sender {
-    std::int64_t deadline_ps = no_deadline;  // of the retransmission timer; none while nothing is under way
+    std::int64_t deadline_ps = no_deadline;  // of the retransmission timer; none while nothing is in flight
     std::int64_t rto_ps = 0;
     double window = 0;            // packets, from `base` on
     double window_max = 0;        // a bandwidth-delay product
@@ -55,7 +55,7 @@ struct Sender {
     std::uint32_t next = 0;          // the next to look at; back to `base` on a timeout
     std::uint32_t sent_until = 0;    // the first that was never sent
     std::uint32_t acknowledged = 0;  // packets
-    std::uint32_t under_way = 0;     // sent since the last timeout, not acknowledged
+    std::uint32_t in_flight = 0;     // sent since the last timeout, not acknowledged
     std::uint32_t words = 0;         // where they start in acknowledged_
     std::uint32_t transmissions = 0;
     std::uint32_t permutation = 0;
@@ -156,7 +156,7 @@ public:
         if (++sender.timeouts_in_row == 1) sender.slow_start_until = std::max(sender.window / 2, 2.0);
         sender.window = 1;
         sender.next = sender.base;
-        sender.under_way = 0;
+        sender.in_flight = 0;
         sender.deadline_ps = no_deadline;
         if (sender.timeouts_in_row >= settings_.probe_after_timeouts) {
             sender.probing = true;
@@ -219,7 +219,7 @@ private:
             if (number >= sender.packets || static_cast<double>(number - sender.base) >= std::floor(sender.window))
                 return none;
             ++sender.next;
-            ++sender.under_way;
+            ++sender.in_flight;
             if (number >= sender.sent_until) {
                 sender.sent_until = number + 1;
                 ++domain.result(flow).sent_packets;
@@ -257,7 +257,7 @@ private:
         if (word & bit) return;
         word |= bit;
         ++sender.acknowledged;
-        if (number < sender.next) --sender.under_way;  // others were given up by a timeout, and came after all
+        if (number < sender.next) --sender.in_flight;  // others were given up by a timeout, and came after all
         if (sender.window < sender.slow_start_until)
             sender.window += 1;
         else
@@ -277,7 +277,7 @@ private:
         while (sender.base < sender.packets && has(acknowledged_, sender.words, sender.base)) ++sender.base;
         sender.next = std::max(sender.next, sender.base);
         sender.timeouts_in_row = 0;
-        if (sender.probing) {  // the network has room again: slow start all the way
+        if (sender.probing) {  // the network has room again: slow start up to the largest window
             sender.probing = false;
             sender.slow_start_until = sender.window_max;
         }
@@ -286,7 +286,7 @@ private:
             domain.flow_acknowledged(packet.flow);
             return;
         }
-        if (sender.under_way == 0)
+        if (sender.in_flight == 0)
             sender.deadline_ps = no_deadline;
         else if (sender.base > before)
             start_timer(domain, packet.flow);

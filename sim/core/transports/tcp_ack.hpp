@@ -7,7 +7,7 @@
 //   PacketExtra::time_ps  echo of a segment's timestamp (RFC 7323)
 //   words[0..2]           28 bits: first segment of range i; in words[0], the 4 bits above: echo of a mark, duplicate, and
 //                         the number of ranges
-//   words[3..4]           3 × 21 bits: length of range i; a longer one is told as far as that goes
+//   words[3..4]           3 × 21 bits: length of range i; of a longer one the first 2^21 - 1
 //
 // With `duplicate`, range 0 is the segment that came twice (RFC 2883).
 #pragma once

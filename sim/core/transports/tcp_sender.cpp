@@ -334,7 +334,7 @@ void TcpSender::reduce(std::uint32_t delivered, bool conservative) {
     recovery_window_ = in_flight_ + std::max(0.0, more);
 }
 
-// What was held lost is still under way: as if nothing had happened.
+// What was held lost is still in flight: as if nothing had happened.
 void TcpSender::undo() {
     ++undone_;
     if (state_ == State::recovery) path_.reordering = true;

@@ -74,7 +74,7 @@ private:
         TcpPath path;
         std::int64_t idle_since_ps = 0;
     };
-    // A handshake under way; the source's.
+    // A pending handshake; the source's.
     struct Handshake {
         std::int64_t sent_ps = -1;  // -1: none, or over
         std::uint32_t attempts = 0;
@@ -110,7 +110,7 @@ private:
 
     TcpSettings settings_;
     Simulation* simulation_ = nullptr;
-    std::vector<std::unique_ptr<Sender>> senders_;      // per flow, while it is under way
+    std::vector<std::unique_ptr<Sender>> senders_;      // per flow, while it is running
     std::vector<std::unique_ptr<Receiver>> receivers_;  // likewise
     std::vector<std::uint8_t> complete_;                // per flow: the receiver has it all
     std::vector<std::uint32_t> connection_of_;          // per flow

@@ -208,7 +208,7 @@ bool Uet::may_send(const Sender& s) const {
     if (s.packets.ring_full() || s.packets.nothing_to_send()) return false;
     if (s.packets.in_flight() * packet_bytes() < s.window.bytes()) return true;
     // The window may have shrunk below what the receiver keeps unacknowledged: a packet that asks gets the clock going
-    // again, unless one is on its way.
+    // again, unless one is in flight.
     return s.packets.in_flight() < ack_packets_ && !s.packets.awaits(s.asked_place);
 }
 

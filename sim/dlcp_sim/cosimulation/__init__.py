@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from dlcp_sim.cosimulation.group import Abandoned, CosimulationError, Reduction, SimulatedGroup
 
 if TYPE_CHECKING:
-    from dlcp_sim.cosimulation.arms import Arm, Baseline, Bounded, Exact
+    from dlcp_sim.cosimulation.configurations import Baseline, Bounded, Configuration, Exact
     from dlcp_sim.cosimulation.training import Curve, table, time_to_accuracy
 
 _LAZY = {
-    "Arm": "arms",
-    "Baseline": "arms",
-    "Bounded": "arms",
-    "Exact": "arms",
+    "Configuration": "configurations",
+    "Baseline": "configurations",
+    "Bounded": "configurations",
+    "Exact": "configurations",
     "Curve": "training",
     "table": "training",
     "time_to_accuracy": "training",
@@ -42,9 +42,9 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Abandoned",
-    "Arm",
     "Baseline",
     "Bounded",
+    "Configuration",
     "CosimulationError",
     "Curve",
     "Exact",

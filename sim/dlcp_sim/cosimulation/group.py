@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from dlcp import _native
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.transport.schedule import build
+from dlcp.units import PS_PER_S
 from dlcp_sim import _core, faults, switches
 from dlcp_sim.transports import Dlcp
 from dlcp_sim.transports.dlcp import compiled, memory_bytes, part_bytes
-from dlcp_sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -126,7 +126,7 @@ class SimulatedGroup:
             background.build(fabric, seed).apply(self._simulation)
         if network_faults:
             self._simulation.add_faults(faults.events(network_faults, fabric, core))
-        # Memory that the executor may touch: of what is under way, and of what failed.
+        # Memory that the executor may touch: of what is pending, and of what failed.
         self._held: list[object] = []
         _core.keep_open(self._simulation)
         _core.add_collective_group(self._simulation, self.hosts)
@@ -293,7 +293,7 @@ class SimulatedGroup:
         found = _core.collective_results(simulation, index)
         if any(error is not None for error in found["error"]):
             self._fail(index, "failed")
-        self._held.clear()  # one is under way at a time
+        self._held.clear()  # one is pending at a time
         reduction = Reduction(
             outputs,
             found["started_ps"] / PS_PER_S,
@@ -308,7 +308,7 @@ class SimulatedGroup:
     def _fail(self, index: int, how: str) -> None:
         found = _core.collective_results(self._simulation, index)
         ranks = ", ".join(
-            f"rank {rank}: {error or ('over' if finished >= 0 else 'under way')}"
+            f"rank {rank}: {error or ('over' if finished >= 0 else 'pending')}"
             for rank, (error, finished) in enumerate(zip(found["error"], found["finished_ps"], strict=True))
         )
         raise CosimulationError(f"the collective {how}: {ranks}")

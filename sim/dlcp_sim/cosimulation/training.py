@@ -1,10 +1,10 @@
 """Time to accuracy: a small model, trained by workers whose gradients cross the simulated network.
 
     curves = time_to_accuracy("mlp", ds.Star(8, rate_bps=1e9, delay_s=2e-6), workers=8,
-                              arms=[Exact(), Bounded(loss_ratio=0.1), Baseline(transport=ds.Dctcp())])
+                              configurations=[Exact(), Bounded(loss_ratio=0.1), Baseline(transport=ds.Dctcp())])
     print(table(curves))
 
-Tasks (tasks.py) are small: data from seeds, the same examples for every arm. A step takes the
+Tasks (tasks.py) are small: data from seeds, the same examples for every configuration. A step takes the
 workers' `compute_s`, then what the network takes; nothing overlaps. All replicas hold the same bits, so that one copy
 of the weights stands for all. Needs torch, and scikit-learn for digits.
 """
@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.cosimulation.arms import Arm, Bounded, Exact, Layer, Place
+from dlcp.units import aligned, duration
+from dlcp_sim.cosimulation.configurations import Bounded, Configuration, Exact, Layer, Place
 from dlcp_sim.cosimulation.tasks import TASKS, WORKERS, Task, open_task, schedule
-from dlcp_sim.units import aligned, duration
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 MOMENTUM = 0.9
 ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
 TARGET_SHARE = 0.9
-"""Of the way from the first held-out loss to the best one that every arm reaches: where times are compared."""
+"""Of the way from the first held-out loss to the best one that every configuration reaches: where times are compared."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One arm's training."""
+    """One configuration's training."""
 
     title: str
     time_s: np.ndarray
@@ -72,7 +72,7 @@ def time_to_accuracy(
     task: str,
     fabric: Fabric,
     *,
-    arms: Sequence[Arm] | None = None,
+    configurations: Sequence[Configuration] | None = None,
     workers: int = WORKERS,
     steps: int | None = None,
     compute_s: float = 1e-3,
@@ -82,7 +82,7 @@ def time_to_accuracy(
     network_faults: Sequence[Fault] = (),
     seed: int = 1,
 ) -> list[Curve]:
-    """Trains `task` once per arm on the first `workers` hosts; the held-out loss by simulated time.
+    """Trains `task` once per configuration on the first `workers` hosts; the held-out loss by simulated time.
 
     `task`: "mlp", "cnn" or "transformer". `steps`: None: as many as the task asks for. `compute_s`: forward and
     backward of one worker's batch. The rest is the network's, as SimulatedGroup has it.
@@ -110,21 +110,29 @@ def time_to_accuracy(
     torch.set_num_threads(1)
     try:
         return [
-            _train(arm, place, opened, count, compute_s, looks, seed)
-            for arm in (arms if arms is not None else (Exact(), Bounded()))
+            _train(configuration, place, opened, count, compute_s, looks, seed)
+            for configuration in (configurations if configurations is not None else (Exact(), Bounded()))
         ]
     finally:
         torch.set_num_threads(threads)
 
 
-def _train(arm: Arm, place: Place, task: Task, steps: int, compute_s: float, looks: int, seed: int) -> Curve:
+def _train(
+    configuration: Configuration,
+    place: Place,
+    task: Task,
+    steps: int,
+    compute_s: float,
+    looks: int,
+    seed: int,
+) -> Curve:
     model = task.model
     begins = np.cumsum([0] + [parameter.numel for parameter in model.parameters])
     layers = [
         Layer(int(begin), parameter.numel, parameter.droppable)
         for begin, parameter in zip(begins, model.parameters, strict=False)
     ]
-    exchange = arm.open(place, layers)
+    exchange = configuration.open(place, layers)
     weights = model.fresh(seed)[None]
     optimizer = _Optimizer(task, weights)
     examples = torch.Generator().manual_seed(1_000_003 * seed + 1)
@@ -142,7 +150,7 @@ def _train(arm: Arm, place: Place, task: Task, steps: int, compute_s: float, loo
         if step + 1 in at:
             seen.append((step + 1, now_s, _held_out(task, weights)))
     step_at, time_s, loss = (np.array(column) for column in zip(*seen, strict=True))
-    return Curve(arm.title, time_s, loss, steps, network_s, abandoned / steps, step_at)
+    return Curve(configuration.title, time_s, loss, steps, network_s, abandoned / steps, step_at)
 
 
 def _gradients(task: Task, weights: torch.Tensor, workers: int, draw: torch.Generator) -> np.ndarray:
@@ -184,14 +192,14 @@ class _Optimizer:
 
 
 def target_loss(curves: Sequence[Curve]) -> float:
-    """A held-out loss that every arm has reached, most of the way down."""
+    """A held-out loss that every configuration has reached, most of the way down."""
     start = max(float(curve.loss[0]) for curve in curves)
     reached = max(float(curve.loss.min()) for curve in curves)
     return start + TARGET_SHARE * (reached - start)
 
 
 def table(curves: Sequence[Curve], loss: float | None = None) -> str:
-    """Times to a held-out loss and to the end, the first arm's as the measure. `loss`: None: one that all reach."""
+    """Times to a held-out loss and to the end, the first configuration's as the measure. `loss`: None: one that all reach."""
     target = target_loss(curves) if loss is None else loss
     rows = [["", "final loss", f"to loss {target:.3f}", "", "whole run", "network", "abandoned"]]
     first = curves[0].time_to(target)

@@ -66,7 +66,7 @@ STYLE: Any = plot_style.STYLE | {
 WIDTH_INCHES, HEIGHT_INCHES = 5.4, 3.3
 # More points than this say no more, and a vector picture of them would be large.
 POINTS_MAX = 600
-# Lines in one picture that can still be told apart.
+# Lines in one picture that a reader can still distinguish.
 LINES_MAX = 6
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))

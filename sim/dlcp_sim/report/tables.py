@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlcp_sim.units import aligned, duration, rate
+from dlcp.units import aligned, duration, rate
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result

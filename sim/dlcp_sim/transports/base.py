@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.units import PS_PER_S
+from dlcp.units import PS_PER_S
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy

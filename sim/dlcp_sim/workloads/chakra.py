@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.units import PS_PER_S
+from dlcp.units import PS_PER_S
 from dlcp_sim.workloads.collectives import Delivery, lay, template
 from dlcp_sim.workloads.load import NONE, Load, When, Workload, host_numbers
 
@@ -345,7 +345,7 @@ class ChakraTrace(Workload):
 
 
 class _Import:
-    """Traces on their way into a load."""
+    """Traces being added to a load."""
 
     def __init__(self, workload: ChakraTrace, load: Load, fabric: Fabric, traces: list[list[Node]]) -> None:
         self.workload, self.load, self.traces = workload, load, traces

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import ROOTED, Combine, Receive, Send, Space, build
 from dlcp.transport.schedule.layout import layout
-from dlcp_sim.units import PS_PER_S
+from dlcp.units import PS_PER_S
 from dlcp_sim.workloads.load import (
     NONE,
     Array,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dlcp_sim.fabrics import Fabric
 
 PIPELINE_DEPTH = 4
-"""Pieces of one tensor under way from one rank to another; more wait, so that pieces arrive one by one."""
+"""Pieces of one tensor in flight from one rank to another; more wait, so that pieces arrive one by one."""
 JOIN_ABOVE = 4
 """A value that waits for more messages than this gets a task of its own, so that edges do not multiply."""
 

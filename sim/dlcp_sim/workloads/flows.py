@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.units import PS_PER_S
+from dlcp.units import PS_PER_S
 from dlcp_sim.workloads.load import Array, Load, Workload, host_numbers, picoseconds
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.units import PS_PER_S
+from dlcp.units import PS_PER_S
 
 if TYPE_CHECKING:
     from dlcp_sim import _core
@@ -266,7 +266,7 @@ class Load:
 def iteration_times_s(backward: Array, finished_ps: Array) -> list[float]:
     """From the end of one backward pass to the end of the next, on average over workers.
 
-    `backward`: tasks by pass, worker, layer. Nothing of a pass is under way when the next one ends its backward, so
+    `backward`: tasks by pass, worker, layer. Nothing of a pass is in flight when the next one ends its backward, so
     each of these holds one whole round of communication, overlapped on both sides.
     """
     ends = np.asarray(finished_ps, np.int64)[backward[:, :, 0]]

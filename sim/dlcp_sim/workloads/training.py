@@ -24,7 +24,7 @@ from dlcp.transport.layer_order import ORDERS
 from dlcp.transport.layer_order.byte_scheduler import CREDIT_BYTES, PARTITION_BYTES, ByteScheduler
 from dlcp.transport.layer_order.p3 import P3
 from dlcp.transport.layer_order.slices import Slice
-from dlcp_sim.units import PS_PER_S
+from dlcp.units import PS_PER_S
 from dlcp_sim.workloads import models
 from dlcp_sim.workloads.collectives import (
     CoarseRing,

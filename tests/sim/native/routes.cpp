@@ -28,22 +28,22 @@ Clos random_clos(Dice& dice) {
     return c;
 }
 
-std::vector<std::uint32_t> ports_of(const Ways& ways) {
+std::vector<std::uint32_t> ports_of(const NextHops& hops) {
     std::vector<std::uint32_t> ports;
-    for (std::uint32_t i = 0; i < ways.count; ++i) ports.push_back(ways[i]);
+    for (std::uint32_t i = 0; i < hops.count; ++i) ports.push_back(hops[i]);
     std::sort(ports.begin(), ports.end());
     return ports;
 }
 
-// How many links from a switch to a host over any of the ways, which must all be equally long; 99: none.
+// How many links from a switch to a host over any of the next hops, which must all be equally long; 99: none.
 std::uint32_t distance(const Fabric& fabric, const Routes& routes, const RouteTable* table, std::uint32_t node,
                        std::uint32_t host, std::uint32_t budget = 16) {
     if (node == host) return 0;
     if (budget == 0) return 99;
-    const Ways ways = routes.ways(table, node, host);
+    const NextHops hops = routes.next_hops(table, node, host);
     std::uint32_t found = 99;
-    for (std::uint32_t i = 0; i < ways.count; ++i) {
-        const std::uint32_t rest = distance(fabric, routes, table, fabric.link(ways[i]).to, host, budget - 1);
+    for (std::uint32_t i = 0; i < hops.count; ++i) {
+        const std::uint32_t rest = distance(fabric, routes, table, fabric.link(hops[i]).to, host, budget - 1);
         if (found != 99) REQUIRE(rest + 1 == found);
         found = rest == 99 ? 99 : rest + 1;
     }
@@ -61,9 +61,9 @@ TEST_CASE("routes: on regular trees arithmetic and tables name the same ports") 
         const RouteTable table(fabric, std::vector<bool>(fabric.ports(), false));
         for (std::uint32_t node = fabric.hosts(); node < fabric.nodes(); ++node)
             for (std::uint32_t host = 0; host < fabric.hosts(); ++host) {
-                const Ways by_table = routes.ways(&table, node, host);
+                const NextHops by_table = routes.next_hops(&table, node, host);
                 // A core that reaches a pod by one port, an edge that goes up for a neighbour's host: all of them.
-                REQUIRE(ports_of(routes.ways(nullptr, node, host)) == ports_of(by_table));
+                REQUIRE(ports_of(routes.next_hops(nullptr, node, host)) == ports_of(by_table));
             }
     }
 }
@@ -111,18 +111,18 @@ TEST_CASE("routes: who knows that a link is down sends nothing there, and nothin
                                  {9, up, FaultKind::up},   {9, down, FaultKind::up},   {9, 0, FaultKind::reroute}};
     versions.prepare(fabric, faults);
     const Routes routes(fabric);
-    CHECK(ports_of(routes.ways(versions.table(2), edge, 6)) == std::vector<std::uint32_t>{up + 1});
-    CHECK(ports_of(routes.ways(versions.table(5), edge, 6)) == std::vector<std::uint32_t>{up, up + 1});
+    CHECK(ports_of(routes.next_hops(versions.table(2), edge, 6)) == std::vector<std::uint32_t>{up + 1});
+    CHECK(ports_of(routes.next_hops(versions.table(5), edge, 6)) == std::vector<std::uint32_t>{up, up + 1});
     // From the other pod: only over the cores of the aggregation switch that still reaches this edge.
     const std::uint32_t other = fabric.edge_of(7);
-    const Ways ways = routes.ways(versions.table(2), other, 0);
-    REQUIRE(ways.count == 1);
+    const NextHops hops = routes.next_hops(versions.table(2), other, 0);
+    REQUIRE(hops.count == 1);
     CHECK(distance(fabric, routes, versions.table(2), other, 0) == 5);
     // Cut off altogether.
     std::vector<bool> cut(fabric.ports(), false);
     cut[up] = cut[up + 1] = cut[down] = cut[fabric.reverse(up + 1)] = true;
     const RouteTable table(fabric, cut);
-    CHECK(routes.ways(&table, other, 0).count == 0);
+    CHECK(routes.next_hops(&table, other, 0).count == 0);
 }
 
 TEST_CASE("fabric: bad shapes are refused, naming what is wrong") {

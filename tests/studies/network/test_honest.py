@@ -11,8 +11,8 @@ import pytest
 from dlcp_sim.transports import Dlcp
 from studies.network import honest
 from studies.network.honest import (
-    ARMS,
     BOUNDED,
+    CONFIGURATIONS,
     DCQCN,
     RELAXED,
     RELIABLE,
@@ -38,29 +38,29 @@ def test_every_condition_has_every_transport_and_a_lossless_fabric_for_dcqcn() -
     conditions = honest.conditions(quick=False)
     cases = honest.cases_of(conditions)
     assert len(conditions) == len(set(conditions)) == 12
-    assert len(cases) == len(set(cases)) == 12 * len(ARMS) + 6 * 2
-    assert {case.condition.switch for case in cases if case.arm in (DCQCN, SPRAYED)} == {"lossless"}
+    assert len(cases) == len(set(cases)) == 12 * len(CONFIGURATIONS) + 6 * 2
+    assert {case.condition.switch for case in cases if case.configuration in (DCQCN, SPRAYED)} == {"lossless"}
     assert {condition.gray for condition in conditions} == {True, False}
     assert {condition.oversubscription for condition in conditions} == {1, 4}
 
 
 def test_transports_differ_in_what_their_names_say_and_in_nothing_else() -> None:
-    scenarios = {arm: Case(TRIMMING, arm).scenario(SIZE, 1) for arm in ARMS}
+    scenarios = {configuration: Case(TRIMMING, configuration).scenario(SIZE, 1) for configuration in CONFIGURATIONS}
     window, relaxed = scenarios[BOUNDED].transport, scenarios[BOUNDED + RELAXED].transport
     assert isinstance(window, Dlcp)
     assert isinstance(relaxed, Dlcp)
     assert (window.congestion, relaxed.congestion) == ("window", "line_rate")
     assert scenarios[RELIABLE].transport == window
     assert scenarios[RELIABLE].switch == scenarios[BOUNDED + RELAXED].switch
-    loads = {arm: s.workload.build(s.fabric, 1).flows for arm, s in scenarios.items()}
-    for arm, flows in loads.items():
+    loads = {configuration: s.workload.build(s.fabric, 1).flows for configuration, s in scenarios.items()}
+    for configuration, flows in loads.items():
         lossy = flows["loss_ratio"] > 0
-        assert (np.mean(lossy) == 0.5) if arm.startswith(BOUNDED) else not lossy.any()
+        assert (np.mean(lossy) == 0.5) if configuration.startswith(BOUNDED) else not lossy.any()
         assert np.array_equal(flows["bytes"], loads[UET]["bytes"])
 
 
 def test_critical_packets_meet_the_baselines_switch() -> None:
-    uet, dlcp = (Case(TRIMMING, arm).scenario(SIZE, 1).policy for arm in (UET, BOUNDED))
+    uet, dlcp = (Case(TRIMMING, configuration).scenario(SIZE, 1).policy for configuration in (UET, BOUNDED))
     ours, theirs = dlcp.traffic_class(0), uet.traffic_class(0)
     assert theirs.critical.trim_above_bytes is not None
     assert ours.critical.trim_above_bytes == pytest.approx(theirs.critical.trim_above_bytes, rel=0.02)
@@ -91,7 +91,7 @@ def test_bounds_are_the_busiest_link() -> None:
 
 def test_gains_are_shares_of_the_others_time() -> None:
     lossless = Condition("rails", 4, "lossless")
-    steps = {Case(TRIMMING, arm): found(1e-3) for arm in ARMS}
+    steps = {Case(TRIMMING, configuration): found(1e-3) for configuration in CONFIGURATIONS}
     steps |= {Case(TRIMMING, BOUNDED): found(0.9e-3), Case(lossless, DCQCN): found(2e-3)}
     steps[Case(lossless, SPRAYED)] = found(float("inf"))
     assert honest.gain(steps, TRIMMING, BOUNDED, RELIABLE) == pytest.approx(0.1)
@@ -109,9 +109,9 @@ def test_a_small_run_leaves_tables_and_a_picture(
     honest.run(tmp_path, True, 1)
     assert "beside UET" in capsys.readouterr().out
     text = (tmp_path / "honest.md").read_text(encoding="utf-8")
-    assert text.count("\n| rails, 4:1, trimming") >= 1 + len(ARMS)
+    assert text.count("\n| rails, 4:1, trimming") >= 1 + len(CONFIGURATIONS)
     rows = list(csv.DictReader((tmp_path / "honest.csv").read_text(encoding="utf-8").splitlines()))
-    assert len(rows) == 2 * len(ARMS) + 2
+    assert len(rows) == 2 * len(CONFIGURATIONS) + 2
     for row in rows:
         assert TRIMMING.bound_s(SIZE) < float(row["step"]) < 0.01
         assert 0 <= float(row["given up"]) <= 0.1

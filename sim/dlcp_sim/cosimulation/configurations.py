@@ -1,6 +1,6 @@
 """How gradients get from worker to worker: exactly over dlcp, with bounded loss over dlcp, or over a baseline.
 
-An arm takes one gradient per worker and gives the mean that every worker then has, and how long the network took.
+A configuration takes one gradient per worker and gives the mean that every worker then has, and how long the network took.
 A baseline's values are exact; its time is that of the same collective as flows over its transport.
 """
 
@@ -43,7 +43,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """The network that arms are compared on."""
+    """The network that configurations are compared on."""
 
     fabric: Fabric
     workers: int
@@ -65,7 +65,7 @@ class Step:
 
 
 class Exchange(ABC):
-    """An arm at work."""
+    """A configuration at work."""
 
     @abstractmethod
     def step(self, gradients: Values, start_s: float) -> Step:
@@ -73,8 +73,8 @@ class Exchange(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm(ABC):
-    """One way to exchange gradients."""
+class Configuration(ABC):
+    """How gradients are exchanged."""
 
     name: str = ""
     policy: Policy | None = None
@@ -103,7 +103,7 @@ def _group(place: Place, transport: Dlcp, policy: Policy | None) -> SimulatedGro
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact(Arm):
+class Exact(Configuration):
     """Every value arrives, over dlcp."""
 
     transport: Dlcp = field(default_factory=Dlcp)
@@ -126,7 +126,7 @@ class _Exact(Exchange):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounded(Arm):
+class Bounded(Configuration):
     """Blocks may be given up within `loss_ratio`, the least important first; what was is added to the next step."""
 
     transport: Dlcp = field(default_factory=Dlcp)
@@ -146,8 +146,8 @@ class Bounded(Arm):
 
 
 class _Bounded(Exchange):
-    def __init__(self, arm: Bounded, group: SimulatedGroup, layers: Sequence[Layer]) -> None:
-        self._arm, self._group = arm, group
+    def __init__(self, configuration: Bounded, group: SimulatedGroup, layers: Sequence[Layer]) -> None:
+        self._configuration, self._group = configuration, group
         self._segments = np.array([(layer.begin, layer.count) for layer in layers], np.int64)
         self._always = np.array([not layer.droppable for layer in layers])
         elements = int(self._segments.sum(axis=1).max())
@@ -160,20 +160,20 @@ class _Bounded(Exchange):
         self._kept = np.zeros((group.size, elements), np.float32)
 
     def step(self, gradients: Values, start_s: float) -> Step:
-        arm, group = self._arm, self._group
+        configuration, group = self._configuration, self._group
         sent = np.ascontiguousarray(gradients + self._kept)
         importance = [self._marks(rank, sent[rank]) for rank in range(group.size)]
         out = group.bounded_all_reduce(
             list(sent),
-            loss_ratio=arm.loss_ratio,
+            loss_ratio=configuration.loss_ratio,
             importance=importance,
             average=True,
-            rescale=arm.rescale,
-            patience_s=arm.patience_s,
+            rescale=configuration.rescale,
+            patience_s=configuration.patience_s,
             start_s=start_s,
         )
         self._kept[:] = 0
-        if arm.residual:
+        if configuration.residual:
             for each in out.abandoned:
                 for begin, end in each.ranges.tolist():
                     self._kept[each.sender, begin:end] = sent[each.sender, begin:end]
@@ -199,7 +199,7 @@ class _Bounded(Exchange):
         self._mean_squares[rank] = SMOOTHING * known + (1 - SMOOTHING) * squares / counts
         # The greatest codes that together hold no more than the critical share of the bytes.
         from_above = np.cumsum(histogram[::-1])
-        wanted = self._arm.critical_share * float(from_above[-1])
+        wanted = self._configuration.critical_share * float(from_above[-1])
         self._threshold[rank] = IMPORTANCE_CODES - int(np.searchsorted(from_above, wanted, side="right"))
         return [
             None if owner == rank else part
@@ -208,7 +208,7 @@ class _Bounded(Exchange):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline(Arm):
+class Baseline(Configuration):
     """Every value arrives, at the time that the same collective takes as flows over another transport.
 
     Times come from one run of `rounds` collectives in a row, over and over: exchanges of equal size take times that
