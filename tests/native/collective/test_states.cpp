@@ -3,8 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <string>
-
 #include "support/native/state_walk.hpp"
 
 namespace dlcp {
@@ -42,37 +40,6 @@ TEST_CASE("group states: a group that has failed notifies its members however it
     group.apply(GroupStates::Event::failure);
     group.apply(GroupStates::Event::close_quietly);
     CHECK(group == GroupStates::State::closing);
-}
-
-TEST_CASE("states: each table is written a line per transition, for drawings") {
-    const std::string lines = transition_lines<OperationStates>() + transition_lines<InquiryStates>() +
-                              transition_lines<AbsenceStates>() + transition_lines<GroupStates>();
-    CHECK(lines ==
-          "operation running completion over\n"
-          "operation running peer_stopped doomed\n"
-          "operation running accusation accused\n"
-          "operation running failure failed\n"
-          "operation doomed peer_stopped doomed\n"
-          "operation doomed accusation accused\n"
-          "operation doomed failure failed\n"
-          "operation accused completion over\n"
-          "operation accused failure failed\n"
-          "operation failed messages_ended over\n"
-          "inquiry quiet question asking_for_others\n"
-          "inquiry quiet time_up asking\n"
-          "inquiry quiet accusation asking\n"
-          "inquiry asking_for_others question asking_for_others\n"
-          "inquiry asking_for_others time_up asking\n"
-          "inquiry asking_for_others accusation asking\n"
-          "inquiry asking accusation asking\n"
-          "absence unknown said_not_called not_called\n"
-          "absence unknown no_answer silent\n"
-          "absence not_called no_answer silent\n"
-          "group open failure failed\n"
-          "group open close closing\n"
-          "group open close_quietly closing_quietly\n"
-          "group failed close closing\n"
-          "group failed close_quietly closing\n");
 }
 
 }  // namespace
