@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 
 #include "engine/bytes.hpp"
 #include "engine/frames.hpp"
+#include "engine/packet_window.hpp"
 #include "support/native/vectors.hpp"
 
 using namespace dlcp;
@@ -149,7 +151,137 @@ struct Exact {
     std::unique_ptr<std::uint8_t[]> data;
 };
 
+// What a writer is given, as `line` says it, and the call that writes it.
+struct RoundTrip {
+    const char* line;
+    std::size_t body_bytes;
+    std::function<bool(FrameWriter&)> write;
+};
+
+// Packets 70 down to 3 but 68, of which 70 and 6 were marked if `ce`.
+bool write_ack_of_window(FrameWriter& writer, bool ce) {
+    PacketWindow window;
+    for (std::uint64_t n = 3; n <= 70; ++n) {
+        if (n != 68) window.insert(n, ce && (n == 70 || n == 6));
+    }
+    const wire::Ack ack{.largest = 70,
+                        .ack_delay_ns = 0x01020304,
+                        .queue_delay_ns = 0x05060708,
+                        .credit_bytes = 0x1112131415161718,
+                        .ce_packets = 9,
+                        .words = 2};
+    return wire::write_ack(writer, ack, window);
+}
+
+// Every kind of frame that a reader yields.
+const std::vector<RoundTrip>& round_trips() {
+    static const std::uint32_t ids[] = {1, 0x01020304, UINT32_MAX};
+    static const std::uint64_t numbers[] = {0, 0x0102030405060708, UINT64_MAX};
+    static const std::vector<RoundTrip> table = {
+        {"ack largest=70 ack_delay_ns=16909060 queue_delay_ns=84281096 credit_bytes=1230066625199609624 "
+         "ce_packets=9 received=fffffffffffffffb,000000000000000f ce=none",
+         48, [](FrameWriter& w) { return write_ack_of_window(w, false); }},
+        {"ack largest=70 ack_delay_ns=16909060 queue_delay_ns=84281096 credit_bytes=1230066625199609624 "
+         "ce_packets=9 received=fffffffffffffffb,000000000000000f ce=0000000000000001,0000000000000001",
+         64, [](FrameWriter& w) { return write_ack_of_window(w, true); }},
+        {"complete message_ids=1,16909060,4294967295", 16,
+         [](FrameWriter& w) { return w.put_ids(FrameType::complete, ids); }},
+        {"outcome message_id=16909060 abandoned_blocks=7 word_offset=84281096 "
+         "abandoned=0000000000000000,0102030405060708,ffffffffffffffff",
+         40, [](FrameWriter& w) { return wire::write_outcome(w, 0x01020304, 7, 0x05060708, numbers); }},
+        {"outcome message_id=4294967295 abandoned_blocks=0 word_offset=0 abandoned=-", 16,
+         [](FrameWriter& w) { return wire::write_outcome(w, UINT32_MAX, 0, 0, {}); }},
+        {"probe message_ids=1,16909060,4294967295", 16,
+         [](FrameWriter& w) { return w.put_ids(FrameType::probe, ids); }},
+        {"probe message_ids=-", 4, [](FrameWriter& w) { return w.put_ids(FrameType::probe, {}); }},
+        {"trimmed packet_numbers=0,72623859790382856,18446744073709551615", 28,
+         [](FrameWriter& w) { return w.put_packet_numbers(numbers); }},
+        {"hold message_ids=1,16909060,4294967295", 16,
+         [](FrameWriter& w) { return w.put_ids(FrameType::hold, ids); }},
+        {"proceed message_ids=1,16909060,4294967295", 16,
+         [](FrameWriter& w) { return w.put_ids(FrameType::proceed, ids); }},
+        {"refuse message_id=16909060 reason=5", 8, [](FrameWriter& w) { return w.put_refuse(0x01020304, 5); }},
+        {"cancel message_id=16909060", 8, [](FrameWriter& w) { return w.put_cancel(0x01020304); }},
+        {"demand total_bytes=72623859790382856", 8,
+         [](FrameWriter& w) { return w.put_total(FrameType::demand, 0x0102030405060708); }},
+        {"grant total_bytes=18446744073709551615", 8,
+         [](FrameWriter& w) { return w.put_total(FrameType::grant, UINT64_MAX); }},
+        {"close reason=6", 4, [](FrameWriter& w) { return w.put_close(6); }},
+        {"hello own_session=72623859790382856 echo_session=18446744073709551615 destination_rank=16909060 "
+         "max_datagram_bytes=258 received_datagram_bytes=772 flags=3",
+         28,
+         [](FrameWriter& w) {
+             return wire::write_hello(w, {.own_session = 0x0102030405060708,
+                                          .echo_session = UINT64_MAX,
+                                          .destination_rank = 0x01020304,
+                                          .max_datagram_bytes = 0x0102,
+                                          .received_datagram_bytes = 0x0304,
+                                          .flags = 3});
+         }},
+    };
+    return table;
+}
+
+// What a reader makes of a payload of one frame: its line, "malformed", or "nothing".
+std::string read_one(const Exact& payload) {
+    wire::FrameReader reader(payload.span());
+    Frame frame;
+    if (!reader.next(frame)) return reader.malformed() ? "malformed" : "nothing";
+    const std::string result = line(frame);
+    CHECK_FALSE(reader.next(frame));
+    CHECK_FALSE(reader.malformed());
+    return result;
+}
+
 }  // namespace
+
+TEST_CASE("frames: what is written is read with the same values, and needs exactly its size") {
+    for (const RoundTrip& trip : round_trips()) {
+        CAPTURE(trip.line);
+        const std::size_t whole = wire::frame_prefix_bytes + trip.body_bytes;
+        std::vector<std::uint8_t> out(whole + 1, 0xEE);
+        for (std::size_t capacity = 0; capacity < whole; ++capacity) {
+            FrameWriter writer(out.data(), capacity);
+            CHECK_FALSE(trip.write(writer));
+            CHECK(writer.size() == 0);
+        }
+        CHECK(out == std::vector<std::uint8_t>(whole + 1, 0xEE));
+        FrameWriter writer(out.data(), whole);
+        REQUIRE(trip.write(writer));
+        CHECK(writer.size() == whole);
+        CHECK(out[whole] == 0xEE);
+        CHECK(read_one(Exact(out.data(), whole)) == trip.line);
+    }
+}
+
+TEST_CASE("frames: a frame that is cut anywhere is refused, also where its length says so") {
+    for (const RoundTrip& trip : round_trips()) {
+        CAPTURE(trip.line);
+        const std::size_t whole = wire::frame_prefix_bytes + trip.body_bytes;
+        std::vector<std::uint8_t> out(whole);
+        FrameWriter writer(out.data(), whole);
+        REQUIRE(trip.write(writer));
+        for (std::size_t bytes = 1; bytes < whole; ++bytes) {
+            CAPTURE(bytes);
+            Exact cut(out.data(), bytes);
+            CHECK(read_one(cut) == "malformed");
+            if (bytes < wire::frame_prefix_bytes) continue;
+            wire::store16(cut.data.get() + 2, static_cast<std::uint16_t>(bytes));
+            const std::string result = read_one(cut);
+            const bool refused = result == "malformed" || result.ends_with(" miscounted");
+            CHECK(refused);
+        }
+    }
+}
+
+TEST_CASE("frames: every kind has a round trip") {
+    for (std::size_t type = 1; type <= static_cast<std::size_t>(FrameType::hello); ++type) {
+        const std::string name = word(static_cast<FrameType>(type)) + " ";
+        CAPTURE(name);
+        CHECK(std::any_of(round_trips().begin(), round_trips().end(),
+                          [&](const RoundTrip& trip) { return std::string(trip.line).starts_with(name); }));
+    }
+}
 
 TEST_CASE("frames: golden vectors read as the twin says, canonical ones are written back byte for byte") {
     for (const auto& record : vectors::load("frames.txt")) {
