@@ -70,6 +70,23 @@ TEST_CASE("endpoint pair: loss is repaired, and a lost tail costs no long timeou
          }}});
 }
 
+TEST_CASE("endpoint pair: a trimmed packet is repaired at once, not after a probe timeout") {
+    Net net;
+    net.connect_all();
+    LinkSettings trimming = plain_link();
+    trimming.trim_ratio = 1.0;
+    net.network().set_way(0, 1, trimming);
+    net.network().observe([&](const PacketRecord& record) {
+        if (record.fate == Fate::trimmed) net.network().set_way(0, 1, plain_link());  // the first one alone
+    });
+    net.exchange(bounded_message(1000, 0.1, 0.0));  // one block, which the budget does not cover
+    net.finish();
+    CHECK(net.network().count(Fate::trimmed) == 1);
+    CHECK(net.send(0).outcome.abandoned_blocks == 0);
+    CHECK(took(net.receive(0)) < microseconds(150));  // three times the 20 us of the link, and the ports
+    net.check();
+}
+
 TEST_CASE("endpoint pair: a bounded message does not wait for what it may lose") {
     run({.links = {.there = lossy_link(0.02)},
          .messages = {bounded_message(2'000'000, 0.1, 0.0)},
@@ -175,6 +192,24 @@ TEST_CASE("endpoint pair: waiting for a receive costs few packets") {
     CHECK(net.network().count(Fate::sent) - before < 1'500);
     net.post_receive(net.send(0).plan);
     net.finish();
+    net.check();
+}
+
+TEST_CASE("endpoint pair: a sender on hold asks, so that a lost frame to proceed costs little") {
+    EndpointConfig config = plain_config();
+    config.max_unexpected = Bytes{0};
+    Net net(config);
+    net.connect_all();
+    net.world.send({.from = 0, .to = 1, .tag = 1, .message_bytes = 20'000});
+    net.run_for(milliseconds(50));
+    LinkSettings dead = plain_link();
+    dead.outages = {{net.world.now(), net.world.now() + milliseconds(1)}};
+    net.network().set_way(1, 0, dead);
+    net.post_receive(net.send(0).plan);
+    net.finish();
+    CHECK(net.network().count(Fate::lost_outage) > 0);
+    CHECK(net.send(0).phase == Phase::finished);
+    CHECK(took(net.receive(0)) < milliseconds(50));  // two of the longest timeouts, and room
     net.check();
 }
 
