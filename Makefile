@@ -122,7 +122,7 @@ endif
 	@cmake --build $(NATIVE_BUILD)
 
 # One worker more than there are cores: some tests wait. Which tests share a worker: tests/conftest.py.
-PYTEST := DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest -n $(shell expr $(JOBS) + 1) --dist loadgroup
+PYTEST := DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest -n $(shell expr $(JOBS) + 1) --dist loadscope
 test: native
 	$(PYTEST) $(PYTEST_ARGS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -35,36 +36,38 @@ def native_build() -> Path:
 
 
 # Tests of these places make namespaces, load the machine or judge how long something takes: they run one after another,
-# on one worker, while the others run the rest.
-ONE_AFTER_ANOTHER = (
-    "tests/lab",
-    "tests/transport/dpdk",
-    "tests/transport/xdp",
-    "tests/doctor",
-    "tests/bench",
-)
+# on one worker, while the others run the rest. They begin first, since they take longest.
+ONE_AFTER_ANOTHER = ("tests/lab/", "tests/transport/dpdk/", "tests/transport/xdp/", "tests/doctor/", "tests/bench/")
 # Files whose cases share nothing: each case goes to any worker. All other files stay whole, for their fixtures.
-SPLIT = (
-    "tests/test_native.py",
-    "tests/torch/test_collectives.py",
-    "tests/test_property.py",
-    "tests/test_docs.py",
-)
+SPLIT = ("tests/test_native.py", "tests/torch/test_collectives.py", "tests/test_property.py", "tests/test_docs.py")
 
 
-def _worker_group(item: pytest.Item) -> str | None:
-    """Which tests a worker takes together (pytest-xdist, --dist loadgroup)."""
-    path = item.path.relative_to(ROOT).as_posix()
+def worker_group(nodeid: str) -> str:
+    """Tests of one group run on one worker."""
+    path = nodeid.split("::")[0]
     if path.startswith(ONE_AFTER_ANOTHER):
-        return "machine"
-    return None if path in SPLIT else path
+        return "the machine"
+    return nodeid if path in SPLIT else path
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Groups go to workers as a whole, in the order of collection."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return worker_group(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByGroup(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups tests by worker, and skips what needs root, with the reason shown, when not root."""
+    """The longest first; and what needs root is skipped, with the reason shown, when not root."""
+    items.sort(key=lambda item: worker_group(item.nodeid) != "the machine")
+    if os.geteuid() == 0:
+        return
     for item in items:
-        if group := _worker_group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
-        if os.geteuid() != 0 and item.get_closest_marker("needs_root"):
+        if item.get_closest_marker("needs_root"):
             item.add_marker(pytest.mark.skip(reason="needs root"))

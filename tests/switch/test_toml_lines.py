@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlcp.switch import Policy
 from dlcp.switch.render import Weight, render
-from dlcp.switch.render.finding import Finding, sentences
+from dlcp.switch.render.caveat import Caveat, sentences
 from dlcp.switch.toml_lines import toml_lines
 from tests.support import render_golden as golden
 
@@ -117,7 +117,7 @@ def test_places_alike_are_listed_by_runs() -> None:
     fields = [f"class[{n}].critical" for n in (0, 1, 2, 4, 5)] + [
         f"port[1].class[{n}].critical" for n in (0, 1)
     ]
-    findings = [Finding(Weight.CAVEAT, field, "a", "b") for field in (*fields, "path_choice", fields[0])]
+    findings = [Caveat(Weight.CAVEAT, field, "a", "b") for field in (*fields, "path_choice", fields[0])]
     assert sentences(findings) == [
         "class[0].critical: a; b (also class[1–2, 4–5], port[1].class[0–1], path_choice)"
     ]
