@@ -72,8 +72,7 @@ class StepBudget:
         self._given = {}
 
     def _share(self, before_bytes: float, sent_bytes: float) -> float:
-        """A buffer's share of the step's remaining budget: by its bytes, with more weight towards the end of the
-        step."""
+        """A buffer's share of the step's remaining budget: by bytes, weighted more towards the end of the step."""
         assert self._expected is not None
         total_bytes, total_allowed_bytes = self._expected
         left_bytes = max(total_allowed_bytes, self._allowed_bytes) - self.committed_bytes

@@ -64,8 +64,7 @@ class Fill:
         """A step begins, whose gradients are multiplied by `loss_scale`."""
 
     def end_step(self, applied: bool) -> ResidualReport | None:
-        """Ends a step; the optimizer has used its gradients, or skipped it. Returns the account of kept values; None:
-        nothing is kept."""
+        """Ends a step, which the optimizer used or skipped. The account of kept values; None: nothing is kept."""
         return None
 
     # --- a buffer -------------------------------------------------------------------------------------------

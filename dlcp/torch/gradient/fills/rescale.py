@@ -8,8 +8,7 @@ from dlcp.torch.gradient.fills.fill import Fill, Range, Rules
 
 
 class Rescale(Fill):
-    """The collective counts contributions per block, since only the rank that adds a block knows which ranks
-    contributed."""
+    """The collective counts contributions per block: only the rank that adds a block knows who contributed."""
 
     def rules(self, transformed: Sequence[Range], step: int) -> Rules:
         return Rules(rescale=True)
