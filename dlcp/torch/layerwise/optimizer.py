@@ -269,8 +269,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         sender.send(bucket.layer, memory, bucket.label)
 
     def _send_the_rest(self) -> None:
-        """Sends the gradients that backward did not: every rank sends all of them, whichever parameters it used. The
-        step is then complete."""
+        """Sends what backward did not, so that every rank sends all gradients. The step is then complete."""
         if all(bucket.state is State.DELIVERED for bucket in self.buckets):
             return
         for bucket in self.buckets:
