@@ -250,8 +250,7 @@ class Communicator:
         agree: str = "",
         **how: Unpack[CollectiveKeywords],
     ) -> Work:
-        """The sum or average of what arrived of all ranks' `input`, in each rank's `output`; the same bits on all
-        ranks.
+        """The sum or average of what arrived of all `input`s, in each rank's `output`; the same bits on all ranks.
 
         Only messages to the rank that adds a part lose anything, as `loss` allows; Work.outcome says what was lost.
         `output` and `input` are apart and of one size; `input` stays as it is. Also raises ArgumentError: importance
