@@ -151,7 +151,7 @@ def _levels(critical: Thresholds, droppable: Sequence[Thresholds]) -> Iterator[t
 
 
 def _foreign(policy: Policy) -> str:
-    """Who is of no class."""
+    """The traffic that is of no class."""
     values = number_ranges(set(range(MAX_DSCP + 1)) - policy.class_of_dscp().keys())
     return f"{f'DSCP {values}; ' if values else ''}VLAN, IPv4 options, what is not IP"
 

@@ -33,9 +33,7 @@ from dlcp.switch.aggregation.settings import JobSettings
 from dlcp.switch.aggregation.worker import MAX_BACKOFF, ranks_in
 
 Key = tuple[int, int]
-FAILURES = (
-    7  # times that a failure is told: a worker that only waits asks for nothing, and would wait out its time
-)
+FAILURES = 7  # repeats of a failure notice: a worker that only waits asks for nothing, and would run into its timeout
 
 
 def add_up(contributions: list[Values], operation: Operation) -> tuple[Values, int]:
@@ -121,7 +119,7 @@ class Hub:
             if (block := self._blocks.get((packet.message, packet.block))) is not None:
                 block.unacknowledged &= ~(1 << packet.worker)
                 if block.decision is not None and not block.unacknowledged:
-                    # Whoever asks later is answered by those who have it.
+                    # Later requests are answered by the workers that have it.
                     del self._blocks[block.key]
         else:
             self.counters["unexpected"] += 1
@@ -194,7 +192,7 @@ class Hub:
 
     def _decide_if_due(self, block: _Block, now_ns: int) -> None:
         if block.promised != self.settings.everyone:
-            return  # somebody may have the switch's result
+            return  # some worker may have the switch's result
         if block.contributed != self.settings.everyone:
             deadline = self.settings.deadline_ns
             if deadline is None or now_ns < block.opened_ns + deadline:

@@ -22,7 +22,7 @@ class JobSettings:
     """Of the switch, in the job's range. Half of them are in flight at most, so that a result is still there when the
     last worker asks for it again."""
     trust_switch: bool
-    """Must be True: the switch may write any values, and so may whoever can send from a participant's port."""
+    """Must be True: the switch may write any values, and so may any sender behind a participant's port."""
     generation: int = 1
     """Of the job, as the switch has it; +1 for each run, else results of the last one are taken for this one's."""
     deadline_ns: int | None = None

@@ -119,7 +119,7 @@ class UdpWorker:
             _wait(self._socket, self.engine.next_time_ns())
 
     def linger(self, time_s: float) -> bool:
-        """Answers whoever still asks, until all workers have everything or the time is over; whether they have."""
+        """Answers requests until all workers have everything or the time is up; whether they have."""
         until_ns = time.monotonic_ns() + int(time_s * 1e9)
         while not self.engine.is_idle and time.monotonic_ns() < until_ns:
             self._step()

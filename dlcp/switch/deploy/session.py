@@ -1,7 +1,7 @@
 """What a deployment needs of any P4Runtime client: who is primary, what a switch holds, what to write.
 
-`Session` is one conversation with one switch. `grpc_session.py` is ours; `shell_session.py` lets p4runtime-shell do
-the talking. Arbitration is the same for both, and polite: before it claims, it asks with an id that outranks nobody.
+`Session` is one conversation with one switch. `grpc_session.py` is ours; `shell_session.py` lets p4runtime-shell do the
+talking. Arbitration is the same for both: before it claims, it asks with an id that outranks no controller.
 """
 
 from __future__ import annotations
