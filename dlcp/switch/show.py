@@ -82,7 +82,7 @@ _Both = tuple[Thresholds, tuple[Thresholds, ...]]
 
 
 def _alike(classes: Iterable[tuple[TrafficClass, str]]) -> dict[_Both, list[str]]:
-    """Thresholds, and who has them. Only ECN-capable packets are marked, so droppable ones are shown without."""
+    """Thresholds and their packets. Only ECN-capable packets are marked: droppable ones are shown without."""
     found: dict[_Both, list[str]] = {}
     for traffic_class, who in classes:
         droppable = tuple(

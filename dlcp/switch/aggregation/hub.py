@@ -85,7 +85,7 @@ class Hub:
         self._closed_beyond: set[int] = set()  # … and these
         self._released: dict[int, Key] = {}  # slot → the last block that was decided here
         self._failure: Packet | None = None
-        self._failures_left = 0  # times that it is still to be told, …
+        self._failures_left = 0  # repeats that are still to be sent, …
         self._failure_due_ns = 0  # … next then, …
         self._failure_interval_ns = settings.retransmit_ns  # … and twice as long later each time
 
@@ -180,7 +180,7 @@ class Hub:
                 self.counters["unsound"] += 1
                 return
             self.counters["copied"] += 1
-            # Those who have it already say so when they are told once more.
+            # Workers that have it say so when they are notified again.
             self._decide(block, packet, now_ns)
             return
         block.promised |= 1 << packet.worker
@@ -309,7 +309,7 @@ class Hub:
                 self._query(block),
                 self.settings.everyone & ~(block.promised & block.contributed),
             )
-            told = self.settings.everyone  # also to those who wait: so they know for whom
+            told = self.settings.everyone  # also to waiting workers, so that they know who is missing
         since = block.opened_ns
         silent = [
             worker

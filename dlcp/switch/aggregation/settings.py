@@ -38,7 +38,7 @@ class JobSettings:
     timeout_ns: int = 30_000_000_000
     """A worker gives a message up so long after it may send its first block."""
     open_messages: int = 4
-    """Messages that are sent, and kept for who may ask, at a time."""
+    """Messages that are sent, and kept for later requests, at a time."""
 
     def __post_init__(self) -> None:
         if self.trust_switch is not True:
