@@ -1,7 +1,7 @@
 """Ports as a person types them for one device: `eth1=up1,eth2`, what they are called there and in the policy.
 
 A policy is of a whole fabric, so its names of ports need not be those of a device. On the left stands the device's
-name, on the right the policy's; a word alone is both. Pure: whether the device has such a port, nobody asks here.
+name, on the right the policy's; a word alone is both. Pure: it does not check whether the device has such a port.
 """
 
 from __future__ import annotations

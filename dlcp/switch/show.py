@@ -82,7 +82,7 @@ _Both = tuple[Thresholds, tuple[Thresholds, ...]]
 
 
 def _alike(classes: Iterable[tuple[TrafficClass, str]]) -> dict[_Both, list[str]]:
-    """Thresholds, and who has them. Only ECN-capable packets are marked, so droppable ones are shown without."""
+    """Thresholds and their packets. Only ECN-capable packets are marked: droppable ones are shown without."""
     found: dict[_Both, list[str]] = {}
     for traffic_class, who in classes:
         droppable = tuple(
@@ -151,7 +151,7 @@ def _levels(critical: Thresholds, droppable: Sequence[Thresholds]) -> Iterator[t
 
 
 def _foreign(policy: Policy) -> str:
-    """Who is of no class."""
+    """The traffic that is of no class."""
     values = number_ranges(set(range(MAX_DSCP + 1)) - policy.class_of_dscp().keys())
     return f"{f'DSCP {values}; ' if values else ''}VLAN, IPv4 options, what is not IP"
 

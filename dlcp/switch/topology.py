@@ -28,7 +28,7 @@ from dlcp.toml_text import toml_value
 PROGRAMS = ("v1model",)
 MAX_PORT = 63  # the programs keep depths and counters of so many ports
 MAX_ELECTION_ID = 2**128 - 1  # P4Runtime 1.3, 5.2: an unsigned integer of 128 bits
-DEFAULT_ELECTION_ID = 1  # the least that can be primary: whoever else controls the switch outranks it
+DEFAULT_ELECTION_ID = 1  # the least that can be primary: any other controller of the switch outranks it
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 

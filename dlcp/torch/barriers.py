@@ -1,7 +1,7 @@
-"""A barrier that names the ranks that did not come, as torch.distributed.monitored_barrier does for Gloo.
+"""A barrier that names the missing ranks, as torch.distributed.monitored_barrier does for Gloo.
 
-Rank 0 collects a message from each rank, then sends everybody the missing ranks: unlike with Gloo, every rank that came
-raises with their names, not rank 0 alone.
+Rank 0 collects a message from each rank, then sends every rank the list of missing ranks. Unlike with Gloo, every rank
+that came raises an error with their names, not rank 0 alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ARRIVED_TAG = USER_TAGS
 VERDICT_TAG = USER_TAGS + 1
-# Of the time, what rank 0 leaves for its verdict to reach the others before they give up on it.
+# The part of the timeout that rank 0 reserves for its verdict to reach the other ranks.
 VERDICT_SHARE = 0.1
 
 
@@ -53,7 +53,7 @@ def monitored_barrier(communicator: Communicator, group: str, timeout_s: float, 
 
 
 def _collect(communicator: Communicator, timeout_s: float, wait_all_ranks: bool) -> list[int]:
-    """Rank 0: waits for the others, then sends those that came the ranks that did not."""
+    """Rank 0: waits for the other ranks, then sends the ranks that came the list of missing ones."""
     end_s = time.monotonic() + timeout_s * (1 - VERDICT_SHARE)
     others = range(1, communicator.size)
     tokens = torch.zeros(communicator.size, dtype=torch.uint8)
@@ -63,7 +63,7 @@ def _collect(communicator: Communicator, timeout_s: float, wait_all_ranks: bool)
     }
     missing: list[int] = []
     for rank in others:
-        # Once one is missing the verdict is sure; the rest is only asked whether it is there.
+        # Once a rank is missing the verdict is certain; the remaining ranks are only polled.
         left_s = max(0.0, end_s - time.monotonic()) if wait_all_ranks or not missing else 0.0
         if not _has_come(arrivals[rank], left_s):
             missing.append(rank)
@@ -80,7 +80,7 @@ def _collect(communicator: Communicator, timeout_s: float, wait_all_ranks: bool)
 
 
 def _report(communicator: Communicator, timeout_s: float) -> list[int]:
-    """The others: send rank 0 a message, and receive its verdict."""
+    """Other ranks: send rank 0 a message, and receive its verdict."""
     end_s = time.monotonic() + timeout_s
     token = torch.ones(1, dtype=torch.uint8)
     verdict = torch.zeros(communicator.size, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""The threads on which futures are completed, and with them what users hung on to them.
+"""The threads that complete futures, and run the callbacks that users added to them.
 
 A callback may wait for another collective, whose own completion needs a thread (PowerSGD's does): so a task never
 waits for a thread to become free. One that finds no idle thread gets a new one; idle ones leave after a while. What
@@ -34,7 +34,7 @@ class CallbackPool:
         self._closed = False
 
     def submit(self, task: Callable[[], None]) -> None:
-        """Runs `task` on another thread, now; after `close` on this one. What it raises is logged."""
+        """Runs `task` at once on another thread; after `close`, on this one. Its exceptions are logged."""
         with self._lock:
             if closed := self._closed:
                 pass
@@ -66,7 +66,7 @@ class CallbackPool:
             if task is None:
                 return
             _run_logged(task)
-            # Nothing of the last task stays alive while this thread idles: tensors may hang on it.
+            # Drop the last task while this thread idles: it may keep tensors alive.
             del task
             with self._lock:
                 self._idle += 1

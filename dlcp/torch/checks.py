@@ -1,7 +1,7 @@
-"""What is refused before anything is sent: each function raises if a call cannot be meant.
+"""Argument checks before anything is sent: each function raises for an invalid argument.
 
-The message names the operation, the argument, what it is and what is accepted. What only the ranks together can know
-(another rank's shape) is found by the transport.
+The message names the operation, the argument, its value and what is accepted. The transport detects mismatches between
+ranks (another rank's shape).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Call:
     collective: str = ""
     """What serves it, if that is not its own name (dlcp.transport.schedule)."""
     alone: bool = False
-    """There is nobody to ask or nothing to move."""
+    """Needs no other rank, or moves no bytes."""
 
 
 class Calls:
@@ -220,7 +220,7 @@ class Calls:
         return Call("all_to_all", words, agree, input_sizes, output_sizes, alone=self._size == 1)
 
     def barrier(self, agree: str) -> Call:
-        """One byte that says who has come: an all_reduce of nothing that matters."""
+        """An all_reduce of one byte, whose value does not matter."""
         words = f"barrier({agree})"
         return Call(
             "barrier",

@@ -7,12 +7,13 @@
 Every method starts one operation and returns its Work at once. The memory belongs to the operation until it is over.
 Plain collectives are exact and reliable: all ranks end with the same bits, in every run, whatever was lost on the way.
 
-All members call the same collectives in the same order. What must be equal among them, kind, type, reduction, root and
-sizes, is compared by the transport: a rank that calls something else is found and named, and nothing is summed. A group
-fails as a whole: the first failure ends what is under way on every member, and later calls raise GroupFailedError.
+All members call the same collectives in the same order. The transport compares what must be equal (kind, type,
+reduction, root and sizes): it names a rank that calls something else, and sums nothing. A group fails as a whole: the
+first failure ends what is under way on every member, and later calls raise GroupFailedError.
 
 After an error memory that was to be filled may hold old values, new ones or partial sums; memory that is only read
-never changes. Closing waits a few seconds for operations under way; it is no barrier, and needs nothing of the others.
+never changes. Closing waits a few seconds for operations under way; it is no barrier, and does not depend on other
+ranks.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ _SEQUENCE_MASK = (1 << 32) - 1
 # So many members' addresses are read when the group first communicates, so that later errors can name them. The first
 # members: the store is usually served on their host, and is lost with it.
 _LOOKED_UP_MAX = 16
-# When so many operations are remembered, those that are over are forgotten, though an older one is still under way.
+# Above this number of remembered operations, those that are over are dropped, even behind an older pending one.
 _SWEEP_AT = 1024
 # How long close() waits for operations under way.
 _CLOSE_S = 5.0
-# How often, and at what interval, to ask for a group's number while the last group that had it is being closed.
+# How often, and at what interval, to retry opening a number while the previous group with it is still closing.
 _OPEN_TRIES = 100
 _OPEN_PAUSE_S = 0.01
 
@@ -93,7 +94,7 @@ class Communicator:
         self.job = job
         """The job it belongs to."""
         self.name = name
-        """What its members call it."""
+        """Its name, the same on all members."""
         self.members = members
         """Ranks in the job, by rank in the group."""
         self.rank = members.index(job.rank)
@@ -101,9 +102,9 @@ class Communicator:
         self.size = len(members)
         """How many members there are."""
         self.number = number
-        """What messages carry of the group; None: it has one member."""
+        """The group's number in message tags; None: it has one member."""
         self.timeout_s = timeout_s
-        """Timeout of operations that are given none, seconds. May be changed."""
+        """Default timeout of operations, seconds. May be changed."""
         self._runtime = job.endpoint.runtime
         self._calls = Calls(name, members, self.rank, limit_bytes)
         self._planner = Planner(members, self.rank, number, job.settings.algorithm, limit_bytes)
@@ -249,7 +250,7 @@ class Communicator:
         agree: str = "",
         **how: Unpack[CollectiveKeywords],
     ) -> Work:
-        """The sum or average of what came of all ranks' `input`, in each rank's `output`; alike to the bit on all.
+        """The sum or average of what arrived of all `input`s, in each rank's `output`; the same bits on all ranks.
 
         Only messages to the rank that adds a part lose anything, as `loss` allows; Work.outcome says what was lost.
         `output` and `input` are apart and of one size; `input` stays as it is. Also raises ArgumentError: importance
@@ -303,7 +304,7 @@ class Communicator:
     def block_bytes(self, rank: int) -> int:
         """Bytes that one packet carries to the group's rank `rank`: of a block, but for a message's last.
 
-        Connects to it first if nobody has: then it blocks for the handshake. Raises what connecting raises, and
+        Connects to it if there is no session yet: then it blocks for the handshake. Raises what connecting raises, and
         PeerFailedError after the group's timeout.
         """
         self._calls.check_other("rank", rank)
@@ -360,7 +361,7 @@ class Communicator:
         agree: str = "",
         **how: Unpack[CollectiveKeywords],
     ) -> Work:
-        """The `data` of the group's rank `root`, in everybody's `data`."""
+        """The `data` of the group's rank `root`, in every rank's `data`."""
         check_span("data", data)
         plan = self._plan(algorithm, agree, self._calls.broadcast, data[1], root)
         return self._start(plan, None, [data], self._options(how))
@@ -489,7 +490,7 @@ class Communicator:
     def close(self) -> None:
         """Leaves the group. Again: nothing.
 
-        Waits a few seconds for operations under way, so that what others still expect of this rank reaches them.
+        Waits a few seconds for operations under way, so that other ranks receive what they still expect from this one.
         Operations that are not over then end with CollectiveAbortedError, here and on the other members. A rank with
         nothing under way sends nothing: the others may still work on what this rank has finished.
         """
@@ -608,7 +609,7 @@ class Communicator:
         return self._start(plan, inputs, outputs, self._options(how), loss, starts)
 
     def _finish_alone(self, plan: Plan, inputs: Memory, outputs: Memory, options: CallOptions) -> Work:
-        """Does a collective for which there is nobody to ask, or nothing to move."""
+        """Completes a collective that needs no other rank, or moves no bytes."""
         self._check_open(plan.words, plan.operation)
         if isinstance(inputs, list) and isinstance(outputs, list):
             copy(outputs[0], inputs[0])
@@ -667,14 +668,14 @@ class Communicator:
         return works[0] if len(works) == 1 else ManyWorks(works)
 
     def _track(self, collective: _native.Collective) -> None:
-        """Remembers what is under way, for close()."""
+        """Remembers a pending operation, for close()."""
         with self._lock:
             under_way = self._under_way
             while under_way and under_way[0].over:
                 under_way.popleft()
             under_way.append(collective)
             if len(under_way) >= self._sweep_at:
-                # Behind one that takes long, such as a receive that nobody answers.
+                # Behind a long one, such as a receive without a sender.
                 self._under_way = deque(each for each in under_way if not each.over)
                 self._sweep_at = max(_SWEEP_AT, 2 * len(self._under_way))
 

@@ -1,4 +1,4 @@
-"""Collects what can be known of a failure when it is noticed: which ranks are concerned, and what they say.
+"""Collects the facts of a failure when it is noticed: which ranks are concerned, and what they report.
 
 This is done once per group: a group fails as a whole, so the facts of its first failure serve all of its operations.
 Reading other ranks' accounts (call_log.py), and the cards of ranks that this one has not met, takes a fraction of a
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from dlcp.transport.job import Job
     from dlcp.transport.work import Work
 
-# How long to wait for other ranks' accounts. A timeout is promised a second after its time, of which the executor uses
-# up to 0.7 to find out whom to blame. A rank that has not come to the operation yet has nothing to say either.
+# How long to wait for other ranks' accounts. A timeout is reported at most a second late, and the executor uses up to
+# 0.7 s of that to find the rank to blame. A rank that has not reached the operation has no account either.
 _TIMEOUT_ACCOUNTS_S = 0.2
 _MISMATCH_ACCOUNTS_S = 1.0
 # How long to wait for the cards of a culprit and a reporter that this rank has not met.
 _CARDS_S = 0.2
-# Of those that an operation waits for, so many are asked.
+# At most so many of the ranks that an operation waits for are asked.
 _ASKED_MAX = 4
 
 
 class Diagnosis:
-    """Of one group, on one rank. `log`: what this rank called."""
+    """The diagnosis of one group, on one rank. `log`: what this rank called."""
 
     def __init__(self, job: Job, name: str, members: tuple[int, ...], store: Store, log: CallLog) -> None:
         self._job = job
@@ -46,7 +46,7 @@ class Diagnosis:
         self._scene: Scene | None = None
 
     def explain(self, work: Work, result: CollectiveResult, reason: str) -> errors.CollectiveError:
-        """The exception of a work that has failed. `reason`: what abort() was told. One thread at a time."""
+        """The exception of a work that has failed. `reason`: the argument of abort(). One thread at a time."""
         if not is_of_the_group(result, single=not work.numbered):
             scene = self._look_around(result, {}, reason)
         else:
@@ -59,7 +59,7 @@ class Diagnosis:
         return explain(result, work.operation, work.words, work.sequence if work.numbered else None, scene)
 
     def wait_timeout(self, work: Work, waited_s: float) -> errors.WaitTimeoutError:
-        """The exception of a wait() that has had its time."""
+        """The exception of a wait() whose time is up."""
         own = {self._rank: self._member(self._rank)}
         scene = Scene(self._name, self._rank, own, self._job.settings.peer_timeout_s)
         return wait_timeout(
@@ -67,13 +67,13 @@ class Diagnosis:
         )
 
     def _strangers(self, result: CollectiveResult) -> list[int]:
-        """Whom a result tells of and this rank has not met: ranks in the job."""
+        """The ranks that a result names and this rank has not met: ranks in the job."""
         named = _known(result) - {self._rank}
         ranks = sorted(self._members[group_rank] for group_rank in named)
         return [rank for rank in ranks if self._job.known_card(rank) is None]
 
     def _ask(self, result: CollectiveResult) -> dict[int, str]:
-        """Other ranks' accounts of the operation that failed, where they may have one; and leaves this rank's."""
+        """Publishes this rank's account of the failed operation, and reads those of other ranks that may have one."""
         kind = result.cause if result.error == "group_failed" else result.error
         if kind not in ("timeout", "mismatch"):
             return {}
@@ -90,7 +90,7 @@ class Diagnosis:
         )
 
     def _look_around(self, result: CollectiveResult, accounts: Mapping[int, str], reason: str) -> Scene:
-        """What is known here of the members that a result names."""
+        """What this rank knows about the members that a result names."""
         named = _known(result) | {each.peer for each in result.waiting_for}
         return Scene(
             self._name,
@@ -130,7 +130,7 @@ class _CardReading:
             self._thread.start()
 
     def wait(self) -> None:
-        """Until they are read, or their time is up."""
+        """Waits until the cards are read, or the time is up."""
         if self._thread is not None:
             self._thread.join(max(0.0, self._end_s - time.monotonic()))
 

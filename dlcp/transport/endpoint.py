@@ -84,11 +84,10 @@ Importance = int | npt.NDArray[np.uint8]
 
 
 class Endpoint(Closeable):
-    """One rank's end of all its conversations. Open until close(), the end of a `with` block, or of the process.
+    """One rank's endpoint: its sessions and messages. Open until close(), the end of a `with` block, or of the process.
 
-    `rank`: this endpoint's name among its peers, unique in the job, 0 to 2^32 - 1.
-    `settings`: None reads arguments, environment and file (Settings.load); `changes` are settings by name and come
-    first. Blocks for a name lookup at most.
+    `rank`: this endpoint's rank, unique in the job, 0 to 2^32 - 1. `settings`: None reads arguments, environment and
+    file (Settings.load); `changes` are settings by name and come first. Blocks for a name lookup at most.
 
     `has_groups`: for Job: all tags belong to the collectives of groups. `incarnation`: enters the keys, so that only
     endpoints with the same one can talk (0 to 2^64 - 1); it does nothing without a job key.
@@ -156,7 +155,7 @@ class Endpoint(Closeable):
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """What calls the callbacks of this endpoint's futures and works."""
+        """Calls the callbacks of this endpoint's futures and works."""
         return self._dispatcher
 
     @property
@@ -171,7 +170,7 @@ class Endpoint(Closeable):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was found when opening and should be better, a sentence each. Also logged, once per process."""
+        """Weaknesses of the configuration found when opening, a sentence each. Also logged, once per process."""
         lines = [line for line in self._runtime.warnings.splitlines() if line] + self._key_warnings
         if (
             self._settings.key is None
@@ -241,7 +240,7 @@ class Endpoint(Closeable):
         return tuple(self._runtime.peers())
 
     def peer_address(self, rank: int) -> str:
-        """Where a peer is. Raises UnknownPeerError."""
+        """The address of a peer. Raises UnknownPeerError."""
         integer("rank", rank, 0, _UINT32_MAX)
         return self._runtime.peer_address(rank)
 
@@ -317,9 +316,9 @@ class Endpoint(Closeable):
     def ireceive(self, rank: int | None, buffer: Memory, *, tag: int = 0) -> TransferFuture:
         """Starts to receive one message into `buffer`; does not block.
 
-        `rank`: from whom; None: from whoever sends a message of this tag first. `buffer`: C-contiguous writable CPU
-        memory of numbers, at least as long as the message, under 4 GiB. What the sender and the network abandoned keeps
-        its old content; after a failure so does whatever had not arrived.
+        `rank`: the sender; None: any peer, the first message of this tag. `buffer`: C-contiguous writable CPU memory of
+        numbers, at least as long as the message, under 4 GiB. What the sender and the network abandoned keeps its old
+        content; after a failure so does whatever had not arrived.
 
         Raises ShapeError, MessageTooLongError, UnknownPeerError, LimitError, ClosedError, ForkError.
         """
@@ -587,7 +586,7 @@ def _scores(delivery: str, importance: Importance | None) -> Importance:
 
 
 def _memory(memory: Memory, name: str, *, writable: bool) -> Memory:
-    """Memory as the runtime takes it; arrays are looked at here, where the sentence can name their shape."""
+    """Memory in the runtime's form; arrays are checked here, where the error can name their shape."""
     if not isinstance(memory, np.ndarray):
         if not hasattr(memory, "__dlpack__"):
             _check_plain(memory, name, writable=writable)

@@ -1,8 +1,8 @@
 """The exception for a failed operation: its text says what happened and what to do next.
 
 Every text names the operation and its number, the group, the rank to blame with its address, host and process, this
-rank's own address and interface, what is missing, when something was last heard of that rank, and what to look at. A
-fact that is not known is left out, never guessed.
+rank's own address and interface, what is missing, when that rank was last heard, and what to check. An unknown fact is
+left out, never guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIXED = "The memory that it was to fill may hold partial sums, or old and new v
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of the group, with what this rank knows of it."""
+    """A member of the group, as far as this rank knows it."""
 
     rank: int
     """In the job."""
@@ -32,7 +32,7 @@ class Member:
     connected: bool = True
     """Whether this rank has a session with it."""
     silent_s: float | None = None
-    """Since something was last heard of it; None: not known."""
+    """Time since it was last heard; None: not known."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Member:
 
     @property
     def heard(self) -> str:
-        """Whether it is heard of, as a clause after a comma; "" if there is nothing to say."""
+        """When it was last heard, as a clause after a comma; "" if that is not known."""
         last = "" if self.silent_s is None else f", last heard of {self.silent_s:.2g} s ago"
         if self.connected:
             return last
@@ -64,9 +64,9 @@ class Scene:
     own_words: str | None = None
     """What this rank called under the number that failed; None: it has not."""
     accounts: Mapping[int, str] = field(default_factory=dict)
-    """What others say that they called under it."""
+    """What other ranks report that they called under it."""
     reason: str = ""
-    """What abort() or close() was told."""
+    """The reason that was given to abort() or close()."""
 
     def member(self, group_rank: int) -> Member:
         """A member by its rank in the group."""
@@ -88,7 +88,7 @@ def explain(
     `words`: the operation with its arguments; `sequence`: its number in the group, None for a single message.
     """
     what = _what(words, sequence, scene)
-    # A failure that others told of is of its cause's class: every rank raises the same.
+    # A failure that another rank announced has its cause's class: every rank raises the same.
     kind = result.error if result.error != "group_failed" else result.cause
     told = result.error == "group_failed"
     match kind:
@@ -126,7 +126,7 @@ def group_failed(operation: str, words: str, group: str, first: errors.DlcpError
 def wait_timeout(
     operation: str, words: str, sequence: int | None, scene: Scene, waited_s: float
 ) -> errors.WaitTimeoutError:
-    """The exception for a wait() that has had its time."""
+    """The exception for a wait() whose time is up."""
     error = errors.WaitTimeoutError(
         f"{_what(words, sequence, scene)} is not over after a wait of {waited_s:.3g} s. It goes on: wait again, or"
         " abort() the group"
@@ -147,7 +147,7 @@ def _what(words: str, sequence: int | None, scene: Scene) -> str:
 
 
 def _by(result: CollectiveResult, scene: Scene, told: bool) -> str:
-    """Who says so, where it is another; as the beginning of a sentence."""
+    """The reporting rank, if it is another one; as the beginning of a sentence."""
     reporter = result.reporter
     if not told or reporter is None or reporter == scene.own:
         return ""
@@ -202,7 +202,7 @@ def _timeout(what: str, result: CollectiveResult, scene: Scene, told: bool) -> s
     if culprit is None:
         return f"{text} {_MIXED}"
     member = scene.member(culprit)
-    # In full where it is named first: what it waited for may have waited for another.
+    # In full at its first mention: the rank that it waited for may itself have waited for another.
     is_named = told or any(each.peer == culprit for each in result.waiting_for)
     who = f"Rank {member.rank}" if is_named else f"R{member.name[1:]}"
     if result.engine_error == "peer_timeout":
@@ -307,7 +307,7 @@ def _aborted(what: str, result: CollectiveResult, scene: Scene, told: bool) -> s
 
 
 def _look_at_network(member: Member, scene: Scene) -> str:
-    """What to look at when nothing is heard of a rank."""
+    """What to check when a rank is silent."""
     own = scene.member(scene.own).card
     way = ""
     if own is not None and member.card is not None:

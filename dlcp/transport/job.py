@@ -1,15 +1,16 @@
 """A job: the ranks of one run, that find each other through a store, and this rank's endpoint among them.
 
 Rank 0 draws a job key, a job number and an incarnation and leaves them in the store (job_record.py); every rank leaves
-a card with its address. Whoever can read the store can read the key. A store such as torch's listens on the network
-without authentication, so that includes whoever can reach it. A key of one's own (key_file, DLCP_KEY_FILE) takes the
-drawn key's place; then only a check value is compared, so that an error can name different keys. The incarnation enters
-all keys: a rank that is left over from an earlier start of the job is a stranger, whatever key and number it has. With
-allow_unauthenticated and without a key of one's own, packets carry no tag.
+a card with its address. Any process that can read the store can read the key. A store such as torch's listens on the
+network without authentication, so that includes every process that can reach it. A key from the user (key_file,
+DLCP_KEY_FILE) replaces the drawn key; the store then holds only a check value of it, so that an error can name
+different keys. The incarnation enters all keys: ranks refuse the packets of a rank left over from an earlier start of
+the job, whatever key and number it has. With allow_unauthenticated and without a key of one's own, packets carry no
+tag.
 
-Starting costs each rank three keys whatever the size of the job. Cards of others are read, and peers are named to the
-endpoint, when they are first needed; of a group's other members the first few dozen cards are read along with them, so
-that errors can name them.
+Starting costs each rank three keys of the store, whatever the size of the job. A rank reads another's card, and names
+it to the endpoint, when it first needs that peer. It then also reads the cards of the group's first few dozen members,
+so that errors can name them.
 
 Keys of the store begin with an incarnation: which restart of the launcher this is, and how many jobs this rank has
 started on the store before. So the same ranks may start again on the same store and do not read old values.
@@ -50,16 +51,16 @@ if TYPE_CHECKING:
 # Group numbers fit what a message's tag has for them (native/collective/tag.hpp).
 GROUPS = 1 << 14
 SIZE_MAX = 1 << 20
-"""Ranks of a job; far more than anybody has, far less than what is a mistake."""
-# Closing: no packet for this long, or for so many round trips, and the peers have what they wait for. A peer that
-# missed our last acknowledgement asks again after at most a few of its probe timeouts, the first of which is far less.
+"""Most ranks of a job: far more than any job has, far fewer than a mistaken value."""
+# Closing: after this long, or so many round trips, without a packet, the peers have what they wait for. A peer that
+# missed the last acknowledgement probes within a few of its probe timeouts, the first of which is far shorter.
 _QUIET_S = 0.05
 _QUIET_ROUND_TRIPS = 4
 _QUIET_S_MAX = 2.0
-# Collectives name their messages before they come, but for those of ranks that are ahead. What such a rank sends is
-# kept up to this length; beyond it, holding it back costs less than keeping and copying it.
+# A collective posts its receives before the messages arrive, except those of ranks that are ahead. Such messages are
+# kept up to this length; a longer one is held at its sender, which costs less than keeping and copying it.
 _UNEXPECTED_MESSAGE_BYTES = 4 * 1024 * 1024
-# As many ports are tried for the metrics: more ranks than that share no host.
+# Ports tried for the metrics: no host runs more ranks than this.
 _METRICS_PORTS = 256
 
 
@@ -107,7 +108,7 @@ class Job(Closeable):
         """How long to wait for another rank, seconds."""
         if incarnation is None:
             incarnation = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        # A world of one has nobody to meet.
+        # A job of one rank needs no store.
         start = store.add(f"dlcp/{incarnation}/starts/{rank}", 1) if size > 1 else 1
         self._store: Store = PrefixStore(f"dlcp/{incarnation}.{start}", store)
         self._lock = threading.Lock()
@@ -131,7 +132,7 @@ class Job(Closeable):
             self._refuse(str(error))
             raise
         self.card = RankCard.of_this_process(rank, self.endpoint.address, interface)
-        """What this rank has told the others of itself."""
+        """The card that this rank published in the store."""
         self._cards[rank] = self.card
         path, own_folder = dump_path(rank, self.settings.flight_recorder_dir, self.settings.job)
         self.recorder = FlightRecorder(
@@ -139,7 +140,7 @@ class Job(Closeable):
         )
         """The last operations of this rank in all its groups."""
         self.metrics = Metrics(self)
-        """What this rank can say of itself in numbers."""
+        """This rank's metrics."""
         try:
             self.metrics_server = _serve_metrics(self.metrics, self.settings)
             """Where Prometheus reads them; None unless the setting metrics_port asks for it."""
@@ -169,7 +170,7 @@ class Job(Closeable):
     # ---- the other ranks ----
 
     def card_of(self, rank: int, timeout_s: float | None = None) -> RankCard:
-        """What a rank has told of itself; blocks until it has, at most `timeout_s` (None: the job's).
+        """A rank's card; blocks until the rank has published it, at most `timeout_s` (None: the job's).
 
         Raises ArgumentError; JobError: that rank refused to start, or cannot go together with this one;
         StoreTimeoutError.
@@ -196,7 +197,7 @@ class Job(Closeable):
     def look_up(self, ranks: Iterable[int]) -> None:
         """Reads the cards that are in the store by now: an error may have to name a rank when the store is gone.
 
-        Waits for nobody and raises nothing. Ranks that are known already cost nothing.
+        Does not wait and raises nothing. Ranks that are known already cost nothing.
         """
         with contextlib.suppress(Exception):
             for rank in ranks:
@@ -256,7 +257,7 @@ class Job(Closeable):
         return communicator
 
     def release_number(self, number: int) -> None:
-        """Notes that this rank is done with a group's number. The store hears of it when the next group opens.
+        """Notes that this rank is done with a group's number. The store is updated when the next group opens.
 
         Not at once: a rank that closes at the end of a run must not need a store that may be gone by then.
         """
@@ -264,11 +265,11 @@ class Job(Closeable):
             self._released.append(number)
 
     def close(self) -> None:
-        """Closes the groups, lets the peers have what they still wait for, and closes the endpoint. Again: nothing.
+        """Closes the groups, delivers what peers still wait for, and closes the endpoint. A second call does nothing.
 
         This rank may have everything while a peer still misses the last acknowledgement: a goodbye then would fail the
-        peer's message. So the endpoint answers until nothing has come for 50 ms (or four round trips), 2 s at most.
-        It does not wait for ranks that have not come so far: that is what a barrier is for.
+        peer's message. So the endpoint answers until nothing has come for 50 ms (or four round trips), 2 s at most. It
+        does not wait for ranks that are behind: use a barrier for that.
         """
         if self._closed:
             return
@@ -282,7 +283,7 @@ class Job(Closeable):
     # ---- helpers ----
 
     def _agree(self, given: Settings) -> JobRecord:
-        """What rank 0 decided: this is rank 0, or its entry in the store says so."""
+        """The job's record: rank 0 makes it, other ranks read it from the store."""
         if self.rank == 0:
             record = JobRecord.draw(given, self.size)
             if self.size > 1:
@@ -297,7 +298,7 @@ class Job(Closeable):
         return record
 
     def _describe_start(self) -> str:
-        """What a user asks first: what runs, where, over which driver, how protected."""
+        """Logs what runs, where, over which driver, and how it is protected."""
         settings = self.settings
         key = "not authenticated" if settings.job_key() is None else "authenticated"
         on = f", interface {self.card.interface}" if self.card.interface else ""
@@ -310,7 +311,7 @@ class Job(Closeable):
         )
 
     def _refuse(self, reason: str) -> None:
-        """Tells who waits for this rank why it does not come. What the store says to that is not worth a word."""
+        """Publishes why this rank does not start, for ranks that wait for it. Errors of the store are ignored."""
         if self.size == 1:
             return
         with contextlib.suppress(Exception):
@@ -399,7 +400,7 @@ def _seconds(name: str, value: object) -> float:
 
 
 def _serve_metrics(metrics: Metrics, settings: Settings) -> PrometheusServer | None:
-    """The Prometheus endpoint, if it is asked for. Ranks of one host, told of one port, take the next free ones."""
+    """The Prometheus endpoint, if it is asked for. Ranks of one host share the setting and take the next free ports."""
     if settings.metrics_port is None:
         return None
     from dlcp.transport.prometheus import PrometheusServer  # http.server takes a while to import
@@ -416,9 +417,9 @@ def _close(endpoint: Endpoint, pid: int) -> None:
 
 
 def _settle(runtime: _native.Runtime) -> None:
-    """Answers peers until they are quiet: they have what they waited for, or are gone."""
+    """Answers peers until they are quiet: each has what it waited for, or is gone."""
     established = [rank for rank in runtime.peers() if runtime.established(rank)]
-    # With something of ours under way this is no orderly end, and the peers should hear of it now.
+    # Operations of this rank are pending, so this is no orderly end, and the peers should learn it now.
     if not established or runtime.statistics()["outstanding_operations"]:
         return
     rtt_s = max(runtime.peer_statistics(rank)["rtt_s"] for rank in established)

@@ -38,7 +38,7 @@ def set_level(level: str | None) -> None:
 
 
 class _LastResort(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to standard error as long as nobody else has set up logging, which may happen later."""
+    """Writes to standard error as long as the program has not set up logging, which it may do later."""
 
     def __init__(self) -> None:
         super().__init__()

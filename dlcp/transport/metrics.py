@@ -26,7 +26,7 @@ PACKET_OVERHEAD_BYTES: int = _native.HEADER_BYTES + _native.TAG_BYTES
 
 
 class Observed(Protocol):
-    """What metrics are read from; a Job."""
+    """The source of metrics; a Job."""
 
     @property
     def rank(self) -> int:
@@ -61,9 +61,9 @@ class Metrics:
         self._accounts: weakref.WeakValueDictionary[str, GradientAccount] = weakref.WeakValueDictionary()
 
     def include(self, name: str, account: GradientAccount) -> str:
-        """From now on snapshots have this account under `gradients`, as long as somebody else holds it.
+        """Adds this account to snapshots under `gradients`, as long as other code keeps a reference to it.
 
-        Returns the name that it got: another one if `name` is taken.
+        Returns its name there: another one if `name` is taken.
         """
         with self._lock:
             taken, number = name, 1
@@ -141,7 +141,7 @@ _PATH_COUNTS = ("packets_sent", "packets_acked", "packets_lost", "ce_packets")
 def _describe_peers(endpoint: Endpoint) -> dict[str, Any]:
     peers = {}
     for rank in endpoint.peers:
-        # It may go while others are asked.
+        # A peer may leave while the snapshot is made.
         with contextlib.suppress(errors.UnknownPeerError, errors.ClosedError):
             paths = {str(path.path): asdict(path) for path in endpoint.path_stats(rank)}
             described = asdict(endpoint.peer_stats(rank))

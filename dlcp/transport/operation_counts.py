@@ -1,6 +1,6 @@
 """What has become of the operations of one kind in one group: how many, how much, how long. Only grows.
 
-Counted when an operation ends is noticed, by whoever notices; reading it meanwhile may miss the last one.
+The thread that notices the end of an operation counts it, so a reader may miss the last one.
 """
 
 from __future__ import annotations

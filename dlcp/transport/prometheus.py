@@ -1,9 +1,9 @@
-"""Metrics for Prometheus: the text, and a small HTTP server that gives it to whoever asks.
+"""Metrics for Prometheus: the text, and a small HTTP server for it.
 
-It is there only if asked for, listens on loopback unless told otherwise, and has no protection: whoever reaches the
-port reads the metrics, which hold addresses, names of groups and counts, and no data. `/metrics` is the text
-(exposition format 0.0.4), `/metrics.json` the snapshot that it is made of. Each client has a thread, at most
-_CLIENTS_MAX of them, and two seconds for its request; then, or when the server closes, its connection is cut.
+The server runs only if the settings ask for it, and listens on loopback by default. It has no protection: any client
+that reaches the port can read the metrics, which contain addresses, names of groups and counts, but no data. `/metrics`
+is the text (exposition format 0.0.4), `/metrics.json` the snapshot that it is made of. Each client has a thread, at
+most _CLIENTS_MAX of them, and two seconds for its request; then, or when the server closes, its connection is cut.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from dlcp.transport.metrics import Metrics
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # From a connection to the end of its answer.
 _REQUEST_S = 2.0
-# Connections at a time: Prometheus, its twin and a person or two. One more takes the place of the oldest.
+# Connections at a time: Prometheus, its replica and a person or two. One more replaces the oldest.
 _CLIENTS_MAX = 16
-# How soon the server notices that it is to stop, or that a request has had its time.
+# How soon the server notices a stop, or a request whose time is up.
 _POLL_S = 0.2
 
 Labels = dict[str, str]
@@ -173,7 +173,7 @@ def _render_peers(text: _Text, peers: Mapping[str, Any]) -> None:
     ]
     for key, name, words in (
         ("up", "up", "1 if packets get through."),
-        ("loss_ratio", "loss_ratio", "Share of packets lost of late."),
+        ("loss_ratio", "loss_ratio", "Share of recent packets that were lost."),
         ("rtt_s", "round_trip_seconds", "Round-trip time."),
     ):
         text.family(f"dlcp_path_{name}", "gauge", words, [(labels, path[key]) for labels, path in by_path])
@@ -197,7 +197,7 @@ def _render_endpoint(text: _Text, endpoint: Mapping[str, Any]) -> None:
             if key == "malformed":
                 rows = [({"reason": reason}, count) for reason, count in value.items()]
                 text.family(
-                    "dlcp_engine_malformed_total", "counter", "Datagrams that are none of ours.", rows
+                    "dlcp_engine_malformed_total", "counter", "Datagrams that are no dlcp packets.", rows
                 )
             elif key in _GAUGES:
                 text.family(f"dlcp_{part}_{key}", "gauge", words, [({}, value)])
@@ -236,7 +236,7 @@ _GRADIENT_BYTES = (
     ("critical_bytes", "Gradients sent that could not be given up."),
     ("budget_bytes", "Gradients sent that might have been given up."),
     ("abandoned_bytes", "Gradients sent that were given up."),
-    ("missing_bytes", "Gradients that others gave up on the way here."),
+    ("missing_bytes", "Gradients to this rank that other ranks abandoned."),
 )
 
 
@@ -322,9 +322,7 @@ class _Server(ThreadingHTTPServer):
         self.address_family = family
         self.metrics = metrics
         self._lock = threading.Lock()
-        self._ends_s: dict[
-            Any, float
-        ] = {}  # by connection, oldest first: when it has had its time, monotonic
+        self._ends_s: dict[Any, float] = {}  # by connection, oldest first: when its time is up, monotonic
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -349,7 +347,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Between requests: cuts those that have had their time."""
+        """Between requests: cuts connections whose time is up."""
         self.cut_until(time.monotonic())
 
     def cut_until(self, end_s: float) -> None:
@@ -365,7 +363,7 @@ class _Server(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away is nobody's business."""
+        """A client that disconnects is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):

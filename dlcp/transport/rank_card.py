@@ -1,8 +1,8 @@
-"""What a rank tells the others of itself through the store: where it is, and what it runs.
+"""What a rank publishes about itself in the store: its address, and what it runs.
 
 A card is JSON, so that another version of dlcp can read it and name the difference. Cards hold no secret: of a job key
-only a check value, from which nobody learns the key. Comparing two cards finds what would otherwise end in silence:
-other versions, or a loopback address that is to be reached from another host.
+only a check value, which does not reveal the key. Comparing two cards finds mismatches that would otherwise end in
+silence: other versions, or a loopback address that is to be reached from another host.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _LOOPBACK = re.compile(r"(?<![\w.:])(127\.\d+\.\d+\.\d+|\[?::1\]?)(?=[:\]\s;,]|$
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCard:
-    """One rank as the others see it."""
+    """One rank as other ranks see it."""
 
     rank: int
     address: str
-    """What others give to Endpoint.connect; "" if the rank refused to start, for `refusal`."""
+    """What other ranks pass to Endpoint.connect; "" if the rank refused to start, for `refusal`."""
     host: str
     """The host's name, for people."""
     where: str
@@ -81,7 +81,7 @@ class RankCard:
 
     @property
     def place(self) -> str:
-        """The address as people write it: without further ways to it, such as shared memory and other ports."""
+        """The address for people: without alternatives such as shared memory and other ports."""
         return self.address.partition("+")[0]
 
     def describe(self) -> str:

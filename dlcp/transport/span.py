@@ -1,7 +1,7 @@
 """Memory of the CPU as collectives see it: where it begins and how long it is.
 
-`Span(address, nbytes)` owns nothing: whoever makes one keeps the memory alive, by `keep` of the call if need be.
-`Span.of` remembers whose memory it is, and an operation keeps that.
+`Span(address, nbytes)` owns nothing: its maker keeps the memory alive, by `keep` of the call if need be. `Span.of`
+remembers whose memory it is, and an operation keeps that.
 """
 
 from __future__ import annotations

@@ -113,9 +113,9 @@ class MemoryStore:
 class FileStore:
     """A store in a folder, for processes that share a file system: one file per key.
 
-    `path`: the folder; made if need be, and left when done: give each job a fresh one. `timeout_s`: how long get()
-    waits. Whoever can read the folder can read the job key: it is made for its owner alone.
-    Raises ArgumentError: no path; ResourceError: the folder cannot be made, or is none.
+    `path`: the folder; created if missing, and not removed: use a fresh one for each job. `timeout_s`: how long get()
+    waits. Any user who can read the folder can read the job key, so it is created for its owner alone. Raises
+    ArgumentError: no path; ResourceError: the folder cannot be made, or is none.
     """
 
     def __init__(self, path: str | os.PathLike[str], timeout_s: float = 300.0) -> None:

@@ -1,4 +1,4 @@
-"""One message under way, as a future, and what became of it.
+"""One pending message, as a future, and its outcome.
 
 A future is done when the message's final event has come; until then the endpoint holds on to the memory. Callbacks
 run one after the other on a thread of the endpoint's own, started when the first is added, so that a callback may
@@ -36,7 +36,7 @@ class Outcome:
     """How one message ended. Bytes are of payload; blocks are what one packet carries."""
 
     rank: int | None
-    """The peer; None: a receive from anyone that nobody answered."""
+    """The peer; None: a receive from any peer that got no message."""
     tag: int
     message_bytes: int
     block_bytes: int
@@ -133,7 +133,7 @@ class TransferFuture:
         return self.outcome
 
     def exception(self, timeout: float | None = None) -> errors.TransferError | None:
-        """What the message failed of, or None; blocks until it is over.
+        """The error of the message, or None; blocks until it is over.
 
         `timeout`: seconds. Raises TransferTimeoutError when it has passed.
         """
@@ -154,7 +154,7 @@ class TransferFuture:
 
     @property
     def outcome(self) -> Outcome:
-        """What became of the message, whether it failed or not. Raises DlcpError if it is not over yet."""
+        """The outcome of the message, whether it failed or not. Raises DlcpError if it is not over yet."""
         if not self.done():
             raise errors.DlcpError(f"{self._name()} is not over; wait for result() first")
         transfer = self._transfer
@@ -184,7 +184,7 @@ class TransferFuture:
         return self._runtime.watch(self._transfer, watch)
 
     def _absence(self, waited_s: float | None) -> str:
-        """What is known of a peer that has gone, as the end of a clause; "" if it has not."""
+        """What is known about a peer that has left, as the end of a clause; "" if it has not."""
         if self._rank is None or waited_s is None or not self._log.has_closed(self._rank):
             return ""
         return f": the peer closed its endpoint before and has not come back within {waited_s:.3g} s"
@@ -219,8 +219,8 @@ class PeerLog:
     def look(self, *, closing: bool = False) -> None:
         """Reads what is new, keeps it, and logs the driver's events of it. Raises ForkError.
 
-        A link that has gone down, and nothing after it, is told by the next call, since an end looks so
-        (driver_events); with `closing` at once, and not as a warning.
+        A link that has just gone down is reported by the next call only, since the end of a run looks the same
+        (driver_events); with `closing` it is reported at once, and not as a warning.
         """
         with self._lock:
             known = len(self._untold)
@@ -236,7 +236,7 @@ class PeerLog:
             log_event(self._logger, entry, expected=closing and place >= first)
 
     def has_closed(self, rank: int) -> bool:
-        """Whether the last that was heard of a peer is its goodbye."""
+        """Whether the last packet of a peer was its goodbye."""
         with self._lock:
             self._read()
             return rank in self._closed

@@ -1,8 +1,8 @@
 """One collective, or one message of a group, under way, and how it ended.
 
 Waiting drives the transport from the waiting thread, without the interpreter's lock. Ctrl-C ends the wait, not the
-operation, whose memory stays alive until it is over. The exception of a failed operation is made when somebody asks
-for it, and is the same object from then on.
+operation, whose memory stays alive until it is over. The exception of a failed operation is made at the first request,
+and is the same object from then on.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Work:
         starts: Sequence[int] = (),
     ) -> None:
         self._group = group
-        # None: it was over when it started, since there was nobody or nothing to exchange.
+        # None: it was over when it started, since it needed no other rank or moved no bytes.
         self._collective = collective
         self._words = words
         self._error: errors.CollectiveError | None = None
@@ -118,7 +118,7 @@ class Work:
             raise error
 
     def exception(self) -> errors.CollectiveError | None:
-        """The exception of its failure, or None. After a failure that others can explain it blocks for a moment.
+        """The exception of its failure, or None. After a failure that other ranks can explain it blocks for a moment.
 
         Raises DlcpError if it is not over yet.
         """
@@ -132,8 +132,8 @@ class Work:
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Has `callback(self)` called once it is over: at once, by this thread, if it is already.
 
-        Otherwise on the endpoint's callback thread, one after the other: what blocks there keeps the others waiting, so
-        a callback that waits needs a thread of its own. What it raises is logged.
+        Otherwise on the endpoint's callback thread, one after the other: a callback that blocks delays the others, so
+        it needs a thread of its own. Its exceptions are logged.
         """
         self._group.call_when_over(self, callback)
 
@@ -187,7 +187,7 @@ class Work:
         if self._collective is None:
             return None
         result = self._ended()
-        # Lets go of the memory, also where nobody waits.
+        # Releases the memory, even if no thread waits.
         self._collective.wait(0.0)
         return None if result.error is None else result
 
@@ -221,7 +221,7 @@ class ManyWorks(Work):
             piece.wait(timeout_s)
 
     def exception(self) -> errors.CollectiveError | None:
-        """What the first piece that failed failed of, or None."""
+        """The exception of the first piece that failed, or None."""
         return next(filter(None, (piece.exception() for piece in self._pieces)), None)
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:

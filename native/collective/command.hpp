@@ -1,4 +1,4 @@
-// What the executor is asked to do: a collective, or a single message, of a group.
+// What the executor is asked to run: a collective, or a single message, of a group.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace dlcp {
 
-// How the lossy messages of a schedule may lose blocks. What is given up is not in the result, and is in
-// CollectiveResult::abandoned at both ends; nothing else of a collective can be lost.
+// How the lossy messages of a schedule may lose blocks. Abandoned blocks are not in the result; both ends list them in
+// CollectiveResult::abandoned. Nothing else of a collective can be lost.
 struct LossRules {
     // Of each lossy message that this rank sends: fraction of its bytes that may be abandoned, [0, 1).
     double loss_ratio = 0.0;
     // > 0: the receiver ends it this long after its first packet, budget or not; critical blocks are awaited even so.
     Duration deadline{0};
-    // >= 0: so long after the start, droppable blocks that have not left are given up unsent, the least important, as far
-    // as the budget goes (SendCommand::patience). Not with a deadline.
+    // >= 0: if a message takes longer than this after the start, its least important unsent droppable blocks are
+    // abandoned within the budget (SendCommand::patience). Not with a deadline.
     Duration patience{-1};
-    // By rank in the group: how much the blocks of the lossy message to it matter, as SendCommand::importance. Empty,
+    // By rank in the group: the importance of the blocks of the lossy message to it, as SendCommand::importance. Empty,
     // or an empty entry: all are critical. Read during start() only.
     std::span<const std::span<const std::uint8_t>> importance;
-    // A final result is divided by the contributions that came, and multiplied by the number of ranks if it is a sum.
-    // Otherwise what did not come counts as nothing. Sum only.
+    // A final result is divided by the number of contributions that arrived, and, for a sum, multiplied by the number
+    // of ranks. Otherwise a missing contribution counts as zero. Sum only.
     bool rescale = false;
 };
 

@@ -1,7 +1,8 @@
-// Blocks in, results on: what arrives is combined, and what that makes complete is handed to the operations that wait
-// for it, down to the blocks of messages that may now leave.
+// Blocks in, results on: combines what arrives, and hands each completed result to the operations that wait for it,
+// down to the blocks of messages that may now leave.
 //
-// All of it happens inside Endpoint::handle_packets (or receive, for what came early), on the thread that drives.
+// All of it happens inside Endpoint::handle_packets (or receive, for early blocks), on the thread that drives the
+// endpoint.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +11,7 @@
 namespace dlcp {
 namespace {
 
-// Bytes combined at a time when there are more than two operands: the sum so far stays in the first-level cache.
+// Bytes combined at a time when there are more than two operands: the running sum stays in the first-level cache.
 constexpr std::uint32_t tile_bytes = 8192;
 
 }  // namespace
@@ -21,7 +22,7 @@ void CollectiveExecutor::on_block(void* context, std::uint64_t token, Time now, 
     static_cast<CollectiveExecutor*>(context)->take_block(now, id.slot, id.step, offset, payload, bytes);
 }
 
-// A block has come. What its operand is not there for yet is put aside.
+// A block has arrived. Bytes whose operand is not available yet are put aside.
 void CollectiveExecutor::take_block(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
                                     const std::uint8_t* payload, std::uint32_t bytes) {
     GroupOperation& operation = operations_[slot];
@@ -47,7 +48,7 @@ void CollectiveExecutor::take_block(Time now, std::uint32_t slot, std::uint32_t 
         apply(now, slot, step, first, payload == nullptr ? nullptr : payload + (first - offset), last - first);
 }
 
-// What a receive takes becomes its target.
+// The received bytes become the target.
 void CollectiveExecutor::apply(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
                                const std::uint8_t* payload, std::uint32_t bytes) {
     GroupOperation& operation = operations_[slot];
@@ -65,7 +66,7 @@ void CollectiveExecutor::apply(Time now, std::uint32_t slot, std::uint32_t step,
     produced(now, slot, step, offset, bytes);
 }
 
-// The operand of a receive is there between offset and end: so is what arrived before it.
+// The operand of a receive is available between offset and end, so the bytes that arrived before it can be combined.
 void CollectiveExecutor::apply_waiting(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
                                        std::uint32_t end) {
     StepState& state = operations_[slot].steps[step];
@@ -111,7 +112,8 @@ void CollectiveExecutor::combine(Time now, std::uint32_t slot, std::uint32_t ste
     produced(now, slot, step, offset, end - offset);
 }
 
-// One operand has become there between offset and end: combines what the others, from `operand` on, have too.
+// One operand has become available between offset and end: combines the ranges that the other operands, from `operand`
+// on, have too.
 void CollectiveExecutor::combine_ready(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
                                        std::uint32_t end, std::size_t operand) {
     const GroupOperation& operation = operations_[slot];
@@ -127,7 +129,7 @@ void CollectiveExecutor::combine_ready(Time now, std::uint32_t slot, std::uint32
         combine_ready(now, slot, step, first, last, operand + 1);
 }
 
-// Bytes of the target of `step` are what they are to be.
+// Bytes of the target of `step` have their final value.
 void CollectiveExecutor::produced(Time now, std::uint32_t slot, std::uint32_t step, std::uint32_t offset,
                                   std::uint32_t bytes) {
     GroupOperation& operation = operations_[slot];
@@ -146,7 +148,7 @@ void CollectiveExecutor::produced(Time now, std::uint32_t slot, std::uint32_t st
         step_over(operation, step);
 }
 
-// Lets the blocks leave that have become complete by the bytes between offset and end.
+// Releases the blocks that the bytes between offset and end complete.
 void CollectiveExecutor::release(Time now, GroupOperation& operation, std::uint32_t step, std::uint32_t offset,
                                  std::uint32_t end) {
     StepState& state = operation.steps[step];

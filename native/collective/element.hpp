@@ -1,7 +1,8 @@
-// What a collective's memory is made of, and how two contributions become one.
+// The types of elements in a collective's memory, and the operations that combine two contributions.
 //
-// The two lists are the only ones: kernels, checks, bindings and Python take types, operations and their properties from
-// them. A new type takes a row here, its arithmetic in reduce_element.hpp (ElementOf), and a name in dlcp/_native.pyi.
+// These two lists are the only ones: kernels, checks, bindings and Python take types, operations and their properties
+// from them. A new type needs a row here, its arithmetic in reduce_element.hpp (ElementOf), and a name in
+// dlcp/_native.pyi.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// How operations and groups fail: a group once, with one cause. The states are in states.hpp.
+// How operations and groups fail: a group fails once, with one cause. The states are in states.hpp.
 //
-// When the time of an operation is up, the ranks that it waits for are asked first (inquiry.cpp), so that the rank to
-// blame can be told from those that wait themselves.
+// When the time of an operation is up, the executor first asks the ranks that it waits for (inquiry.cpp), so that the
+// rank to blame can be distinguished from those that wait themselves.
 #include <algorithm>
 
 #include "collective/executor.hpp"
@@ -9,8 +9,8 @@
 namespace dlcp {
 namespace {
 
-// All ranks that were asked have answered, and none of them names a silent rank: one farther down the chain of ranks
-// that wait for each other may still do so, within this time after the question.
+// All asked ranks have answered, and none names a silent rank. A rank farther along the chain of waiting ranks may
+// still do so, within this time after the question.
 constexpr Duration chain_timeout = milliseconds(700);
 
 }  // namespace
@@ -48,7 +48,7 @@ void CollectiveExecutor::fail_group(Time now, Group& group, const CollectiveResu
         cancel_messages(now, each);
         end_if_over(now, each);
     }
-    // Nobody needs copies that are still on their way.
+    // Copies still on their way are no longer needed.
     std::vector<MessageId> copies;
     for (const auto& [key, each] : detached_)
         if (each.group == group.number && each.fails_group)

@@ -1,4 +1,4 @@
-// Which bytes of a chunk are there, in granules of 16 bytes: the common measure of the blocks of different peers.
+// Which bytes of a chunk are available, in granules of 16 bytes: the common unit of blocks cut for different peers.
 //
 // A block starts and ends at a multiple of 16 bytes of its chunk, or ends with it, whatever datagrams its peer's path
 // carries; so a granule is there as a whole or not at all, and no element straddles two blocks.
@@ -31,7 +31,7 @@ public:
         return each_word(offset, bytes,
                          [this](std::size_t w, std::uint64_t mask) { return (words_[w] & mask) == mask; });
     }
-    // The first stretch of bytes from `offset` on, below `end`, that is there as far as `wanted` is; false: none.
+    // The first run of bytes from `offset` on, below `end`, whose availability is `wanted`; false: none.
     bool next_run(std::uint32_t offset, std::uint32_t end, bool wanted, std::uint32_t& first,
                   std::uint32_t& last) const {
         std::uint32_t bit = find(offset / granule_bytes, end, wanted);

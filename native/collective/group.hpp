@@ -1,4 +1,4 @@
-// What the executor keeps of one group of ranks.
+// What the executor keeps about one group of ranks.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct Group {
     std::uint32_t accuser = no_member;              // who sent `accusation`, and may have left since
     MessageId failure_receive;                      // takes the next failure notice
     std::array<std::uint8_t, 64> failure_buffer{};  // its memory
-    // The last collectives, at sequence % size: messages for one that is over here are checked by them.
+    // The last collectives, at sequence % size: they check messages for a collective that is over here.
     struct Past {
         std::uint32_t sequence = UINT32_MAX;       // as tags carry it
         std::uint32_t signature = 0;               // 28 bits (tag.hpp)
@@ -46,7 +46,7 @@ struct Group {
     bool closing() const {
         return state == GroupStates::State::closing || state == GroupStates::State::closing_quietly;
     }
-    // Members that are not notified of the failure yet are to be, as soon as their session is up.
+    // Members that have not been notified of the failure are notified as soon as their session is up.
     bool notifies() const { return state == GroupStates::State::failed || state == GroupStates::State::closing; }
 };
 

@@ -1,4 +1,4 @@
-// Cuts a buffer into the pieces that are transformed each by itself.
+// Cuts a buffer into pieces that are transformed independently.
 #include "collective/hadamard.hpp"
 
 #include <bit>

@@ -1,15 +1,15 @@
-// The randomised Hadamard transform in place, by chunk: what one lost block takes from a chunk is then a little of
-// every value in it, and not all of a few (Warraich et al., OptiReduce, NSDI 2025).
+// The randomised Hadamard transform in place, by chunk. A lost block then costs every value of its chunk a little,
+// instead of a few values everything (Warraich et al., OptiReduce, NSDI 2025).
 //
 // A piece of n = 2^k values x becomes H D x / sqrt(n): D the signs, H the Walsh-Hadamard matrix in its natural order
 // (entry i, j: -1 to the power of the number of ones that i and j share). It is orthonormal: the inverse is
 // D H x / sqrt(n). The last chunk, where it is short, is cut into pieces of powers of two, the larger first, down to 1.
 //
-// Invariant: the bits of a result depend on values, seed and step alone. Butterflies (a + b, a - b) go by their distance,
-// 1, 2, 4, ...; then each value is multiplied by the f32 nearest to 1 / sqrt(n). The sign of the value at index i of the
-// buffer is bit i % 64 of splitmix64(key + (i / 64) 0x9e3779b97f4a7c15), set: negative, where key is
-// splitmix64(splitmix64(seed) ^ step) and splitmix64(s) what a generator in state s gives next (Steele, Lea and Flood,
-// Fast Splittable Pseudorandom Number Generators, OOPSLA 2014). So ranks agree without a word.
+// Invariant: the bits of a result depend on values, seed and step alone. Butterflies (a + b, a - b) run by distance, 1,
+// 2, 4, ...; then each value is multiplied by the f32 nearest to 1 / sqrt(n). The value at index i of the buffer is
+// negated if bit i % 64 of splitmix64(key + (i / 64) 0x9e3779b97f4a7c15) is set. key is splitmix64(splitmix64(seed) ^
+// step), and splitmix64(s) is the next output of a generator in state s (Steele, Lea and Flood, Fast Splittable
+// Pseudorandom Number Generators, OOPSLA 2014). So ranks agree without exchanging anything.
 #pragma once
 
 #include <cstddef>

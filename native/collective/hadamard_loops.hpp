@@ -1,9 +1,9 @@
 // The transform of one piece, for the processor that the including file is compiled for. Included by one file per
 // variant only (see reduce_kernels.hpp).
 //
-// Memory is what it costs, so butterflies are taken three distances at a time: eight vectors are read, combined in
-// registers and written. Those up to a distance of 32 are done on 64 values in a row, those below 4096 (16 KiB, in the
-// first cache) on 4096 in a row, the rest over the piece. Which are taken together does not show in the bits.
+// Memory access is the cost, so butterflies run three distances at a time: eight vectors are read, combined in
+// registers and written. Distances up to 32 are done on 64 consecutive values, those below 4096 (16 KiB, in the
+// first-level cache) on 4096 consecutive values, the rest over the piece. The grouping does not affect the bits.
 #pragma once
 
 #include <cstddef>

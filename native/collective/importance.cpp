@@ -1,4 +1,4 @@
-// The walk over blocks and segments around the sums of squares, which are the processor's (importance_kernels.hpp).
+// Iterates over blocks and segments around the sums of squares, which depend on the processor (importance_kernels.hpp).
 #include "collective/importance.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct Walk {
         std::size_t read = 0;
         for (std::size_t at = begin; at < end; at += period) {
             const std::size_t count = std::min(length, end - at);
-            // The next sample, perhaps of the next block: no processor guesses where it lies.
+            // Prefetch the next sample, perhaps of the next block: no processor predicts its address.
             const char* next = data + std::min(at + period, end) * element;
             for (std::size_t line = 0; line < importance_sample_bytes; line += 64) __builtin_prefetch(next + line);
             squares += square_sum(data + at * element, count);

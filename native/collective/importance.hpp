@@ -1,21 +1,22 @@
-// What each block of a buffer of gradients is worth: one pass that reads every element once, or a fixed part of them.
+// The importance of each block of a gradient buffer: one pass that reads every element once, or a fixed part of them.
 //
-// The score of a block is the mean, over its elements that belong to a parameter, of x² over what x² is on average in
-// that parameter. Its code has four steps to a factor of two: fine enough to order blocks by, over 31 octaves on either
-// side of the average (code 128), and few enough to count a step's codes in a histogram, whose quantiles are the
-// thresholds of the next step.
+// The score of a block is the mean, over its elements that belong to a parameter, of x² divided by the average x² in
+// that parameter. Its code has four steps per factor of two. That is fine enough to order blocks, over 31 octaves on
+// either side of the average (code 128), and coarse enough to count a step's codes in a histogram, whose quantiles are
+// the thresholds of the next step.
 //
 // Invariant: the sum of squares of a run (elements of one segment in one block) has a fixed shape, so that codes are
-// the same on every processor, at any alignment. 32 partial sums; element i of a run of n goes to partial sum i % 32,
-// but for the n % 32 last ones, which go to the last n % 32 partial sums; these are added by halves, 0 to 16, 1 to 17,
-// and so on, then 0 to 8. f32, f16 and bf16 are squared and summed in f32, f64 in f64; all above a run is f64.
+// the same on every processor, at any alignment. There are 32 partial sums. Element i of a run of n goes to partial sum
+// i % 32, except the last n % 32 elements, which go to the last n % 32 partial sums. The partial sums are added by
+// halves, 0 to 16, 1 to 17, and so on, then 0 to 8. f32, f16 and bf16 are squared and summed in f32, f64 in f64;
+// everything above a run is f64.
 //
-// A sampled pass reads of each run the first 512 of every 2048 bytes, and takes the rest to be like them: a piece is
-// summed as a run, the run's sum is that of its pieces times its elements over those read. It does not see what is not
-// finite elsewhere, nor a large value there. It takes about half the time where memory is the limit.
+// A sampled pass reads the first 512 of every 2048 bytes of each run, and assumes that the rest is similar. Each piece
+// is summed as a run; the run's sum is that of its pieces times its elements over those read. The pass misses
+// non-finite and large values elsewhere. It takes about half the time where memory is the limit.
 //
-// An element that is not finite makes its block critical, as does a square beyond the type it is summed in (f32: values
-// above 1.8e19). Squares below its least (f32: values under 1e-23) count as 0.
+// An element that is not finite makes its block critical, and so does a square that overflows the type of the sum (f32:
+// values above 1.8e19). Squares below the type's smallest number (f32: values under 1e-23) count as 0.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@
 
 namespace dlcp {
 
-// Elements of one parameter in a row. Segments are in order and apart; what lies between them is padding, not read.
+// Consecutive elements of one parameter. Segments are ascending and disjoint; padding between them is not read.
 struct ImportanceSegment {
     std::size_t begin = 0;
     std::size_t count = 0;

@@ -1,4 +1,4 @@
-// Which rank is it that a collective waits for?
+// Finds the rank that a collective waits for.
 //
 // When time is up, most ranks wait for one that waits itself: in a ring all but one do. So a rank asks those that it
 // waits for whether they have called this collective at all.
@@ -6,17 +6,16 @@
 //   - A rank that has not called it says so.
 //   - A rank that has called it asks the ranks that it waits for in turn, though its own time may not be up, and passes on
 //     what it learns.
-//   - A rank that has not called it because an earlier collective keeps it asks about that one, and passes on what it
+//   - A rank that has not called it because an earlier collective blocks it asks about that one, and passes on what it
 //     learns.
 //   - A rank that does not answer at all is silent to the rank that asked it.
 //
-// So every rank whose time is up learns which rank is to blame within a round trip per rank between them. A silent rank is
-// known to be gone; one that has not called may only be late, perhaps for the same reason. So a silent rank is blamed
-// first, and a rank that learns only of one that has not called waits a little longer for word of a silent one.
+// So every rank whose time is up learns which rank is to blame within a round trip per rank between them. A silent rank
+// is known to be gone; one that has not called may only be late, perhaps for the same reason. So a silent rank is
+// blamed first. A rank that learns only of one that has not called waits a little longer for news of a silent one.
 //
-// Questions and answers are messages without bytes for which nobody posts a receive. The tag says everything, and the
-// engine's event of its arrival (EndpointConfig::announce_unexpected) delivers it, also to a rank that has not opened the
-// group.
+// Questions and answers are messages without bytes and without a receive. The tag carries everything, and the engine's
+// event of its arrival (EndpointConfig::announce_unexpected) delivers it, even to a rank that has not opened the group.
 #include <algorithm>
 
 #include "collective/executor.hpp"
@@ -60,7 +59,7 @@ void CollectiveExecutor::ask(Time now, Group& group, GroupOperation& operation) 
     }
 }
 
-// The ranks that it waits for were asked so lately that their answers may still come.
+// The ranks that it waits for were asked so recently that their answers may still come.
 bool CollectiveExecutor::is_asking(Time now, const GroupOperation& operation) {
     return operation.inquiry != InquiryStates::State::quiet && now - operation.asked_at < answer_timeout;
 }
@@ -181,7 +180,8 @@ bool CollectiveExecutor::waits_for_peer(const GroupOperation& operation, std::si
     return producer != Schedule::none && operation.steps[producer].left_bytes == 0;  // for its session
 }
 
-// Notes whom an operation waits for: ranks whose part is missing, then ranks that have not received all of ours.
+// Lists the ranks that an operation waits for: those whose part is missing, then those that have not received all of
+// ours.
 void CollectiveExecutor::note_waiting(GroupOperation& operation, const Group& group) const {
     auto& waiting = operation.result.waiting_for;
     waiting.clear();

@@ -1,4 +1,4 @@
-// What a collective may give up, what it gave up, and what an owner makes of a contribution that did not come.
+// What a collective may abandon, what it abandoned, and how an owner replaces a missing contribution.
 //
 // Invariant: a block is either added by its owner or named in CollectiveResult::abandoned at both ends; never both.
 #include <algorithm>
@@ -27,7 +27,7 @@ void each_run(const MessageOutcome& outcome, Run run) {
 
 }  // namespace
 
-// Throws std::invalid_argument, naming what does not fit.
+// Throws std::invalid_argument that names the mismatch.
 void CollectiveExecutor::check_loss(Group& group, const GroupOperation& operation,
                                     const CollectiveCommand& command) {
     const LossRules& loss = *command.loss;
@@ -83,7 +83,7 @@ void CollectiveExecutor::note_abandoned(GroupOperation& operation, std::uint32_t
                                           {outcome.abandoned.begin(), outcome.abandoned.end()}});
 }
 
-// What did not come counts as nothing, and what waited for it goes on.
+// A missing contribution counts as zero, and the operations that waited for it continue.
 void CollectiveExecutor::fill_absent(Time now, std::uint32_t slot, std::uint32_t step,
                                      const MessageOutcome& outcome) {
     const GroupOperation& operation = operations_[slot];
@@ -105,7 +105,7 @@ void CollectiveExecutor::fill_absent(Time now, std::uint32_t slot, std::uint32_t
     });
 }
 
-// A final result of which only this rank's own contribution is there.
+// Completes a final result to which only this rank contributed.
 void CollectiveExecutor::finish_alone(const GroupOperation& operation, const Schedule::Step& plan,
                                       std::uint8_t* target, std::uint32_t bytes) {
     if (!plan.final) return;
@@ -116,8 +116,9 @@ void CollectiveExecutor::finish_alone(const GroupOperation& operation, const Sch
         operation.average(target, count, operation.average_over);
 }
 
-// A final sum of `plan`, of which offset to end lies at `target`, becomes what it would be if all had come: the average
-// over those that did (Weintraub et al., arXiv 2507.07114), times the number of ranks if a sum is asked for.
+// Rescales a final sum of `plan`, whose bytes from offset to end are at `target`, to what it would be if all ranks had
+// contributed: the average over the contributions that arrived (Weintraub et al., arXiv 2507.07114), times the number
+// of ranks for a sum.
 void CollectiveExecutor::divide_by_realised(const GroupOperation& operation, const Schedule::Step& plan,
                                             std::uint8_t* target, std::uint32_t offset, std::uint32_t end) {
     // What a receive has combined already counts twice.

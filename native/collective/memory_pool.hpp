@@ -1,7 +1,7 @@
 // Memory that collectives borrow for a while: scratch chunks, and copies of short messages on their way out.
 //
-// What comes back is kept for the next one, since fresh pages cost more than the reduction that uses them. Bounded:
-// beyond `most_kept_bytes` it goes back to the system.
+// Returned memory is kept for the next borrower, since fresh pages cost more than the reduction that uses them. Beyond
+// `most_kept_bytes` it goes back to the system.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Messages that nobody on this rank waits for: sent early, or by a rank that called something else.
+// Messages that no operation on this rank waits for: sent early, or by a rank that called something else.
 #include <algorithm>
 
 #include "collective/executor.hpp"
@@ -36,7 +36,7 @@ void CollectiveExecutor::handle_unexpected(Time now, const Event& event) {
     group->early.push_back(early);
 }
 
-// No operation will receive this message, so neither side is to keep it.
+// No operation will receive this message, so neither side should keep it.
 void CollectiveExecutor::discard(Time now, std::uint32_t group, const Event& event) {
     if (endpoint_.discard_unexpected(now, event.tag, ~std::uint64_t{0}) > 0) return;
     // On hold: its sender waits for a receive.

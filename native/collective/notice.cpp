@@ -90,8 +90,9 @@ void CollectiveExecutor::handle_notice(Time now, Group& group, PeerId by, std::u
     if (!contest(now, group, why, from)) fail_group(now, group, why, no_slot);
 }
 
-// A notice that another rank's time was up may blame the wrong rank: this rank may know one that does not answer, or may
-// be blamed while it waits for others itself. True: the notice is dealt with; false: the group fails as it says.
+// A notice that another rank's time was up may blame the wrong rank: this rank may know one that does not answer, or
+// may be blamed while it waits for other ranks itself. True: the notice is handled; false: the group fails as the
+// notice says.
 bool CollectiveExecutor::contest(Time now, Group& group, const CollectiveResult& notice, std::uint32_t from) {
     const bool accuses = notice.culprit == group.own;
     if (!group.is_open() || notice.cause != CollectiveError::timeout) return false;
@@ -111,8 +112,8 @@ bool CollectiveExecutor::contest(Time now, Group& group, const CollectiveResult&
     return accuses && accept_accusation(now, group, notice, from);
 }
 
-// This rank is blamed. If its oldest operation, up to the one of the notice, waits for other ranks, these are asked, and
-// the notice counts only if nothing is found out. False: it waits for nobody.
+// This rank is blamed. If its oldest operation, up to the one of the notice, waits for other ranks, it asks these, and
+// the notice counts only if their answers name no other rank. False: it waits for no rank.
 bool CollectiveExecutor::accept_accusation(Time now, Group& group, const CollectiveResult& notice,
                                            std::uint32_t from) {
     const std::uint32_t slot = find_oldest(group, notice.sequence + 1);
@@ -123,7 +124,7 @@ bool CollectiveExecutor::accept_accusation(Time now, Group& group, const Collect
     if (group.accuser != no_member) return true;
     group.accuser = from;
     group.accusation = notice;
-    // Asked already, the others are not asked anew: it would take the time again.
+    // Ranks that were asked already are not asked again: that would take the time again.
     if (!operation.asking() && !is_asking(now, operation)) ask(now, group, operation);
     operation.state.apply(OperationStates::Event::accusation);
     operation.inquiry.apply(InquiryStates::Event::accusation);

@@ -1,6 +1,6 @@
-// What the executor keeps of one operation: a collective, or a single message, that is not over.
+// What the executor keeps about one operation: a collective, or a single message, that is not over.
 //
-// Records. The parts of the executor change them; they decide nothing themselves.
+// Plain records, changed by the parts of the executor.
 #pragma once
 
 #include <array>

@@ -32,13 +32,13 @@ inline BitsOf<Float> bits_of(Float value) {
 }
 inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-// NaN is replaced as bits: to a compiler, one NaN is as good as another.
+// NaN is replaced as bits: a compiler may exchange one NaN for another.
 template <class Float>
 inline BitsOf<Float> canonical(Float value) {
     return value != value ? FloatBits<Float>::nan : bits_of(value);
 }
 
-// As masks, since a compiler makes branches, and so no vectors, of ?: between longer expressions.
+// Written as masks, because compilers turn ?: between longer expressions into branches, which prevents vector code.
 inline std::uint32_t select(bool condition, std::uint32_t yes, std::uint32_t no) {
     const std::uint32_t mask = -static_cast<std::uint32_t>(condition);
     return (yes & mask) | (no & ~mask);

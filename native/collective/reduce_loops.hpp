@@ -12,8 +12,8 @@
 #include "collective/reduce_kernels.hpp"
 #include "collective/standard_modes.hpp"
 
-// `out` is an operand or apart from it, so an iteration touches nothing of another one. Without being told, a compiler
-// compares the addresses and takes a scalar loop if `out` is an operand, as it nearly always is here.
+// `out` is an operand or disjoint from it, so iterations are independent. Without this pragma, a compiler compares the
+// addresses and takes a scalar loop if `out` is an operand, as it nearly always is here.
 #if defined(__clang__)
 #define DLCP_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
 #else

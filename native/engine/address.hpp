@@ -1,4 +1,4 @@
-// What the engine does with an address: compare it, and ask whether packets there need protection.
+// What the engine does with an address: it compares addresses, and asks whether packets to one need protection.
 #pragma once
 
 #include <cstring>

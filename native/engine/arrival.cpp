@@ -1,4 +1,4 @@
-// Packets in: which session each belongs to, whether it is authentic and new, and what to acknowledge.
+// Arriving packets: which session each belongs to, whether it is authentic and new, and what to acknowledge.
 #include <algorithm>
 #include <cstring>
 
@@ -11,15 +11,15 @@ namespace {
 constexpr std::uint8_t ecn_mask = 3;
 constexpr std::uint8_t congestion_experienced = 3;
 
-// Packets after which an acknowledgement is sent even if none was asked for (the request may have been lost).
+// After this many packets an acknowledgement is sent even if no packet asked for one (the request may have been lost).
 constexpr std::uint32_t ack_after_packets = 128;
 
-// A peer counts as a sender so long after its last packet at least. They are gone through not at every acknowledgement,
-// which with hundreds of them costs more than all else.
+// A peer counts as a sender for at least this long after its last data. The endpoint does not walk the list of senders
+// at every acknowledgement: with hundreds of senders that walk would cost more than all else.
 constexpr Duration sender_memory = milliseconds(10);
 constexpr Duration senders_check = milliseconds(1);
 
-// Trimmed packets remembered for one control packet; more than that in one batch are found by other means.
+// Trimmed packets remembered for one control packet. Further losses of the same batch are found by acknowledgements.
 constexpr std::size_t most_trimmed = 64;
 
 }  // namespace
@@ -30,10 +30,10 @@ void Endpoint::touch(Peer& peer) {
     touched_.push_back(peer.index);
 }
 
-// Without a tag only what came out of the private channel is taken that a hello of this very session came out of. The
-// hello was tagged under the job key, and a channel has one process at its other end: so this is that process's, as
-// surely as a tag would say, and it cannot be a replay of what was said elsewhere. The packet number is checked as ever.
-// Whatever else claims the session, on a network or out of another channel, needs its tag.
+// A packet without a tag is accepted only from a private channel that has already delivered a hello of the same
+// session. The job key authenticated that hello, and a channel has one process at its other end, so the packet comes
+// from that process. It cannot be a replay from another session. The packet number is checked as usual. Any other
+// packet of the session, from a network or from another channel, needs its tag.
 bool Endpoint::authentic(Peer& peer, const dlcp_packet& packet, const wire::Datagram& d) {
     const bool tagged = d.tag != nullptr;
     SessionKeys& keys = peer.session->keys;
@@ -52,7 +52,7 @@ bool Endpoint::authentic(Peer& peer, const dlcp_packet& packet, const wire::Data
     if (key != nullptr) {
         const std::span<const std::uint8_t> payload = d.content();
         if (d.header.flags & wire::flag::encrypted) {
-            // In place, in the driver's buffer: the caller's memory sees only what proved authentic.
+            // Decrypted in place, in the driver's buffer: only authentic bytes reach the caller's memory.
             good = key->decrypt(d.bytes, d.header.packet_number, payload, const_cast<std::uint8_t*>(d.payload),
                                 d.tag);
         } else {
@@ -69,7 +69,7 @@ bool Endpoint::authentic(Peer& peer, const dlcp_packet& packet, const wire::Data
 
 void Endpoint::handle_packets(Time now, std::span<const dlcp_packet> packets) {
     touched_.clear();
-    wire::Datagram datagram;  // one for all: making one costs as much as parsing it
+    wire::Datagram datagram;  // one for the batch: constructing one costs as much as parsing
     for (std::size_t i = 0; i < packets.size(); ++i) {
         if (i + 1 < packets.size()) __builtin_prefetch(packets[i + 1].head);
         handle_packet(now, packets[i], datagram);
@@ -110,7 +110,7 @@ void Endpoint::handle_packet(Time now, const dlcp_packet& packet, wire::Datagram
         take_packet(now, arrived, *peer, packet, d);
 }
 
-// The peer whose session this packet names: the present one, or one that this packet establishes.
+// The peer whose session this packet names: the current session, or one that this packet establishes.
 Peer* Endpoint::find_session(Time now, const wire::Datagram& d) {
     const wire::Header& h = d.header;
     const std::uint32_t index = h.session & 0xffff;
@@ -120,12 +120,13 @@ Peer* Endpoint::find_session(Time now, const wire::Datagram& d) {
     return current || establish_by(now, *peer, d) ? peer : nullptr;
 }
 
-// A switch cut the payload off. Not authentic: it may hasten a repair of a packet that was not seen, nothing else.
+// A switch cut the payload off. The packet is not authentic: it may hasten the repair of a packet that has not arrived,
+// nothing else.
 void Endpoint::note_trimmed(Peer& peer, const wire::Header& h) {
     ++counters_.trimmed_packets_received;
     const PacketWindow& window = peer.session->receiver.window;
     std::vector<std::uint64_t>& numbers = peer.session->owed.trimmed_numbers;
-    // Of a session's first packets all may be trimmed.
+    // All of a session's first packets may be trimmed.
     const std::uint64_t largest = window.empty() ? 0 : window.largest();
     if (h.packet_number >> 62 != 0 || !window.fresh(h.packet_number) || numbers.size() >= most_trimmed ||
         h.packet_number >= largest + PacketWindow::width)
@@ -153,7 +154,7 @@ void Endpoint::take_packet(Time now, Time arrived, Peer& peer, const dlcp_packet
     touch(peer);
     if (h.type == wire::Type::data) {
         if (!handle_data(now, arrived, peer, d)) {
-            receiver.window.refuse(h.packet_number);  // not taken: not acknowledged, and not heard again
+            receiver.window.refuse(h.packet_number);  // not acknowledged; a duplicate is dropped
             return;
         }
         ++counters_.data_packets_received;
@@ -173,7 +174,7 @@ void Endpoint::take_packet(Time now, Time arrived, Peer& peer, const dlcp_packet
     if (h.type == wire::Type::control) handle_control(now, arrived, peer, d);
 }
 
-// After a batch: an acknowledgement at once, or by when.
+// After a batch: acknowledge at once, or set the time by which to acknowledge.
 void Endpoint::acknowledge_batch(Time now, Peer& peer) {
     ReceiverState& receiver = peer.session->receiver;
     if (peer.session->owed.ack || receiver.unacked_packets >= ack_after_packets) {
@@ -196,10 +197,10 @@ void Endpoint::handle_gone(Time now, const dlcp_address& address) {
     }
 }
 
-// How much this peer may have in flight to us: the receive buffer shared by those that sent lately, so that together
-// they cannot overflow it.
+// How much this peer may have in flight to this endpoint: a share of the receive buffer. All recent senders share it,
+// so that together they cannot overflow it.
 Bytes Endpoint::credit_for(Time now, Peer& peer) {
-    if (is_trusted(peer.address)) return config_.channel_buffer;  // shared with nobody
+    if (is_trusted(peer.address)) return config_.channel_buffer;  // not shared
     if (now >= senders_checked_at_ + senders_check) {
         senders_checked_at_ = now;
         std::erase_if(senders_, [&](std::uint32_t index) {

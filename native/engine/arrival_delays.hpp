@@ -1,9 +1,9 @@
 // One-way delays of arriving packets, by clocks that are not synchronised.
 //
-// Only differences between delays mean anything: the least of the last seconds stands for an empty path. The receiver
-// subtracts it, since it alone sees the control packets that overtake a standing queue; a sender that subtracted the
-// least of what data met would take the queue it arrived behind for the empty path, and get more than its share.
-// Times are 32-bit nanoseconds as in the header; differences are right within +-2.1 s.
+// Only differences between delays mean anything: the smallest delay of the last seconds stands for an empty path. The
+// receiver subtracts it, because only the receiver sees the control packets that overtake a standing queue. A sender
+// that subtracted the smallest delay of its data would take the queue before it for an empty path, and get more than
+// its share. Times are 32-bit nanoseconds as in the header; differences are correct within +-2.1 s.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 
 namespace dlcp {
 
-// The receiver's view of one peer's packets: how long data queued lately, for acknowledgements, and how much longer the
-// slowest lane takes than others, which tells how long a straggler may take. Control packets count for the least delay:
-// they overtake the queue.
+// The receiver's view of one peer's packets: how long data queued recently (for acknowledgements), and how much longer
+// the slowest lane takes than the others (how late a straggler may still come). Control packets count only towards the
+// smallest delay: they overtake the queue.
 class ArrivalDelays {
 public:
     void sample_control(Time now, std::uint32_t delay_ns) {
@@ -45,9 +45,10 @@ public:
         const std::int64_t above = *middle - std::min(least_, least_before_);
         return static_cast<std::uint32_t>(std::clamp<std::int64_t>(above, 0, UINT32_MAX - 1)) + 1;
     }
-    // How long after a packet with this delay one may still come that was sent no later, in the `count` lanes from
-    // `first` on: what the slowest of them took when last seen (within `memory`) beyond it, with a quarter of their
-    // spread and twice the jitter as a margin. Inside a lane nothing overtakes, so an earlier queue does not count.
+    // A packet had this delay. How long after it a packet that was sent no later may still arrive, in the `count` lanes
+    // from `first` on: the extra delay of the slowest of these lanes when last seen (within `memory`), plus a quarter
+    // of their spread and twice the jitter as a margin. Packets of a lane do not overtake each other, so an earlier
+    // queue does not count.
     Duration straggler_margin(Time now, std::uint32_t delay_ns, std::size_t first, std::size_t count,
                               Duration memory) const {
         const std::int64_t relative = relative_to_reference(delay_ns);
@@ -68,7 +69,7 @@ private:
         std::int64_t latest = 0;
         bool seen = false;
     };
-    // How long the least delay is remembered, at most twice: clocks drift apart by some 50 us/s.
+    // How long the smallest delay is remembered; at most twice this. Clocks drift apart by some 50 us/s.
     static constexpr Duration least_epoch = seconds(5);
 
     void start(Time now, std::uint32_t delay_ns) {
@@ -89,7 +90,7 @@ private:
             least_ = std::min(least_, relative);
         }
     }
-    // Keeps the reference near the least delay: clocks that drift would else reach the end of 32 bits in half a day.
+    // Keeps the reference near the smallest delay. Otherwise drifting clocks would exceed 32 bits in half a day.
     void move_reference(std::int64_t by) {
         reference_ += static_cast<std::uint32_t>(by);
         least_ -= by;
@@ -99,12 +100,12 @@ private:
     }
 
     bool started_ = false;
-    std::uint32_t reference_ = 0;  // all others are kept relative to it
+    std::uint32_t reference_ = 0;  // all other delays are kept relative to it
     std::array<std::int64_t, 32> samples_{};
     std::size_t count_ = 0;
     std::vector<Lane> lanes_;
     std::int64_t jitter_ = 0;                    // mean change of a lane's delay from one packet to the next
-    std::int64_t least_ = 0, least_before_ = 0;  // of anything, present and previous epoch
+    std::int64_t least_ = 0, least_before_ = 0;  // of any packet, in the current and the previous epoch
     Time least_start_{0};
 };
 

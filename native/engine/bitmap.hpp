@@ -45,7 +45,7 @@ public:
         }
         return static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(std::countr_zero(word));
     }
-    // Turns every bit over: received blocks become missing ones.
+    // Inverts every bit: received blocks become missing ones.
     void invert() {
         for (std::uint64_t& word : words_) word = ~word;
         if (size_ % 64 != 0) words_.back() &= ~(~std::uint64_t{0} << (size_ % 64));

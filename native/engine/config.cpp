@@ -1,7 +1,7 @@
 // Which settings an endpoint accepts.
 //
-// The range of a setting stands in its row (config.hpp): either what the wire or the engine's tables can hold, or wide
-// enough that only a mistake of unit falls outside. Here stand the checks that look at more than one field.
+// The range of each setting is in its row (config.hpp). It is either what the wire or the engine's tables can hold, or
+// so wide that only a wrong unit falls outside. This file checks what involves more than one field.
 #include "engine/config.hpp"
 
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace dlcp {
 namespace {
 
-// The first complaint wins; later checks may rely on it being the first.
+// Keeps only the first complaint. Later checks may assume that the earlier ones held.
 class Complaint {
 public:
     static std::string plain(double number) {
@@ -75,7 +75,7 @@ std::string EndpointConfig::validate() const {
         line_rate.value_bps == 0)
         complaint.say("line_rate is 0 bps; accepted with congestion " +
                       std::string(congestion_controllers[controller].name) + ": at least 1 bps");
-    // A window or buffer below one datagram would never let anything leave.
+    // A window or buffer below one datagram would let nothing leave.
     const Bytes datagram{max_datagram_bytes};
     constexpr Bytes most{static_cast<std::uint64_t>(tebibyte)};
     complaint.in_range("max_window", max_window, datagram, most);

@@ -16,15 +16,15 @@
 namespace dlcp {
 
 struct EndpointConfig {
-    std::uint32_t rank = 0;  // this endpoint's name among its peers; unique in the job
+    std::uint32_t rank = 0;  // this endpoint's rank, unique in the job
     std::uint32_t job = 0;
-    // Which start of the job this is; any value. It enters every key, so that with a job_key an endpoint refuses the
-    // packets of one of another incarnation, although job, ranks, addresses and job_key are the same. 0: none. Without a
-    // job_key it has no effect.
+    // Which start of the job this is; any value. It enters every key: with a job_key, an endpoint refuses packets of
+    // another incarnation even if job, ranks, addresses and job_key are the same. 0: none. Without a job_key it has no
+    // effect.
     std::uint64_t incarnation = 0;
 
-    // Without a key packets carry no tag: whoever can reach the socket can forge them, so drivers accept only loopback
-    // unless told otherwise.
+    // Without a key packets carry no tag, so anyone who can reach the socket can forge them. Drivers therefore accept
+    // only loopback addresses by default.
     std::optional<JobKeyBytes> job_key;
     bool encrypt = false;
     CryptoLibrary crypto_library = CryptoLibrary::fastest;
@@ -35,17 +35,17 @@ struct EndpointConfig {
     std::uint16_t run_packets = 16;
 
     CongestionAlgorithm congestion{};  // one of congestion_controllers; the first, window, is the default
-    // 1 ms: on hosts with a kernel stack and shared cores scheduling alone delays packets by this much; a simulator of
-    // 100 Gbit/s fabrics sets 0.75 x base RTT (UET's NSCC).
+    // 1 ms: with a kernel stack and shared cores, scheduling alone delays packets by this much. A simulator of 100
+    // Gbit/s fabrics sets 0.75 x base RTT (UET's NSCC).
     Duration target_delay = milliseconds(1);
     Bytes initial_window{64 * 1024};
     Bytes max_window{16 * 1024 * 1024};
     Rate line_rate{0};
-    // What this endpoint can buffer before reading, for all peers together: offered to senders as credit.
+    // What this endpoint can buffer before it reads, for all peers together; it is offered to senders as credit.
     Bytes receive_buffer{2 * 1024 * 1024};
 
-    // Private channels (DLCP_ADDRESS_TRUSTED): what one holds per direction, which is all that bounds its sender, and
-    // the largest datagram in one, whatever the network carries.
+    // Private channels (DLCP_ADDRESS_TRUSTED): the bytes that one holds per direction, the only limit of its sender;
+    // and the largest datagram in one, whatever the network carries.
     Bytes channel_buffer{1024 * 1024};
     std::uint16_t channel_datagram_bytes = 9152;  // 576 to 9152
 
@@ -61,7 +61,7 @@ struct EndpointConfig {
     Bytes max_unexpected{64 * 1024 * 1024};
     Bytes max_unexpected_message{64 * 1024 * 1024};
     Bytes eager{256 * 1024};
-    bool announce_unexpected = false;  // report messages that nobody has asked for: EventKind::message_unexpected
+    bool announce_unexpected = false;  // report messages without a receive: EventKind::message_unexpected
 
     ClassCodes dscp = {0, 8, 16, 24, 32, 40, 48, 56};  // RFC 2474: class selectors, control CS7 … class 0 CS0
 
@@ -108,7 +108,7 @@ inline constexpr SettingRow<EndpointConfig> protocol_settings[] = {
          "How late this host's timers may be: pacing allows this much of its rate at once."}),
 };
 
-// The endpoint's identity and bounds. At a bound something named happens, never silence.
+// The endpoint's identity and bounds.
 inline constexpr SettingRow<EndpointConfig> endpoint_settings[] = {
     setting_row<&EndpointConfig::job>({SettingSection::place, "job", accept::integer(0, 4294967295.0),
                                        "Number of the job; packets of another job are counted and dropped."}),

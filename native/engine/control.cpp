@@ -1,7 +1,7 @@
-// Control packets: one gathers the frames that are owed to a peer; of one that arrives each frame goes to its handler.
+// Control packets: builds one from the frames owed to a peer, and passes each frame of an arriving one to its handler.
 //
-// Every frame is idempotent: it states a fact (what arrived, how a message ended), so losing or repeating one does no
-// harm. What is lost is said again when the peer probes. The frames themselves: frame_writers.cpp, frame_handlers.cpp.
+// Every frame is idempotent: it states a fact (what arrived, how a message ended), so losing or repeating it does no
+// harm. A lost frame is repeated when the peer probes. The frames themselves: frame_writers.cpp, frame_handlers.cpp.
 #include <algorithm>
 
 #include "engine/endpoint.hpp"
@@ -21,7 +21,7 @@ bool Endpoint::owes_control(const Peer& peer) const {
     return peer.up() && peer.session->owed.any();
 }
 
-// Tells the sender, in the next control packet, how a message of its ended (or that it must wait).
+// Owes the sender an answer in the next control packet: how one of its messages ended, or that it must wait.
 void Endpoint::answer(Peer& peer, std::uint32_t wire_id) {
     IncomingEntry& entry = peer.session->receiver.messages[wire_id];
     Owed& owed = peer.session->owed;
@@ -37,7 +37,7 @@ void Endpoint::answer(Peer& peer, std::uint32_t wire_id) {
     queue_control(peer);
 }
 
-// One packet of what is owed: a hello, or as many frames as fit. False: nothing is owed.
+// Builds one packet of what is owed: a hello, or as many frames as fit. False: nothing is owed.
 bool Endpoint::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     if (write_due_hello(now, peer, slot)) return true;
     if (!owes_control(peer)) return false;
@@ -55,7 +55,7 @@ bool Endpoint::write_control(Time now, Peer& peer, dlcp_packet& slot) {
     return true;
 }
 
-// Makes a packet of the frames. One that asks for an acknowledgement enters the sent ring.
+// Makes a packet of the frames. A packet that asks for an acknowledgement enters the sent ring.
 void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot) {
     SenderState& sender = peer.session->sender;
     const bool keyed = peer.protects();
@@ -69,7 +69,7 @@ void Endpoint::send_control(Peer& peer, const FramesOut& out, dlcp_packet& slot)
                                                              : sender.paths.any_up(random_.next());
     h.message_id = sender.floor_told = sender.ids.base();
     h.payload_bytes = static_cast<std::uint16_t>(out.writer.size());
-    // A packet that falls out of the receiver's window cannot be acknowledged any more.
+    // A packet that falls out of the receiver's window can no longer be acknowledged.
     while (sender.sent.full()) {
         const std::uint64_t oldest = sender.sent.oldest();
         if (!sender.sent[oldest].lost) declare_lost(peer, oldest);
@@ -98,7 +98,7 @@ void Endpoint::handle_control(Time now, Time arrived, Peer& peer, const wire::Da
     wire::Frame frame;
     while (peer.up() && reader.next(frame)) handle_frame(peer, in, frame);
     if (reader.malformed()) ++counters_.malformed_frames;
-    // Last: a goodbye or an outcome says better than the floor how a message ended.
+    // Last: a goodbye or an outcome says more precisely than the floor how a message ended.
     if (peer.up()) advance_floor(now, peer, d.header.message_id);
 }
 

@@ -29,7 +29,7 @@ struct Counters {
     std::uint64_t data_bytes_placed = 0;  // first copies: what the application gets
     std::uint64_t control_packets_received = 0;
     std::uint64_t duplicate_blocks = 0;  // a block that was there already
-    std::uint64_t late_blocks = 0;       // of a message that is over
+    std::uint64_t late_blocks = 0;       // of a message that was over already
     std::uint64_t ce_packets_received = 0;
     std::uint64_t trimmed_packets_received = 0;
     std::uint64_t held_packets = 0;  // dropped: no room for an unexpected message
@@ -40,25 +40,25 @@ struct Counters {
     std::uint64_t messages_failed = 0;
     std::uint64_t abandoned_blocks = 0;  // as receiver
     std::uint64_t abandoned_bytes = 0;
-    std::uint64_t abandoned_by_peer_blocks = 0;  // as sender: what the peers told us
+    std::uint64_t abandoned_by_peer_blocks = 0;  // as sender: as the peers reported
     std::uint64_t abandoned_by_peer_bytes = 0;
 
     // Dropped on arrival, by reason.
     std::array<std::uint64_t, wire::parse_error_count> malformed{};  // by ParseError
     std::uint64_t foreign_job = 0;
-    std::uint64_t stale_session = 0;    // a session that is not, or no longer, ours
+    std::uint64_t stale_session = 0;    // names a session that this endpoint does not have, or no longer has
     std::uint64_t bad_tag = 0;          // forged or damaged
     std::uint64_t unauthenticated = 0;  // no tag though we have a key, or the reverse
     std::uint64_t replayed = 0;         // packet number seen before, or older than the window
     std::uint64_t malformed_frames = 0;
-    std::uint64_t inconsistent = 0;  // well formed, but contradicts what the message said before
+    std::uint64_t inconsistent = 0;  // well formed, but contradicts earlier packets of the message
 };
 
 struct PeerStatistics {
     std::uint32_t rank = 0;
-    bool established = false;  // gauge
+    bool established = false;  // gauge: the session is up
     Time last_heard{0};        // last authentic packet; gauge
-    Duration silent{-1};       // since then, as the host fills in; gauge
+    Duration silent{-1};       // since last_heard, filled in by the runtime; gauge
     Duration rtt{0};           // smoothed; gauge
     Duration rtt_min{0};
     Duration queue_delay{0};  // median one-way delay above its minimum; gauge
@@ -70,9 +70,9 @@ struct PeerStatistics {
 
 // What an endpoint keeps now; gauges.
 struct KeptMessages {
-    std::uint32_t outgoing = 0;  // not released, or not yet known to the peer
-    std::uint32_t incoming = 0;  // the same, receives that wait included
-    Bytes unexpected{0};         // charged for what nobody has asked for
+    std::uint32_t outgoing = 0;  // not released, or the peer does not know the end yet
+    std::uint32_t incoming = 0;  // the same, including waiting receives
+    Bytes unexpected{0};         // charged for messages without a receive
 };
 
 struct PathStatistics {

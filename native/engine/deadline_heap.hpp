@@ -1,4 +1,4 @@
-// Which of many numbered things is due next: a binary heap of (time, number) with one entry per number, movable.
+// Which of many numbered items is due next: a binary heap of (time, number), one movable entry per number.
 //
 // Equal times leave in order of number, so that a run does not depend on the heap's history.
 #pragma once

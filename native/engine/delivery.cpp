@@ -1,4 +1,4 @@
-// Messages coming in: where a block goes, when a message may end, and what its end means to both sides.
+// Incoming messages: where a block goes, when a message may end, and what its end means to both sides.
 #include <algorithm>
 #include <utility>
 
@@ -8,15 +8,15 @@ namespace dlcp {
 
 namespace {
 
-// Smaller blocks than any datagram makes are refused where a message has several: their bitmap would be large.
+// In a message of several blocks, blocks smaller than any datagram makes are refused: the bitmap would be large.
 constexpr std::uint16_t least_block_bytes = 256;
 
-// Paths told apart when judging how late a straggler may be: the most a sender may have.
+// Paths distinguished when judging how late a straggler may be: the most that a sender may have.
 constexpr std::size_t most_lanes = 64;
 
 }  // namespace
 
-// Is there room for a message that nobody has asked for?
+// Whether there is room for a message without a receive.
 bool Endpoint::has_room(std::uint32_t message_bytes) const {
     return charge(message_bytes) <= config_.max_unexpected_message &&
            unexpected_ + charge(message_bytes) <= config_.max_unexpected;
@@ -28,7 +28,7 @@ void Endpoint::announce_unexpected(const Peer& peer, const wire::Header& h) {
         {.kind = EventKind::message_unexpected, .peer = {peer.index}, .tag = h.tag, .value = h.message_bytes});
 }
 
-// Makes room for a message whose first packet this is. False: it cannot be taken now.
+// Makes room for a message at its first packet. False: the message cannot be accepted now.
 bool Endpoint::open_message(Time now, Peer& peer, const wire::Header& h) {
     std::uint32_t slot = take_posted(peer.index, h.tag);
     if (slot != UINT32_MAX) {
@@ -55,12 +55,12 @@ bool Endpoint::open_message(Time now, Peer& peer, const wire::Header& h) {
     return true;
 }
 
-// Takes one block. False if there was no room for it, so that it is not acknowledged.
+// Accepts one block. False: no room, so the packet is not acknowledged.
 bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datagram& d) {
     const wire::Header& h = d.header;
     ReceiverState& receiver = peer.session->receiver;
     const std::uint32_t delay_ns = static_cast<std::uint32_t>(arrived.value) - h.timestamp_ns;
-    // The peer numbers its paths as it likes; more of them than a sender may have share entries.
+    // The peer numbers its paths freely; if it has more than a sender may have, several share an entry.
     receiver.delays.sample_data(now, h.traffic_class * most_lanes + h.path % most_lanes, delay_ns);
     peer.last_data_at = now;
 
@@ -83,7 +83,7 @@ bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
         open_or_hold(now, peer, h, entry);
     if (entry.state == IncomingIdState::State::held) {
         ++counters_.held_packets;
-        answer(peer, h.message_id);  // again for each: the frame to hold may have been lost
+        answer(peer, h.message_id);  // to every packet: the hold frame may have been lost
         return false;
     }
     if (entry.state != IncomingIdState::State::active) {
@@ -95,7 +95,7 @@ bool Endpoint::handle_data(Time now, Time arrived, Peer& peer, const wire::Datag
     return true;
 }
 
-// A message so far ahead of the oldest that is not over that nothing could be remembered of it.
+// Whether a message lies so far ahead of the oldest open one that the receiver could not remember its state.
 void Endpoint::hold_beyond_span(Peer& peer, const wire::Header& h) {
     ++counters_.held_packets;
     std::vector<std::uint32_t>& ids = peer.session->owed.hold_ids;
@@ -105,10 +105,10 @@ void Endpoint::hold_beyond_span(Peer& peer, const wire::Header& h) {
     push_bound(Bound::messages, CommandError::too_many_messages, {peer.index}, h.tag);
 }
 
-// The first packet of a message, or of one on hold: opens it, or puts it on hold.
+// The first packet of a message, or of a message on hold: opens it, or puts it on hold.
 void Endpoint::open_or_hold(Time now, Peer& peer, const wire::Header& h, IncomingEntry& entry) {
     ReceiverState& receiver = peer.session->receiver;
-    // Sent before the sender heard that it must hold; there may be room by now.
+    // The packet left before the sender received the hold frame; there may be room by now.
     if (entry.state == IncomingIdState::State::held &&
         (has_room(h.message_bytes) || find_posted(peer.index, h.tag) != UINT32_MAX)) {
         entry.state.apply(IncomingIdState::Event::make_room);
@@ -120,17 +120,17 @@ void Endpoint::open_or_hold(Time now, Peer& peer, const wire::Header& h, Incomin
     entry.state.apply(IncomingIdState::Event::hold);
     ++receiver.held;
     announce_unexpected(peer, h);
-    // A long message is held on principle; the bound is reached when even a short one has no room.
+    // Holding a long message is normal. The bound is reached when even a short one has no room.
     if (charge(h.message_bytes) <= config_.max_unexpected_message)
         push_bound(Bound::unexpected_bytes, CommandError::none, {peer.index}, h.tag);
 }
 
-// Puts the block where it belongs, once, and ends the message if that was all it waited for.
+// Places the block once, and ends the message if it was the last block missing.
 void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d, std::uint32_t delay_ns) {
     const wire::Header& h = d.header;
     IncomingMessage& m = incoming_[slot];
     const bool critical = (h.flags & wire::flag::critical) != 0;
-    // Another message than the first packet said, or more blocks of this kind than it said there are.
+    // The packet contradicts the first packet of the message, or there are more blocks of this kind than it announced.
     if (!m.agrees(h) || (!m.received.test(h.block_index) && m.full(critical))) {
         ++counters_.inconsistent;
         return;
@@ -151,8 +151,8 @@ void Endpoint::place_block(Time now, std::uint32_t slot, const wire::Datagram& d
         end_if_possible(now, slot);
 }
 
-// The sender says that it had sent every block when it sent a packet that took `delay_ns`: what was sent before it is
-// here or lost once a packet of the slowest path would have come.
+// The sender states that it had sent every block when it sent a packet that took `delay_ns`. Every block sent before
+// that packet has arrived or is lost by the time a packet of the slowest path would have arrived.
 void Endpoint::note_first_pass_over(Time now, IncomingMessage& m, std::uint32_t delay_ns) {
     m.first_pass_over = true;
     const Peer& peer = *peers_[m.peer];
@@ -161,7 +161,7 @@ void Endpoint::note_first_pass_over(Time now, IncomingMessage& m, std::uint32_t 
                                                     std::max(peer.rtt.smoothed() * 2, milliseconds(1))));
 }
 
-// Ends a message that may end with blocks missing, or sets the time to look again.
+// Ends a message that may end with blocks missing, or sets the time of the next check.
 void Endpoint::end_if_possible(Time now, std::uint32_t slot) {
     IncomingMessage& m = incoming_[slot];
     Time look_again = time_never;
@@ -178,7 +178,7 @@ void Endpoint::end_if_possible(Time now, std::uint32_t slot) {
     if (message_timers_.at(slot) != look_again) message_timers_.set(slot, look_again);
 }
 
-// Ends an incoming message or receive: tells the application if it asked, and the sender if it sent.
+// Ends an incoming message or a receive: notifies the application if it asked, and the sender if it sent anything.
 void Endpoint::finish_incoming(Time now, std::uint32_t slot, CommandError error) {
     IncomingMessage& m = incoming_[slot];
     message_timers_.set(slot, time_never);
@@ -209,7 +209,7 @@ void Endpoint::finish_incoming(Time now, std::uint32_t slot, CommandError error)
     forget_incoming(slot);
 }
 
-// Of a message that is over: counts what is missing, and tells its sender.
+// For a message that is over: counts its missing blocks, and notifies its sender.
 void Endpoint::settle_message(std::uint32_t slot) {
     IncomingMessage& m = incoming_[slot];
     Peer& peer = *peers_[m.peer];
@@ -233,13 +233,13 @@ void Endpoint::settle_message(std::uint32_t slot) {
         m.confirmed = true;
     }
     if (m.state == IncomingState::State::dropped) {
-        // Nobody will ever ask for half a message.
+        // An incomplete message without a receive is not kept.
         give_up_unexpected(slot);
         for (auto& each : peers_) proceed_held(*each);
     }
 }
 
-// A message that is kept for a receive is so no more.
+// The message is no longer kept for a receive.
 void Endpoint::give_up_unexpected(std::uint32_t slot) {
     IncomingMessage& m = incoming_[slot];
     remove_unexpected(slot);
@@ -248,7 +248,7 @@ void Endpoint::give_up_unexpected(std::uint32_t slot) {
     m.released = true;
 }
 
-// What the sender is answered from now on when it asks for this message.
+// How the sender is answered from now on when it asks about this message.
 void Endpoint::close_entry(IncomingEntry& entry, const IncomingMessage& m) {
     if (m.error == CommandError::none || m.error == CommandError::peer_cancelled) {
         entry.state.apply(m.abandoned_blocks > 0 ? IncomingIdState::Event::abandon
@@ -260,14 +260,14 @@ void Endpoint::close_entry(IncomingEntry& entry, const IncomingMessage& m) {
     entry.reason = static_cast<std::uint8_t>(wrong_length ? CommandError::refused : CommandError::peer_cancelled);
 }
 
-// Gives the slot back once neither the application nor the sender needs it.
+// Frees the slot once neither the application nor the sender needs it.
 void Endpoint::forget_incoming(std::uint32_t slot) {
     IncomingMessage& m = incoming_[slot];
     if (!m.over() || !m.released || !m.confirmed) return;
     incoming_.give_back(slot);
 }
 
-// The sender needs the outcome of this message no more.
+// The sender no longer needs the outcome of this message.
 void Endpoint::forget_outcome(IncomingEntry& entry) {
     if (entry.slot == UINT32_MAX) return;
     const std::uint32_t slot = std::exchange(entry.slot, UINT32_MAX);
@@ -275,7 +275,7 @@ void Endpoint::forget_outcome(IncomingEntry& entry) {
     forget_incoming(slot);
 }
 
-// Everything below `floor` is over for the sender: what was kept to tell it may go.
+// All messages below `floor` are over for the sender: their records may go.
 void Endpoint::advance_floor(Time now, Peer& peer, std::uint32_t floor) {
     ReceiverState& receiver = peer.session->receiver;
     if (floor <= receiver.messages.base() || floor == UINT32_MAX) return;

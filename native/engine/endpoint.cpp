@@ -12,12 +12,11 @@ bool same(const dlcp_address& a, const dlcp_address& b) {
     return a.length == b.length && std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
 }
 
-// Messages that end before the peer is told, if nothing else is said meanwhile: few enough that its memory of ids stays
-// small, many enough that telling costs nothing.
+// So many messages end before an otherwise empty packet informs the peer: few enough to keep the peer's memory of ids
+// small, many enough that the packet costs nothing.
 constexpr std::uint32_t untold_messages = 64;
 
-// One quantum of receiver credit: as much as one full segmentation-offload burst, so that grants do not cost a
-// sender its runs.
+// One quantum of receiver credit: one full segmentation-offload burst, so that grants do not break up a sender's runs.
 constexpr Bytes grant_quantum{64 * 1024};
 
 }  // namespace
@@ -60,8 +59,8 @@ CommandResult<PeerId> Endpoint::connect(Time now, std::uint32_t rank, const dlcp
     Peer* peer = find_rank(rank);
     if (peer) {
         if (!same(peer->address, address)) {
-            // A peer that spoke first may be reachable at another address than it sends from; one that was named is not
-            // moved while it is up.
+            // A peer that spoke first may be reachable at another address than it sends from. The address of a named
+            // peer does not change while its session is up.
             if (peer->up() && !peer->learned) return {{}, CommandError::duplicate_rank};
             peer->address = address;
         }
@@ -78,7 +77,8 @@ CommandError Endpoint::disconnect(Time now, PeerId id) {
     Peer* peer = peer_at(id);
     if (!peer) return CommandError::unknown_peer;
     if (peer->up()) {
-        // What arrived whole is said once more: if it was not heard, the sender would take its message for failed.
+        // Answer the messages that arrived whole once more: a sender that missed the answer would take its message for
+        // failed.
         const IdRing<IncomingEntry>& messages = peer->session->receiver.messages;
         for (std::uint32_t wire_id = messages.base(); wire_id != messages.end(); ++wire_id)
             if (messages[wire_id].state == IncomingIdState::State::delivered ||
@@ -133,7 +133,7 @@ CommandResult<MessageId> Endpoint::send(Time now, const SendCommand& c) {
     m.reset(peer->block_bytes, c.importance);
     peer->outgoing.push_back(outgoing_, slot);
 
-    // Messages of one tag go one after the other, so that they pair with receives in order.
+    // Messages of one tag leave one after the other, so that they match receives in order.
     TagMap::Chain& chain = active_tags_.get(peer->index, c.tag);
     const bool first = chain.first == UINT32_MAX;
     if (first)
@@ -177,7 +177,7 @@ CommandResult<MessageId> Endpoint::receive(Time now, const ReceiveCommand& c) {
     return {incoming_id(slot), CommandError::none};
 }
 
-// The receive of a message that is here, or a part of it.
+// Posts a receive for a message that has arrived, in full or in part.
 CommandResult<MessageId> Endpoint::claim(Time now, Peer* peer, std::uint32_t slot, const ReceiveCommand& c) {
     remove_unexpected(slot);
     IncomingMessage& m = incoming_[slot];
@@ -240,7 +240,7 @@ CommandError Endpoint::cancel(Time now, MessageId id) {
         finish_outgoing(now, id.slot, CommandError::cancelled);
         return CommandError::none;
     }
-    // The receiver must hear of it, or it would wait for the rest. The caller's memory is free at once.
+    // The receiver must be notified, or it would wait for the rest. The caller's memory is free at once.
     peer.session->sender.queues[m.traffic_class].remove(outgoing_, id.slot);
     m.state.apply(OutgoingState::Event::cancel);
     m.payload = nullptr;
@@ -272,7 +272,7 @@ std::size_t Endpoint::discard_unexpected(Time now, std::uint64_t tag, std::uint6
         give_up_unexpected(slot);
         forget_incoming(slot);
     }
-    // Also without any: what is on hold may be among those that are not wanted.
+    // Even if none was dropped: messages on hold may be among the unwanted ones.
     for (auto& each : peers_) proceed_held(*each);
     return discarded;
 }
@@ -298,7 +298,7 @@ CommandError Endpoint::release(MessageId id) {
     if (!known_outgoing(id.slot, id.generation)) return CommandError::unknown_message;
     OutgoingMessage& m = outgoing_[id.slot];
     if (m.state == OutgoingState::State::cancelling) {
-        // Told as failed already; the slot goes when the receiver has heard.
+        // Its failure was reported already; the slot is freed once the receiver knows.
         m.released = true;
         return CommandError::none;
     }
@@ -350,21 +350,21 @@ CommandError Endpoint::advance_key_epoch() {
 void Endpoint::close(Time now) {
     if (closed_) return;
     for (auto& peer : peers_) disconnect(now, {peer->index});
-    // Receives from anyone belong to no peer.
+    // A receive from any peer belongs to no peer.
     for (std::uint32_t slot = 0; slot < incoming_.slots(); ++slot)
         if (incoming_.in_use(slot) && incoming_[slot].has_receive() && !incoming_[slot].over())
             finish_incoming(now, slot, CommandError::closed);
     closed_ = true;
 }
 
-// A message is at the head of its tag's chain and its session is up: it may be sent.
+// A message is first of its tag and its session is up: it may be sent.
 void Endpoint::enqueue(std::uint32_t slot, bool front) {
     OutgoingMessage& m = outgoing_[slot];
     Peer& peer = *peers_[m.peer];
     if (m.wire_id == 0) m.recut(peer.block_bytes);
     if (m.state == OutgoingState::State::waiting) m.state.apply(OutgoingState::Event::start);
     if (m.state == OutgoingState::State::held) m.state.apply(OutgoingState::Event::proceed);
-    // One that waits, for release_blocks() or for a first acknowledgement, joins when it has something.
+    // A message that waits for release_blocks() or for a first acknowledgement joins when it has something to send.
     if (!m.queue_link.linked && m.has_block_to_send()) {
         if (front)
             peer.session->sender.queues[m.traffic_class].push_front(outgoing_, slot);
@@ -385,7 +385,7 @@ void Endpoint::start_next_of_tag(OutgoingMessage& message) {
     if (peers_[message.peer]->state == PeerState::State::established) enqueue(next, false);
 }
 
-// Out of the session's queues, if it is in any.
+// Removes the message from the session's queues, if it is in any.
 void Endpoint::unqueue(Peer& peer, std::uint32_t slot) {
     if (!peer.session) return;
     SenderState& sender = peer.session->sender;
@@ -393,7 +393,8 @@ void Endpoint::unqueue(Peer& peer, std::uint32_t slot) {
     sender.started.remove(outgoing_, slot);
 }
 
-// The message of this id is over: the floor that the peer hears of may rise, which frees its memory of what is below.
+// The message of this id is over: the floor that the peer learns may rise, which frees the peer's memory of ids below
+// it.
 void Endpoint::retire_id(Peer& peer, std::uint32_t wire_id) {
     SenderState& sender = peer.session->sender;
     sender.ids[wire_id] = UINT32_MAX;
@@ -401,14 +402,14 @@ void Endpoint::retire_id(Peer& peer, std::uint32_t wire_id) {
     while (floor != sender.ids.end() && sender.ids[floor] == UINT32_MAX) ++floor;
     sender.ids.advance(floor);
     if (sender.ids_exhausted) refresh(peer);
-    // A stream in one direction has no other reason to say so, and the peer remembers what it does not hear of.
+    // A stream in one direction has no other reason to send the floor, and the peer remembers ids until it learns it.
     if (floor - sender.floor_told >= untold_messages && peer.up()) {
         peer.session->owed.floor = true;
         queue_control(peer);
     }
 }
 
-// The final event of a message, unless it was told before (cancelled), and its removal from every queue.
+// Reports the final event of a message, unless it was reported before (cancelled), and removes it from every queue.
 void Endpoint::finish_outgoing(Time now, std::uint32_t slot, CommandError error) {
     OutgoingMessage& m = outgoing_[slot];
     Peer& peer = *peers_[m.peer];
@@ -421,7 +422,7 @@ void Endpoint::finish_outgoing(Time now, std::uint32_t slot, CommandError error)
     if (head) {
         start_next_of_tag(m);
     } else {
-        // A waiting one was cancelled: take it out of the middle of its chain.
+        // A waiting message was cancelled: unlink it from the middle of its chain.
         TagMap::Chain* chain = active_tags_.find(m.peer, m.tag);
         std::uint32_t before = chain->first;
         while (outgoing_[before].next_same_tag != slot) before = outgoing_[before].next_same_tag;
@@ -449,31 +450,31 @@ void Endpoint::finish_outgoing(Time now, std::uint32_t slot, CommandError error)
 }
 
 void Endpoint::fail_all(Time now, Peer& peer, CommandError error) {
-    // Failing the head of a tag's chain must not start the next one.
+    // Failing the first message of a tag must not start the next one.
     peer.failing = true;
     while (!peer.outgoing.empty()) finish_outgoing(now, peer.outgoing.front(), error);
     while (!peer.posted.empty()) finish_incoming(now, peer.posted.front(), error);
     peer.failing = false;
 }
 
-// Nothing more to tell of messages that are over: the session ends.
+// Nothing is left to report about messages that are over: the session ends.
 void Endpoint::forget_outcomes(Peer& peer) {
     if (!peer.session) return;
     IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
     for (std::uint32_t id = messages.base(); id != messages.end(); ++id) forget_outcome(messages[id]);
 }
 
-// The peer may come back with another session, and so may this endpoint.
+// The peer may return with another session, and so may this endpoint.
 void Endpoint::end_session(Time now, Peer& peer) {
     if (peer.session) {
         peer.failing = true;
-        // Messages that began to come while the goodbye was due.
+        // Messages that began to arrive while the goodbye was due.
         const IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
         for (std::uint32_t id = messages.base(); id != messages.end(); ++id)
             if (messages[id].state == IncomingIdState::State::active)
                 finish_incoming(now, messages[id].slot, CommandError::closed);
         forget_outcomes(peer);
-        // What was sent since the goodbye was due waits for the next session; nothing of it has left.
+        // Messages sent since the goodbye was due wait for the next session; none of their bytes has left.
         for (std::uint32_t slot = peer.outgoing.front(); slot != Link::none;
              slot = OutgoingList::next(outgoing_, slot)) {
             unqueue(peer, slot);

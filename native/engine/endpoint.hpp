@@ -1,8 +1,8 @@
 // The protocol engine: one endpoint, which exchanges messages with peers.
 //
-// It opens no socket, starts no thread, reads no clock, draws no randomness but from the seed given at birth,
-// and allocates nothing per packet once its tables have grown to the load. A driver owns it and calls, from one
-// thread at a time:
+// It opens no socket, starts no thread, reads no clock, draws randomness only from the seed given at construction, and
+// allocates nothing per packet once its tables have grown to the load. A runtime owns it and calls, from one thread at
+// a time:
 //
 //   commands        connect, send, receive, cancel, release, …      at any time; errors are returned, not thrown
 //   handle_packets  a batch that arrived                            then poll_transmit and poll_event
@@ -11,16 +11,16 @@
 //   poll_event      what happened                                   repeat until it returns false
 //   next_deadline   when to call handle_timer or poll_transmit next; time_never if nothing is due
 //
-// Time never goes back: every call takes `now`, at least as late as the call before. Same seed and same calls
-// give the same packets, byte for byte.
+// Time never goes back: every call takes `now`, at least as late as in the call before. The same seed and the same
+// calls give the same packets, byte for byte.
 //
 // Memory: a message's payload or receive buffer belongs to the caller and must stay until the message's final
 // event (send_finished/send_failed, receive_finished/receive_failed). The message itself, and with it the
 // outcome per block, stays until release().
 //
-// Nothing is called back but a receive's BlockSink (message_command.hpp); all else that happens is queued as an event.
+// The only callback is a receive's BlockSink (message_command.hpp); everything else is queued as an event.
 //
-// Inside, one state (peer.hpp, outgoing_message.hpp, incoming_message.hpp) and the parts that work on it, a file each:
+// Inside, one state (peer.hpp, outgoing_message.hpp, incoming_message.hpp), and one file per part that works on it:
 //
 //   endpoint.cpp    commands and getters           handshake.cpp      sessions
 //   transmit.cpp    what leaves next               arrival.cpp        packets in: session, authenticity
@@ -69,36 +69,37 @@ public:
 
     // Names a peer and starts the handshake. `path` MTUs are found during it.
     CommandResult<PeerId> connect(Time now, std::uint32_t rank, const dlcp_address& address);
-    // Tells the peer and fails everything outstanding with it.
+    // Notifies the peer, and fails everything outstanding with it.
     CommandError disconnect(Time now, PeerId peer);
     std::optional<PeerId> find_peer(std::uint32_t rank) const;
     std::uint32_t rank_of(PeerId peer) const;
     const dlcp_address* address_of(PeerId peer) const;
     bool established(PeerId peer) const;
-    // Payload bytes of a full block to this peer. Fixed once the peer is established; before that, the value it
-    // would have by this endpoint's own limits.
+    // Payload bytes of a full block to this peer. Fixed once the peer is established; before that, the value that this
+    // endpoint's own limits would give.
     std::uint16_t block_bytes(PeerId peer) const;
 
     CommandResult<MessageId> send(Time now, const SendCommand& command);
     CommandResult<MessageId> receive(Time now, const ReceiveCommand& command);
-    // Lets `count` blocks of a gated message leave, from block `first` on. The peer must be established, so that blocks
-    // are cut for good. Naming a block again changes nothing; a message that is over is none of the caller's mistakes.
+    // Lets `count` blocks of a gated message leave, from block `first` on. The peer must be established, so that block
+    // sizes are final. Naming a block again changes nothing. For a message that is over the call does nothing, and is
+    // no error.
     CommandError release_blocks(Time now, MessageId message, std::uint32_t first, std::uint32_t count);
-    // Asks an established peer for a sign of life: PeerStatistics::last_heard tells when it came.
+    // Asks an established peer for a sign of life: PeerStatistics::last_heard shows when it came.
     void probe(PeerId peer);
-    // Gives up a message that is not over: the peer is told, the final event has error `cancelled`.
+    // Gives up a message that is not over: the peer is notified, and the final event has error `cancelled`.
     CommandError cancel(Time now, MessageId message);
-    // Drops what came and nobody has asked for, under tags that agree with `tag` in the bits of `mask`; returns how many
-    // messages. Senders of what has not come whole are told as if a receive had been cancelled. One that is on hold is
-    // not here: it is announced again when it comes.
+    // Drops messages without a receive whose tags agree with `tag` in the bits of `mask`; returns how many. Senders of
+    // incomplete ones are answered as if a receive had been cancelled. Messages on hold are not dropped: each is
+    // announced again when it arrives.
     std::size_t discard_unexpected(Time now, std::uint64_t tag, std::uint64_t mask);
-    // Forgets a message that is over. Its id is invalid afterwards.
+    // Frees a message that is over. Its id is invalid afterwards.
     CommandError release(MessageId message);
     // What became of a message that is over.
     CommandResult<MessageOutcome> outcome(MessageId message) const;
     // Signs with the next key epoch from now on.
     CommandError advance_key_epoch();
-    // Asks every peer to be told that this endpoint leaves, and fails what is outstanding.
+    // Notifies every peer that this endpoint leaves, and fails what is outstanding.
     void close(Time now);
 
     void handle_packets(Time now, std::span<const dlcp_packet> packets);
@@ -116,16 +117,16 @@ public:
     PeerStatistics peer_statistics(PeerId peer) const;
     // One entry per path to this peer; returns how many there are.
     std::size_t path_statistics(PeerId peer, std::span<PathStatistics> out) const;
-    // Checks every invariant that can be stated about the state now. Empty string: all hold. Slow; for tests.
+    // Checks every invariant that can be stated about the present state. Empty string: all hold. Slow; for tests.
     std::string check_invariants() const;
 
 private:
     static constexpr std::uint32_t least_id_span = 1024;
-    // What a message nobody asked for costs: its payload, and at least what is kept to know it.
+    // What a message without a receive is charged: its payload, or at least the size of its record.
     static Bytes charge(std::uint32_t message_bytes) { return {std::max<std::uint64_t>(message_bytes, 512)}; }
     static constexpr std::uint32_t incoming_bit = 1u << 31;  // in MessageId::slot: which slab
 
-    // One packet of a handshake that arrived.
+    // One arriving packet of a handshake.
     struct HelloArrival {
         Time now;
         Time arrived;
@@ -146,8 +147,8 @@ private:
     };
     struct Run;  // transmit.cpp
 
-    // What runs once per packet and has one caller is inlined by force: GCC takes it for too large, and the calls cost a
-    // packet a tenth of its time.
+    // Forced inline: code that runs once per packet and has one caller. GCC considers it too large; the calls would
+    // cost a tenth of the time per packet.
 
     // endpoint.cpp
     Peer* peer_at(PeerId id);
@@ -174,7 +175,8 @@ private:
     void peer_down(Time now, Peer& peer, CommandError error);
     void end_session(Time now, Peer& peer);
     void forget_outcomes(Peer& peer);
-    // What the application may still name: not released, though the slot may live on until the other side knows.
+    // The messages that the application may still name. A released message's slot may live on until the peer knows the
+    // end.
     bool known_outgoing(std::uint32_t slot, std::uint32_t generation) const {
         return outgoing_.in_use(slot, generation) && !outgoing_[slot].released;
     }
@@ -213,7 +215,8 @@ private:
     [[gnu::always_inline]] inline void finish_run(Peer& peer, Run& run);
     void refresh(Peer& peer);
     bool may_start_message(Peer& peer);
-    // How far apart the wire ids in use with one peer may lie: what each side remembers of the other's messages.
+    // How far apart the wire ids in use with one peer may lie: the number of messages that each side remembers of the
+    // other.
     std::uint32_t id_span() const { return std::max(2 * config_.max_messages_per_peer, least_id_span); }
 
     // arrival.cpp
@@ -341,10 +344,10 @@ private:
     RingQueue<Event> events_;
     RingQueue<std::uint32_t> control_queue_;  // peers that owe a control packet or a hello
     std::array<RingQueue<std::uint32_t>, wire::traffic_classes> ready_;  // peers that may send, by class
-    std::uint8_t ready_classes_ = 0;  // bit c: ready_[c] may hold some; clear: it holds none
+    std::uint8_t ready_classes_ = 0;  // bit c set: ready_[c] may hold peers; clear: it is empty
     DeadlineHeap peer_timers_;
     DeadlineHeap message_timers_;         // of incoming slots: settling and deadlines
-    std::vector<std::uint32_t> senders_;  // peers that sent data lately: share the receive buffer
+    std::vector<std::uint32_t> senders_;  // peers that sent data recently; they share the receive buffer
     Time senders_checked_at_{INT64_MIN / 2};
     GrantScheduler grants_;
     std::vector<PathSet::Change> path_changes_;

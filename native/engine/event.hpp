@@ -1,4 +1,4 @@
-// What an endpoint tells its owner, and how commands fail.
+// What an endpoint reports to its owner, and how commands fail.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct PeerId {
     std::uint32_t value = UINT32_MAX;
     friend bool operator==(PeerId, PeerId) = default;
 };
-// In a receive: from whoever sends first.
+// As the peer of a receive: from any peer, first come first served.
 inline constexpr PeerId any_peer{UINT32_MAX};
 
 // A message of one endpoint, in either direction. Never reused until the 32-bit generation wraps.
@@ -28,7 +28,7 @@ enum class Delivery : std::uint8_t {
     deadline,  // bounded; after a time it completes with what is there, except that critical blocks are awaited
 };
 
-// Why a command or a message failed. The first group is the caller's mistake, found before anything happened.
+// Why a command or a message failed. The first group is the caller's mistake, found before the command had any effect.
 enum class CommandError : std::uint8_t {
     none,
     unknown_peer,
@@ -76,15 +76,15 @@ enum class EventKind : std::uint8_t {
     path_down,  // a path to the peer is avoided: value is the path id
     path_up,
     bound_reached,  // value is a Bound
-    // A message came that nobody has asked for; value is its length in bytes. Only if
+    // A message without a receive has begun to arrive; value is its length in bytes. Only with
     // EndpointConfig::announce_unexpected.
     message_unexpected,
 };
 
 enum class Bound : std::uint8_t {
     peers,             // a hello from a new peer was dropped
-    messages,          // a message must wait, here or at the peer: one that is not over lies too far back
-    unexpected_bytes,  // a message nobody asked for yet was put on hold
+    messages,          // a message must wait, here or at the peer: the oldest open one lies too far back
+    unexpected_bytes,  // a message without a receive was put on hold
 };
 
 struct Event {

@@ -47,7 +47,7 @@ void Endpoint::handle_frame(Peer& peer, const FramesIn& in, const wire::Frame& f
     if (type < std::size(handlers) && handlers[type] != nullptr) (this->*handlers[type])(peer, in, frame);
 }
 
-// The slot of this endpoint's own message that a peer's frame names; UINT32_MAX if it is over.
+// The slot of this endpoint's own message that the peer's frame names; UINT32_MAX if the message is over.
 std::uint32_t Endpoint::own_message(const Peer& peer, std::uint32_t wire_id) const {
     const IdRing<std::uint32_t>& ids = peer.session->sender.ids;
     return ids.contains(wire_id) ? ids[wire_id] : UINT32_MAX;
@@ -82,7 +82,7 @@ void Endpoint::handle_outcome(Peer& peer, const FramesIn& in, const wire::Frame&
         m.merge_abandoned(outcome.word_offset + static_cast<std::uint32_t>(w),
                           wire::load64(outcome.abandoned + 8 * w));
     if (m.abandoned_known() < outcome.abandoned_blocks) return;
-    // A peer that breaks the rules: critical blocks are never abandoned.
+    // The peer breaks the rules: critical blocks are never abandoned.
     if (m.abandons_critical()) {
         ++counters_.inconsistent;
         finish_outgoing(in.now, slot, CommandError::peer_cancelled);
@@ -102,7 +102,7 @@ void Endpoint::handle_probe(Peer& peer, const FramesIn& in, const wire::Frame& f
     for (std::size_t i = 0; i < ids.size(); ++i) handle_probed(peer, in, ids[i]);
 }
 
-// The sender asks what became of this message.
+// The sender asks about the end of this message.
 void Endpoint::handle_probed(Peer& peer, const FramesIn& in, std::uint32_t id) {
     Owed& owed = peer.session->owed;
     IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
@@ -112,7 +112,7 @@ void Endpoint::handle_probed(Peer& peer, const FramesIn& in, std::uint32_t id) {
         return;
     }
     if (!messages.contains(id) || messages[id].state == IncomingIdState::State::unknown) {
-        // Nothing of it came, or the sender was asked to hold it and has not heard the frame to proceed.
+        // None of it arrived, or the sender holds it and missed the proceed frame.
         owed.proceed_ids.push_back(id);
         return;
     }
@@ -170,7 +170,7 @@ void Endpoint::handle_cancel(Peer& peer, const FramesIn& in, const wire::Frame& 
     answer(peer, id);
 }
 
-// Whoever asks is granted, whatever congestion control this side itself sends by.
+// Any peer that asks gets grants, whichever congestion controller this side uses.
 void Endpoint::handle_demand(Peer& peer, const FramesIn& in, const wire::Frame& frame) {
     grants_.want(in.now, peer.index, Bytes{wire::load64(frame.body.data())});
 }

@@ -1,6 +1,7 @@
-// What each frame says: one function per kind of frame, in the order in which a control packet holds them.
+// What each frame contains: one function per kind of frame, in the order in which a control packet holds them.
 //
-// Each writes what is owed of its kind, as far as there is room, and strikes it off; the rest stays for the next packet.
+// Each function writes what is owed of its kind while there is room, and clears what it wrote; the rest stays for the
+// next packet.
 #include <algorithm>
 
 #include "engine/bytes.hpp"
@@ -10,7 +11,7 @@ namespace dlcp {
 
 namespace {
 
-// Message ids one probe names: the oldest, whose turn it is to end.
+// Message ids that one probe names: the oldest, which should end first.
 constexpr std::size_t probe_ids = 64;
 
 template <class T>
@@ -24,7 +25,7 @@ void erase_first(std::vector<T>& items, std::size_t count) {
     items.erase(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
-// Moves as many ids as fit from the list into one frame; `written` is called with each.
+// Moves as many ids as fit from the list into one frame; calls `written` with each.
 template <class Written>
 void write_ids(wire::FrameWriter& writer, wire::FrameType type, std::vector<std::uint32_t>& ids,
                Written&& written) {
@@ -47,7 +48,7 @@ void Endpoint::write_frames(Peer& peer, FramesOut& out) {
     for (const Write write : writers) (this->*write)(peer, out);
 }
 
-// Goes with anything else that is said, if there is something to acknowledge: it is nearly free.
+// Every control packet carries the acknowledgement that is due: it is nearly free.
 void Endpoint::write_ack(Peer& peer, FramesOut& out) {
     Owed& owed = peer.session->owed;
     ReceiverState& receiver = peer.session->receiver;
@@ -58,7 +59,7 @@ void Endpoint::write_ack(Peer& peer, FramesOut& out) {
             owed.ack_full ? largest - std::min(largest, PacketWindow::width - 1) : window.ack_base();
         const std::size_t word_bytes = window.has_ce() ? 16 : 8;
         const std::size_t fixed = wire::frame_prefix_bytes + wire::ack_body_bytes;
-        // A packet is never too small for its acknowledgement's newest half; the rest is repeated when probed.
+        // The newest half of an acknowledgement always fits; a probe asks for the rest.
         const std::size_t words = std::min(static_cast<std::size_t>((largest - base) / 64 + 1),
                                            (out.writer.room() - std::min(out.writer.room(), fixed)) / word_bytes);
         const wire::Ack ack{.largest = largest,
@@ -77,7 +78,7 @@ void Endpoint::write_ack(Peer& peer, FramesOut& out) {
     owed.ack = owed.ack_full = false;
 }
 
-// The answers to these messages are no longer queued.
+// Marks the answers to these messages as no longer queued.
 void Endpoint::note_answered(Peer& peer, std::uint32_t wire_id) {
     IdRing<IncomingEntry>& messages = peer.session->receiver.messages;
     if (messages.contains(wire_id)) messages[wire_id].answer_queued = false;
@@ -178,13 +179,13 @@ void Endpoint::write_demand(Peer& peer, FramesOut& out) {
     if (due && out.writer.put_total(wire::FrameType::demand, peer.session->sender.demanded.value)) due = false;
 }
 
-// The floor stands in every control packet's header: if nothing else is said, an empty frame makes a packet.
+// The floor is in every control packet's header: if nothing else is owed, an empty frame makes a packet.
 void Endpoint::write_floor(Peer& peer, FramesOut& out) {
     bool& due = peer.session->owed.floor;
     if (due && (out.writer.size() > 0 || out.writer.put_padding(wire::frame_prefix_bytes))) due = false;
 }
 
-// After the answers that end messages, or the peer would take those for failed.
+// Last: the answers that end messages come before it, or the peer would take those messages for failed.
 void Endpoint::write_close(Peer& peer, FramesOut& out) {
     const Owed& owed = peer.session->owed;
     out.closing = owed.close && owed.complete_ids.empty() && owed.outcome_ids.empty() &&

@@ -39,7 +39,7 @@ public:
             if (!open(peer)) continue;
             // Without a line rate there is nothing to share: all at once.
             peer.granted = spacing_ == Duration{0} ? peer.demand : std::min(peer.granted + quantum_, peer.demand);
-            // A host that was late may catch up by one quantum, not by all it missed.
+            // A host that was late may catch up by one quantum, not by everything it missed.
             next_at_ = earliest_ = std::max(next_at_, now - spacing_) + spacing_;
             return turn_;
         }
@@ -49,7 +49,7 @@ public:
     static constexpr std::uint32_t none = UINT32_MAX;
 
 private:
-    // A demand beyond this counts when it has been granted up to here: a peer cannot ask for ever in one frame.
+    // A larger demand takes effect once this much has been granted: one frame cannot ask for unlimited credit.
     static constexpr Bytes most_at_once{std::uint64_t{1} << 34};
 
     struct Entry {

@@ -1,11 +1,11 @@
-// Sessions: who the peer is, that it is the peer now and not a recording, and how large its datagrams may be.
+// Sessions: who the peer is, proof that it is live and not a replay, and how large its datagrams may be.
 //
-// Each side says hello with its fresh session id and echoes the other's. A side is established once an authentic
-// packet shows that the peer has this side's current id. A hello with an id that is not the established one starts a
-// candidate session under a fresh own id, adopted only when the peer proves that it has heard that one; so a replayed
-// hello makes an answer and nothing else. Hellos are padded to the size they propose; each retry proposes less.
-// Whoever is connecting drives the exchange with its timer; answers are not answered, but for the one that establishes
-// a side, so that no two sides can keep each other talking.
+// Each side sends hellos with its fresh session id and echoes the other's. A side is established once an authentic
+// packet shows that the peer has this side's current id. A hello with another id than the established one starts a
+// candidate session under a fresh own id. The candidate is adopted only when the peer proves that it received that id,
+// so a replayed hello causes an answer and nothing else. Hellos are padded to the size they propose; each retry
+// proposes less. The connecting side drives the exchange with its timer. Answers are not answered, except the one that
+// establishes a side, so that two sides cannot keep each other sending.
 #include <algorithm>
 #include <cstring>
 
@@ -17,12 +17,12 @@ namespace dlcp {
 
 namespace {
 
-// What a path may carry, largest first: this endpoint's own limit, Ethernet, IPv6's minimum, IPv4's.
+// Datagram sizes that a path may carry, largest first: this endpoint's own limit, Ethernet, IPv6's minimum, IPv4's.
 constexpr std::uint16_t ethernet_datagram = 1472;
 constexpr std::uint16_t ipv6_minimum_datagram = 1232;
 constexpr std::uint16_t ipv4_minimum_datagram = 548;
 
-// Hellos that keep to path 0 before the others are tried.
+// Hellos that use path 0 before other paths are tried.
 constexpr std::uint32_t first_path_attempts = 3;
 
 KeyScope hello_scope(const EndpointConfig& config, std::uint32_t source, std::uint32_t destination,
@@ -77,7 +77,7 @@ void Endpoint::start_handshake(Time now, Peer& peer) {
     arm(peer);
 }
 
-// The session starts, with everything that is counted per session at its beginning.
+// The session starts; everything counted per session starts with it.
 void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     const bool private_channel = is_trusted(peer.address);
     peer.state.apply(peer.session ? PeerState::Event::replace : PeerState::Event::prove);
@@ -105,7 +105,7 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     grants_.forget(peer.index);
 
     push_event({.kind = EventKind::peer_established, .peer = {peer.index}});
-    // What was waiting for the session may go, except behind an earlier message of its tag.
+    // Messages that waited for the session may leave, except behind an earlier message of their tag.
     for (std::uint32_t slot = peer.outgoing.front(); slot != Link::none;
          slot = OutgoingList::next(outgoing_, slot))
         if (active_tags_.find(peer.index, outgoing_[slot].tag)->first == slot) enqueue(slot, false);
@@ -113,7 +113,7 @@ void Endpoint::establish(Time now, Peer& peer, std::uint16_t datagram_bytes) {
     arm(peer);
 }
 
-// The peer's address is a private channel: it bounds what is in flight, and nothing paces.
+// The peer's address is a private channel: the channel's capacity bounds what is in flight, and nothing paces.
 void Endpoint::use_channel(Peer& peer) {
     SenderState& sender = peer.session->sender;
     sender.congestion = make_channel_control(config_.channel_buffer);
@@ -137,7 +137,8 @@ void Endpoint::adopt_candidate(Time now, Peer& peer) {
     establish(now, peer, std::min(peer.heard_hello_bytes, config_.max_datagram_bytes));
 }
 
-// Is this packet authentic under keys that are not in use yet? Decrypts aside, so that it can be opened again after.
+// Whether this packet is authentic under keys that are not in use yet. Decrypts into scratch memory, so that the packet
+// can be opened again.
 bool Endpoint::proves(SessionKeys& keys, const wire::Datagram& d) {
     if ((d.tag != nullptr) != keys.present()) return false;
     if (!keys.present()) return true;
@@ -150,7 +151,7 @@ bool Endpoint::proves(SessionKeys& keys, const wire::Datagram& d) {
     return key->verify(d.bytes, d.header.packet_number, payload, d.tag);
 }
 
-// A packet arrived ahead of the hello that should have established its session: if it is authentic it proves as much.
+// A packet arrived before the hello that should have established its session: if authentic, it proves the same.
 bool Endpoint::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
     const HandshakeState& handshake = peer.handshake;
     const bool candidate =
@@ -171,7 +172,7 @@ bool Endpoint::establish_by(Time now, Peer& peer, const wire::Datagram& d) {
     return true;
 }
 
-// Reads a hello for this endpoint that proves authentic. False, and counted: it is none.
+// Reads a hello for this endpoint and authenticates it. False: it was counted and is not a valid hello.
 bool Endpoint::read_hello(const wire::Datagram& d, wire::Hello& hello) {
     wire::FrameReader reader(d.content());
     wire::Frame frame;
@@ -233,8 +234,8 @@ void Endpoint::handle_hello_in_session(Peer& peer, const HelloArrival& arrival) 
     if (hello.own_session == handshake.peer_session) {
         handshake.answer_due |= asks;
         if (arrival.packet.flags & DLCP_PACKET_TRUSTED && handshake.channel_session != handshake.peer_session) {
-            // The session was made over the network, and here is a channel as well: it is used from now on, with the
-            // session's block size, and the peer hears so before anything else that comes out of it.
+            // The session was established over the network, and now a channel exists as well. It is used from now on,
+            // with the session's block size. The peer is notified before anything else comes out of the channel.
             note_channel(peer, arrival);
             peer.address = handshake.channel;
             use_channel(peer);
@@ -258,7 +259,7 @@ void Endpoint::handle_hello_in_session(Peer& peer, const HelloArrival& arrival) 
     }
 }
 
-// The session is established if the peer has heard this side's id.
+// The session is established if the peer has received this side's id.
 void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arrival) {
     HandshakeState& handshake = peer.handshake;
     const wire::Hello& hello = arrival.hello;
@@ -275,26 +276,26 @@ void Endpoint::handle_hello_without_session(Peer& peer, const HelloArrival& arri
             hello.received_datagram_bytes != 0 ? hello.received_datagram_bytes : peer.heard_hello_bytes;
         establish(arrival.now, peer, std::min(path_bytes, hello.max_datagram_bytes));
         sample_hello(peer, arrival);
-        // Into a channel always: what comes out of it after a hello needs no tag (authentic()).
+        // Always over a channel: what follows a hello out of it needs no tag (authentic()).
         handshake.answer_due |= !(hello.flags & wire::hello_flag_established) || is_trusted(peer.address);
     }
     handshake.answer_due |= !(hello.flags & wire::hello_flag_answer);
 }
 
-// This hello's session speaks out of this channel from now on.
+// Packets of this hello's session use this channel from now on.
 void Endpoint::note_channel(Peer& peer, const HelloArrival& arrival) {
     if (!(arrival.packet.flags & DLCP_PACKET_TRUSTED)) return;
     peer.handshake.channel = *arrival.packet.address;
     peer.handshake.channel_session = arrival.hello.own_session;
 }
 
-// Only a hello that proves itself fresh says how long an empty path takes.
+// Only a hello that proves itself fresh measures the delay of an empty path.
 void Endpoint::sample_hello(Peer& peer, const HelloArrival& arrival) {
     peer.session->receiver.delays.sample_control(
         arrival.now, static_cast<std::uint32_t>(arrival.arrived.value) - arrival.header.timestamp_ns);
 }
 
-// The hello that is due first: an answer about the candidate, an answer, or one that asks. False: none is due.
+// Writes the hello that is due first: an answer about the candidate, an answer, or one that asks. False: none is due.
 bool Endpoint::write_due_hello(Time now, Peer& peer, dlcp_packet& slot) {
     HandshakeState& handshake = peer.handshake;
     if (handshake.candidate_answer_due()) {
@@ -323,7 +324,7 @@ void Endpoint::write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& sl
     const std::uint64_t theirs = candidate ? handshake.candidate->peer_session : handshake.peer_session;
     const bool answers = candidate || handshake.answer_due;
     const bool keyed = config_.job_key.has_value();
-    // An answer is as long as what it answers, so that both directions are tried at that size.
+    // An answer is as long as the hello it answers, so that both directions are tested at that size.
     const std::uint16_t size =
         peer.state == PeerState::State::connecting && !handshake.answer_due
             ? hello_size(peer)
@@ -333,7 +334,7 @@ void Endpoint::write_hello(Time now, Peer& peer, bool candidate, dlcp_packet& sl
     wire::Header& h = packet.header;
     h.flags = keyed ? wire::flag::authenticated : 0;
     h.packet_number = candidate ? handshake.candidate->next_number++ : handshake.next_number++;
-    // Path 0 first: its source address is the one that this endpoint is known by, and the peer learns it here.
+    // Path 0 first: the peer learns this endpoint's address from its source address.
     if (peer.up())
         h.path = peer.session->sender.paths.any_up(random_.next());
     else if (handshake.attempts > first_path_attempts)

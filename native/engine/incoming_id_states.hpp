@@ -1,4 +1,4 @@
-// What a receiver knows of one message id of the peer's, and answers when it is asked about it.
+// What a receiver knows about one message id of the peer, and how it answers questions about it.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@ struct IncomingIdStates {
     enum class State : std::uint8_t {
         unknown,    // no packet yet
         active,     // the message is arriving
-        delivered,  // over: every block is here, or nobody cares for its outcome
+        delivered,  // over: every block is here, or the sender does not need the outcome
         abandoned,  // over: the outcome says which blocks were abandoned
-        refused,    // over: it will not be taken
-        held,       // no room: the sender is to wait
+        refused,    // over: the receiver will not accept it
+        held,       // no room: the sender waits
     };
     enum class Event : std::uint8_t {
         open,       // the first packet, and there is room
@@ -25,7 +25,7 @@ struct IncomingIdStates {
         deliver,    // the message ended whole, or its sender gave it up
         abandon,    // the message ended with blocks missing
         refuse,     // this side gave it up
-        cancel,     // its sender gave it up before it was taken
+        cancel,     // its sender gave it up before it was opened
     };
     static constexpr std::string_view name = "incoming_id";
     static constexpr auto state_names =

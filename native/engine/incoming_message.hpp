@@ -1,7 +1,7 @@
 // One message coming in: where its blocks go, which are here, and when it is over.
 //
-// Also stands for a receive that waits for its message, and for a message that waits for its receive. Invariant: a
-// block is placed once; what is abandoned is exactly what was not placed when the message ended.
+// It also represents a receive that waits for its message, and a message that waits for its receive. Invariant: a block
+// is placed once; the abandoned blocks are exactly those not placed when the message ended.
 #pragma once
 
 #include <algorithm>
@@ -29,13 +29,13 @@ struct IncomingMessage {
     std::uint8_t* buffer = nullptr;  // nullptr: count only
     std::uint32_t capacity_bytes = 0;
     BlockSink sink;      // takes the blocks in place of `buffer`
-    bool exact = false;  // only a message of capacity_bytes will do
+    bool exact = false;  // the message must have capacity_bytes
     Time since{0};
     Link match_link;   // in the chain of its tag: receives without a message, or messages without a receive
     Link posted_link;  // in its peer's list of receives and messages that are not over
 
     // The message, once a packet of it has arrived.
-    bool confirmed = false;  // over, and its sender knows how it ended or never sent any: nothing more to tell
+    bool confirmed = false;  // over, and its sender knows the end or never sent any of it
     std::uint32_t peer = UINT32_MAX;
     std::uint32_t wire_id = 0;
     std::uint32_t message_bytes = 0;
@@ -45,10 +45,10 @@ struct IncomingMessage {
     std::uint16_t deadline = 0;
     std::uint32_t critical_blocks = 0;
     std::uint32_t blocks = 0;
-    std::unique_ptr<std::uint8_t[]> staging;  // payload of a message nobody asked for yet
+    std::unique_ptr<std::uint8_t[]> staging;  // payload of a message without a receive
 
     // Progress.
-    Bitmap received;  // once over: the abandoned blocks instead
+    Bitmap received;  // once over: the abandoned blocks
     std::uint32_t received_blocks = 0;
     std::uint32_t received_critical = 0;
     std::uint32_t received_bytes = 0;
@@ -65,7 +65,7 @@ struct IncomingMessage {
         return state == IncomingState::State::over || state == IncomingState::State::unclaimed ||
                state == IncomingState::State::dropped;
     }
-    // Somebody has asked for it.
+    // It has a receive.
     bool has_receive() const {
         return state == IncomingState::State::posted || state == IncomingState::State::receiving ||
                state == IncomingState::State::over;
@@ -112,12 +112,12 @@ struct IncomingMessage {
         return h.message_bytes == message_bytes && h.block_bytes == block_bytes && h.tag == tag &&
                h.budget == budget && h.critical_blocks == critical_blocks;
     }
-    // What is wrong with the message's length for this receive.
+    // Why the message's length does not fit this receive.
     CommandError size_error() const {
         if (exact && message_bytes != capacity_bytes) return CommandError::wrong_size;
         return message_bytes > capacity_bytes ? CommandError::receive_too_small : CommandError::none;
     }
-    // Puts a block where it belongs: with the application, or aside until it asks.
+    // Places a block: in the application's memory, or in staging until there is a receive.
     void place(Time now, std::uint32_t block, const std::uint8_t* payload, std::uint32_t payload_bytes) {
         const std::uint32_t offset = block * std::uint32_t{block_bytes};
         if (has_receive() && sink.place != nullptr) {
@@ -129,8 +129,8 @@ struct IncomingMessage {
         if (std::uint8_t* target = staging ? staging.get() : buffer)
             std::memcpy(target + offset, payload, payload_bytes);
     }
-    // The receive has come: hands over what was put aside. Only what arrived: an abandoned block leaves the caller's
-    // bytes as they were.
+    // The receive has been posted: hands over the staged blocks. Only blocks that arrived: an abandoned block leaves
+    // the caller's bytes unchanged.
     void unstage(Time now) {
         const bool is_virtual = !staging && message_bytes > 0;
         std::unique_ptr<std::uint8_t[]> staged = std::move(staging);
@@ -142,7 +142,7 @@ struct IncomingMessage {
             place(now, b, is_virtual ? nullptr : staged.get() + at, length);
         }
     }
-    // All blocks of this kind that the message said it has are here.
+    // Whether all blocks of this kind that the message announced are here.
     bool full(bool critical) const {
         return critical ? received_critical >= critical_blocks
                         : received_blocks - received_critical >= blocks - critical_blocks;

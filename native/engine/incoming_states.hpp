@@ -13,11 +13,11 @@ struct IncomingStates {
     enum class State : std::uint8_t {
         unused,      // neither
         posted,      // a receive waits for its message
-        unexpected,  // a message arrives that nobody has asked for
+        unexpected,  // a message without a receive arrives
         receiving,   // a message arrives for its receive
         unclaimed,   // the message is over and kept for a receive
         over,        // the application has had the final event
-        dropped,     // the message will not be given to anybody
+        dropped,     // the message is discarded
     };
     enum class Event : std::uint8_t {
         post,      // a receive is posted

@@ -37,7 +37,7 @@ void Endpoint::unpost(std::uint32_t slot) {
 void Endpoint::add_unexpected(std::uint32_t slot) { chain_push(unexpected_scope, slot); }
 void Endpoint::remove_unexpected(std::uint32_t slot) { chain_remove(unexpected_scope, slot); }
 
-// The first receive that a message from `peer` may go to; UINT32_MAX if nobody waits for it.
+// The first receive that accepts a message from `peer`; UINT32_MAX if there is none.
 std::uint32_t Endpoint::find_posted(std::uint32_t peer, std::uint64_t tag) {
     TagMap::Chain* chain = chains_.find(posted_scope, tag);
     if (!chain) return UINT32_MAX;
@@ -54,7 +54,7 @@ std::uint32_t Endpoint::take_posted(std::uint32_t peer, std::uint64_t tag) {
     return slot;
 }
 
-// The first message nobody asked for that a receive from `peer` (UINT32_MAX: anyone) may take; it stays in the chain.
+// The first message without a receive that a receive from `peer` (UINT32_MAX: any peer) accepts; it stays in the chain.
 std::uint32_t Endpoint::find_unexpected(std::uint32_t peer, std::uint64_t tag) {
     TagMap::Chain* chain = chains_.find(unexpected_scope, tag);
     if (!chain) return UINT32_MAX;
@@ -63,7 +63,7 @@ std::uint32_t Endpoint::find_unexpected(std::uint32_t peer, std::uint64_t tag) {
     return UINT32_MAX;
 }
 
-// There may be room now: whoever was told to hold may try again.
+// There may be room now: senders that hold a message may try again.
 void Endpoint::proceed_held(Peer& peer) {
     if (!peer.session || peer.session->receiver.held == 0) return;
     ReceiverState& receiver = peer.session->receiver;

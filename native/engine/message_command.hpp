@@ -1,4 +1,4 @@
-// What an application asks of an endpoint, and what it gets back: one message to send, one to receive, how one ended.
+// What an application asks of an endpoint and gets back: a message to send, a message to receive, how one ended.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace dlcp {
 
-// What to send. Fields checked by Endpoint::send; a bad one is named by the CommandError.
+// What to send. Endpoint::send checks the fields; a CommandError names a bad one.
 struct SendCommand {
     PeerId peer;
     std::uint64_t tag = 0;                  // the application's name for this message; pairs it with a receive
@@ -19,11 +19,11 @@ struct SendCommand {
     Delivery delivery = Delivery::reliable;
     double loss_ratio = 0.0;  // bounded, deadline: fraction of bytes that may be abandoned, [0, 1)
     Duration deadline{0};     // deadline: from the receiver's first packet of this message
-    // bounded: so long after the command the network counts as short of capacity, and droppable blocks that have not
-    // left yet are given up unsent, the least important, as far as the budget goes. 0: at once. Negative: never.
+    // bounded: if the message takes longer than this after the command, the network counts as short of capacity, and
+    // the least important unsent droppable blocks are abandoned within the budget. 0: at once. Negative: never.
     Duration patience{-1};
-    // Per block, 255 critical, else droppable and how much it matters. Empty: all critical. Read during the
-    // call only. Its length must be the block count: block_count(message_bytes, block_bytes(peer)).
+    // Per block: 255 is critical, a smaller value is the importance of a droppable block. Empty: all critical. Read
+    // during the call only. Its length must be the block count: block_count(message_bytes, block_bytes(peer)).
     std::span<const std::uint8_t> importance;
     // A block leaves only once release_blocks() has named it: its bytes are still being computed.
     bool gated = false;
@@ -32,9 +32,9 @@ struct SendCommand {
 // Takes the blocks of a receive as they arrive, in place of a buffer.
 //
 // `place` is called once per block, at its first arrival, inside handle_packets(), or inside receive() for blocks that
-// came before the receive. `payload` is valid during the call; nullptr: virtual. This is the one call from the engine to
-// its owner, and it comes in the middle of handling a packet: `place` may call release_blocks() (of any message) and
-// getters; every other member of Endpoint must wait until handle_packets() or receive() has returned.
+// came before the receive. `payload` is valid during the call; nullptr: virtual. This is the only call from the engine
+// to its owner, and it happens while a packet is being handled: `place` may call release_blocks() (of any message) and
+// getters, but no other member of Endpoint.
 struct BlockSink {
     void (*place)(void* context, std::uint64_t token, Time now, std::uint32_t offset_bytes,
                   const std::uint8_t* payload, std::uint32_t payload_bytes) = nullptr;
@@ -48,7 +48,7 @@ struct ReceiveCommand {
     std::uint8_t* buffer = nullptr;  // nullptr with capacity_bytes > 0: virtual, bytes are counted, not kept
     std::uint32_t capacity_bytes = 0;
     BlockSink sink;      // with `place` set, `buffer` is not used
-    bool exact = false;  // a message of another length than capacity_bytes fails with wrong_size, before any block
+    bool exact = false;  // a message of another length fails with wrong_size before any block is placed
 };
 
 // How one message ended. Bits are set per block in the bitmaps; sums are in bytes of payload.

@@ -1,4 +1,4 @@
-// The words of the enumerations that leave the engine, as they are written in logs, reports and exceptions.
+// Names of the enumerations that leave the engine, as logs, reports and exceptions show them.
 #include "engine/event.hpp"
 
 namespace dlcp {

@@ -1,10 +1,10 @@
-// One message on its way out: what has been sent, what is lost, and which block leaves next.
+// One outgoing message: what has been sent, what is lost, and which block leaves next.
 //
-// Order of blocks: lost critical ones, then the first pass (critical blocks, then droppable ones, so that the tail
-// of a message is always droppable; with a deadline or patience the most important of these first, since what comes last
-// may come too late, or not be sent), then lost droppable ones, most important first, while more of them are missing
-// than the budget allows. Invariant: a block that is acknowledged is in no lost set.
-// It does not decide when the message is over: the receiver does.
+// Order of blocks: first the lost critical blocks; then the first pass, critical blocks before droppable ones, so that
+// the tail of a message is always droppable; then, while more is missing than the budget allows, the lost droppable
+// blocks, most important first. With a deadline or patience the first pass also sends its most important droppable
+// blocks first, because the last ones may come too late or not be sent. Invariant: an acknowledged block is in no lost
+// set. The receiver decides when the message is over, not this class.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ public:
     Delivery delivery = Delivery::reliable;
     std::uint16_t budget = 0;         // coded
     std::uint16_t deadline = 0;       // coded
-    Time patient_until = time_never;  // from then on what the budget allows is not sent
+    Time patient_until = time_never;  // from then on blocks within the budget are not sent
     Time since{0};
     bool gated = false;                      // the first pass sends only what release() has named
     std::uint32_t eager_bytes = UINT32_MAX;  // sent before any of it is acknowledged
@@ -42,7 +42,7 @@ public:
     OutgoingState state;
     std::uint32_t wire_id = 0;  // 0: nothing sent yet
     CommandError error = CommandError::none;
-    bool released = false;  // while cancelling: the application is done with it
+    bool released = false;  // while cancelling: the application has released it
     std::uint32_t retransmitted_bytes = 0;
     std::uint32_t next_same_tag = UINT32_MAX;  // slot of the message that waits for this one
     Link queue_link;                           // in its peer's queue of its class
@@ -50,7 +50,7 @@ public:
     Link all_link;                             // in its peer's list of all messages that are not over
 
     bool over() const { return state == OutgoingState::State::over; }
-    // The application has had its final event.
+    // The application has received the final event.
     bool told() const { return state == OutgoingState::State::over || state == OutgoingState::State::cancelling; }
     std::uint16_t block_bytes() const { return block_bytes_; }
     std::uint32_t blocks() const { return blocks_; }
@@ -66,16 +66,16 @@ public:
 
     // Starts a new life with this block size. `importance` empty: all critical.
     void reset(std::uint16_t block_bytes, std::span<const std::uint8_t> importance);
-    // Cuts into other blocks, before anything was sent: a new block is as important as the most important old one
-    // that it overlaps.
+    // Cuts the message into other blocks before anything was sent. A new block is as important as the most important
+    // old block that it overlaps.
     void recut(std::uint16_t block_bytes);
 
     bool has_block_to_send() const {
         return lost_critical_blocks_ > 0 || first_pass_ready() > 0 || droppable_repair_due();
     }
-    // Gated: these blocks may leave. Named again: nothing happens.
+    // Gated: these blocks may leave. Naming a block again has no effect.
     void release(std::uint32_t first, std::uint32_t count);
-    // Gated, and all that was released has been sent: the receiver has nothing to answer for.
+    // Gated, and every released block has been sent: the receiver owes nothing until more blocks are released.
     bool waits_for_release() const { return gated && first_pass_left_ > 0 && !has_block_to_send(); }
     // Bytes of payload that would be sent now if nothing limited it.
     std::uint64_t backlog_bytes() const {
@@ -93,17 +93,17 @@ public:
     // Takes the block that peek() named.
     void take(const Next& next);
 
-    // Patience is over: what is left of the first pass, if the budget allows, counts as sent and lost. The last packet
-    // says that the pass is over, so some packet must follow or have just been taken.
+    // Patience is over: the unsent blocks of the first pass count as sent and lost, within the budget. The last packet
+    // announces the end of the pass, so some packet must follow or have just been taken.
     void give_up_rest();
 
-    // The receiver takes it: some of it is acknowledged.
+    // The receiver accepts the message: some of it is acknowledged.
     bool taken() const { return acked_blocks_ > 0; }
     void on_acked(std::uint32_t block);
     // One transmission of this block was lost. Nothing happens if it is acknowledged or counted as lost already.
     void on_lost(std::uint32_t block);
 
-    // The receiver's word on what it abandoned, in pieces.
+    // Applies one part of the receiver's outcome frame: the blocks that it abandoned.
     void merge_abandoned(std::uint32_t word_index, std::uint64_t word) {
         abandoned_known_ += abandoned_.merge_word(word_index, word);
     }
@@ -116,8 +116,8 @@ public:
 private:
     bool droppable_repair_due() const {
         if (lost_droppable_blocks_ == 0) return false;
-        // A receiver that has heard of no block at all can neither end the message nor ask for what does not leave
-        // unasked: one must get through.
+        // A receiver that knows no block of the message can neither end it nor ask for its blocks: at least one must
+        // get through.
         const std::uint32_t sent = blocks_ - first_pass_left_;
         const bool unheard = acked_blocks_ == 0 && lost_droppable_blocks_ + lost_critical_blocks_ == sent;
         if (first_pass_left_ > 0) return unheard && first_pass_ready() == 0;

@@ -1,4 +1,4 @@
-// How far a message to a peer is.
+// The states of an outgoing message.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ struct OutgoingStates {
         waiting,     // for the session, or for an earlier message of the same tag
         sending,     // in a send queue, or all sent and not known to be over
         held,        // the receiver has no room: nothing is sent until it says so
-        cancelling,  // given up, its final event told; waiting for the receiver to have heard
-        over,        // final event told; kept for outcome() until release
+        cancelling,  // given up, final event reported; waits until the receiver knows
+        over,        // final event reported; kept for outcome() until release
     };
     enum class Event : std::uint8_t {
         start,    // the session is up, and no earlier message of the tag is under way

@@ -1,8 +1,8 @@
 // Spreads packets over time: a token bucket that counts in time, not tokens.
 //
-// `due` is when everything released so far would have been sent at the pacing rate. A packet may leave while `due`
-// lies less than one allowance ahead of now, so bursts of one allowance stay whole (segmentation offload needs them)
-// and the long-run rate is exact. What is due is bytes: at another rate it takes another time.
+// `due` is when everything released so far would have been sent at the pacing rate. A packet may leave while `due` is
+// less than one allowance ahead of now. So bursts of one allowance stay whole (segmentation offload needs them), and
+// the long-run rate is exact. What is due is kept in bytes: a change of rate changes the time it takes.
 #pragma once
 
 #include <algorithm>

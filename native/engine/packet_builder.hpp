@@ -5,8 +5,7 @@
 //   packet.write_inline(slot, address, tos);                    or write_data(), with the payload in the caller's memory
 //   PacketBuilder::seal(slot, key, number, encrypt);            last: header and payload no longer change
 //
-// Between writing and sealing, add_flags() may set flags. It decides nothing: which path, class, key or flags is the
-// caller's business.
+// Between writing and sealing, add_flags() may set flags. The caller chooses path, class, key and flags.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +40,8 @@ public:
 
     wire::Header header;
 
-    // A packet whose payload, header.payload_bytes long, stays where it is: the driver gathers it. nullptr with
-    // `is_virtual`: lengths only.
+    // A packet whose payload of header.payload_bytes stays in place: the driver gathers it. nullptr with `is_virtual`:
+    // lengths only.
     void write_data(dlcp_packet& slot, const dlcp_address& to, std::uint8_t tos, const std::uint8_t* payload,
                     bool is_virtual) const {
         write(slot, to, tos, wire::header_bytes);
@@ -50,7 +49,7 @@ public:
         slot.body_bytes = header.payload_bytes;
         slot.flags = is_virtual ? DLCP_PACKET_VIRTUAL : 0;
     }
-    // A packet whose payload, header.payload_bytes long, the caller has written behind the header's place in the head.
+    // A packet whose payload of header.payload_bytes the caller has written behind the header in the head.
     void write_inline(dlcp_packet& slot, const dlcp_address& to, std::uint8_t tos) const {
         write(slot, to, tos, wire::header_bytes + std::uint32_t{header.payload_bytes});
         slot.body = nullptr;
@@ -59,7 +58,7 @@ public:
     }
     static void add_flags(dlcp_packet& slot, std::uint8_t flags) { slot.head[wire::flags_offset] |= flags; }
 
-    // Adds the tag; with `encrypt` the payload becomes text in the head, unless it is virtual.
+    // Adds the tag. With `encrypt` the payload is encrypted into the head, unless it is virtual.
     static void seal(dlcp_packet& slot, PacketKey& key, std::uint64_t packet_number, bool encrypt) {
         const bool is_inline = slot.head_bytes > wire::header_bytes;
         const std::uint8_t* const payload = is_inline ? slot.head + wire::header_bytes : slot.body;

@@ -1,10 +1,9 @@
-// The receiver's memory of packet numbers: which of the last 8192 arrived, for acknowledgements and against replay.
+// The receiver's memory of packet numbers: which of the last 8192 arrived, for acknowledgements and replay protection.
 //
-// Two sets: numbers that were taken are acknowledged; numbers that were refused (authentic, but there was no room) are
-// not, so that the sender repeats their blocks under other numbers. Neither is fresh again.
-// Invariant: `largest` is the largest packet number ever inserted; a number 8192 or more below the largest taken or
-// refused counts as seen. The width bounds the packets in flight: the sender never has an unresolved packet older than
-// the window.
+// Two sets. Accepted numbers are acknowledged. Refused numbers (authentic, but there was no room) are not, so the
+// sender repeats their blocks under other numbers. Neither is fresh again. Invariant: `largest` is the largest packet
+// number ever inserted; a number 8192 or more below the largest accepted or refused one counts as seen. The width
+// bounds the packets in flight: the sender never has an unresolved packet older than the window.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +30,7 @@ public:
         if (empty_ || number > largest_) return true;
         return largest_ - number < width && !bit(received_, number);
     }
-    // Remembers an authentic packet that was not taken. Allocates at the first of a session: few sessions refuse any.
+    // Records an authentic packet that was refused. Allocates at a session's first refusal: few sessions refuse any.
     void refuse(std::uint64_t number) {
         if (!refused_) refused_ = std::make_unique<Refused>();
         refused_->insert(number);
@@ -77,7 +76,7 @@ private:
     static void set(Bits& bits, std::uint64_t number) {
         bits[number / 64 % bits.size()] |= std::uint64_t{1} << (number % 64);
     }
-    // Clears the bits of `first` to `last`, which a width ago stood for other numbers.
+    // Clears the bits of `first` to `last`, which stood for the numbers one width below.
     template <class... Each>
     static void forget(std::uint64_t first, std::uint64_t last, Each&... bits) {
         if (last - first + 1 >= width) {

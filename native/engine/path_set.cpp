@@ -8,22 +8,22 @@ namespace dlcp {
 
 namespace {
 
-// Weight of one packet in the recent shares: a memory of about 64 packets, so that a path losing a tenth is known
-// after a few runs and one unlucky packet is forgotten soon.
+// Weight of one packet in the recent shares: a memory of about 64 packets. So a path that loses a tenth is detected
+// after a few runs, and one lost packet is forgotten soon.
 constexpr std::uint32_t memory_shift = 6;
 
 // A path is down when it loses this much more than the median path does: 8 %, between the 1 % of an ordinary
 // lossy link and the 30 % of a broken one.
 constexpr std::uint32_t down_excess = (1u << 20) / 12;
 
-// Losses in a row, nothing acknowledged between them, that a path at 1 % loss meets once in 10^16 packets.
+// This many losses in a row without an acknowledgement between them happen on a path at 1 % loss once in 10^16 packets.
 constexpr std::uint32_t dead_run = 8;
 
 // Trials that must arrive in a row before a path is used again. A path that still drops 30 % passes one time in
 // three hundred.
 constexpr std::uint32_t revival_run = 16;
 
-// Enough to come from full weight to the least.
+// Enough halvings from full weight to the least.
 constexpr std::uint32_t most_halvings = 6;
 
 constexpr Duration longest_trial_interval = seconds(2);
@@ -61,8 +61,9 @@ PathSet::Choice PathSet::choose(Time now, Duration round_trip) {
             return {i, true};
         }
     }
-    // Round after round, each path saves up its weight, and a packet costs the greatest weight there is (deficit round
-    // robin, Shreedhar and Varghese, SIGCOMM 1995): a few steps a packet, and no path twice in a row while others are up.
+    // Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995): in each round every path earns its weight, and a
+    // packet costs the greatest weight. This takes a few steps per packet, and picks no path twice in a row while
+    // others are up.
     for (;;) {
         turn_ = turn_ + 1 < count ? turn_ + 1 : 0;
         savings_[turn_] += weights_[turn_];
@@ -86,7 +87,7 @@ void PathSet::on_acked(std::uint16_t index, bool ce) {
         path.lost_in_a_row = 0;
         weigh(index);
     }
-    if (!path.up) trials_[index].at = Time{0};  // it lives: on with the next trial
+    if (!path.up) trials_[index].at = Time{0};  // it answers: start the next trial at once
     news_ += !path.up && path.acked_in_a_row >= revival_run ? most_news : 1;
     path.ce += ce;
     drift(path.loss, false, one);
@@ -147,7 +148,7 @@ void PathSet::take_down(std::uint16_t index, Time now, Duration round_trip, std:
 void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes) {
     news_ = 0;
     if (paths_.size() == 1) return;
-    // Medians of the paths that are up: what is normal on this network. A fixed array: at most 64 paths.
+    // Medians of the paths that are up: what is normal on this network. A fixed array, for at most 64 paths.
     std::array<std::uint32_t, 64> losses{};
     std::array<Duration, 64> delays{};
     std::ptrdiff_t n = 0;
@@ -159,7 +160,7 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
     }
     std::nth_element(losses.begin(), losses.begin() + n / 2, losses.begin() + n);
     const std::uint32_t normal_loss = losses[static_cast<std::size_t>(n / 2)];
-    // Where half of the paths have died, as with one of a switch's two ways up, the median is a dead one's.
+    // If half of the paths have died, as with one of a switch's two uplinks, the median is that of a dead path.
     std::nth_element(losses.begin(), losses.begin() + n / 4, losses.begin() + n / 2);
     const std::uint32_t good_loss = losses[static_cast<std::size_t>(n / 4)];
     Duration normal_delay{0};
@@ -171,7 +172,7 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
     const bool all_dead = std::all_of(paths_.begin(), paths_.end(),
                                       [](const Path& path) { return !path.up || path.lost_in_a_row >= dead_run; });
     if (all_dead && ups() < paths_.size()) {
-        // The others were judged too hard, or the network has changed: change over.
+        // The other paths were judged too strictly, or the network has changed: swap.
         for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(paths_.size()); ++i) {
             Path& path = paths_[i];
             if (path.up) {
@@ -198,8 +199,8 @@ void PathSet::update(Time now, Duration round_trip, std::vector<Change>& changes
             take_down(i, now, round_trip, changes);
             continue;
         }
-        // Full weight at normal loss, none at the excess where the path goes down; halved by full marking; less in
-        // proportion to a round trip above the median.
+        // Full weight at normal loss, zero at the excess loss at which the path goes down; halved by full marking;
+        // reduced in proportion to a round trip above the median.
         std::int64_t weight = full_weight - std::int64_t{full_weight} * excess / down_excess;
         weight -= weight * path.marks / (2 * one);
         if (normal_delay > Duration{0} && path.rtt > normal_delay)

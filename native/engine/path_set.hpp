@@ -1,11 +1,10 @@
 // Which path the next run takes, and how well each path does.
 //
-// Weighted round robin over the paths that are up. A path's weight falls with its recent loss, marks and
-// delay compared with the other paths, and is halved by each loss in a row until something arrives again, so that paths
-// which die together are left before any of them is sure to be dead. A path that loses far more than the rest, or answers
-// nothing while others do, is down: it carries only a single packet now and then, at doubling intervals, until those
-// arrive again.
-// Invariant: at least one path is up.
+// Weighted round robin over the paths that are up. A path's weight falls with its recent loss, marks and delay relative
+// to the other paths. Each loss in a row halves it until an acknowledgement arrives, so that traffic leaves paths that
+// die together before any one is known to be dead. A path that loses far more than the rest, or gets no answer while
+// others do, is down: it carries single packets at doubling intervals until those arrive again. Invariant: at least one
+// path is up.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@ public:
         std::uint16_t path = 0;
         bool single = false;  // a trial of a path that is down: send one packet, not a run
     };
-    // A path that went down or came up, to be told to the application.
+    // A path that went down or came up; reported to the application.
     struct Change {
         std::uint16_t path;
         bool up;
@@ -33,26 +32,26 @@ public:
 
     // The path for the next run. `round_trip` paces the trials of paths that are down.
     Choice choose(Time now, Duration round_trip);
-    // Some path that is up: for control packets. By chance, not in turn, so that no rhythm of them always meets the
-    // same bad path.
+    // A path that is up, for control packets. Chosen at random, not in turn, so that periodic control packets do not
+    // keep meeting the same bad path.
     std::uint16_t any_up(std::uint64_t chance) const;
-    // Any path at all: when nothing is answered, the one that is up may be the bad one.
+    // Any path, up or down: when nothing is answered, the path that is up may be the bad one.
     std::uint16_t any(std::uint64_t chance) const { return static_cast<std::uint16_t>(chance % paths_.size()); }
 
     void on_sent(std::uint16_t path) { ++paths_[path].sent; }
     void on_acked(std::uint16_t path, bool ce);
     void on_lost(std::uint16_t path);
     void on_rtt(std::uint16_t path, Duration rtt);
-    // Has enough been heard since they were judged to judge them anew? As many packets as there are paths, or a path died
-    // or lives again. Their shares remember 64 packets each, so oftener shows nothing new.
+    // Whether enough was learned since the last judgement to judge the paths again: as many packets as there are paths,
+    // or a path died or came back. Shares cover 64 packets each, so judging more often would show nothing new.
     bool due() const { return news_ >= paths_.size(); }
-    // Judges the paths anew. Changes are appended to `changes`.
+    // Judges the paths again. Changes are appended to `changes`.
     void update(Time now, Duration round_trip, std::vector<Change>& changes);
 
     std::size_t statistics(std::span<PathStatistics> out) const;
 
 private:
-    // A cache line: every packet touches its path's twice, and hosts have many.
+    // One cache line: every packet accesses its path's record twice, and hosts have many paths.
     struct alignas(64) Path {
         std::uint64_t sent = 0;
         std::uint64_t acked = 0;
@@ -67,7 +66,7 @@ private:
         bool up = true;
     };
     static_assert(sizeof(Path) == 64);
-    // Of a path that is down.
+    // For a path that is down.
     struct Trial {
         Time at{0};  // when to try it again
         Duration interval{0};
@@ -85,11 +84,11 @@ private:
 
     std::vector<Path> paths_;
     std::vector<Trial> trials_;
-    // What every choice goes over, apart and dense. Of a path that is down: 0.
+    // What every choice iterates over, kept apart and dense. 0 for a path that is down.
     std::vector<std::int32_t> weights_;
-    std::vector<std::int32_t> savings_;  // below the price
-    std::int32_t price_ = full_weight;   // of a packet: the greatest weight
-    std::size_t turn_ = 0;               // whose it was last
+    std::vector<std::int32_t> savings_;  // earned and not spent, below price_
+    std::int32_t price_ = full_weight;   // cost of a packet: the greatest weight
+    std::size_t turn_ = 0;               // index of the path chosen last
     std::uint32_t downs_ = 0;
     std::uint32_t news_ = 0;  // packets acknowledged or lost since the last judgement
 };

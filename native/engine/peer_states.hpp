@@ -1,4 +1,4 @@
-// How an endpoint stands with one peer. The session (session.hpp) exists exactly in state established.
+// The states of an endpoint's relation to one peer. A session (session.hpp) exists exactly in state established.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@ namespace dlcp {
 
 struct PeerStates {
     enum class State : std::uint8_t {
-        idle,         // nothing wanted: no packets
-        connecting,   // saying hello
+        idle,         // nothing to do: no packets
+        connecting,   // sending hellos
         established,  // there is a session
         gone,         // the session, or the attempt at one, ended; a hello or a command starts another
     };
@@ -20,7 +20,7 @@ struct PeerStates {
         connect,  // a command needs the peer
         prove,    // an authentic packet shows that the peer has this side's session id
         replace,  // the peer has restarted and proved its new session
-        stop,     // the application needs the peer no more
+        stop,     // the application no longer needs the peer
         end,      // a goodbye, a timeout, or the peer's process has ended
     };
     static constexpr std::string_view name = "peer";

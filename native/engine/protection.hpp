@@ -22,9 +22,9 @@ inline constexpr std::size_t packet_key_bytes = 16;
 using JobKeyBytes = std::array<std::uint8_t, job_key_bytes>;
 using PacketKeyBytes = std::array<std::uint8_t, packet_key_bytes>;
 
-// One key ready to seal and open packets of one direction of one session and epoch. Not thread-safe: it keeps
-// scratch state; different keys may be used by different threads at once. Allocates only when made.
-// Authenticating takes less where `payload` follows `header` in memory, as in a datagram received.
+// One key, ready to seal and open packets of one direction of one session and epoch. Not thread-safe, because it keeps
+// scratch state; different threads may use different keys at the same time. Allocates only on construction.
+// Authentication is faster where `payload` follows `header` in memory, as in a received datagram.
 class PacketKey {
 public:
     virtual ~PacketKey() = default;
@@ -61,8 +61,8 @@ std::string_view fastest_crypto_library();
 // low/high: the two endpoints ordered by rank. label "packet" keys everything but hellos; label "hello" keys a
 // hello, with low_rank = source rank, high_rank = destination rank, low_session = the hello's own_session,
 // high_session = 0, epoch 0: its own_session is fresh for each process, so its nonces are never reused.
-// The incarnation is left out when it is 0, so that endpoints without one derive the keys they always did; no two
-// scopes have the same info, since the labels and the two forms all differ in length or content.
+// The incarnation is left out when it is 0, so that endpoints without one derive the same keys as before incarnations
+// existed. No two scopes have the same info, since the labels and the two forms differ in length or content.
 struct KeyScope {
     std::string_view label;
     std::uint32_t job = 0;

@@ -1,8 +1,8 @@
-// How `make_packet_key` reaches the two libraries behind `PacketKey`. Private to protection*.cpp: everybody
-// else names a `CryptoLibrary`.
+// How `make_packet_key` reaches the two libraries behind `PacketKey`. Private to protection*.cpp; other code names a
+// `CryptoLibrary`.
 //
-// Both authenticate the header as `AuthenticatedHeader` shows it, so that the rule about the trimmed bit
-// stands once.
+// Both libraries authenticate the header through `AuthenticatedHeader`, so that the rule about the trimmed bit exists
+// once.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 namespace dlcp {
 
 std::unique_ptr<PacketKey> make_openssl_packet_key(const PacketKeyBytes& key);
-// nullptr if the library was not built in, does not load, or does not answer as it should.
+// nullptr if the library was not built in, does not load, or fails its check.
 std::unique_ptr<PacketKey> make_ipsec_mb_packet_key(const PacketKeyBytes& key);
 
 using Nonce = std::array<std::uint8_t, 12>;
@@ -30,8 +30,8 @@ inline Nonce packet_nonce(std::uint64_t packet_number) {
     return nonce;
 }
 
-// The 64 bytes that are authenticated: the header with the trimmed bit cleared. Copies only if that bit is
-// set, which it is in no packet being sent and in hardly any received one.
+// The 64 authenticated bytes: the header with the trimmed bit cleared. Copies only if the bit is set: in no packet that
+// is sent, and in few that are received.
 class AuthenticatedHeader {
 public:
     explicit AuthenticatedHeader(const std::uint8_t* header) : bytes_(header) {

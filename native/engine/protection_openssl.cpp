@@ -1,4 +1,4 @@
-// Packet protection by OpenSSL 3's libcrypto, through EVP: always there, and the only source of key derivation.
+// Packet protection by OpenSSL 3's libcrypto, through EVP: always available, and the only source of key derivation.
 //
 // The cipher is fetched once per process and each context gets its key once; a packet then sets only the
 // nonce. The tag is read and given through parameter lists, because EVP_CIPHER_CTX_ctrl builds such lists
@@ -18,8 +18,8 @@
 namespace dlcp {
 namespace {
 
-// libcrypto refusing a call that has no way to fail (right lengths, key set) is a broken invariant. Going on
-// would send a packet with a tag, or a text, of unknown content.
+// libcrypto refused a call that cannot fail (right lengths, key set): a broken invariant. To continue would send a
+// packet with a tag, or ciphertext, of unknown content.
 void require(int ok) {
     if (ok != 1) [[unlikely]] {
         std::fputs("dlcp: libcrypto refused an AES-GCM call\n", stderr);
@@ -108,7 +108,7 @@ public:
         if (!payload.empty()) {
             require(EVP_DecryptUpdate(context, out, &written, payload.data(), static_cast<int>(payload.size())));
         }
-        // A wrong tag is a peer's doing, not an error of this thread: leave its error queue as it was.
+        // A wrong tag is the peer's doing, not an error of this thread: leave its error queue unchanged.
         ERR_set_mark();
         std::uint8_t none[wire::tag_bytes];
         const bool authentic = EVP_DecryptFinal_ex(context, none, &written) == 1;

@@ -1,7 +1,7 @@
-// What one session keeps about the packets and messages that come from the peer.
+// What one session keeps about packets and messages from the peer.
 //
-// Written by arrival.cpp; control.cpp takes from it what it acknowledges and answers. A value: a new session starts with a
-// new one.
+// Written by arrival.cpp; control.cpp reads what to acknowledge and answer. A value: a new session starts with a new
+// one.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace dlcp {
 
-// What the receiver knows of one message id of the peer's.
+// What the receiver knows about one message id of the peer.
 struct IncomingEntry {
     IncomingIdState state;
     // A CommandError, of a refused message.
     std::uint8_t reason = 0;
-    // Its complete, outcome, refuse or hold frame waits for the next control packet.
+    // A complete, outcome, refuse or hold frame for it waits for the next control packet.
     bool answer_queued = false;
     // The message while it is active or abandoned; else UINT32_MAX.
     std::uint32_t slot = UINT32_MAX;

@@ -1,9 +1,9 @@
 // Acknowledgements and losses: what became of each packet.
 //
-// A packet is lost when a later packet of its lane (path and class) has been acknowledged by more than the lane's
-// tolerance, when one of another lane that was sent a reordering window later has been (RFC 8985), when it is overdue
-// while later packets have been acknowledged, or when a trimmed notice names it. A lost packet is watched for a while: its
-// late acknowledgement widens the tolerance. When nothing is heard at all, timers.cpp asks.
+// A packet counts as lost when any of these holds: a later packet of its lane (path and class) is acknowledged and lies
+// beyond the lane's tolerance; a packet of another lane that was sent a reordering window later is acknowledged (RFC
+// 8985); it is overdue while later packets are acknowledged; a trimmed notice names it. A lost packet is watched for a
+// while: a late acknowledgement widens the tolerance. When nothing is heard at all, timers.cpp probes.
 #include <algorithm>
 #include <utility>
 
@@ -16,10 +16,11 @@ namespace {
 
 // The tolerance doubles per spurious loss, up to a fraction of the window.
 constexpr std::uint64_t most_lane_tolerance = PacketWindow::width / 8;
-// So does the time by which a packet may overtake one of another lane. Beyond this only the estimate's deadline counts.
+// So does the time by which a packet may overtake one of another lane. Beyond this limit only the estimate's deadline
+// counts.
 constexpr Duration most_reorder_window = seconds(1);
 
-// Is packet `largest` - `back` set in a bitmap of an acknowledgement?
+// Whether an acknowledgement's bitmap has packet `largest` - `back`.
 bool bit(const std::uint8_t* bitmap, std::uint64_t back) {
     return wire::load64(bitmap + back / 64 * 8) >> (back % 64) & 1;
 }
@@ -40,12 +41,12 @@ void Endpoint::declare_lost(Peer& peer, std::uint64_t number) {
     OutgoingMessage& m = outgoing_[p.message_slot];
     if (m.state != OutgoingState::State::sending && m.state != OutgoingState::State::held) return;
     m.on_lost(p.block);
-    // Older than what waits: to the front.
+    // Older than the waiting messages: goes to the front.
     if (m.state != OutgoingState::State::sending) return;
     if (m.has_block_to_send()) {
         enqueue(p.message_slot, true);
     } else if (m.first_pass_over()) {
-        // Nothing will follow, and it may have been the packet that said so.
+        // No packet will follow, and the lost one may have announced the end of the pass.
         ask(peer);
         queue_control(peer);
     }
@@ -87,7 +88,8 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     detect_losses(now, peer);
     sample.lost = std::exchange(sender.lost_unreported, Bytes{0});
     note_loss_share(peer, sample);
-    // An answer that tells nothing about data is no progress: what is held at the peer is asked about less and less often.
+    // An answer without news about data is no progress: the interval between questions about held messages keeps
+    // growing.
     if (sample.acked_packets > 0 || sample.lost > Bytes{0}) {
         sender.timeouts = 0;
         sender.last_progress = now;
@@ -99,7 +101,7 @@ void Endpoint::handle_ack(Time now, Peer& peer, const wire::Ack& ack) {
     update_liveness(now, peer);
 }
 
-// This packet arrived, with congestion experienced or without.
+// This packet arrived, with or without congestion experienced.
 void Endpoint::acknowledge(Peer& peer, std::uint64_t number, bool ce, AckSample& sample) {
     SenderState& sender = peer.session->sender;
     const SentPacket& p = sender.sent[number];
@@ -139,7 +141,7 @@ void Endpoint::note_loss_share(Peer& peer, const AckSample& sample) {
     peer.loss_share += static_cast<std::int32_t>((share - peer.loss_share) * packets / 256);
 }
 
-// Leaves bad paths and takes back good ones, and tells the application.
+// Leaves bad paths, returns to recovered ones, and reports both to the application.
 void Endpoint::judge_paths(Time now, Peer& peer) {
     path_changes_.clear();
     peer.session->sender.paths.update(now, peer.rtt.smoothed(), path_changes_);
@@ -149,12 +151,13 @@ void Endpoint::judge_paths(Time now, Peer& peer) {
                     .value = change.path});
 }
 
-// Tells congestion control, and paces by its answer.
+// Passes the account to congestion control, and sets the pacer by its answer.
 void Endpoint::report(Peer& peer, const AckSample& sample) {
     SenderState& sender = peer.session->sender;
     sender.congestion->on_ack(sample);
-    // A burst is one run, or what the timer's granularity makes of the rate. By the round trip as it is: while a long
-    // queue goes, the smoothed one lags, and a sender paced by it measures so seldom that it goes on lagging.
+    // A burst is one run, or what the rate sends within the timer's granularity. The current round trip is used, not
+    // the smoothed one: while a long queue drains, the smoothed one lags, and a sender paced by it would measure so
+    // rarely that the lag persists.
     sender.pacer.set(sample.now, sender.congestion->pacing_rate(std::min(peer.rtt.smoothed(), peer.rtt.latest())),
                      Bytes{std::uint64_t{peer.datagram_bytes} * config_.run_packets * 2},
                      config_.timer_granularity);
@@ -167,7 +170,7 @@ void Endpoint::end_round(Peer& peer, std::uint64_t newest, AckSample& sample) {
     sender.round_end = sender.sent.next();
 }
 
-// What a switch cut is sent again at once. It is congestion as well, and if everything is cut the only sign of it.
+// A trimmed packet is repeated at once. It also counts as congestion: if everything is trimmed it is the only sign.
 void Endpoint::handle_trimmed(Time now, Peer& peer, const std::uint8_t* numbers, std::size_t count) {
     SenderState& sender = peer.session->sender;
     AckSample sample;

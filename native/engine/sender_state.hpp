@@ -1,7 +1,7 @@
-// What one session keeps about the packets and messages that go to the peer.
+// What one session keeps about packets and messages to the peer.
 //
-// Written by transmit.cpp (what leaves) and recovery.cpp (what became of it); control.cpp and endpoint.cpp change the
-// queues and ids of messages. A value: a new session starts with a new one.
+// Written by transmit.cpp (what leaves) and recovery.cpp (acknowledged or lost); control.cpp and endpoint.cpp change
+// the queues and ids of messages. A value: a new session starts with a new one.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct SenderState {
     std::uint32_t awaiting = 0;
     // Datagram bytes of these packets.
     Bytes in_flight{0};
-    // Datagram bytes declared lost since congestion control was last told.
+    // Datagram bytes declared lost since congestion control was last updated.
     Bytes lost_unreported{0};
     // Datagram bytes of data sent in this session; only grows.
     Bytes sent_total{0};
@@ -46,7 +46,7 @@ struct SenderState {
     // A round trip ends when this packet number or a later one is acknowledged.
     std::uint64_t round_end = 0;
 
-    // The network. Set when the session is established; told by recovery.
+    // The network. Set when the session is established; updated by recovery.
     PathSet paths;
     std::unique_ptr<CongestionControl> congestion;
     Pacer pacer;
@@ -62,7 +62,7 @@ struct SenderState {
     std::uint16_t run_path = 0;
     std::uint16_t run_left = 0;
 
-    // Probe timeouts in a row without an answer that told anything about data. recovery.
+    // Probe timeouts in a row without an answer that carried news about data. Changed by recovery.
     std::uint32_t timeouts = 0;
     // When something new was last acknowledged, or sent after idleness: probe timeouts count from here.
     Time last_progress{0};
@@ -77,9 +77,9 @@ struct SenderState {
     StartedList started;
     // Wire id -> slot of the message; UINT32_MAX once it is over. base(): the first id that is not over.
     IdRing<std::uint32_t> ids;
-    // The application was told that a message that is not over keeps new ones from starting.
+    // The application has been notified that an old open message keeps new ones from starting.
     bool ids_exhausted = false;
-    // The base() of `ids` that the peer was last told. control.
+    // The base() of `ids` that was last sent to the peer. Changed by control.
     std::uint32_t floor_told = 1;
 
     bool has_queued() const {
@@ -88,7 +88,7 @@ struct SenderState {
         return false;
     }
     InFlight under_way() const { return {in_flight, sent_total, granted}; }
-    // Most bytes that may be in flight: what congestion control and the peer's buffer allow.
+    // Most bytes that may be in flight: the lower of congestion control's and the peer's buffer's limit.
     Bytes window(std::uint16_t datagram_bytes) const {
         return std::min(congestion->window(under_way()), std::max(credit, Bytes{datagram_bytes}));
     }

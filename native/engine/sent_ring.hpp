@@ -90,7 +90,7 @@ public:
 
 private:
     static constexpr std::size_t initial = 128;
-    // Packets after which a lost one is no longer watched for: a quarter of the window.
+    // After this many packets a lost one is no longer watched: a quarter of the window.
     static constexpr std::uint64_t late_width = PacketWindow::width / 4;
 
     void grow() {

@@ -1,4 +1,4 @@
-// One incarnation of a pair of endpoints: everything that starts anew when the two meet, and ends when they part.
+// One incarnation of a pair of endpoints: the state that starts with the session and ends with it.
 //
 // Constructed when a session is established, destroyed when it ends; no field outlives it.
 #pragma once

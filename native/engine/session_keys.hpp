@@ -1,9 +1,9 @@
-// The packet keys of one session: sealing with one epoch, opening with that epoch's neighbours.
+// The packet keys of one session: seals with one epoch, opens with that epoch and its neighbours.
 //
-// The receiver follows the sender: a packet of the next epoch is tried with that epoch's key, which is kept once
-// the packet proves authentic; the key before stays for packets that were on their way (as QUIC, RFC 9001 section 6).
-// The first epoch of a session is whatever the peer's first authentic packet says.
-// Invariant: a key is never used for packet numbers that it has sealed before: numbers go on counting over epochs.
+// The receiver follows the sender: a packet of the next epoch is tried with that epoch's key, which is kept once the
+// packet proves authentic. The previous key stays for packets still in flight (as in QUIC, RFC 9001 section 6). The
+// first epoch of a session is that of the peer's first authentic packet. Invariant: a key never seals a packet number
+// twice, because numbers keep counting across epochs.
 #pragma once
 
 #include <memory>
@@ -54,7 +54,7 @@ public:
         if (!candidate_ || epoch != candidate_epoch_) return;
         previous_ = std::move(receive_);
         receive_ = std::move(candidate_);
-        // Only the immediate predecessor is looked for again; after a leap the old key just ages out.
+        // Only the immediate predecessor is still looked up; after a leap the old key ages out.
         if (epoch != static_cast<std::uint8_t>(receive_epoch_ + 1)) previous_.reset();
         receive_epoch_ = epoch;
     }

@@ -1,9 +1,9 @@
-// What a row of the table of settings says, and how its value gets into a struct and out of it.
+// What a row in the table of settings contains, and how its value moves into a struct and out of it.
 //
-// A setting is one row, beside the field that it fills: those of the engine in config.hpp, those of the runtime and of
-// a job in io/runtime_options.hpp. From the rows are made the engine's own check (config.cpp), Python's `Settings`, the
-// variables DLCP_*, the simulator's settings of transport "dlcp", `dlcp settings` and docs/settings.md. A default
-// stands only in the struct.
+// A setting is one row beside the field that it fills: the engine's in config.hpp, those of the runtime and of a job in
+// io/runtime_options.hpp. The rows generate the engine's own check (config.cpp), Python's `Settings`, the variables
+// DLCP_*, the simulator's settings of transport "dlcp", `dlcp settings` and docs/settings.md. Only the struct contains
+// the default.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ namespace dlcp {
 
 using ClassCodes = std::array<std::uint8_t, 8>;
 
-// In the unit of the setting's name: a Duration is seconds, a choice its word. monostate: to be found out when opening.
+// In the unit of the setting's name: a Duration in seconds, a choice by name. monostate: determined when the endpoint
+// opens.
 using SettingValue = std::variant<std::monostate, bool, std::int64_t, double, std::string, ClassCodes>;
 
 enum class SettingKind : std::uint8_t {
@@ -32,14 +33,14 @@ enum class SettingKind : std::uint8_t {
     number,
     choice,
     text,
-    path,         // of a file or folder, whose name may be other bytes than UTF-8's
+    path,         // of a file or folder; its bytes need not be UTF-8
     interfaces,   // a pattern of interface names (dlcp/transport/interfaces.py)
     ports,        // "low-high"
     class_codes,  // a DSCP per traffic class
     secret,       // bytes that are never shown, and never read from the environment or a file of settings
 };
 
-// Where rows stand in help and in the reference page, in this order.
+// The groups of rows in help and in the reference page, in this order.
 enum class SettingSection : std::uint8_t {
     place,
     protection,
@@ -54,7 +55,7 @@ enum class SettingSection : std::uint8_t {
 
 enum class SettingLayer : std::uint8_t {
     protocol,  // how the engine sends and receives; the simulator's hosts have these too
-    endpoint,  // the engine: who it is, its keys and its bounds
+    endpoint,  // the engine: its identity, keys and bounds
     runtime,   // driver, sockets, threads
     job,       // Python alone
 };
@@ -81,10 +82,10 @@ constexpr Accepted special(SettingKind kind) { return {kind}; }
 
 struct Setting {
     SettingSection section;
-    std::string_view name;  // as people write it, its unit last; the variable is DLCP_ and this in capitals
+    std::string_view name;  // unit last; the environment variable is DLCP_ and this in capitals
     Accepted accepted;
     std::string_view sentence;
-    // The word for "no value": "auto" or "off". Then the default is no value, whatever the struct has. Empty: there is
+    // The name of "no value": "auto" or "off". The default is then no value, whatever the struct has. Empty: there is
     // always a value.
     std::string_view none = {};
 };
@@ -116,7 +117,7 @@ SettingValue setting_value(const Field& field, const Setting& setting) {
     }
 }
 
-// Throws std::invalid_argument: not of the setting's type. Its range is checked by whoever takes the struct.
+// Throws std::invalid_argument if the type is not the setting's. The code that takes the struct checks the range.
 template <class Field>
 void set_field(Field& field, const Setting& setting, const SettingValue& value) {
     const auto number = [&]() -> double {
@@ -131,7 +132,7 @@ void set_field(Field& field, const Setting& setting, const SettingValue& value) 
     if (std::holds_alternative<std::monostate>(value)) {
         field = Field{};
     } else if constexpr (std::same_as<Field, Duration>) {
-        // More than nothing stays more than nothing.
+        // A positive value stays positive.
         const double ns = number() * 1e9;
         field = Duration{ns > 0 ? std::max<std::int64_t>(1, std::llround(ns)) : 0};
     } else if constexpr (std::same_as<Field, Bytes>) {
@@ -155,7 +156,7 @@ void set_field(Field& field, const Setting& setting, const SettingValue& value) 
     }
 }
 
-// A row of a struct: the setting and how it is read from a struct and written to it.
+// One row of a struct's table: the setting, and how it is read from the struct and written to it.
 template <class Owner>
 struct SettingRow {
     Setting setting;

@@ -1,7 +1,7 @@
-// Objects that are made and given back often: stable addresses, a slot number each, reused without freeing.
+// Objects that are acquired and returned often: stable addresses, a slot number each, reused without freeing.
 //
-// A reused object keeps what its last life left in it (vectors keep their capacity): whoever takes one resets it.
-// The generation counts lives, so that a number kept from an earlier life is recognised.
+// A reused object keeps what its last life left in it (vectors keep their capacity): the caller that takes one resets
+// it. The generation counts lives, so that a number kept from an earlier life is recognised.
 #pragma once
 
 #include <cstdint>

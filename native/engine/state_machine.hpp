@@ -15,9 +15,9 @@
 //   using Door = StateMachine<DoorStates>;
 //
 // The owner calls apply(event) where it decides that the event has happened; nothing else changes the state. An event
-// that the table does not name for the present state is a defect of the caller: apply() asserts. A table that names one
-// (state, event) twice, or a state that cannot be reached from the initial one, does not compile. What an event makes
-// the owner do is the owner's: the table has no actions.
+// that the table does not list for the current state is a defect of the caller: apply() asserts. A table that lists one
+// (state, event) twice, or has a state that cannot be reached from the initial one, does not compile. The table has no
+// actions: the owner acts on events itself.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ public:
     static constexpr std::size_t states = Machine::state_names.size();
     static constexpr std::size_t events = Machine::event_names.size();
 
-    // Where `event` leads from `from`; none if the table has no such transition.
+    // The state that `event` leads to from `from`; none if the table has no such transition.
     static constexpr std::optional<State> next(State from, Event event) {
         const std::uint8_t to = by_state_and_event[index(from)][index(event)];
         return to == no_state ? std::nullopt : std::optional<State>(static_cast<State>(to));

@@ -1,5 +1,5 @@
-// From (scope, tag) to the first and last object of a chain: open addressing, linear probing, backward-shift
-// deletion, so that no tombstones gather. A scope is a peer, or one of the constants of the user.
+// Maps (scope, tag) to the first and last object of a chain: open addressing, linear probing, backward-shift deletion,
+// so that no tombstones accumulate. A scope is a peer, or one of the caller's constants.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ public:
             if (cells_[i].tag == tag && cells_[i].scope == scope) return &cells_[i].chain;
         }
     }
-    // The chain, made empty if it is new.
+    // The chain; created empty if it is new.
     Chain& get(std::uint32_t scope, std::uint64_t tag) {
         if (Chain* chain = find(scope, tag)) return *chain;
         if ((used_ + 1) * 2 > cells_.size()) grow();

@@ -1,7 +1,7 @@
-// Timers: when to ask what became of what was sent, whether the peer is still there, and when to give it up.
+// Timers: when to ask what arrived, whether the peer is alive, and when to give it up.
 //
-// If nothing is heard at all, a probe asks (RFC 9002's probe timeout, on RFC 6298's estimate). When probe after probe goes
-// unanswered, what is in flight is sent again without waiting for the answer. A peer that owes something and is silent for
+// If nothing is heard, a probe asks (RFC 9002's probe timeout, on RFC 6298's estimate). After several unanswered probes
+// the bytes in flight are sent again without waiting for an answer. A peer that owes something and is silent for
 // peer_timeout is dead.
 #include <algorithm>
 
@@ -14,11 +14,11 @@ namespace {
 // Probe timeouts double, up to 2^6 of the first (and max_rto).
 constexpr std::uint32_t most_backoff = 6;
 
-// Probes without an answer after which what is in flight counts as lost.
+// After this many unanswered probes, everything in flight counts as lost.
 constexpr std::uint32_t unanswered_probes = 1;
 
-// A peer that owes us a message is asked whether it is there after a fifth of its timeout in silence, and from then on
-// every fortieth: 32 questions, so that heavy loss alone does not end it.
+// A silent peer that owes a message is probed after a fifth of its timeout, and then every fortieth: 32 probes, so that
+// heavy loss alone does not end the session.
 constexpr std::int64_t keepalive_parts = 40;
 constexpr std::int64_t keepalive_silence = keepalive_parts / 5;
 
@@ -26,13 +26,13 @@ constexpr std::int64_t keepalive_silence = keepalive_parts / 5;
 
 Duration Endpoint::probe_timeout(const Peer& peer) const {
     const Duration base = peer.rtt.timeout(config_.min_rto) + config_.max_ack_delay;
-    // The cap is on the doubling: an answer that takes longer than max_rto is still waited for.
+    // The doubling is capped, not the estimate: an answer that takes longer than max_rto is still awaited.
     return std::min(base * (1LL << std::min(peer.session->sender.timeouts, most_backoff)),
                     std::max(config_.max_rto, base));
 }
 
-// Something was sent that the peer has not answered for in full. A message that waits for blocks to be released has no
-// such answer outstanding once what was sent of it is acknowledged.
+// Something was sent that the peer has not fully acknowledged. A message that waits for blocks to be released does not
+// count once everything sent of it is acknowledged.
 bool Endpoint::owed_answer(const Peer& peer) const {
     const SenderState& sender = peer.session->sender;
     if (sender.awaiting > 0) return true;
@@ -41,7 +41,7 @@ bool Endpoint::owed_answer(const Peer& peer) const {
     return false;
 }
 
-// Is an answer owed, by when, and since when? Call after anything that changes what is under way.
+// Whether the peer owes an answer, by when, and since when. Call after every change of what is in flight.
 void Endpoint::update_liveness(Time now, Peer& peer) {
     const bool sending = peer.up() && owed_answer(peer);
     const bool connecting = peer.state == PeerState::State::connecting;
@@ -57,7 +57,7 @@ void Endpoint::update_liveness(Time now, Peer& peer) {
         SenderState& sender = peer.session->sender;
         sender.probe_at =
             sending ? std::max(sender.last_progress, peer.waiting_since) + probe_timeout(peer) : time_never;
-        // Receives alone send nothing: ask now and then whether the peer is there at all.
+        // Receives alone send nothing: probe the peer's liveness now and then.
         const std::int64_t parts =
             std::min<std::int64_t>(keepalive_silence + peer.keepalive_tries, keepalive_parts);
         if (wants) peer.keepalive_at = last_sign + config_.peer_timeout * parts / keepalive_parts;
@@ -66,7 +66,7 @@ void Endpoint::update_liveness(Time now, Peer& peer) {
     arm(peer);
 }
 
-// Asks the receiver for what congestion control wants granted beyond what was asked for.
+// Asks the receiver to grant what congestion control wants beyond earlier demands.
 void Endpoint::update_demand(Peer& peer) {
     SenderState& sender = peer.session->sender;
     if (!sender.congestion->needs_grants()) return;
@@ -81,7 +81,7 @@ void Endpoint::update_demand(Peer& peer) {
     queue_control(peer);
 }
 
-// A probe in the next control packet. What is being cancelled is asked for by saying so again.
+// Puts a probe into the next control packet. A message being cancelled is probed by repeating the cancel frame.
 void Endpoint::ask(Peer& peer) {
     Owed& owed = peer.session->owed;
     owed.probe = true;
@@ -102,7 +102,7 @@ void Endpoint::probe(PeerId id) {
 void Endpoint::arm(Peer& peer) {
     Time next = std::min(peer.handshake.at, peer.keepalive_at);
     if (peer.session) next = std::min({next, peer.session->sender.next_timer(), peer.session->receiver.ack_at});
-    // Later is found when the earlier time comes: most timers are pushed back before they fire.
+    // A later time is noticed when the earlier one comes: most timers are postponed before they fire.
     if (next < peer_timers_.at(peer.index)) peer_timers_.set(peer.index, next);
 }
 
@@ -155,9 +155,9 @@ void Endpoint::probe_unanswered(Time now, Peer& peer) {
     peer.session->owed.demand = sender.demanded > Bytes{0};  // the last one may have been lost
     sender.last_progress = now;
     sender.congestion->on_timeout(sender.timeouts);
-    // A channel loses nothing on its way: its peer is busy, and sending again would make it busier.
+    // A channel loses nothing: its peer is busy, and sending again would make it busier.
     if (sender.timeouts > unanswered_probes && !is_trusted(peer.address)) {
-        // Where questions and answers are lost too, waiting for one to come through costs more than sending again.
+        // Where probes and answers are lost too, waiting for one to get through costs more than sending again.
         const Duration overdue = peer.rtt.timeout(config_.min_rto);
         for (std::uint64_t n = sender.sent.find(0); n != sender.sent.next(); n = sender.sent.find(n + 1))
             if (!sender.sent[n].lost && now - sender.sent[n].sent_at >= overdue) declare_lost(peer, n);

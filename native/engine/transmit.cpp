@@ -1,7 +1,7 @@
 // What leaves next: control first, then the highest class that has work and may send, one run at a time.
 //
-// A run is a row of packets with one destination, path and TOS, and, but for the last, one length, so that a driver
-// can hand it to the kernel as one. Within a class, peers take turns run by run.
+// A run is consecutive packets with one destination, path and TOS, and one length except for the last, so that a driver
+// can pass it to the kernel in one piece. Within a class, peers take turns run by run.
 #include <algorithm>
 #include <bit>
 
@@ -12,13 +12,13 @@ namespace dlcp {
 
 namespace {
 
-// Share of packets lost, in 2^-16, from which on the last packet of the last message is sent twice: 0.2 %. Below, the
-// copies would cost about as much as the waiting they save.
+// Recent share of lost packets, in 2^-16, above which the last packet of the last message is sent twice: 0.2 %. Below
+// it the copies would cost about as much as the waiting they save.
 constexpr std::int32_t loss_share_for_copies = (1 << 16) / 500;
 
 }  // namespace
 
-// A run while it is made: what limits it, and what it holds so far.
+// A run under construction: its limits, and what it holds so far.
 struct Endpoint::Run {
     struct Block {
         std::uint32_t slot;
@@ -44,8 +44,8 @@ struct Endpoint::Run {
     }
 };
 
-// Puts a peer back into the ready queues of the classes it has work in. Call whenever it may have become able to
-// send: new work, window, credit, pacing time.
+// Puts a peer back into the ready queues of the classes in which it has work. Call after anything that may let it send:
+// new work, window, credit, pacing time.
 void Endpoint::refresh(Peer& peer) {
     if (!peer.up()) return;
     for (std::uint8_t c = 0; c < wire::control_class; ++c) {
@@ -57,8 +57,8 @@ void Endpoint::refresh(Peer& peer) {
     }
 }
 
-// One message that nobody receives holds up those that come a whole span after it: what the receiver remembers is
-// bounded. Each time that happens one event says so.
+// The receiver's memory of ids is bounded, so one message without a receive delays those that follow a whole span
+// later. Each such case is reported by one event.
 bool Endpoint::may_start_message(Peer& peer) {
     SenderState& sender = peer.session->sender;
     if (sender.ids.span() < id_span() && sender.ids.end() != UINT32_MAX) {
@@ -72,13 +72,13 @@ bool Endpoint::may_start_message(Peer& peer) {
     return false;
 }
 
-// Takes messages with nothing left to send off the front of the queue. False: none is left.
+// Removes messages with nothing left to send from the front of the queue. False: none is left.
 bool Endpoint::find_work(SendQueue& queue) {
     while (!queue.empty() && !outgoing_[queue.front()].has_block_to_send()) queue.remove(outgoing_, queue.front());
     return !queue.empty();
 }
 
-// What window and pace allow a run that starts now. False: nothing; whoever changes that calls refresh().
+// What window and pace allow a run that starts now. False: nothing; the code that changes either calls refresh().
 bool Endpoint::may_start_run(Peer& peer, Run& run) {
     SenderState& sender = peer.session->sender;
     run.window = sender.window(peer.datagram_bytes).value;
@@ -111,7 +111,7 @@ bool Endpoint::start_message(Peer& peer, std::uint32_t slot, Time now) {
     return true;
 }
 
-// Adds the next block of this message to the run. False: it does not fit, or would leave with another TOS.
+// Adds the next block of this message to the run. False: it does not fit, or would need another TOS.
 bool Endpoint::add_block(Peer& peer, Run& run, PacketBuilder& packet, std::uint32_t slot) {
     SenderState& sender = peer.session->sender;
     OutgoingMessage& m = outgoing_[slot];
@@ -183,9 +183,9 @@ void Endpoint::fill_run(Peer& peer, SendQueue& queue, Run& run, PacketBuilder& p
     }
 }
 
-// An acknowledgement is asked for four times a window, and when nothing more follows for now: of data, or because
-// the window or the pace ends and nothing in flight has asked yet. If something has, its answer sets the next
-// packets free; to ask with each of those would make an answer a packet for as long as the window is full.
+// A packet asks for an acknowledgement four times per window, and when no packet follows for now: no data is left, or
+// the window or the pace ends while no packet in flight has asked. If one has, its answer releases the next packets;
+// asking with each packet would cost one answer per packet while the window is full.
 bool Endpoint::asks_for_acknowledgement(const Peer& peer, const Run& run) const {
     const SenderState& sender = peer.session->sender;
     const bool more = sender.has_queued() && (run.bytes + peer.datagram_bytes <= run.allowed ||
@@ -193,7 +193,7 @@ bool Endpoint::asks_for_acknowledgement(const Peer& peer, const Run& run) const 
     return !more || sender.unrequested_bytes * 4 >= run.window;
 }
 
-// Accounts for a run, and sets what is known only now: its packets' last flags, and their tags.
+// Accounts for a run, and sets what is known only now: the last flags of its packets, and their tags.
 void Endpoint::finish_run(Peer& peer, Run& run) {
     SenderState& sender = peer.session->sender;
     if (sender.in_flight.value == 0) sender.last_progress = run.now;
@@ -208,7 +208,7 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
     const bool request = asks_for_acknowledgement(peer, run);
     if (request) sender.unrequested_bytes = 0;
     for (std::size_t i = 0; i < run.size; ++i) {
-        // On the last packet of a message alone: the receiver takes it that nothing of the pass follows in its lane.
+        // Only on the last packet of a message: the receiver infers that no packet of the pass follows in its lane.
         const bool last_of_message = i + 1 == run.size || run.blocks[i + 1].slot != run.blocks[i].slot;
         std::uint8_t flags = 0;
         if (last_of_message && outgoing_[run.blocks[i].slot].first_pass_over())
@@ -221,7 +221,7 @@ void Endpoint::finish_run(Peer& peer, Run& run) {
     OutgoingMessage& last = outgoing_[run.last().slot];
     if (!sender.has_queued() && run.critical && !run.last().repair && peer.loss_share > loss_share_for_copies &&
         last.first_pass_over()) {
-        // Nothing follows that would show the loss of this one, and waiting for a probe takes several round trips.
+        // No later packet would reveal the loss of this one, and waiting for a probe takes several round trips.
         last.on_lost(run.last().block);
         enqueue(run.last().slot, true);
     }
@@ -239,14 +239,14 @@ std::size_t Endpoint::transmit_run(Time now, Peer& peer, std::uint8_t traffic_cl
     if (!may_start_run(peer, run)) return 0;
     run.slots =
         slots.first(std::min<std::size_t>({slots.size(), sender.run_left, Run::longest, sender.sent.room()}));
-    // Apart from the run, which so can stay in registers.
+    // Kept apart from the run, so that it can stay in registers.
     PacketBuilder packet(config_, wire::Type::data, traffic_class, peer.handshake.peer_session, now);
     packet.header.key_epoch = peer.session->keys.send_epoch();
     packet.header.path = sender.run_path;
     fill_run(peer, queue, run, packet);
     if (run.size == 0) return 0;
     finish_run(peer, run);
-    // Later packets change no deadline: those count from the last progress.
+    // Later packets change no deadline: deadlines count from the last progress.
     if (was_idle || !peer.waiting)
         update_liveness(now, peer);
     else
@@ -260,12 +260,12 @@ std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
         Peer& peer = *peers_[control_queue_.front()];
         if (write_control(now, peer, slots[n])) {
             ++n;
-            if (owes_control(peer)) continue;  // more than one packet holds
+            if (owes_control(peer)) continue;  // more is owed than one packet holds
         }
         control_queue_.pop();
         peer.control_queued = false;
     }
-    // The highest class first; one that has become ready meanwhile waits for the next call.
+    // The highest class first; a class that became ready meanwhile waits for the next call.
     for (std::uint32_t left = ready_classes_; left != 0 && n < slots.size();) {
         const auto c = static_cast<std::uint32_t>(std::bit_width(left)) - 1;
         left &= ~(1u << c);
@@ -278,7 +278,7 @@ std::size_t Endpoint::poll_transmit(Time now, std::span<dlcp_packet> slots) {
             if (!peer.up()) continue;
             const std::size_t sent = transmit_run(now, peer, static_cast<std::uint8_t>(c), slots.subspan(n));
             n += sent;
-            // Nothing sent: blocked by window, pacer or ring; whoever unblocks it calls refresh().
+            // Nothing sent: blocked by window, pacer or ring; the code that unblocks it calls refresh().
             if (sent > 0 && !peer.session->sender.queues[c].empty()) {
                 peer.ready_classes |= bit;
                 ready.push(peer.index);

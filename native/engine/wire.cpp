@@ -1,4 +1,4 @@
-// Reading and writing the 64 header bytes. See wire.hpp for the layout and what is promised.
+// Reads and writes the 64 header bytes. See wire.hpp for the layout and the guarantees.
 //
 // Runs once per packet in each direction: no division (a block's bounds are products), no loop, and one branch
 // per rule, all of them predictable for well-formed traffic.
@@ -20,8 +20,8 @@ constexpr std::size_t version = 0, type = 1, flags = flags_offset, traffic_class
 static_assert(deadline + 2 == header_bytes);
 }  // namespace at
 
-// The rules of data packets that need arithmetic. A message of 0 bytes is one block that holds nothing: as if
-// it had one byte in blocks of one byte, except for the payload.
+// The rules of data packets that need arithmetic. A message of 0 bytes is one empty block: it is treated as one byte in
+// a block of one byte, except for the payload.
 ParseError check_block(const Header& h) {
     const bool empty = h.message_bytes == 0;
     const std::uint64_t message = empty ? 1 : h.message_bytes;
@@ -74,7 +74,7 @@ ParseError parse(std::span<const std::uint8_t> datagram, std::uint32_t virtual_p
     const std::uint64_t whole = header_bytes + h.payload_bytes + (authenticated ? tag_bytes : 0);
     const std::uint64_t length = datagram.size() + std::uint64_t{virtual_payload_bytes};
     if (trimmed ? length > whole : length != whole) return ParseError::bad_length;
-    // A virtual payload is a data packet's whole payload: what is there is the header and the tag.
+    // A virtual payload is a data packet's whole payload: only the header and the tag are present.
     if (virtual_payload_bytes != 0 && (!data || virtual_payload_bytes != h.payload_bytes)) {
         return ParseError::bad_length;
     }
@@ -139,7 +139,7 @@ std::uint16_t encode_deadline(Duration deadline) {
     if (deadline.value <= 0) return 0;
     const auto ns = static_cast<std::uint64_t>(deadline.value);
     const std::uint64_t us = ns / 1000 + (ns % 1000 != 0);
-    // The exponent that leaves 11 bits. Rounding up may carry into a twelfth: one more then.
+    // The exponent that leaves 11 bits. Rounding up may carry into a twelfth: then one more.
     const auto bits = static_cast<unsigned>(std::bit_width(us));
     unsigned exponent = bits > mantissa_bits ? bits - mantissa_bits : 0;
     const auto rounded_up = [us](unsigned e) { return (us + ((std::uint64_t{1} << e) - 1)) >> e; };

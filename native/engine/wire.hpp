@@ -14,8 +14,8 @@
 //   60  budget (16)                     62  deadline (16)
 //   64  payload, then the 16-byte authentication tag if flag::authenticated
 //
-// Invariant: `parse` accepts a datagram only if every rule in `ParseError` holds, so later code need not
-// check bounds again. It does not know sessions, keys or messages: a parsed packet is well formed, not true.
+// Invariant: `parse` accepts a datagram only if every rule in `ParseError` holds, so later code need not check bounds
+// again. It does not know sessions, keys or messages: a parsed packet is well formed, not authentic.
 #pragma once
 
 #include <cstddef>

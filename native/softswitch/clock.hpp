@@ -15,7 +15,7 @@ inline Time read_clock(clockid_t clock) {
 
 inline Time monotonic_now() { return read_clock(CLOCK_MONOTONIC); }
 
-// Add to a monotonic time to get the wall's. Changes when somebody sets the clock.
+// Added to a monotonic time, gives the wall clock's. Changes when the wall clock is set.
 inline Time wall_offset() { return read_clock(CLOCK_REALTIME) - monotonic_now(); }
 
 }  // namespace dlcp::softswitch

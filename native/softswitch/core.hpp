@@ -1,14 +1,14 @@
-// The software switch without its interfaces: frames and the time in, frames out.
+// The software switch without its interfaces: frames and times go in, frames come out.
 //
-// A frame is read (switch/frame.hpp), its output port found (learning bridge; of a group, the port that choose_path
-// says), its fate decided (switch/decision.hpp), and it waits in its class until the port's line takes it. The line
-// is exact: a frame's turn comes when the one before it is through, however late advance() is called, so depths are
-// those of the line and not of the thread that serves it. What has been taken off the queues lies in departures()
-// until the caller has sent it.
+// The core reads a frame (switch/frame.hpp), finds its output port (learning bridge; choose_path chooses within a
+// group) and decides its fate (switch/decision.hpp). The frame then waits in its class until the port's line takes it.
+// The line is exact: a frame's turn comes when the previous one has passed, however late advance() is called. So depths
+// are those of the line, not of the thread that serves it. Frames taken off the queues stay in departures() until the
+// caller has sent them.
 //
-// Invariants: every frame that comes in is sent, counted as lost, or waits (conservation); frames of one class leave
-// a port in the order in which they joined it; a policy is replaced between two frames, and no frame is touched by
-// that; nothing is allocated after birth but by configure(). It opens nothing, starts nothing and reads no clock.
+// Invariants: every frame that comes in is sent, counted as lost, or waits (conservation); frames of one class leave a
+// port in the order in which they joined it; a policy is replaced between two frames, and touches no frame; only
+// configure() allocates after construction. The core opens nothing, starts no thread and reads no clock.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ public:
     // As many ports as settings.frame_bytes; std::invalid_argument says what is wrong with either.
     Core(const Settings& settings, const Configuration& configuration);
 
-    // Replaces policies, rates and groups; queued frames stay. Other groups than before: learnt addresses are
-    // forgotten. Empty, or what is wrong, and then nothing has changed.
+    // Replaces policies, rates and groups; queued frames stay. If groups differ, learnt addresses are forgotten. Empty
+    // on success; otherwise what is wrong, and nothing has changed.
     std::string configure(const Configuration& configuration);
 
     // ---- frames ----
@@ -43,9 +43,9 @@ public:
     void advance(Time now);
     // Takes a frame that came by port `in`; call advance(at) before.
     void handle_frame(std::uint32_t in, std::span<const std::uint8_t> bytes, Time at);
-    // Some port's departures fill their room: its line stands until they are sent.
+    // Some port's departures fill their space: its line stands still until they are sent.
     bool wants_sending() const { return full_ports_ != 0; }
-    // When advance() has something to do again if no frame comes.
+    // When advance() has work again if no frame arrives.
     Time next_time() const;
 
     // Frames on their way out, oldest first. departed(): the first `count` are sent, and their memory is free.

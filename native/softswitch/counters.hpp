@@ -1,4 +1,4 @@
-// What the software switch counts. Plain numbers since the start; the core adds, others copy.
+// What the software switch counts, since its start. The core adds; other code copies.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace dlcp::softswitch {
 
-// What became of a frame at the output port that it was to leave by.
+// The fate of a frame at its output port.
 enum class Fate : std::uint8_t {
     kept,               // joined its queue as it came
     marked,             // joined it with CE
@@ -32,11 +32,11 @@ struct Count {
     }
 };
 
-// Foreign frames, of whose importance nothing is asked, are counted as a level of their own, behind those of the policy.
+// Foreign frames, which have no importance, count as a level of their own, after those of the policy.
 inline constexpr std::size_t foreign_level = switching::levels;
 inline constexpr std::size_t counted_levels = switching::levels + 1;
 
-// By class and level as the frame came; what it is trimmed to counts with the bytes that joined the queue.
+// By class and level of the arriving frame; a trimmed frame counts with the bytes that joined the queue.
 using Decisions = std::array<std::array<std::array<Count, fates>, counted_levels>, switching::traffic_classes>;
 
 // Frames that never met a queue, of an input port but for `oversize` and `fault_out`.

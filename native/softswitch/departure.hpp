@@ -9,7 +9,7 @@
 
 namespace dlcp::softswitch {
 
-// So many frames are handed to an interface at once; also what may be on its way out of a port beside its queues.
+// Frames passed to an interface at once; also the most that may leave a port's queues and wait for sending.
 inline constexpr std::size_t batch_frames = 64;
 
 struct Departure {

@@ -1,8 +1,8 @@
-// What goes wrong on a link on purpose: loss, loss in bursts, a cut. Of one direction, replayed by its seed.
+// Deliberate faults of one direction of a link: loss, loss in bursts, a cut. Replayable by its seed.
 //
-// Bursts are Gilbert's (Bell System Technical Journal 39, 1960): two states, nothing lost in one and everything in
-// the other, changed packet by packet, so that the mean burst and the mean loss are what was asked for. A slow link
-// is the line's matter (Output in core.hpp).
+// Bursts are Gilbert's (Bell System Technical Journal 39, 1960): two states, no loss in one and only loss in the other,
+// with a transition per packet, so that the mean burst and the mean loss are as configured. The line models a slow link
+// (Output in core.hpp).
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ public:
         random_ = Random(faults.seed);
         in_burst_ = false;
         leave_ = faults.burst_packets >= 1 ? 1 / faults.burst_packets : 0;
-        // So that enter / (enter + leave) is the loss; a ratio that no burst so short can reach ends at 1.
+        // Chosen so that enter / (enter + leave) is the loss ratio; a ratio out of reach of such short bursts is capped
+        // at 1.
         enter_ = faults.loss_ratio < 1 ? leave_ * faults.loss_ratio / (1 - faults.loss_ratio) : 1;
         active_ = faults.down || faults.loss_ratio > 0;
     }

@@ -1,7 +1,7 @@
-// The memory of frames that wait: so many slots of equal size, taken and given back, none ever allocated later.
+// The memory of waiting frames: a fixed number of slots of equal size, allocated once.
 //
-// A slot belongs to one queue or to the frames on their way out; which one, it does not know. The slot given back
-// last is taken next, so that the memory in use is what the cache still holds. At the bound `take` answers none.
+// A slot belongs to one queue or to the departures; the pool does not know which. It hands out the slot returned last,
+// whose memory the cache still holds. When all are in use, `take` returns none.
 #pragma once
 
 #include <cstdint>

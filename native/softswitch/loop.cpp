@@ -19,8 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Lines are not served more often than this: what is due in between leaves together. A millionth of a second each for
-// a fast line would be spent on waking up.
+// Lines are not served more often than this; frames due in between leave together. Otherwise a fast line would spend
+// its time on wake-ups of a microsecond each.
 constexpr Time tick = 50us;
 constexpr std::size_t round_frames = 256;  // between two looks at what else there is to do
 constexpr Time capture_flush = 200ms;
@@ -51,7 +51,7 @@ void Loop::run() {
         if (has_work_.load(std::memory_order_acquire)) work_off();
         const Time now = monotonic_now();
         const Progress progress = handle_arrivals();
-        // With frames still unread, the lines are where those came.
+        // While frames are unread, the lines must not advance past those that were read.
         if (progress != Progress::some) serve(now);
         send();
         flush_captures(now);
@@ -70,7 +70,7 @@ Loop::Running::Running(Loop& loop) : loop_(loop) {
     loop_.running_ = true;
 }
 
-// Whoever handed something over in the last moment is not left waiting.
+// The loop handles requests that arrived just before it stopped.
 Loop::Running::~Running() {
     const std::lock_guard lock(loop_.mutex_);
     loop_.statistics_ = loop_.statistics();
@@ -101,8 +101,8 @@ LoopStatistics Loop::statistics() const {
 
 // ---- frames ----
 
-// Frames as they came, whatever port they came by: so that what meets in a queue meets in its order. A port that may have
-// more is asked again before another's later frames are handled.
+// Handles frames in the order of arrival over all ports, so that frames that meet in a queue keep that order. A port
+// that may have more frames is read again before later frames of another port are handled.
 Loop::Progress Loop::handle_arrivals() {
     if (capturing_) wall_offset_ = wall_offset();
     for (std::size_t p = 0; p < ports_.size(); ++p) {
@@ -140,7 +140,7 @@ void Loop::refill(std::size_t port) {
     batches_[port] = {ports_[port]->receive(monotonic_now()), 0};
 }
 
-// Lines up to `now`, again and again while what left them fills the room on the way out.
+// Serves lines up to `now`, repeatedly while departures fill their space.
 void Loop::serve(Time now) {
     core_.advance(now);
     while (core_.wants_sending()) {
@@ -150,7 +150,7 @@ void Loop::serve(Time now) {
     }
 }
 
-// What is on its way out, as far as the interfaces take it; whether that was anything.
+// Sends departures as far as the interfaces accept them; whether any were sent.
 bool Loop::send() {
     bool any = false;
     blocked_ = 0;
@@ -169,7 +169,7 @@ bool Loop::send() {
     return any;
 }
 
-// Until a frame, a word from outside, or the next line's turn.
+// Sleeps until a frame, a request, or the next line's turn.
 void Loop::wait() {
     const Time now = monotonic_now();
     Time until = std::min(core_.next_time(), flush_at_);
@@ -178,7 +178,7 @@ void Loop::wait() {
     look(until == no_time ? no_time : until - now);
 }
 
-// At what interfaces and callers have to say, waiting for it so long at most.
+// Handles events of interfaces and requests of callers; waits at most this long for them.
 void Loop::look(Time timeout) {
     look_at_ = monotonic_now() + look_every;
     const timespec rest{timeout / 1s, (timeout % 1s).count()};
@@ -189,8 +189,8 @@ void Loop::look(Time timeout) {
     if (ppoll(polled_.data(), polled_.size(), timeout == no_time ? nullptr : &rest, nullptr) <= 0) return;
     for (std::size_t p = 0; p < ports_.size(); ++p) {
         if ((polled_[p].revents & (POLLERR | POLLHUP | POLLNVAL)) == 0) continue;
-        // A socket says once that its interface went down or away. A TAP that is gone would never cease to: it is not
-        // asked any more.
+        // A socket reports once that its interface went down or disappeared. A TAP that is gone would report it
+        // forever, so it is no longer polled.
         int error = 0;
         socklen_t bytes = sizeof error;
         if (getsockopt(polled_[p].fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) polled_[p].fd = -1;
@@ -266,7 +266,7 @@ void Loop::watch_links() {
         throw std::system_error(errno, std::generic_category(), "watching interfaces by netlink");
 }
 
-// Which interface changed is not read: asking all of them is simple, and they seldom do.
+// The message does not say which interface changed: checking all of them is simple, and changes are rare.
 void Loop::check_links() {
     char buffer[8192];
     while (read(links_.get(), buffer, sizeof buffer) > 0) continue;

@@ -1,9 +1,9 @@
-// A core between ports: takes frames in the order of their times, lets the lines serve, sends what has left them, and
-// sleeps until something comes or a line is free.
+// Runs a core between ports: reads frames in the order of their times, lets the lines serve, sends departures, and
+// sleeps until a frame arrives or a line is free.
 //
-// One thread runs it. What others want of it (status, another policy, faults) they hand over as a function, which
-// runs in that thread between two batches; call() returns when it is done. Invariant: nothing but run() and such
-// functions touches the core and the ports while run() is under way.
+// One thread runs it. Other threads pass their requests (status, another policy, faults) as functions, which run in
+// that thread between two batches; call() returns when its function is done. Invariant: while run() is active, only
+// run() and such functions touch the core and the ports.
 #pragma once
 
 #include <poll.h>
@@ -34,12 +34,12 @@ public:
     // `busy_poll`: never sleeps, for the price of a core.
     Loop(Core& core, std::vector<std::unique_ptr<Port>> ports, bool busy_poll);
 
-    // Until stop(). What goes wrong in a function of call() goes to its caller.
+    // Runs until stop(). The exception of a function of call() goes to its caller.
     void run();
     // From any thread, and from a signal handler.
     void stop();
 
-    // After run(), and not again: gives the interfaces back. Counters stay.
+    // Once, after run(): releases the interfaces. Counters stay.
     void close();
 
     // Runs `work` in the loop's thread, or here if the loop does not run.
@@ -52,7 +52,7 @@ public:
     // Frames of this port go into `path` from now on; empty: no more. std::system_error if it cannot be written.
     void capture(std::size_t port, const std::string& path);
     const Capture* capture(std::size_t port) const { return captures_[port].get(); }
-    // A port's link by command; without, it is what the interface says.
+    // Sets a port's link by command; without one, the link is that of the interface.
     void set_link(std::size_t port, bool up);
     // Depths from now on; zero: no more.
     void sample_every(Time interval);

@@ -1,8 +1,8 @@
-// Behind which port or group a MAC address lies: learnt from what comes in, or told.
+// Maps a MAC address to its port or group: learnt from arriving frames, or static.
 //
-// Bounded: sets of eight entries, chosen by a hash of the address; where a set is full of live ones nothing is
-// learnt, and the address is flooded as if unknown. An entry that was not heard from for the ageing time is none any
-// more (IEEE 802.1Q, 8.8). Told ones stay and are never learnt anew.
+// Bounded: sets of eight entries, chosen by a hash of the address. If a set is full of live entries the address is not
+// learnt, and is flooded as if unknown. An entry expires when it was not heard for the ageing time (IEEE 802.1Q, 8.8).
+// Static entries stay and are never relearnt.
 #pragma once
 
 #include <array>
@@ -81,7 +81,7 @@ public:
         *room = {mac, now, target, true, false};
     }
 
-    // Where a set is full of told ones, it is not kept, and counted.
+    // If a set is full of static entries, the new one is counted and not kept.
     void tell(std::uint64_t mac, Target target) {
         Entry* room = nullptr;
         for (Entry& entry : set_of(mac)) {

@@ -1,4 +1,4 @@
-// A port for tests: frames are put in with the time at which they come, and what is sent is kept.
+// A port for tests: tests put in frames with their arrival times, and read what was sent.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ public:
     explicit MemoryPort(std::uint32_t frame_bytes = 1518) : frame_bytes_(frame_bytes) {}
 
     void put(std::vector<std::uint8_t> bytes, Time at) { coming_.push_back({std::move(bytes), at}); }
-    // From now on it takes so many frames, then is blocked; SIZE_MAX: any number.
+    // From now on accepts this many frames, then is blocked; SIZE_MAX: any number.
     void take(std::size_t frames) { room_ = frames; }
     std::vector<Sent>& sent() { return sent_; }
 

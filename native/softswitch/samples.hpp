@@ -32,7 +32,7 @@ public:
         if (interval != Time{}) ring_.reserve(capacity_);
     }
     Time next() const { return next_; }
-    // Leaves out what would be overwritten before `now`: whoever was stopped for an hour does not catch up with it.
+    // Skips samples that would be overwritten before `now`: a loop that was stopped for an hour does not catch up.
     void skip_before(Time now) {
         if (now <= next_) return;
         const auto behind = (now - next_) / interval_;

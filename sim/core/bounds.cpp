@@ -1,4 +1,4 @@
-// What no flow can beat, and what an empty network takes.
+// Bounds: the least time of a flow, and the times of an empty network.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -8,8 +8,8 @@
 namespace dlcp::sim {
 namespace {
 
-// A shortest path's links from one host to another, for what an unloaded packet needs. Of equal paths the first. The
-// visitor also hears whether every packet must take this link: there was no choice so far.
+// The links of a shortest path from one host to another, for the time of an unloaded packet. Of equal paths the first.
+// The visitor also learns whether every packet must take this link (there was no choice so far).
 template <class Visit>
 bool walk(const Fabric& fabric, const Routes& routes, std::uint32_t source, std::uint32_t destination,
           Visit visit) {
@@ -57,7 +57,7 @@ struct Least {
     std::int64_t delay_ps = 0;
 
     void add(const Link& link, bool only_hop) {
-        // Where there is a choice, packets may be sprayed over all next hops, each slower than all together.
+        // Where there is a choice, packets may be sprayed over all next hops, each slower than all of them together.
         if (only_hop)
             slowest_q16 = std::max(slowest_q16, Simulation::ps_per_byte_q16(static_cast<double>(link.rate_bps)));
         delay_ps += link.delay_ps;
@@ -83,7 +83,7 @@ std::int64_t Simulation::bound_ps(const Flow& flow, std::uint64_t bytes) const {
         walk(fabric_, *routes_, flow.source, flow.destination,
              [&least](const Link& link, bool only_hop) { least.add(link, only_hop); });
     } else {
-        // On a graph another path may be faster than a shortest one, and faults may change rates: then only the hosts'
+        // On a graph another path may be faster than a shortest one, and faults may change rates. Then only the hosts'
         // own links are certain, and with faults only their delays.
         least.add(fabric_.link(flow.source), true);
         least.add(fabric_.link(fabric_.reverse(flow.destination)), true);

@@ -1,4 +1,4 @@
-// What a domain does with events: packets that arrive, ports that serve, timers of transports and tasks.
+// How a domain handles events: arriving packets, serving ports, timers of transports and tasks.
 #include "sim/core/domain.hpp"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ inline std::int64_t Domain::time_of(std::uint32_t event) const {
     }
 }
 
-// Inlined by force: GCC takes a call that only prefetches for one without effect, and drops it.
+// Forced inline: GCC considers a call that only prefetches to be without effect, and drops it.
 [[gnu::always_inline]] inline void Domain::prefetch(std::uint32_t event) const {
     const std::uint32_t i = event & index_mask;
     switch (event >> 30) {
@@ -81,8 +81,8 @@ inline std::int64_t Domain::time_of(std::uint32_t event) const {
     }
 }
 
-// What handling an event will touch is not in the cache; here it is asked for while the rest of the bucket is looked at. A
-// packet's next port is kept in `next`, which it has no use for on a link.
+// The memory that handling an event touches is not in the cache: prefetch it while the rest of the bucket is examined.
+// A packet's next port is kept in `next`, which is unused while it is on a link.
 [[gnu::always_inline]] inline void Domain::foresee(std::uint32_t event, std::int64_t at_ps) {
     const std::uint32_t i = event & index_mask;
     if (event >> 30 == service) {
@@ -102,7 +102,7 @@ inline std::int64_t Domain::time_of(std::uint32_t event) const {
     }
 }
 
-// Of one moment: by kind, then by a hash of moment and link, so that no link always comes first.
+// Order of events at one moment: by kind, then by a hash of moment and link, so that no link always comes first.
 inline std::uint32_t Domain::tie_of(std::uint32_t event, std::int64_t at_ps) const {
     const std::uint32_t i = event & index_mask, kind = event >> 30;
     std::uint32_t id = i;
@@ -119,7 +119,7 @@ inline std::uint32_t Domain::tie_of(std::uint32_t event, std::int64_t at_ps) con
     return kind << 20 | h >> 12;
 }
 
-// When even that is equal: by what the events are.
+// If even the hash is equal: by the events' identity.
 bool Domain::before(std::uint32_t a, std::uint32_t b) const {
     const std::uint32_t kind = a >> 30, i = a & index_mask, j = b & index_mask;
     if (kind == service) return i < j;
@@ -344,7 +344,7 @@ inline void Domain::enqueue(std::uint32_t port_index, std::uint32_t slot) {
     wait(port_index, slot);
 }
 
-// What the switch's policy says of a packet that has to wait, done. False: dropped.
+// Applies the switch policy's decision for a packet that has to wait. False: dropped.
 bool Domain::admit(std::uint32_t port_index, std::uint32_t slot) {
     Port& port = state_.ports[port_index];
     Packet& p = packets_[slot];
@@ -404,7 +404,7 @@ void Domain::drop(std::uint32_t port_index, std::uint32_t slot, std::uint32_t c)
     free_packet(slot);
 }
 
-// Behind what waits in its class; the port is busy, or the class is paused.
+// Appends to the queue of its class; the port is busy, or the class is paused.
 inline void Domain::wait(std::uint32_t port_index, std::uint32_t slot) {
     Port& port = state_.ports[port_index];
     PortQueues& q = state_.queues[port_index];
@@ -444,7 +444,7 @@ void Domain::wait_by_rank(std::uint32_t port_index, std::uint32_t slot) {
     if (!queue.empty() && !port.service_pending) serve_at(port_index, std::max(port.busy_until_ps, now_ps_));
 }
 
-// What leaves next, or `none`.
+// The packet that leaves next, or `none`.
 inline std::uint32_t Domain::take_waiting(std::uint32_t port_index) {
     Port& port = state_.ports[port_index];
     if (state_.rank_queues != nullptr) {
@@ -491,7 +491,7 @@ void Domain::serve_at(std::uint32_t port_index, std::int64_t at_ps) {
     queue_.push(*this, at_ps, code(service, port_index));
 }
 
-// The port is free: what waits leaves; at a host, if nothing waits, what the transport has.
+// The port is free: sends a waiting packet; at a host without one, the transport's next packet.
 inline void Domain::serve(std::uint32_t port_index) {
     Port& port = state_.ports[port_index];
     port.service_pending = false;
@@ -503,14 +503,14 @@ inline void Domain::serve(std::uint32_t port_index) {
         const std::uint32_t c = packets_[slot].traffic_class;
         ++packets_of(port_index, c).packets_in;
         if (port.paused_classes >> c & 1) {
-            // Waits in the card, and holds up what comes after it there.
+            // It waits in the card, and blocks the packets behind it there.
             port.service_pending = true;
             wait(port_index, slot);
             port.service_pending = false;
             return;
         }
         transmit(port_index, slot);
-        // One that says when it has more does so by wake().
+        // A transport that announces new work calls wake().
         if (!state_.transport->announces_more()) serve_at(port_index, port.busy_until_ps);
         return;
     }
@@ -585,7 +585,7 @@ void Domain::take_samples() {
         if (state_.rank_queues != nullptr) sample.depth_bytes[0] = state_.ports[p].waiting_bytes;
         records.samples.push_back(sample);
     }
-    // Nothing is left: the run is over, though it will look only after many more samples.
+    // Nothing is left: the run is over, though it will notice only after many more samples.
     if (alone_ && stops_idle_ && queue_.empty()) limit_ps_ = now_ps_;
     schedule(now_ps_ + simulation_.recorder_.sample_interval_ps, Control::sample, 0, 0);
 }

@@ -1,8 +1,8 @@
-// A part of the fabric that one thread simulates: its hosts and switches, their packets, and what happens there when.
+// The part of the fabric that one thread simulates: hosts and switches, their packets, and their events.
 //
-// Events are handled in order of time; those of one moment in an order drawn from the moment itself and the link, never
-// from memory or threads, so that a run is the same for any number of domains and symmetric senders fare alike. Packets
-// to another domain go by its mailbox, read between windows (simulation.hpp).
+// Events are handled in order of time. Events of one moment are ordered by the moment itself and the link, never by
+// memory or threads, so that a run is the same for any number of domains, and symmetric senders fare alike. Packets to
+// another domain go through its mailbox, which is read between windows (simulation.hpp).
 //
 // The first part is what transports use; the second what the simulation calls.
 #pragma once
@@ -82,8 +82,9 @@ public:
         if (!state_.ports[host].service_pending) woken_.push_back(host);
     }
     std::uint64_t host_rate_bps(std::uint32_t host) const;
-    // Bit c: class c of the host's link is paused by the switch. A packet of such a class waits in the card, and holds up
-    // what would come after it; so who can do without should not hand one over. The card pulls again when that ends.
+    // Bit c: the switch has paused class c of the host's link. A packet of such a class waits in the card and blocks
+    // those behind it, so a transport with other packets should not hand one over. The card pulls again when the pause
+    // ends.
     std::uint32_t paused_classes(std::uint32_t host) const { return state_.ports[host].paused_classes; }
     // How long `bytes` take on the host's link.
     std::int64_t host_transmit_ps(std::uint32_t host, std::uint32_t bytes) const {
@@ -100,8 +101,8 @@ public:
         return mix64(mix64(seed_ + a * 0x9e3779b97f4a7c15ULL) + b * 0xd1342543de82ef95ULL);
     }
 
-    // In the destination's domain: all that will come of the flow is there; `abandoned_bytes` of it will not. In the
-    // source's: the sender knows. Each once per flow; they move the task graph on.
+    // In the destination's domain: the flow is complete there, without `abandoned_bytes`. In the source's domain: the
+    // sender knows. Each is called once per flow; they advance the task graph.
     void flow_delivered(std::uint32_t flow, std::uint64_t abandoned_bytes = 0);
     void flow_acknowledged(std::uint32_t flow);
     // A task that the transport was given (start_collective) is over, in the domain of its host.
@@ -122,9 +123,9 @@ public:
     // Handles events before `limit_ps`, `most` of them at most. False: stopped by `most`.
     bool run(std::int64_t limit_ps, std::uint64_t most);
     void read_mail();
-    // Nothing happens here before this; INT64_MAX: nothing at all.
+    // No event happens here before this; INT64_MAX: none at all.
     std::int64_t next_ps() { return queue_.next_ps(); }
-    // Nothing is left but what the simulator does by itself (samples).
+    // Only the simulator's own events (samples) are left.
     bool idle() const { return queue_.size() == housekeeping_; }
     std::uint64_t completed() const { return completed_; }
     std::int64_t last_completed_ps() const { return last_completed_ps_; }
@@ -134,7 +135,7 @@ public:
     std::uint64_t unroutable() const { return unroutable_; }
     // Packets that are on a link of this domain now.
     std::uint64_t on_links() const { return on_links_; }
-    // When something happened that the simulator does not do by itself.
+    // When the last event happened that was not the simulator's own.
     std::int64_t last_active_ps() const { return events_ == events_at_sample_ ? active_ps_ : now_ps_; }
     // Whether what the simulator does by itself goes on when nothing else is left.
     void set_stops_idle(bool stops) { stops_idle_ = stops; }

@@ -1,4 +1,4 @@
-// What happens next: a timing wheel for the near future, a radix heap for what lies beyond it.
+// The queue of events: a timing wheel for the near future, a radix heap for events beyond it.
 //
 // An event is a 32-bit code; its time is kept with whatever it stands for, and asked for when its bucket comes up. The
 // wheel's buckets are some hundred picoseconds wide and hold chains of small chunks, so that filing an event writes to

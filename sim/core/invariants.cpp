@@ -1,4 +1,4 @@
-// Conservation of packets, checked after a run: slow, for tests and whoever asks for it.
+// Conservation of packets, checked after a run: slow, for tests and on request.
 #include <string>
 
 #include "sim/core/domain.hpp"

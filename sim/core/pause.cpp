@@ -1,4 +1,4 @@
-// Priority flow control (IEEE 802.1Qbb): who holds too much that came by one link has the other end pause that class.
+// Priority flow control (IEEE 802.1Qbb): a switch that holds too much from one link pauses that class at the other end.
 #include <algorithm>
 
 #include "sim/core/domain.hpp"
@@ -11,7 +11,7 @@ constexpr std::uint32_t pause_frame_bytes = 64 + 20;  // with preamble and gap
 
 }  // namespace
 
-// `bytes` more or fewer that came by `in_port` wait here; tells the other end when that crosses a threshold.
+// `bytes` more or fewer from `in_port` wait here; signals the other end when that crosses a threshold.
 void Domain::hold_upstream(std::uint32_t in_port, std::uint32_t c, std::uint32_t bytes, bool more) {
     Ingress& held = state_.ingress[std::size_t{in_port} * switching::traffic_classes + c];
     held.bytes = more ? held.bytes + bytes : held.bytes - bytes;
@@ -21,8 +21,8 @@ void Domain::hold_upstream(std::uint32_t in_port, std::uint32_t c, std::uint32_t
     held.paused = pause;
     const Fabric& fabric = simulation_.fabric();
     const Port& back = state_.ports[fabric.reverse(in_port)];
-    // What is signalled in one moment is signalled by one frame after the other: a packet that leaves may resume a class and one that
-    // comes may pause it again, and the far end must hear it in this order.
+    // Frames signalled in one moment are sent one after the other: a departing packet may resume a class and an
+    // arriving one pause it again, and the far end must receive both in this order.
     const std::int64_t frame_ps = back.transmit_ps(pause_frame_bytes);
     const std::int64_t at_ps = std::max(now_ps_ + frame_ps + back.delay_ps, held.signalled_ps + frame_ps);
     held.signalled_ps = at_ps;

@@ -52,7 +52,7 @@ struct alignas(64) PortQueues {
     }
 };
 
-// What waits somewhere and came by one port's link, of one class; with priority flow control. The far end's.
+// Bytes that wait at the far end and came over one port's link, of one class; with priority flow control.
 struct Ingress {
     std::int64_t signalled_ps = 0;  // when the last pause or resume reaches the port
     std::uint32_t bytes = 0;

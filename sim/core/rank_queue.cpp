@@ -1,4 +1,4 @@
-// Queues served by rank: what has least left leaves first, what has most is dropped first (pFabric).
+// Queues served by rank: the flow with least remaining leaves first, that with most is dropped first (pFabric).
 #include "sim/core/rank_queue.hpp"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ std::uint32_t RankQueue::pop(Domain& domain) {
     for (std::size_t i = 1; i < flows_.size(); ++i) {
         const Waiting& a = flows_[i];
         const Waiting& b = flows_[best];
-        // `since` wraps around after 2^32 joinings; the difference does not mind.
+        // `since` wraps around after 2^32 joinings; the difference is still right.
         if (a.rank_min < b.rank_min ||
             (a.rank_min == b.rank_min && static_cast<std::int32_t>(a.since - b.since) < 0))
             best = i;

@@ -1,8 +1,8 @@
-// What a run writes down besides counters: time series of ports, and records of single packets.
+// What a run records besides counters: time series of ports, and records of single packets.
 //
-// Each domain writes its own; they are put together, in order of time, when somebody asks. What is put together is the
-// same for any number of domains: all of them sample at the same moments, and each keeps its first records up to the
-// limit and those of the same moment, so that the first `trace_limit` of all are among them.
+// Each domain records its own part; readers merge the parts in order of time. The merged result is the same for any
+// number of domains: all sample at the same moments, and each keeps its first records up to the limit and those of the
+// same moment, so that the first `trace_limit` of all are among them.
 #pragma once
 
 #include <cstdint>

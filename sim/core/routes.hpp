@@ -1,7 +1,7 @@
 // Which ports lead from a switch to a host: by arithmetic on regular trees, by tables elsewhere.
 //
-// A table keeps, per switch and per switch that hosts hang on, the set of ports on shortest paths; equal sets are kept
-// once. Versions follow faults: who knows that a link is down sends nothing there.
+// A table keeps, per switch and per switch with hosts, the set of ports on shortest paths; equal sets are stored once.
+// Versions follow faults: a switch that knows that a link is down sends nothing there.
 #pragma once
 
 #include <cstdint>

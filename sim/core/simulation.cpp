@@ -34,8 +34,8 @@ constexpr std::uint64_t max_packets = 1 << 28;
 
 }  // namespace
 
-// Where threads meet between windows. They spin, since a window is some microseconds of work, and step aside when others
-// need the processor.
+// Where threads meet between windows. They spin, since a window is some microseconds of work, and yield when other
+// threads need the processor.
 class Simulation::Barrier {
 public:
     explicit Barrier(std::uint32_t threads) : threads_(threads) {}
@@ -317,7 +317,7 @@ bool Simulation::run_threads(std::int64_t until_ps, double wall_s) {
             if (me == 0 && wall_s >= 0 && std::chrono::duration<double>(Clock::now() - start).count() >= wall_s)
                 time_is_up.store(true, std::memory_order_relaxed);
             barrier.wait();
-            // All threads come to the same conclusion from the same words.
+            // All threads read the same values and so reach the same conclusion.
             std::int64_t next_ps = INT64_MAX, last_ps = 0;
             std::uint64_t completed = 0;
             bool idle = true;

@@ -4,14 +4,14 @@
 // edge leaves a task at the host where it becomes true (a flow is acknowledged at its source, delivered at its destination)
 // and must enter a task of that host; nothing travels but packets. So each task's state is touched by one domain only.
 //
-// A *channel* is what a communication scheduler is: of the tasks of it that could start, the one of lowest priority number (then
-// the one that became ready first) starts next, as long as the bytes in flight stay within the channel's credit; one
-// may always be in flight. A channel belongs to one host. Computations in a channel without credit run one by one, as on
-// one processor.
+// A *channel* models a communication scheduler. Of its tasks that could start, the one with the lowest priority number
+// (then the one that became ready first) starts next, as long as the bytes in flight stay within the channel's credit;
+// one task may always be in flight. A channel belongs to one host. Computations in a channel without credit run one by
+// one, as on one processor.
 //
-// Credit and collectives make a trap: what is in flight ends only when all ranks have started it, and ranks may spend their
-// credit on different collectives. In a channel of which `together` is said, the task that was added first of those not
-// over may therefore start beyond the credit, one at a time (as dlcp.transport.layer_order.queue does, where the proof is).
+// Credit and collectives can deadlock: what is in flight ends only when all ranks have started it, and ranks may spend
+// their credit on different collectives. In a channel with `together`, the first-added task that is not over may
+// therefore start beyond the credit, one at a time (as in dlcp.transport.layer_order.queue, where the proof is).
 #pragma once
 
 #include <cstdint>

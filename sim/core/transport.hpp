@@ -1,4 +1,5 @@
-// What a transport is to the simulator: a state machine per host, driven by packets, timers and a free network card.
+// The simulator's interface of a transport: a state machine per host, driven by packets, timers and a free network
+// card.
 //
 // One object serves all hosts. Calls for different hosts may come from different threads at the same time, so state is
 // per host, or per end of a flow, and nothing else: the sender's half of a flow is touched in calls for its source host
@@ -33,7 +34,8 @@ public:
     virtual void handle_packet(Domain&, std::uint32_t host, std::uint32_t slot) = 0;
     // The next packet to leave `host`, or `none`.
     virtual std::uint32_t pull_packet(Domain&, std::uint32_t host) = 0;
-    // True: whoever has more to send after pull_packet calls wake() in it. Else the card asks again until it gets `none`.
+    // True: a transport with more to send after pull_packet calls wake() in it. False: the card asks until it gets
+    // `none`.
     bool announces_more() const { return announces_more_; }
     // A timer set with Domain::set_timer. Timers are not cancelled: check whether it still matters, set it anew if not.
     virtual void handle_timer(Domain&, std::uint32_t host, std::uint32_t timer) = 0;
@@ -45,8 +47,8 @@ public:
     // How many bytes of payload a full packet carries, and bytes on the wire beside the payload: for bounds and reports.
     virtual std::uint32_t payload_bytes() const = 0;
     virtual std::uint32_t header_bytes() const = 0;
-    // A packet was dropped or lost in the network and its slot will be freed: for what hangs on it (PacketExtra). In the domain
-    // where that happened; no other domain is called.
+    // A packet was dropped or lost in the network and its slot will be freed: releases what belongs to it
+    // (PacketExtra). Called in the domain where that happened; in no other.
     virtual void packet_gone(Domain&, std::uint32_t) {}
     // The first 64 bytes of a packet's own header, for traces; nullptr: it has none.
     virtual const std::uint8_t* header_of(Domain&, std::uint32_t) const { return nullptr; }

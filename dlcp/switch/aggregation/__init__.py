@@ -4,7 +4,7 @@
 and events; they open no socket and read no clock. `udp` drives them over sockets, `entries` says what a switch is told
 for a job. p4/aggregation.md explains the protocol, and why all workers end with the same bits.
 
-The switch reads and changes the values, so nothing here can be authenticated end to end: whoever can send from a
+The switch reads and changes the values, so nothing here can be authenticated end to end: any host that can send from a
 worker's port can falsify a sum. It is for networks and switches that are trusted, and has to be asked for by name
 (`JobSettings(trust_switch=True)`). An authenticated dlcp job never uses it.
 """

@@ -33,9 +33,7 @@ from dlcp.switch.aggregation.settings import JobSettings
 from dlcp.switch.aggregation.worker import MAX_BACKOFF, ranks_in
 
 Key = tuple[int, int]
-FAILURES = (
-    7  # times that a failure is told: a worker that only waits asks for nothing, and would wait out its time
-)
+FAILURES = 7  # repeats of a failure notice: a worker that only waits asks for nothing, and would run into its timeout
 
 
 def add_up(contributions: list[Values], operation: Operation) -> tuple[Values, int]:
@@ -87,7 +85,7 @@ class Hub:
         self._closed_beyond: set[int] = set()  # … and these
         self._released: dict[int, Key] = {}  # slot → the last block that was decided here
         self._failure: Packet | None = None
-        self._failures_left = 0  # times that it is still to be told, …
+        self._failures_left = 0  # repeats that are still to be sent, …
         self._failure_due_ns = 0  # … next then, …
         self._failure_interval_ns = settings.retransmit_ns  # … and twice as long later each time
 
@@ -121,7 +119,7 @@ class Hub:
             if (block := self._blocks.get((packet.message, packet.block))) is not None:
                 block.unacknowledged &= ~(1 << packet.worker)
                 if block.decision is not None and not block.unacknowledged:
-                    # Whoever asks later is answered by those who have it.
+                    # Later requests are answered by the workers that have it.
                     del self._blocks[block.key]
         else:
             self.counters["unexpected"] += 1
@@ -182,7 +180,7 @@ class Hub:
                 self.counters["unsound"] += 1
                 return
             self.counters["copied"] += 1
-            # Those who have it already say so when they are told once more.
+            # Workers that have it say so when they are notified again.
             self._decide(block, packet, now_ns)
             return
         block.promised |= 1 << packet.worker
@@ -194,7 +192,7 @@ class Hub:
 
     def _decide_if_due(self, block: _Block, now_ns: int) -> None:
         if block.promised != self.settings.everyone:
-            return  # somebody may have the switch's result
+            return  # some worker may have the switch's result
         if block.contributed != self.settings.everyone:
             deadline = self.settings.deadline_ns
             if deadline is None or now_ns < block.opened_ns + deadline:
@@ -311,7 +309,7 @@ class Hub:
                 self._query(block),
                 self.settings.everyone & ~(block.promised & block.contributed),
             )
-            told = self.settings.everyone  # also to those who wait: so they know for whom
+            told = self.settings.everyone  # also to waiting workers, so that they know who is missing
         since = block.opened_ns
         silent = [
             worker

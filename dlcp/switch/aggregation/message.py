@@ -7,7 +7,7 @@ A block's states, changed in worker.py alone:
        └─────────┴──► PROMISED ──────┘
             query         decision of the hub
 
-PROMISED: the hub was told that no result is here, and that none will be taken from the switch; so it may decide.
+PROMISED: the hub knows that this worker has no result and will take none from the switch; so it may decide.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Packet:
     block: int
     """Of the message, from 0."""
     worker: int
-    """Who sent it, or to whom a result goes that is sent again; HUB: the hub."""
+    """The sender, or the receiver of a repeated result; HUB: the hub."""
     slot: int = 0
     """Of the job's slots."""
     generation: int = 0

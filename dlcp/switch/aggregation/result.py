@@ -1,4 +1,4 @@
-"""What became of one all-reduce: the sums, and who is in them."""
+"""The outcome of one all-reduce: the sums, and the workers in them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class JobSettings:
     """Of the switch, in the job's range. Half of them are in flight at most, so that a result is still there when the
     last worker asks for it again."""
     trust_switch: bool
-    """Must be True: the switch may write any values, and so may whoever can send from a participant's port."""
+    """Must be True: the switch may write any values, and so may any sender behind a participant's port."""
     generation: int = 1
     """Of the job, as the switch has it; +1 for each run, else results of the last one are taken for this one's."""
     deadline_ns: int | None = None
@@ -38,7 +38,7 @@ class JobSettings:
     timeout_ns: int = 30_000_000_000
     """A worker gives a message up so long after it may send its first block."""
     open_messages: int = 4
-    """Messages that are sent, and kept for who may ask, at a time."""
+    """Messages that are sent, and kept for later requests, at a time."""
 
     def __post_init__(self) -> None:
         if self.trust_switch is not True:

@@ -1,7 +1,7 @@
 """Worker and hub over UDP sockets, each in the thread that calls.
 
-`UdpWorker.all_reduce` blocks until its result is there or the job has failed; `UdpHub.serve` until it is told to stop.
-A worker takes only what comes from the hub's address, and the hub only what comes from its workers': that keeps strays
+`UdpWorker.all_reduce` blocks until its result is there or the job has failed; `UdpHub.serve` until it is stopped. A
+worker takes only what comes from the hub's address, and the hub only what comes from its workers': that keeps strays
 out, and is no authentication (see the package). IPv4, as the switch's program.
 """
 
@@ -43,7 +43,7 @@ def _open(bind: Address) -> socket.socket:
 
 
 def _checked(name: str, address: Address, least_port: int = 1) -> Address:
-    """AddressError unless it is as the kernel gives it back: who answers is compared with it. Nothing is looked up."""
+    """AddressError unless it is in the kernel's form, with which senders are compared. No name is looked up."""
     try:
         if not least_port <= address[1] <= 65535:
             raise ValueError
@@ -107,7 +107,7 @@ class UdpWorker:
         self._socket.close()
 
     def all_reduce(self, values: npt.NDArray[np.generic]) -> AggregationResult:
-        """The sum of the workers' values (float32 or int32), and who is in it. Blocks; raises what failed the job."""
+        """The sum of values (float32 or int32), and the workers in it. Blocks; raises the error of a failed job."""
         number = self.engine.start(values, time.monotonic_ns())
         while True:
             self._step()
@@ -119,7 +119,7 @@ class UdpWorker:
             _wait(self._socket, self.engine.next_time_ns())
 
     def linger(self, time_s: float) -> bool:
-        """Answers whoever still asks, until all workers have everything or the time is over; whether they have."""
+        """Answers requests until all workers have everything or the time is up; whether they have."""
         until_ns = time.monotonic_ns() + int(time_s * 1e9)
         while not self.engine.is_idle and time.monotonic_ns() < until_ns:
             self._step()

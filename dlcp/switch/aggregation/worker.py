@@ -70,7 +70,7 @@ class Failed:
 
 @dataclass
 class _Kept:
-    """A finished message, kept for who may ask, and told to the hub until it is closed."""
+    """A finished message, kept for later requests, and reported to the hub until it is closed."""
 
     message: Message
     due_ns: int

@@ -1,4 +1,4 @@
-"""What a deployment found, and what it writes: for people as lines, for programs as JSON."""
+"""The report of a deployment, its findings and writes: lines for people, JSON for programs."""
 
 from __future__ import annotations
 

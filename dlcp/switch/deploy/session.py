@@ -1,7 +1,7 @@
 """What a deployment needs of any P4Runtime client: who is primary, what a switch holds, what to write.
 
-`Session` is one conversation with one switch. `grpc_session.py` is ours; `shell_session.py` lets p4runtime-shell do
-the talking. Arbitration is the same for both, and polite: before it claims, it asks with an id that outranks nobody.
+`Session` is one conversation with one switch. `grpc_session.py` is ours; `shell_session.py` lets p4runtime-shell do the
+talking. Arbitration is the same for both: before it claims, it asks with an id that outranks no controller.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class BaseSession(ABC):
         return answer.election_id if answer.has_primary and not answer.is_managed else None
 
     def _probe(self) -> Primacy:
-        """Who is primary, asked without claiming anything. BMv2 has one such asker at a time, so it may take turns."""
+        """The present primary, asked without a claim. BMv2 serves one such request at a time, so it may wait."""
         end_s = time.monotonic() + PROBE_S
         while True:
             try:
@@ -145,7 +145,7 @@ class BaseSession(ABC):
         take_over = take_over or (own is not None and asked.election_id == own)
         if asked.has_primary and not asked.is_managed and not take_over:
             raise self.other_primary(asked.election_id)
-        # If somebody was there and has gone, the highest id that was ever seen is the least that will do (5.3).
+        # If an earlier primary has left, the id must be at least the highest that was ever seen (5.3).
         least = 0 if asked.is_managed else asked.election_id + asked.has_primary
         for _ in range(CLAIMS):
             wish = max(self.target.election_id, least)
@@ -247,7 +247,7 @@ class BaseSession(ABC):
         return SwitchRefusedError(f"{self.where}, {what}: {said}", code)
 
     def other_primary(self, election_id: int) -> OtherPrimaryError:
-        """The error that says who is there, and what to do."""
+        """The error that names the primary, and what to do."""
         return OtherPrimaryError(
             f"{self.where}: another controller is connected and primary, with election id {election_id}; nothing "
             "is taken from it. Disconnect it, or say --take-over"

@@ -67,7 +67,7 @@ def _interval(text: str) -> float:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one switch said at one moment."""
+    """One switch's answer at one moment."""
 
     target: SwitchTarget
     time_s: float = 0.0
@@ -78,7 +78,7 @@ class Reading:
     """Of the pipeline; empty if there is none."""
     cookie: int = 0
     primary: int | None = None
-    """Election id of the controller that is primary; None: nobody is."""
+    """Election id of the primary controller; None: there is none."""
     arrivals: Counts = field(default_factory=dict)
     decisions: Counts = field(default_factory=dict)
 

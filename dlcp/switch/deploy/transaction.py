@@ -429,7 +429,7 @@ def _on_each(work: Callable[[int], Result], count: int, stop: threading.Event | 
             if stop is not None:
                 stop.set()
             for future in futures:
-                future.cancel()  # those that nobody has begun
+                future.cancel()  # those that have not begun
             # A second Ctrl-C must not let an undo begin beside a write that is still under way.
             with _signals_ignored():
                 wait(futures)

@@ -31,7 +31,7 @@ QDISCS = ("red", "htb")
 _VARYING = {"direct_qlen", "direct_packets_stat"}
 """Of HTB: how long the device's own queue is, and a counter."""
 _DEFAULTS = {"noqueue", "mq", "pfifo_fast", "fq_codel", "pfifo", "fq", "cake"}
-"""Root queues that the kernel makes by itself; they have handle 0: unless somebody made them."""
+"""Root queues that the kernel makes by itself; with handle 0, or else a person made them."""
 
 
 class KernelError(DlcpError):

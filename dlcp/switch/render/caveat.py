@@ -1,9 +1,8 @@
 """What an operating system does otherwise than a policy asks: caveats beside the rendered configuration.
 
 A caveat names the field of the policy by its path in TOML, and its line if the policy came from a file. Its weight says
-what follows: after an error nothing is rendered, since the switch would do the opposite of what is asked; a caveat
-proper stands for the nearest thing that is rendered; a note is a property of the system under any policy, or something
-that nobody has checked.
+what follows: after an error nothing is rendered, since the switch would do the opposite of the policy. A proper caveat
+describes the nearest rendered substitute. A note is a property of the system under any policy, or something unchecked.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class System:
     look: tuple[str, ...] = ()
     """… and to see that it is there and does what it should."""
     sources: tuple[str, ...] = ()
-    """Which lines were read where, and what nobody has checked."""
+    """Which lines were checked against which document, and what is unchecked."""
     notes: tuple[str, ...] = ()
     """What is true of it under any policy."""
 

@@ -22,7 +22,7 @@ SYSTEM = System(
     title="Linux tc",
     comment="#",
     suffix="sh",
-    # Nothing that a shell or tc reads as something else. The kernel takes more, but nobody calls an interface so.
+    # No character with a meaning to a shell or tc. The kernel accepts more, but no interface is named so in practice.
     port_pattern=r"[A-Za-z0-9_@.+][-A-Za-z0-9_@.+]{0,14}",
     port_example="eth0 (up to 15 characters)",
     needs_ports=True,

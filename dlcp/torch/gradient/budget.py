@@ -1,21 +1,22 @@
 """How the loss budget of a step is spread over its buffers.
 
 Each buffer brings an allowance: its bytes times the budget of its parameters. Under scope "buffer" it may spend that.
-Under "step" early buffers spend less, since backward still runs while they are repaired, and what they leave later ones
-may spend, the last most of all: the end of the step waits for them. How many bytes are still to come is known from the
-step before; torch rebuilds its buckets after the first step, so that is a guess, and the invariant does not rest on it:
+Under "step" early buffers spend less, since backward still runs while they are repaired. Later buffers may spend what
+is left, the last one most, because the end of the step waits for it. The number of bytes still to come is estimated
+from the previous step. It is only a guess, since torch rebuilds its buckets after the first step, and the invariant
+does not depend on it:
 
     at every moment of a step, what was spent or may still be spent <= the allowances of the buffers so far
 
-No buffer gets more than `loss_cap` of its bytes. Counted is what this rank sends, at most what the messages are.
+No buffer gets more than `loss_cap` of its bytes. The budget counts only bytes that this rank sends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
-# Weight of the first byte of a step against one in the middle; the last has 2 - this. Half is repaired of what backward
-# hides anyway, and the rest of the step stays within reach of loss_cap.
+# Weight of the first byte of a step against one in the middle; the last has 2 - this. So half of what backward hides
+# anyway is repaired, and the rest of the step can still reach loss_cap.
 EARLY_WEIGHT = 0.5
 
 
@@ -25,11 +26,11 @@ class StepBudget:
     def __init__(self, *, loss_cap: float, whole_step: bool) -> None:
         self._loss_cap = loss_cap
         self._whole_step = whole_step
-        # Of the step before: bytes and allowance of all buffers; None: there was none.
+        # Bytes and allowance of all buffers of the previous step; None: there was none.
         self._expected: tuple[float, float] | None = None
         self._sent_bytes = 0.0
         self._allowed_bytes = 0.0
-        # Spent by buffers that are over, and given to those that are not.
+        # Spent by finished buffers, and assigned to pending ones.
         self._spent_bytes = 0.0
         self._given: dict[Hashable, float] = {}
 
@@ -60,18 +61,18 @@ class StepBudget:
         return given_bytes / sent_bytes
 
     def settle(self, buffer: Hashable, abandoned_bytes: float) -> None:
-        """A buffer is over and has lost so much; what it leaves is there for others."""
+        """Records what a finished buffer has lost; the rest of its share is available to other buffers."""
         if self._given.pop(buffer, None) is not None:
             self._spent_bytes += abandoned_bytes
 
     def end_step(self) -> None:
-        """The step is over: what it left is not carried on."""
+        """Ends the step; unspent budget is not carried over."""
         self._expected = (self._sent_bytes, self._allowed_bytes) if self._sent_bytes else self._expected
         self._sent_bytes = self._allowed_bytes = self._spent_bytes = 0.0
         self._given = {}
 
     def _share(self, before_bytes: float, sent_bytes: float) -> float:
-        """Of what the step has left, a buffer's share: by its bytes, those at the end of the step weighing more."""
+        """A buffer's share of the step's remaining budget: by bytes, weighted more towards the end of the step."""
         assert self._expected is not None
         total_bytes, total_allowed_bytes = self._expected
         left_bytes = max(total_allowed_bytes, self._allowed_bytes) - self.committed_bytes

@@ -1,7 +1,8 @@
-"""Memory for results, used again step after step, so that no step pays for fresh pages.
+"""Memory for results, reused in every step, so that no step pays for fresh pages.
 
-A result is out of place: until a bounded collective is over, the input is what the sender may have to keep. What is
-taken stays its taker's until the end of the step; the pool holds as much as the largest step has used.
+A result is out of place: the sender may have to keep parts of the input, so it stays unchanged until the bounded
+collective is over. A taken tensor belongs to the caller until the end of the step. The pool holds as much as the
+largest step has used.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class BufferPool:
         return tensor
 
     def recycle(self) -> None:
-        """The step is over: all that was taken is free again, and what it did not need is let go."""
+        """Ends the step: taken tensors are free again, and tensors that the step did not use are released."""
         self._free = {}
         for key, tensor in self._taken:
             self._free.setdefault(key, []).append(tensor)

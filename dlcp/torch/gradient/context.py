@@ -5,12 +5,12 @@
             dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
 
 Marked are all_reduce and reduce_scatter_single (reduce_scatter_tensor) of floating point with SUM, AVG or PREMUL_SUM,
-on groups of dlcp, called by this thread; whatever else is called inside stays what it is. Results are where a plain
-call has them. An option of a group, Options(gradients=...), does the same to all such calls on that group.
+on groups of dlcp, called by this thread; other calls inside are unchanged. Results are where a plain call puts them. An
+option of a group, Options(gradients=...), does the same to all such calls on that group.
 
-What a tensor is called, under which residuals wait for the next step: by `layout` or `name`, if given; the parameter,
-if the tensor is its .grad; else by the number of the call in its step and its size. So calls without names come in one
-order in all steps.
+Residuals are kept under the tensor's name: that of `layout` or `name`, if given; that of the parameter, if the tensor
+is its .grad; otherwise the number of the call in its step and the tensor's size. So calls without names must come in
+the same order in every step.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     fill.before -> marker.mark -> bounded collective -> state.settle (fill.lost, account) -> fill.after -> the result
 
 The buffer is changed in place up to the collective and read from then on; the result is other memory, which stays valid
-until the next step begins. All ranks call with the same buffers in the same order, as for any collective; what each of
-them adds, marks and keeps is its own affair. A buffer on CUDA goes through pinned memory, in which the collective, and
-all that comes after it, works.
+until the next step begins. All ranks call with the same buffers in the same order, as for any collective; each rank
+adds, marks and keeps on its own. A buffer on CUDA is copied to pinned memory, where the collective and everything after
+it run.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from dlcp.torch.process_group import ProcessGroup
 
 DTYPES = FLOATING_DTYPES
-"""What may be lost in part; other types travel as plain collectives."""
+"""Types that may be lost in part; other types travel as plain collectives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferCall:
-    """How one buffer is to be exchanged."""
+    """Options for the exchange of one buffer."""
 
     average: bool
     """The mean over all ranks; False: the sum."""
@@ -94,9 +94,9 @@ class GradientExchange:
     def all_reduce(self, buffer: torch.Tensor, layout: Layout, call: BufferCall) -> CollectiveFuture:
         """A future of the sum or mean over all ranks; a tensor like the buffer, the same bits on all ranks.
 
-        `buffer`: 1-D, contiguous, one of DTYPES, CPU or CUDA; changed, and not to be touched until the future is
-        complete. Does not block, but for the first message to a peer and for the end of the step before. Raises
-        ValueError, TypeError; the future raises the collective's errors.
+        `buffer`: 1-D, contiguous, one of DTYPES, CPU or CUDA; changed, and in use until the future is complete. Does
+        not block, but for the first message to a peer and for the end of the step before. Raises ValueError, TypeError;
+        the future raises the collective's errors.
         """
         pending = self.start_all_reduce(buffer, layout, call)
         future = GradientWork([pending], [pending.result]).tensor_future()

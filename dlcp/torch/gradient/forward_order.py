@@ -1,8 +1,8 @@
 """The order in which forward needs the parameters, and the traffic classes that follow from it.
 
-A step's gradients come last layer first and are needed first layer first: so front layers leave in higher classes. The
-order is traced in the first forward that records gradients, by hooks that then go away; names say nothing. A module
-used twice counts where it is used first. A parameter whose module was never called (its parent uses the weight
+A step's gradients come last layer first and are needed first layer first: so front layers leave in higher classes.
+Hooks trace the order in the first forward that records gradients, and are then removed; names say nothing about it. A
+module used twice counts where it is used first. A parameter whose module was never called (its parent uses the weight
 itself, as MultiheadAttention does) comes right behind the one registered before it. Without a trace, as under
 torch.compile, or before it, the order of registration takes its place.
 

@@ -5,9 +5,9 @@
     dlcp.torch.shard_gradients(model, state)
 
 FSDP cuts each parameter of a module along its first dimension into one piece per rank, pads pieces to one size, and
-sends piece i of all of them to rank i. Residuals are kept by parameter and by offset in the whole of it, so they need
-not know who owns what. A parameter that is sharded along another dimension is counted in the order in which FSDP sends
-it, which is another one with another number of ranks.
+sends piece i of all of them to rank i. Residuals are kept by parameter and by offset in the whole parameter, so they do
+not depend on which rank owns which piece. A parameter that is sharded along another dimension is counted in the order
+in which FSDP sends it, which is another one with another number of ranks.
 
 A step ends when a module's gradients come again, or with end_step(). What FSDP does not reduce
 (set_requires_gradient_sync(False)) never comes here. The all-reduce of HSDP, between replicas of a shard, stays exact.

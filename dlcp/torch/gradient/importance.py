@@ -40,7 +40,7 @@ from dlcp.transport.bounded import CRITICAL
 SMOOTHING = 0.9
 """Of the running mean squares: the weight of what was, per step. A memory of ten steps: more than a batch's noise, less
 than a phase of training."""
-# A parameter whose gradient was always 0: whatever is not 0 in it is worth more than all else.
+# A parameter whose gradient was always 0: any value other than 0 in it is worth more than all else.
 _MEAN_SQUARE_MIN = 1e-60
 # Layouts seen lately: a model's buffers, and those before torch rebuilt its buckets.
 _PLANS_MAX = 256
@@ -88,13 +88,13 @@ class Marker:
         was queued there is waited for. `critical`: parameters every block of which is critical. `parts`: element ranges
         by owner, ascending and apart; `block_bytes`: of the owner's blocks, whole elements. Critical are also blocks
         with a value that is not finite, and those whose code is at the threshold that the step before set, or above; in
-        the first step there is none. A parameter that is new is compared with itself.
+        the first step there is none. A new parameter is compared with its own mean square.
         """
         scan = scan_by_processor if buffer.device.type == "cpu" else scan_by_torch
         return self._mark(scan, buffer.detach(), layout, critical, parts, block_bytes, skip)
 
     def end_step(self) -> None:
-        """Takes the step's statistics into the threshold and the running mean squares."""
+        """Ends the step: updates the threshold and the running mean squares from its statistics."""
         if self._histogram.any():
             self._threshold = threshold_of(self._histogram, self._options.critical_share)
             self._histogram[:] = 0
@@ -117,7 +117,7 @@ class Marker:
         return {"mean_squares": known, "threshold": self._threshold}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what state_dict() returned; what was known before is forgotten."""
+        """Restores what state_dict() returned; earlier statistics are forgotten."""
         threshold = int(state["threshold"])
         if not 0 <= threshold <= CODES:
             raise ValueError(f"threshold is {threshold}; accepted: 0 to {CODES}")

@@ -1,4 +1,4 @@
-"""What marking needs to know of a buffer before it looks at a value: where blocks, parts and parameters lie.
+"""What marking needs to know about a buffer before it reads a value: where blocks, parts and parameters lie.
 
 Made once per layout, so that marking a buffer has no loop in Python. It holds no statistics.
 """

@@ -1,12 +1,12 @@
-"""The account of what gradients cost and lost, per step of one rank.
+"""The account of bytes that gradients sent and lost, per step of one rank.
 
     ledger.enter("bucket 0", outcome, critical_bytes=…, budget_bytes=…, block_bytes=…)   # each buffer that is over
     ledger.end_step(memory.report(), applied=True)
     ledger.report()
 
-Every byte that was given up on purpose is in it: invariant, what a step says is the sum of what its buffers say, and
-the totals are the sums of all steps, skipped ones included, since their bytes travelled as well. It decides nothing.
-Bytes are payload of this rank unless the name says otherwise. Any thread may call.
+It counts every byte that was abandoned. Invariant: a step's figures are the sums over its buffers, and the totals are
+the sums over all steps, including skipped ones, since their bytes travelled as well. Bytes are payload of this rank
+unless the name says otherwise. Any thread may call.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ class Traffic:
     """Sent again."""
     received_bytes: int = 0
     critical_bytes: int = 0
-    """Of contributed_bytes, what could not be given up."""
+    """The critical part of contributed_bytes."""
     budget_bytes: int = 0
-    """Of contributed_bytes, what might have been given up."""
+    """The part of contributed_bytes that might have been abandoned."""
     abandoned_bytes: int = 0
-    """Of contributed_bytes, what was given up; up to budget_bytes but for messages that a deadline ended."""
+    """The part of contributed_bytes that was abandoned; at most budget_bytes, except for messages that a deadline
+    ended."""
     missing_bytes: int = 0
-    """What others gave up of what this rank was to add."""
+    """Contributions to this rank's sums that other ranks abandoned."""
 
     def __iadd__(self, other: Traffic) -> Traffic:
         for each in fields(self):
@@ -64,7 +65,7 @@ class StepLedger:
     buffers: dict[str, Traffic] = field(default_factory=dict)
     """By name, in the order in which they were over."""
     residual: ResidualReport | None = None
-    """What is kept for the next step, and what was written off; None: nothing is kept under this fill."""
+    """Values kept for the next step and values written off; None: this fill keeps nothing."""
 
     def describe(self) -> dict[str, Any]:
         """Plain numbers, JSON-able."""

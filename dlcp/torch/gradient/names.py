@@ -1,7 +1,7 @@
-"""What a model's parameters are called, whatever wraps it: names live in checkpoints, so they must not depend on it.
+"""The names of a model's parameters. They are stored in checkpoints, so they do not depend on what wraps the model.
 
-A parameter is found by identity. Without a model, parameters get numbers in the order in which they turn up, which is
-the same in every run of one program, but says nothing to a reader.
+A parameter is found by identity. Without a model, parameters are numbered in the order of their first use, which is the
+same in every run of one program but means nothing to a reader.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class GradientOptions:
     """"buffer": each buffer has its fraction. "step": what early buffers leave of the budget, later ones may spend:
     they are what the end of the step waits for."""
     loss_cap: float = 0.5
-    """Of one buffer at most, whatever the step has left."""
+    """The most that one buffer may lose, whatever budget the step has left."""
     critical: CriticalRule | Collection[str] | None = None
     """Parameters that lose nothing: names, or a rule of name and parameter. None: those of at most one dimension, small
     ones, and the output layer (critical.py)."""
@@ -46,10 +46,10 @@ class GradientOptions:
     the CPU, in half the time; what is not finite elsewhere is not seen and may be lost. "uniform": all blocks
     alike, so that chance decides whom the network drops, as in the papers. Or a function, see importance.py."""
     fill: str = "residual"
-    """What becomes of a contribution that was given up. "residual": its sender keeps it and adds it to the next step's.
-    "rescale": the sum is divided by the contributions that came. "zero": it counts as nothing (DLCP, MLT). "hadamard":
-    as zero, behind a randomised Hadamard transform, so that a loss is spread over many values (OptiReduce). The names
-    are those of fills.FILLS."""
+    """What replaces an abandoned contribution. "residual": its sender keeps it and adds it to the next step's.
+    "rescale": the sum is divided by the number of contributions that arrived. "zero": it counts as nothing (DLCP, MLT).
+    "hadamard": as zero, behind a randomised Hadamard transform, so that a loss is spread over many values (OptiReduce).
+    The names are those of fills.FILLS."""
     residual: ResidualRule = field(default_factory=ResidualRule)
     phase: PhaseRule | None = None
     """Narrows the budget in phases of the training that bear less; None: the budget is constant."""

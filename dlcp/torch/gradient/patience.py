@@ -1,10 +1,10 @@
-"""How long a message of gradients may take before its sender gives up what the budget allows.
+"""How long a message of gradients may take before its sender abandons unsent blocks within the budget.
 
 A link that is slower than the others holds up every rank, and its sender cannot see that the others are faster. So the
-ranks exchange, once a step, how long the fastest message of each buffer took; the least of these is what the
-buffer takes on a free network. A message that takes longer than that by PATIENCE_FACTOR is on a network short
-of capacity: what has not left of it by then, the least important, stays unsent as far as the budget goes, and waits for
-the next step like all that is given up. On a network whose links are alike, no sender runs out of patience.
+ranks exchange, once a step, how long the fastest message of each buffer took; the least of these is what the buffer
+takes on a free network. A message that takes longer than that by PATIENCE_FACTOR is on a network short of capacity: its
+least important unsent blocks are abandoned within the budget, and wait for the next step like all abandoned values. On
+a network with equal links, no sender runs out of patience.
 
 The exchange runs beside the next step's buffers and counts from the step after: no step waits for it.
 """
@@ -33,9 +33,9 @@ PATIENCE_FACTOR = 1.5
 """Half a link's rate, the mildest of what a bad cable negotiates down to, takes twice as long. With 1.25, ranks whose
 links were alike gave up 2.2 % of 5 (bench gradient_lab, a busy host)."""
 SLACK_S = 1e-3
-"""On top of it: what threads that are not run at once take, so that small buffers are not given up for a wake-up."""
+"""Added to it: the scheduling delay of threads, so that a slow wake-up does not cost a small buffer its blocks."""
 STEPS = 8
-"""Of so many steps the median counts."""
+"""The median over so many steps counts."""
 LEAST_RANKS = 3
 """Between two ranks there is one link: nothing to compare it with."""
 
@@ -45,14 +45,14 @@ Key = tuple[str, int, int]
 
 
 class Patience:
-    """What each buffer of a step may take, learned from the steps before. Not thread-safe."""
+    """The time that each buffer of a step may take, learned from earlier steps. Not thread-safe."""
 
     def __init__(self, rule: PatienceRule) -> None:
         self.rule = rule
         self._groups: dict[Hashable, _Account] = {}
 
     def asks(self, size: int) -> bool:
-        """Whether the ranks of a group of this size tell each other how long messages took."""
+        """Whether the ranks of a group of this size exchange how long messages took."""
         return self.rule == "auto" and size >= LEAST_RANKS
 
     def of(self, group: Hashable, key: Key) -> float | None:
@@ -64,12 +64,12 @@ class Patience:
         return statistics.median(usual) * PATIENCE_FACTOR + SLACK_S if usual else None
 
     def note(self, group: Hashable, key: Key, fastest_s: float) -> None:
-        """The fastest message of a buffer of this step took so long; 0: there was none."""
+        """Records how long the fastest message of a buffer of this step took; 0: there was none."""
         if group in self._groups:
             self._groups[group].took[key] = fastest_s
 
     def begin_step(self, group: Hashable, communicator: Communicator) -> None:
-        """Tells the other ranks about the step that has ended, and learns what they said about the one before it.
+        """Sends the other ranks the times of the step that has ended, and receives theirs of the step before it.
 
         `communicator`: of the group's ranks, for nothing else. All ranks call it before the group's first buffer of a
         step, where `asks` says so. Blocks if the collective that was started a step ago is still pending. Raises the
@@ -85,7 +85,7 @@ class Patience:
         if took:
             # Ranks may start their buffers in different orders.
             keys = sorted(took)
-            # A buffer without messages says nothing.
+            # A buffer without messages has no time.
             shared = torch.tensor(
                 [took[key] if took[key] > 0 else math.inf for key in keys], dtype=torch.float32
             )

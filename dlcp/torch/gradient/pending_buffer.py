@@ -1,8 +1,8 @@
 """One pending buffer of gradients, and what happens when its collective is over.
 
-A pending buffer is settled once, before a caller sees its result: what was given up goes to the fill and the ledger, a
-transform is undone, the result goes where the caller wants it. Settling waits for nothing, so any thread that finds the
-collective over may do it.
+A pending buffer is settled once, before a caller sees its result: settling passes abandoned values to the fill and the
+ledger, undoes a transform, and copies the result where the caller wants it. Settling never waits, so any thread that
+finds the collective over may do it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Importance = Sequence[NDArray[np.uint8] | None] | None
 
 @dataclass(frozen=True, slots=True)
 class PreparedBuffer:
-    """All that is decided about a buffer before its collective starts. Nothing of it changes afterwards."""
+    """Everything decided about a buffer before its collective starts; constant from then on."""
 
     key: Hashable
-    """What tells the buffer from others of its step, on this rank."""
+    """Identifies the buffer among those of its step, on this rank."""
     layout: Layout
     step: int
     """Number of the step."""

@@ -1,7 +1,8 @@
 """Whether all ranks hold the same bits: a check for debugging, on top of a guarantee.
 
-Bounded collectives end alike on all ranks by construction. With verify=True a step's results are hashed and the hashes
-compared over the group, so that a fault, in memory or in the code, is found in the step where it happens.
+Bounded collectives end with the same result on all ranks by construction. With verify=True a step's results are hashed
+and the hashes compared over the group, so that a fault, in memory or in the code, is found in the step where it
+happens.
 """
 
 from __future__ import annotations

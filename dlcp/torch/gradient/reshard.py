@@ -1,8 +1,8 @@
 """States for another number of ranks than they were saved by.
 
-What was given up belongs to no rank in particular: it is part of a sum, so any rank may add it. What a
-rank has learned of its own gradients (running mean squares, thresholds, phases) is taken over from some rank as it is,
-since all see the same model.
+Kept values belong to no rank in particular: they are part of a sum, so any rank may add them. A rank's statistics about
+its own gradients (running mean squares, thresholds, phases) are copied unchanged from some rank, since all train the
+same model.
 """
 
 from __future__ import annotations

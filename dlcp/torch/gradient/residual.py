@@ -1,4 +1,4 @@
-"""What a sender keeps of values that were given up, and adds to the next step's.
+"""Keeps a sender's abandoned values, and adds them to the next step's gradients.
 
     memory.add_to(buffer, layout)              # before the collective: what is kept of these parameters goes along
     memory.keep(buffer, layout, ranges)        # after it: what was given up of the buffer, old and new, is kept
@@ -79,7 +79,8 @@ class ResidualMemory:
     given.
 
     For an optimizer with momentum m, decay = m without rule.momentum is what keeps its velocity: a value that arrives k
-    steps late then adds m^k·g, just what it would have been worth by then. Lost are the k steps' displacement.
+    steps late then adds m^k·g, just what it would have been worth by then. What is lost is the displacement of the k
+    steps.
     """
 
     def __init__(self, rule: ResidualRule) -> None:
@@ -141,7 +142,7 @@ class ResidualMemory:
     def keep(
         self, buffer: Tensor, layout: Layout, ranges: Iterable[tuple[int, int]] | NDArray[np.int64]
     ) -> None:
-        """Keeps what lies in `ranges` of a buffer: it was given up.
+        """Keeps the values in `ranges` of a buffer, which were abandoned.
 
         What add_to put there is part of it. To what is kept of parameters that were not in add_to's layout, this is
         added.
@@ -215,7 +216,7 @@ class ResidualMemory:
             return residual_state.save(self._kept, self._names)
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device | str | None = None) -> None:
-        """Keeps what a state says, and nothing else; a step under way is forgotten. Counts start anew.
+        """Replaces all kept values with those of a state; a step under way is forgotten. Counts restart.
 
         `device`: where values wait; None: where the state has them. They move to a buffer's device when needed. For
         other numbers of ranks, or other names, see residual_state.reshard. Raises ValueError.
@@ -261,7 +262,7 @@ class ResidualMemory:
     def _batch_of(
         self, values: Tensor, address: Indices, count: Indices, place: Place, element_bytes: int
     ) -> Batch:
-        """Values given up, in the unit of the buffer, as a batch; what the rules say of them is done and counted."""
+        """Abandoned values, in the unit of the buffer, as a batch; applies and counts the rules."""
         taken = self._taken.touching(place.names)
         address, count, age = cut(address, count, np.zeros_like(address), taken)
         square = square_of(values)

@@ -1,4 +1,4 @@
-"""How much is kept and how much was written off: what a residual memory counts and says."""
+"""The report of a residual memory: how much it keeps and how much was written off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a sender keeps what was given up: the options of the residual memory. The same on all ranks."""
+"""How a sender keeps abandoned values: the options of the residual memory. The same on all ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlcp import checks
 
 @dataclass(frozen=True, slots=True)
 class ResidualRule:
-    """How the sender keeps what was given up, under fill="residual".
+    """How the sender keeps abandoned values, under fill="residual".
 
     `decay`: what is kept is multiplied by this each step that it waits, 0 to 1; 1: kept whole. `age_max`: what has
     waited so many steps and would have to wait on is written off; None: never. `momentum`: that the training should

@@ -34,7 +34,7 @@ def save(store: Store, names: Names) -> dict[str, Any]:
 
 
 def load(state: Mapping[str, Any], names: Names, device: torch.device | str | None = None) -> list[Batch]:
-    """What a state says, copied, on a device; None: where it is. Raises ValueError."""
+    """The contents of a state, copied to a device; None: on the state's device. Raises ValueError."""
     if state.get("version") != VERSION:
         raise ValueError(f"version of residuals is {state.get('version')}; accepted: {VERSION}")
     return [_load(saved, names, device) for saved in state["batches"]]

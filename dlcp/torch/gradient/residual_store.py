@@ -3,7 +3,8 @@
 Every parameter has a stretch of one address space (its number · 2^40 + the element's offset), so that runs of many
 parameters are one sorted list of integers and meet a buffer's layout in one operation. A batch is what one buffer gave
 up in one step: runs, and their values one after the other in one tensor. Batches never change, so that a step is taken
-back by forgetting it; what happens to all values alike (decay, the loss scale) is a factor beside them. Knows no rule.
+back by forgetting it; what happens to all values alike (decay, the loss scale) is a factor beside them. The store
+applies no rule.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Spares:
         self._tensors: list[Tensor] = []
 
     def refill(self, batches: Iterable[Batch]) -> None:
-        """In place of what is left, the values of batches that nobody will read again."""
+        """Replaces the pool with the memory of batches that are no longer read."""
         self._tensors = [batch.values for batch in batches if batch.values.device.type == "cpu"]
 
     def take(self, elements: int, dtype: torch.dtype) -> Tensor:

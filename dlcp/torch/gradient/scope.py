@@ -1,6 +1,6 @@
-"""Whether plain calls of this thread are marked as gradients: what a process group asks before it starts one.
+"""Whether plain calls of this thread are marked as gradients; a process group checks before it starts one.
 
-Apart from context.py, so that a group that carries no gradients loads nothing of them.
+Separate from context.py, so that a group without gradients loads none of that code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Scope(Protocol):
     """Takes calls over, within a loss budget. A method that returns None leaves the call a plain one."""
 
     state: GradientState
-    """Whose gradients they are."""
+    """The state of the gradients."""
 
     def all_reduce(
         self, group: ProcessGroup, tensors: Sequence[torch.Tensor], opts: Any

@@ -5,10 +5,9 @@
     …
     state.report()
 
-One state per model and process. It owns the fill, the marker, the budget and the ledger, and knows no exchange:
-exchanges bring the buffers. A step begins with its first buffer and ends when the next step begins, or with end_step():
-not before, since only then is it known whether the optimizer used the gradients. It starts no collective but for
-`verify` and patience.
+One state per model and process. It owns the fill, the marker, the budget and the ledger; exchanges bring the buffers. A
+step begins with its first buffer. It ends when the next step begins, or with end_step(): only then is it known whether
+the optimizer used the gradients. The state starts no collective except for `verify` and patience.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ BUFFERS_MAX = 65536
 class GradientState:
     """Makes gradients of one model lossy within a budget.
 
-    `model`: whose gradients they are, wrapped in DDP or not, before or after fully_shard; its parameters' names are
-    what residuals and budgets go by, and its first forward says which layers come first. None: parameters are numbered,
-    and there is no order of layers. `group`: of the DDP hook; None: the default group. `options`, or single ones by
-    name: see GradientOptions; the same on all ranks. `scaler`: a torch.amp.GradScaler in use: it is asked for the loss
-    scale at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer
-    skipped that; on CUDA the question waits for the device. `verify`: compares hashes of the results over the ranks in
-    each step, which costs a collective and a wait.
+    `model`: the model of the gradients, wrapped in DDP or not, before or after fully_shard. Residuals and budgets use
+    its parameters' names, and its first forward determines the order of layers. None: parameters are numbered, and
+    there is no order of layers. `group`: of the DDP hook; None: the default group. `options`, or single ones by name:
+    see GradientOptions; the same on all ranks. `scaler`: a torch.amp.GradScaler in use: it is asked for the loss scale
+    at the first buffer of each step, and a scale that has fallen since the step before says that the optimizer skipped
+    that; on CUDA the question waits for the device. `verify`: compares hashes of the results over the ranks in each
+    step, which costs a collective and a wait.
     """
 
     def __init__(
@@ -87,19 +86,19 @@ class GradientState:
         self.lock = threading.RLock()
         """Guards what buffers share: held for moments, never while something is waited for."""
         self.fill: Fill = FILLS[self.options.fill](self.options)
-        """What becomes of what is given up."""
+        """The fill: replaces abandoned values."""
         self.marker = Marker(self.options)
-        """What says which blocks matter."""
+        """The marker: sets the importance of blocks."""
         self.phase = Phase(self.options.phase)
         """Whether less may be lost now."""
         self.patience = Patience(self.options.patience_s)
-        """What messages may take."""
+        """How long messages may take."""
         self.ledger = Ledger(dist.get_rank() if dist.is_initialized() else 0)
-        """What was sent and lost."""
+        """The ledger: bytes sent and lost."""
         self.buffers = BufferPool()
         """Memory of results, valid until the next step begins."""
         self.group = group
-        """Whose gradients they are; None: the default group's."""
+        """The group of the gradients; None: the default group."""
         self._scaler = scaler
         self._order = ForwardOrder(self.names.model)
         self.rules = LayoutRules(self.options, self.names, self._order)
@@ -120,7 +119,7 @@ class GradientState:
 
     @property
     def residual(self) -> ResidualMemory | None:
-        """What was given up and waits for the next step; None: the fill keeps nothing."""
+        """Abandoned values that wait for the next step; None: the fill keeps nothing."""
         return self.fill.residual
 
     @property
@@ -134,12 +133,12 @@ class GradientState:
         return self._number
 
     def end_step(self, applied: bool | None = None) -> None:
-        """Ends the step, and says whether the optimizer used its gradients. Without a step: nothing.
+        """Ends the step; `applied` says whether the optimizer used its gradients. Without a step: does nothing.
 
-        Needed where nothing else says it: a loop that skips optimizer steps without a scaler, or makes other calls each
-        step. If not `applied`, residuals are again what they were before the step; None: as the scaler says, and
-        without one they were used. Blocks for buffers that are still pending, and for a LayerwiseOptimizer's
-        updates; with verify=True a collective, which raises ReplicaError.
+        Needed where the state cannot tell: in a loop that skips optimizer steps without a scaler, or makes other calls
+        each step. If not `applied`, residuals are again what they were before the step; None: as the scaler says, and
+        without one they were used. Blocks for buffers that are still pending, and for a LayerwiseOptimizer's updates;
+        with verify=True a collective, which raises ReplicaError.
         """
         self._drain()
         with self._entering:
@@ -151,8 +150,8 @@ class GradientState:
     def follow(self, optimizer: torch.optim.Optimizer) -> Any:
         """Ends a step whenever the optimizer has made one. Returns a handle, whose remove() undoes it.
 
-        For loops whose steps nothing else tells apart. A step that a scaler skips is recognised by the scaler. A
-        LayerwiseOptimizer needs none, and would wait for all its gradients each time.
+        For loops in which the state cannot recognise steps by itself. A step that a scaler skips is recognised by the
+        scaler. A LayerwiseOptimizer needs none, and would wait for all its gradients each time.
         """
         return optimizer.register_step_post_hook(lambda *_: self.end_step(applied=True))
 
@@ -182,7 +181,7 @@ class GradientState:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on as the state says; a step under way is forgotten. On all ranks, with states of the same step.
+        """Restores a state_dict(); a step under way is forgotten. On all ranks, with states of the same step.
 
         Of as many ranks as there are now; for others see reshard.py. A state of another fill brings no residuals.
         Raises ValueError: a version, or content, that is not known.
@@ -195,7 +194,7 @@ class GradientState:
         if state["residual"] is not None:
             fill.load_state_dict(state["residual"])
         number = int(state["step"])
-        # All of it is right: now it counts.
+        # The whole state is valid: take it over.
         self._drain()
         with self._entering:
             self._end(False)
@@ -259,7 +258,7 @@ class GradientState:
             step = self._step
             if step is not None and (step.full or key in step.keys):
                 self.verify_replicas()
-                # A backward that failed in the middle brings nothing that the optimizer could have used.
+                # A backward that failed in the middle has no gradients that the optimizer could have used.
                 self._end(False if step.has_last and not step.full else None)
                 step = None
             if step is None:
@@ -303,7 +302,7 @@ class GradientState:
         return self._budget.give(key, sent_bytes, loss_ratio * self.phase.scale)
 
     def loss_rules(self, prepared: PreparedBuffer, group: ProcessGroup) -> tuple[LossRules, str]:
-        """What a buffer's collective may lose, and what the ranks must have done alike before it."""
+        """What a buffer's collective may lose, and what all ranks must have done before it."""
         rules = self.fill.rules(prepared.transformed, prepared.step)
         patience_s = self.patience.of(group, prepared.layout.place)
         loss = LossRules(
@@ -312,7 +311,7 @@ class GradientState:
         return loss, rules.agree
 
     def settle(self, prepared: PreparedBuffer, outcome: Outcome, group: ProcessGroup) -> None:
-        """A buffer's collective has ended: what was given up goes to the fill, and into the account."""
+        """A buffer's collective has ended: passes abandoned values to the fill and to the ledger."""
         runs = [abandoned.runs() for abandoned in outcome.sent]
         with self.lock:
             if runs:

@@ -3,7 +3,8 @@
     open ── last buffer ──> full ── next buffer, end_step(), state_dict() ──> ended
 
 A step is full when a caller says that a buffer is its last (DDP), and in any case when a buffer comes that it has seen
-already. It ends when something after it begins, or is said to: by then the optimizer has made its step, or skipped it.
+already. It ends when the next step begins, or when the caller ends it: by then the optimizer has made its step, or
+skipped it.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ class Step:
     buffers: list[PendingBuffer] = field(default_factory=list)
     """Its buffers, in the order of their start."""
     keys: set[Hashable] = field(default_factory=set)
-    """What they were."""
+    """The keys of its buffers so far."""
     full: bool = False
     """Whether no buffer is to come."""
     has_last: bool = False
-    """Whether a buffer says when it is the step's last; if it begins anew without that, it broke off."""
+    """Whether callers mark the step's last buffer; a step that restarts without that mark was broken off."""
     failed: bool = False
     """Whether a buffer could not be started."""
     groups: set[ProcessGroup] = field(default_factory=set)
-    """Whose buffers it has had."""
+    """The process groups whose buffers it has had."""
     starting: int = 0
-    """Buffers that belong to it and are not started yet, by whatever thread."""
+    """Buffers of the step, of any thread, that are about to be started."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     """Guards `starting`."""
 
@@ -65,7 +66,7 @@ class Step:
     def wait(self) -> bool:
         """Blocks until every buffer is settled; whether all went well.
 
-        Errors are not raised: who waits for the buffer's own work or future gets them.
+        Raises no errors of buffers: a buffer's own work or future raises them.
         """
         with self.changed:
             self.changed.wait_for(lambda: self.starting == 0)

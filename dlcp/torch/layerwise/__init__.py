@@ -3,9 +3,9 @@
     optimizer = dlcp.torch.LayerwiseOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
 
 `optimizer` is what the loop sees; a `bucket` is what travels together; the `sender` follows a layer order of
-dlcp.transport.layer_order and has a `slice_reducer` make the averages; the `forward_trace` knows which module needs
-which bucket; `deferred` updates some of an optimizer's parameters with the settings of an earlier time; `listeners` are
-its hooks on the model; `group` is what it needs of its process group at the start.
+dlcp.transport.layer_order and lets a `slice_reducer` average; the `forward_trace` knows which module needs which
+bucket; `deferred` updates some of an optimizer's parameters with the settings of an earlier time; `listeners` are its
+hooks on the model; `group` is what it needs of its process group at the start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a LayerwiseOptimizer refuses before anything is sent."""
+"""Checks of a LayerwiseOptimizer's arguments, before anything is sent."""
 
 from __future__ import annotations
 

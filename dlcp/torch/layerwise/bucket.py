@@ -29,13 +29,13 @@ class State(enum.Enum):
     """Where the gradients of a bucket are."""
 
     OPEN = enum.auto()
-    """With the program: backward may add to them."""
+    """Owned by the program: backward may add to them."""
     SENT = enum.auto()
     """On the network; step() has not been called."""
     DELIVERED = enum.auto()
-    """Averaged, and with the program, because they were read before step()."""
+    """Averaged, and owned by the program, because it read them before step()."""
     DUE = enum.auto()
-    """On the network or just in; the update is to be made when they are needed."""
+    """On the network or just arrived; the update is made when the parameters are needed."""
 
 
 class Bucket:
@@ -51,7 +51,7 @@ class Bucket:
         self.arrived: set[int] = set()
         """Which of the parameters, by place, have got the gradient of this backward."""
         self.sent: tuple[torch.Tensor, ...] = ()
-        """What is `grad` of the parameters since they were sent, until it is cleared."""
+        """The `grad` of each parameter since it was sent, until it is cleared."""
         self.given: tuple[bool, ...] = ()
         """Which of the parameters had a gradient of this rank when they were sent."""
         self.forgotten = False
@@ -123,7 +123,7 @@ class Bucket:
             return places
         for gradient, place in zip(self.sent, places, strict=True):
             gradient.copy_(place, non_blocking=True)
-        # The flat memory is the host's to fill again once the copies are made.
+        # The host may fill the flat memory again once the copies are made.
         torch.cuda.current_stream(self.parameters[0].device).synchronize()
         return list(self.sent)
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 Settings = list[dict[str, Any]]
-"""What the parameter groups say, but for their parameters."""
+"""The options of the parameter groups, without their parameters."""
 
 
 class DeferredUpdates:
@@ -25,7 +25,7 @@ class DeferredUpdates:
         self.optimizer = optimizer
 
     def settings(self) -> Settings:
-        """Learning rates and the like as they are now; what is changed later does not change these."""
+        """A copy of the present learning rates and other options; later changes do not affect it."""
         return [
             {name: _kept(value) for name, value in group.items() if name != "params"}
             for group in self.optimizer.param_groups

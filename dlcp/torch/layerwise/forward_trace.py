@@ -2,7 +2,7 @@
 
 A parameter is needed by every module that has it. A module whose forward is not called cannot say when: its parameters
 are used by a module above it (as torch's MultiheadAttention uses those of its out_proj), or not at all. They count as
-needed by the nearest module above whose forward is called. If there is none, no forward can wait for them.
+needed by the nearest module above whose forward is called. If there is no such module, no forward can wait for them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     for batch in batches:
         optimizer.zero_grad()
         loss(model(batch)).backward()    # gradients leave as they are made
-        optimizer.step()                 # only says that the updates may be made
-    optimizer.synchronize()              # makes those that are left
+        optimizer.step()                 # only permits the updates
+    optimizer.synchronize()              # makes the remaining updates
 
 The numbers are those of the plain loop that averages every gradient and then calls step(): the same bits with one or
 two ranks. With more, whose values are added first depends on where a value lies in a collective, so a plain loop has
@@ -93,11 +93,11 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         # What Optimizer.__init__ would set up but for parameters and state, which stay with the optimizer inside.
         super().__setstate__({"defaults": optimizer.defaults})
         self.optimizer = optimizer
-        """The optimizer inside. Its state may be behind; ask this one instead."""
+        """The wrapped optimizer. Its state may be behind; use this object's instead."""
         self._updates = DeferredUpdates(optimizer)
         trained = [parameter for said in optimizer.param_groups for parameter in said["params"]]
         self.buckets: Sequence[Bucket] = tuple(buckets_of(model, trained))
-        """What travels together, in the order of the model's modules."""
+        """Gradients that travel together, in the order of the model's modules."""
         self._communicator = communicator_of(group)
         self._group = group
         self._order, self._algorithm, self._gradients = order, algorithm, gradients
@@ -111,7 +111,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         self._due: dict[Bucket, Settings] = {}
         self._sends = True
         self._used: tuple[torch.Tensor, Work] | None = None
-        # Before the state's step ends, what is left of it must be sent.
+        # Before the state's step ends, its remaining gradients must be sent.
         self._undrain = gradients.drain_with(self.synchronize) if gradients is not None else _nothing
         if broadcast:
             spread(model, group)
@@ -203,7 +203,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """Those of the optimizer inside. Between backward() and step() this waits for all gradients."""
-        # The caller is about to read gradients: a GradScaler, or clipping by hand.
+        # The caller is about to read gradients: a GradScaler, or manual clipping.
         if any(bucket.state is State.SENT for bucket in self.buckets):
             self.synchronize()
         return self.optimizer.param_groups
@@ -269,7 +269,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         sender.send(bucket.layer, memory, bucket.label)
 
     def _send_the_rest(self) -> None:
-        """Sends what backward has not: all ranks send the same, whatever they used. Then a step is whole."""
+        """Sends what backward did not, so that every rank sends all gradients. The step is then complete."""
         if all(bucket.state is State.DELIVERED for bucket in self.buckets):
             return
         for bucket in self.buckets:
@@ -312,7 +312,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
             self._trace.note(module)
         elif self._due:
             if not (module.training or torch.is_grad_enabled()):
-                # Fast paths of torch's modules use the parameters of those below without their forward.
+                # Fast paths of torch's modules use the parameters of submodules without calling their forward.
                 self.synchronize()
                 return
             for bucket in self._needs.get(module, ()):
@@ -366,7 +366,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
             self._end_step_if_over()
 
     def _averages(self, bucket: Bucket) -> list[torch.Tensor | None]:
-        """The averaged gradients of a bucket, None where no rank has one. Blocks; raises what the transport says."""
+        """The averaged gradients of a bucket, None where no rank has one. Blocks; raises the transport's errors."""
         self._ready_sender().wait(bucket.layer)
         averages: list[torch.Tensor | None] = list(bucket.averages())
         if not all(bucket.given):

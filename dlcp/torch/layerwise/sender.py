@@ -1,8 +1,8 @@
-"""Drives an order: has a reducer start the slices that it gives, and knows which layers are in.
+"""Drives a layer order: lets a reducer start the slices that the order yields, and tracks which layers have arrived.
 
 All numbers of a step are reserved at its start, so that ranks may start slices in different orders. Slices finish on
-the endpoint's callback thread, where an order that limits what is pending learns it at once and what may leave then is
-started; a waiting thread drives the transport itself, as everywhere.
+the endpoint's callback thread. There an order that limits pending slices is informed at once, and further slices start.
+A waiting thread drives the transport itself, as everywhere.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Sender:
             self._check()
 
     def send(self, layer: int, memory: torch.Tensor, label: str) -> None:
-        """Averages the memory over all ranks, in place, when the order lets it go."""
+        """Averages the memory over all ranks, in place, when the order lets it leave."""
         with self._lock:
             self._check()
             self._open_step()
@@ -95,17 +95,18 @@ class Sender:
             return self._left[layer] == 0 or self._error is not None
 
     def wait(self, layer: int) -> None:
-        """Blocks until a layer that was sent is averaged. Raises what it failed of."""
+        """Blocks until a layer that was sent is averaged. Raises the error of its failure."""
         while True:
             with self._lock:
                 self._check()
                 if self._left[layer] == 0:
                     return
-                # While none of its slices is under way, others are, and what finishes lets the next one go.
+                # If none of its slices is under way, slices of other layers are; each that finishes lets the next one
+                # leave.
                 pending = next(iter(self._under_way[layer].values()), None) or next(
                     other for others in self._under_way for other in others.values()
                 )
-            # What it failed of is found there, and raised at the next turn.
+            # That call records a failure, and the next iteration raises it.
             with contextlib.suppress(CollectiveError):
                 pending.work.wait()
             with self._lock:
@@ -121,7 +122,7 @@ class Sender:
 
     def _open_step(self) -> None:
         if self._first is None:
-            # One more for what is agreed on.
+            # One more, for the agreement over the ranks.
             self._first = self._communicator.reserve(len(self._order.slices) + 1)
 
     def _check(self) -> None:
@@ -129,7 +130,7 @@ class Sender:
             raise for_torch(self._error)
 
     def _pump(self) -> None:
-        """Starts whatever the order lets go. Called within itself, when a slice is over at once, it does nothing."""
+        """Starts every slice that the order lets leave. A nested call (a slice was over at once) does nothing."""
         if self._pumping:
             return
         self._pumping = True

@@ -1,4 +1,4 @@
-"""How a slice is averaged: by an exact all-reduce, or, where the user has asked for it, by one that may lose some.
+"""How a slice is averaged: by an exact all-reduce, or, if the user chose it, by one within a loss budget.
 
 In both cases the result is in the memory that was sent once the slice is settled, the same bits on all ranks.
 """
@@ -26,10 +26,10 @@ class PendingSlice(NamedTuple):
     piece: Slice
     work: Work
     buffer: PendingBuffer | None = None
-    """Of a slice that may lose something: what is left to do at the end."""
+    """The pending buffer of a slice that may lose blocks, to be settled at the end; None: an exact one."""
 
     def settle(self) -> None:
-        """After the work ended well: the result is in its place. May be called again."""
+        """After the work ended well: puts the result in its place. May be called again."""
         if self.buffer is not None:
             self.buffer.settle()
 
@@ -79,7 +79,7 @@ class BoundedReducer:
         """The communicator that numbers the slices."""
         self._exchange = exchange
         self._layouts = layouts
-        # What the state knows a buffer by, from step to step.
+        # How the state identifies a buffer from step to step.
         self._of_slice: dict[int, Layout] = {}
 
     def start(self, piece: Slice, memory: torch.Tensor, label: str, sequence: int) -> PendingSlice:

@@ -1,4 +1,4 @@
-"""Which algorithm runs a collective: by world size and bytes, unless somebody says.
+"""Which algorithm runs a collective: by world size and bytes, unless the call names one.
 
 All ranks must choose alike, so the choice depends only on what all ranks know: never on addresses, load or time.
 """

@@ -100,7 +100,7 @@ def reduce(world_size: int, rank: int, root: int) -> RankSchedule:
 
 
 def gather(world_size: int, rank: int, root: int) -> RankSchedule:
-    """Everybody sends to the root. Only it knows how large the others' parts are, so nobody else carries them."""
+    """Every rank sends to the root. Only the root knows the sizes of all parts, so no other rank forwards them."""
     program = Program(input_chunks=1, output_chunks=world_size if rank == root else 0)
     if rank == root:
         for peer in _others(world_size, rank):
@@ -112,7 +112,7 @@ def gather(world_size: int, rank: int, root: int) -> RankSchedule:
 
 
 def scatter(world_size: int, rank: int, root: int) -> RankSchedule:
-    """The root sends everybody his part. Only it knows how large the others' are, so nobody else carries them."""
+    """The root sends every rank its part. Only it knows the sizes of all parts, so no other rank forwards them."""
     program = Program(input_chunks=world_size if rank == root else 0, output_chunks=1)
     if rank == root:
         for peer in _others(world_size, rank):

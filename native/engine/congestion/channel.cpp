@@ -1,4 +1,4 @@
-// A channel is the receiver's buffer, and nobody else's packets are in it.
+// A channel is the receiver's own buffer; no other sender's packets are in it.
 #include "engine/congestion/congestion.hpp"
 
 namespace dlcp {

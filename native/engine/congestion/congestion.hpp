@@ -1,7 +1,7 @@
 // Congestion control behind one small interface; state per session, kept across messages.
 //
-// A controller is given what one acknowledgement brought, and answers how much may be in flight and how fast it leaves.
-// It knows no messages, paths or clocks. What the receiver can buffer is applied by the caller on top.
+// A controller takes the summary of one acknowledgement and answers how much may be in flight and at which rate it
+// leaves. It knows no messages, paths or clocks. The caller also applies the receiver's buffer limit.
 //
 // A new controller is one file beside this one and one line in the table of controllers.hpp.
 #pragma once
@@ -27,7 +27,7 @@ struct AckSample {
     bool round_over = false;       // a packet sent after the last round's end was acknowledged
 };
 
-// What is under way to one peer.
+// What is in flight to one peer.
 struct InFlight {
     Bytes in_flight{0};
     Bytes sent{0};     // total in this session
@@ -45,13 +45,13 @@ public:
     // Zero: unpaced.
     virtual Rate pacing_rate(Duration smoothed_rtt) const = 0;
 
-    // Does the receiver have to grant what this controller sends? Then demand() is asked as there is more to send.
+    // Whether the receiver must grant what this controller sends. If so, demand() is called when there is more to send.
     virtual bool needs_grants() const { return false; }
     // Total bytes of this session that the receiver should grant, if `backlog` datagram bytes wait to be sent.
     virtual Bytes demand(const InFlight&, Bytes /*backlog*/) const { return Bytes{0}; }
 };
 
-// For a private channel that holds so much: nothing is shared on the way, so there is nothing else to find out.
+// For a private channel of this capacity: the path is not shared, so there is nothing to probe for.
 std::unique_ptr<CongestionControl> make_channel_control(Bytes channel_buffer);
 
 }  // namespace dlcp

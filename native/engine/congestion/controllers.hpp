@@ -1,7 +1,7 @@
 // The controllers that a session can be made with, in one table.
 //
-// The values of EndpointConfig::congestion, their range, their names in settings and the error texts come from here. A
-// controller stands in a file of its own beside this one: declare what makes it, and give it a line.
+// From here come the values of EndpointConfig::congestion, their range, their names in settings and the error texts.
+// Each controller has its own file beside this one: declare its factory, and add a row.
 #pragma once
 
 #include <array>
@@ -38,14 +38,14 @@ inline constexpr CongestionEntry congestion_controllers[] = {
 // A controller, as its place in the table.
 enum class CongestionAlgorithm : std::uint8_t {};
 
-// The controller of this name; one past the table's end, which no endpoint accepts, if there is none.
+// The controller of this name. Without one: the value past the end of the table, which no endpoint accepts.
 constexpr CongestionAlgorithm congestion_algorithm(std::string_view name) {
     std::size_t i = 0;
     while (i < std::size(congestion_controllers) && congestion_controllers[i].name != name) ++i;
     return static_cast<CongestionAlgorithm>(i);
 }
 
-// What the table says, as one text: each entry's `text` with ", " or "; " between (then "." at the end), made when the program is compiled.
+// Each entry's `text`, joined with ", " or "; " (then "." at the end); built at compile time.
 template <auto Text, std::size_t Separator>
 struct JoinedControllers {
     static constexpr std::string_view separator = Separator == 0 ? ", " : "; ";

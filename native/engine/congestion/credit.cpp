@@ -1,6 +1,6 @@
-// Receiver credit: what has been granted and not yet sent may leave, after one unscheduled initial window per session
-// (EQDS, NSDI'22; UET's RCCC). The receiver grants at its own line rate (grant_scheduler.hpp). A grant knows the last
-// hop only, and that only if the line rate is stated right, so the window control stays underneath.
+// Receiver credit: after one unscheduled initial window per session, only granted bytes may leave (EQDS, NSDI'22; UET's
+// RCCC). The receiver grants at its own line rate (grant_scheduler.hpp). A grant reflects the last hop only, and only
+// if the line rate is set correctly, so the window controller stays underneath.
 #include <algorithm>
 
 #include "engine/config.hpp"

@@ -1,5 +1,5 @@
-// The papers' minimal rule: start at line rate and tolerate loss; halve the rate when a round loses more than 10 %
-// (MLT evaluates at p = 10 %), else add a twentieth of line rate per round. The window only bounds memory.
+// The papers' minimal rule: start at line rate and tolerate loss; halve the rate when a round loses more than 10 % (MLT
+// evaluates at p = 10 %), otherwise add a twentieth of line rate per round. The window only bounds memory.
 #include <algorithm>
 
 #include "engine/config.hpp"
@@ -30,13 +30,14 @@ public:
         if (timeouts >= 2) rate_.value_bps = std::max(rate_.value_bps / 2, line_rate_.value_bps / slowest + 1);
     }
     Bytes window(const InFlight&) const override { return window_; }
-    // Two packets a round trip at least: with less nothing would be learned of what the network carries now.
+    // At least two packets per round trip: with fewer the sender would learn nothing about the network's current
+    // capacity.
     Rate pacing_rate(Duration smoothed_rtt) const override {
         return std::min(std::max(rate_, rate_of(Bytes{2 * std::uint64_t{datagram_}}, smoothed_rtt)), line_rate_);
     }
 
 private:
-    // The least part of line rate: a hundred-gigabit host behind a bottleneck of tens of megabits.
+    // The smallest fraction of line rate: a 100 Gbit/s host behind a bottleneck of tens of Mbit/s.
     static constexpr std::uint64_t slowest = 4096;
 
     Rate line_rate_;

@@ -1,20 +1,23 @@
-// A window on ECN marks and median delay, in the line of UET's NSCC and Swift (transport-level: one window per peer,
-// shared by all paths).
+// A window controlled by ECN marks and median delay, in the line of UET's NSCC and Swift. One window per peer, shared
+// by all paths.
 //
-// Per round trip: marked share F moves an average a (DCTCP, RFC 8257 section 3.3, g = 1/16) and the window shrinks by
-// a/2; else a median queueing delay above the target shrinks it by 0.8 x the excess's share of the round trip, at most by
-// half (after Swift, SIGCOMM'20 section 3.3); else it grows by a packet, and by up to a sixteenth of itself the further the delay is
-// below half the target, so that a free link is found within a few round trips while equal flows converge through
-// the constant term. The median of a round is used, not the last sample: with spraying the last sample is one path's
-// (MSwift, arXiv 2509.07907).
+// Once per round trip:
+// - The marked share F moves an average a (DCTCP, RFC 8257 section 3.3, g = 1/16); if packets were marked the window
+// shrinks by a/2.
+// - Otherwise a median queueing delay above the target shrinks it by 0.8 x the excess's share of the round trip, at
+// most by half (after Swift, SIGCOMM'20 section 3.3).
+// - Otherwise it grows by a packet, and by up to a sixteenth of itself the further the delay is below half the target.
+// So a free link is filled within a few round trips, while equal flows converge through the constant term.
+// The median of a round is used, not the last sample: with spraying the last sample is that of one path (MSwift, arXiv
+// 2509.07907).
 //
-// Who loses more than half of a round before a queue above the target, or with most of what arrives marked, keeps what
-// got through: an incast's first windows are as many times too large as there are senders, and steps towards the right
-// one would fill the buffer anew each time.
+// If a sender loses more than half of a round while the queue is above the target, or while most of what arrives is
+// marked, its window becomes what got through. The first windows of an incast are too large by a factor of the number
+// of senders; stepwise reduction would refill the buffer each time.
 //
-// Loss alone is not congestion here: without a queue, up to 2 % a round is ignored (random loss on Ethernet, and losses
-// that the path set answers by leaving a path); above, the window shrinks by the lost share, which keeps a shallow-buffered network
-// without marks from collapse.
+// Loss alone is not congestion here. Without a queue, up to 2 % per round is ignored (random loss on Ethernet, and
+// losses that the path set answers by leaving a path). Above that the window shrinks by the lost share, which protects
+// a shallow-buffered network without marks from collapse.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -52,7 +55,7 @@ public:
     }
 
     void on_timeout(std::uint32_t timeouts) override {
-        // One unanswered probe may be the probe's own loss; after two the network has changed.
+        // One unanswered probe may be the loss of the probe itself; after two the network has changed.
         if (timeouts == 2) {
             window_ /= 2;
             slow_start_ = true;
@@ -64,7 +67,7 @@ public:
 
     Rate pacing_rate(Duration rtt) const override {
         if (rtt.value <= 0) return line_rate_;
-        // 1.25: a little above window/rtt, so that pacing never is what limits; 2 while searching.
+        // 1.25: slightly above window/rtt, so that pacing is never the limit; 2 while searching.
         const Rate rate =
             rate_of({static_cast<std::uint64_t>(slow_start_ ? window_ * 2 : window_ + window_ / 4)}, rtt);
         return line_rate_.value_bps != 0 ? std::min(rate, line_rate_) : rate;
@@ -88,12 +91,12 @@ private:
         mark_average_ += (marked - mark_average_) / 16;
         const std::int64_t total = round_acked_ + round_lost_;
         const std::int64_t lost = total > 0 ? (round_lost_ << 16) / total : 0;
-        // Few packets make no share: three of a hundred may be chance, three of four too.
+        // A share of few packets means little: three of a hundred may be chance, and so may three of four.
         const bool lossy = lost > loss_ignored && round_lost_ > 4 * std::int64_t{datagram_};
 
         const bool overflowed = 2 * round_ce_ > round_packets_ || delay > target_;
         if (overflowed && lossy && lost > mostly_lost) {
-            // The path carries a part of the window, and this is it: no steps towards it (UET's NSCC, "quick adapt").
+            // What got through is what the path carries: take it at once, without steps (UET's NSCC, "quick adapt").
             window_ = std::min(window_, round_acked_);
             slow_start_ = false;
         } else if (round_ce_ > 0) {
@@ -101,29 +104,31 @@ private:
             window_ -= window_ * mark_average_ / (2 << 16);
             slow_start_ = false;
         } else if (delay > target) {
-            // Of the round trip, that much is queue too many. The other direction's queue, which acknowledgements wait in,
-            // is part of the round trip and none of this one's excess.
+            // The excess's share of the round trip. The round trip also contains the queue of the other direction, in
+            // which acknowledgements wait; that queue is not part of this direction's excess.
             const std::int64_t excess = (delay - target).value;
             window_ -= std::min(window_ / 2, window_ / 10 * 8 * excess / std::max(delay.value, rtt_.value));
             slow_start_ = false;
         } else if (round_lost_ > 0 && delay * 4 > target_) {
-            // Loss with a queue before it may be a full buffer, smaller than the target: give way, as those do who
-            // lose more. 0.7 is CUBIC's (RFC 9438 section 4.6). A stray loss tells little, and what it takes costs twice
-            // where data goes both ways through plain queues: acknowledgements wait behind the other side's data, so
-            // whoever has the smaller window gets the link in proportion to the two windows only. 3 % in place of 15
-            // took an all-reduce at 1 % random loss from 0.87 of its link to 0.92 (1 Gbit/s, 1 MB queue, virtual time).
+            // Loss with a queue before it may mean a full buffer smaller than the target: reduce, as senders with more
+            // loss do. 0.7 is CUBIC's factor (RFC 9438 section 4.6). A stray loss says little, and reducing costs
+            // double where data flows both ways through plain queues: acknowledgements wait behind the other side's
+            // data, so the smaller window gets the link only in proportion to the two windows. 3 % instead of 15 %
+            // raised an all-reduce at 1 % random loss from 0.87 to 0.92 of its link (1 Gbit/s, 1 MB queue, virtual
+            // time).
             window_ -= window_ * (lossy ? 30 : 3) / 100;
             slow_start_ = false;
         } else if (lossy) {
             window_ -= std::min(window_ / 2, (window_ * lost) >> 16);
             slow_start_ = false;
         } else if (limited_ && !slow_start_) {
-            // One packet, as DCTCP: at 200 Mbit/s eight of them are half the target. With eight, 4 ranks that send both ways
-            // through plain queues had 0.79 of 200 Mbit/s in a ring and 0.34 with one link at half rate when all send to
-            // all; with one 0.91 and 0.41; at 1 Gbit/s 0.88 and 0.95, at 10 the same (virtual time).
+            // One packet, as DCTCP does: at 200 Mbit/s eight packets are half the target. With eight, 4 ranks that send
+            // both ways through plain queues reached 0.79 of 200 Mbit/s in a ring, and 0.34 in an all-to-all with one
+            // link at half rate. With one packet: 0.91 and 0.41; at 1 Gbit/s 0.88 and 0.95, at 10 Gbit/s the same
+            // (virtual time).
             window_ += datagram_;
-            // Only with the queue less than half full: near the target the constant term alone acts, or flows that
-            // share a queue would keep the shares they came with.
+            // Only while the queue is less than half full. Near the target the constant term acts alone; otherwise
+            // flows that share a queue would keep their initial shares.
             const std::int64_t half = target.value / 2;
             if (delay.value >= 0 && delay.value < half) window_ += window_ / 16 * (half - delay.value) / half;
         }

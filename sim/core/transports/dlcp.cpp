@@ -412,7 +412,7 @@ void DlcpTransport::handle_timer(Domain& domain, std::uint32_t index, std::uint3
     if (h.engine.handle_timer(domain)) serve(domain, h);
 }
 
-// What has happened, until nothing has. What that starts at this host comes back here, and finds it pending.
+// Handles events until none is left. Events that this causes at the same host return here, and are found pending.
 void DlcpTransport::serve(Domain& domain, Host& h) {
     if (h.engine.serving) return;
     h.engine.serving = true;

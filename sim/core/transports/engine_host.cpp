@@ -1,4 +1,4 @@
-// One host's engine: packets between it and the simulator, its timers, and what it has to say.
+// One host's engine: passes packets between it and the simulator, serves its timers, handles its events.
 #include "sim/core/transports/engine_host.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::uint32_t host_of(const dlcp_address& address) {
 
 }  // namespace
 
-// What is of no flow goes, for a switch that hashes, by the two hosts: from 2^31 on, so that it is never taken for one.
+// Packets of no flow are hashed by switches by the pair of hosts: from 2^31 on, so that they match no flow.
 std::uint32_t EngineHost::pair_flow(std::uint32_t destination) const {
     return 1u << 31 | switching::mix(host_, destination) >> 2;
 }
@@ -39,7 +39,7 @@ Time EngineHost::time(const Domain& domain) {
 }
 
 std::uint32_t EngineHost::pull(Domain& domain) {
-    // The engine writes a control packet of any length; what it is is known only afterwards.
+    // The engine writes a control packet of any length; its kind is known only afterwards.
     alignas(64) std::uint8_t head[DLCP_HEAD_CAPACITY];
     dlcp_packet out;
     out.head = head;

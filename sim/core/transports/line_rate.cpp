@@ -1,5 +1,5 @@
-// No transport at all: every flow leaves at line rate, flows of a host taking turns, and nothing is repaired. What the
-// network does to packets that nobody holds back; the simulator's own yardstick, and its tests'.
+// No transport at all: every flow leaves at line rate, flows of a host take turns, and nothing is repaired. It shows
+// what the network does to unrestrained packets: the yardstick of the simulator and its tests.
 #include <algorithm>
 #include <array>
 #include <utility>

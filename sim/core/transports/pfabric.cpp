@@ -1,7 +1,7 @@
-// pFabric: Alizadeh et al., "pFabric: minimal near-optimal datacenter transport", SIGCOMM 2013. Every packet says how
-// much of its flow is left; the network serves the least first and throws away the most (rank_queue.hpp). What hosts do
-// is little (section 4): start at line rate with a window of one bandwidth-delay product, notice losses only by a small
-// fixed timeout, then slow start; after several timeouts in a row probe with packets without payload.
+// pFabric: Alizadeh et al., "pFabric: minimal near-optimal datacenter transport", SIGCOMM 2013. Every packet carries
+// the remaining size of its flow; the network serves the smallest first and drops the largest (rank_queue.hpp). Hosts
+// do little (section 4): they start at line rate with a window of one bandwidth-delay product, detect losses only by a
+// small fixed timeout, then use slow start; after several timeouts in a row they probe with packets without payload.
 //
 // The receiver acknowledges every packet by number, with the first one missing, so that only what was lost is sent
 // again; acknowledgements have rank 0. A host's network card serves its own flows by rank, too.

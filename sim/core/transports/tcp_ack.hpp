@@ -1,4 +1,4 @@
-// What a TCP acknowledgement says, and how it lies in a packet.
+// The contents of a TCP acknowledgement, and its layout in a packet.
 //
 // Up to three ranges, as fit beside a timestamp in TCP's 40 bytes of options (RFC 2018 §3): real TCP has no more, and a
 // bitmap would repair acknowledgement loss better than it can. Ranges are in segments, not bytes:

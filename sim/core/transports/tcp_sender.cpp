@@ -227,7 +227,7 @@ void TcpSender::take_rtt(std::int64_t rtt_ps) {
     }
     std::int64_t error_ps = rtt_ps - path_.srtt_ps;
     path_.srtt_ps += error_ps / 8;
-    // A round trip that falls is no reason for patience.
+    // A falling round trip is no reason for patience.
     if (error_ps < 0) error_ps = -error_ps > smooth_deviation_ps_ ? -error_ps / 8 : -error_ps;
     smooth_deviation_ps_ += (error_ps - smooth_deviation_ps_) / 4;
     round_deviation_ps_ = std::max(round_deviation_ps_, smooth_deviation_ps_);
@@ -303,7 +303,8 @@ void TcpSender::enter_recovery() {
     probe_due_ = lost_beyond_ = false;
 }
 
-// What was sent again before and is not acknowledged yet proves nothing of this recovery: its time stands on.
+// Segments that were sent again before and are not acknowledged yet prove nothing about this recovery: their times
+// stay.
 void TcpSender::start_stamp() {
     if (una_ >= resent_end_) first_resent_ps_ = -1;
 }
@@ -334,7 +335,7 @@ void TcpSender::reduce(std::uint32_t delivered, bool conservative) {
     recovery_window_ = in_flight_ + std::max(0.0, more);
 }
 
-// What was held lost is still in flight: as if nothing had happened.
+// Segments considered lost are still in flight: restores the state before the loss.
 void TcpSender::undo() {
     ++undone_;
     if (state_ == State::recovery) path_.reordering = true;

@@ -1,4 +1,4 @@
-// The sending end of a TCP flow: what is in flight, lost, to be sent next, and when to act unasked.
+// The sending end of a TCP flow: what is in flight, lost, to be sent next, and when to act without an acknowledgement.
 //
 // Loss is found by time (RACK, RFC 8985) from cumulative and selective acknowledgements, tails by a probe (TLP, same RFC),
 // all else by a timeout (RFC 6298). During recovery proportional rate reduction (RFC 6937, with the conservative bound of

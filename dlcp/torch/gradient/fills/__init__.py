@@ -1,4 +1,4 @@
-"""Fills: what becomes of contributions that were given up. A new one is a file here and a line in FILLS."""
+"""Fills: what replaces abandoned contributions. A new one is a file here and a line in FILLS."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ FILLS: Mapping[str, type[Fill]] = {
     "zero": Zero,
     "hadamard": HadamardFill,
 }
-"""By the name that GradientOptions.fill has."""
+"""Fill classes by their name in GradientOptions.fill."""
 
 __all__ = ["FILLS", "Fill", "Rules"]

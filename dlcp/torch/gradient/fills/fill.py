@@ -1,4 +1,4 @@
-"""The interface of a fill: what becomes of contributions that were given up.
+"""The interface of a fill: the rule that replaces abandoned contributions.
 
 A GradientState has one fill, and calls it around each bounded collective:
 
@@ -28,7 +28,7 @@ Range = tuple[int, int]
 
 
 class BufferPlan(NamedTuple):
-    """What is known of a buffer before its values are looked at."""
+    """What is known about a buffer before its values are read."""
 
     layout: Layout
     critical: frozenset[str]
@@ -40,20 +40,20 @@ class BufferPlan(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a fill asks of the collective."""
+    """What a fill requires of the collective."""
 
     rescale: bool = False
-    """Divide each sum by the contributions that came, in place of all ranks'."""
+    """Divide each sum by the number of contributions that arrived, instead of by the number of ranks."""
     agree: str = ""
-    """What the ranks must have done alike before the collective; they compare it. Few different texts: plans are kept
-    by them."""
+    """What all ranks must have done before the collective; they compare this text. There should be few different texts,
+    since plans are cached by them."""
 
 
 class Fill:
     """One fill of one GradientState. `options`: the state's."""
 
     residual: ResidualMemory | None = None
-    """What was given up and waits for the next step; None: this fill keeps nothing."""
+    """Abandoned values that wait for the next step; None: this fill keeps nothing."""
 
     def __init__(self, options: GradientOptions) -> None:
         pass
@@ -64,7 +64,7 @@ class Fill:
         """A step begins, whose gradients are multiplied by `loss_scale`."""
 
     def end_step(self, applied: bool) -> ResidualReport | None:
-        """The optimizer has used the step's gradients, or not. The account of what is kept; None: nothing is."""
+        """Ends a step, which the optimizer used or skipped. The account of kept values; None: nothing is kept."""
         return None
 
     # --- a buffer -------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Fill:
         return Rules()
 
     def lost(self, memory: torch.Tensor, layout: Layout, runs: NDArray[np.int64]) -> None:
-        """These runs of elements (begin and end) were given up. `memory`: the buffer as it was sent."""
+        """These runs of elements (begin and end) were abandoned. `memory`: the buffer as it was sent."""
 
     def after(self, output: torch.Tensor, transformed: Sequence[Range], origin: int, step: int) -> None:
         """Changes the collective's result in place. `origin`: the buffer's element that it begins with."""

@@ -1,4 +1,4 @@
-"""The sum is divided by the contributions that came: what is left stands for what was given up."""
+"""The sum is divided by the number of contributions that arrived: these stand for the abandoned ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dlcp.torch.gradient.fills.fill import Fill, Range, Rules
 
 
 class Rescale(Fill):
-    """The collective counts contributions per block, since only the rank that adds a block knows who came."""
+    """The collective counts contributions per block: only the rank that adds a block knows who contributed."""
 
     def rules(self, transformed: Sequence[Range], step: int) -> Rules:
         return Rules(rescale=True)

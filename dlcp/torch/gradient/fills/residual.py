@@ -1,4 +1,4 @@
-"""The sender keeps what it gave up and adds it to its next step's gradient."""
+"""The sender keeps abandoned values and adds them to its next step's gradient."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Residual(Fill):
 def _with_gradient(buffer: torch.Tensor, layout: Layout, critical: frozenset[str]) -> Layout:
     """The layout without critical parameters, of which nothing is kept, and those whose gradient here is all zero.
 
-    The latter may be in use on no rank in this step: then DDP leaves their gradients as they are, and what was added
+    Perhaps no rank uses the latter in this step. DDP would then leave their gradients unchanged, and added residuals
     would be lost.
     """
     return Layout(

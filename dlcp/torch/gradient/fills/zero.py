@@ -1,4 +1,4 @@
-"""A contribution that was given up counts as nothing (DLCP, arXiv 2008.08445; MLT, NSDI 2024)."""
+"""An abandoned contribution counts as zero (DLCP, arXiv 2008.08445; MLT, NSDI 2024)."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from dlcp.torch.gradient.fills.fill import Fill
 
 
 class Zero(Fill):
-    """Nothing is done about it."""
+    """Does nothing."""
