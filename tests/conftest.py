@@ -36,9 +36,20 @@ def native_build() -> Path:
 
 # Tests of these places make namespaces, load the machine or judge how long something takes: they run one after another,
 # on one worker, while the others run the rest.
-ONE_AFTER_ANOTHER = ("tests/lab", "tests/transport/dpdk", "tests/transport/xdp", "tests/doctor", "tests/bench")
+ONE_AFTER_ANOTHER = (
+    "tests/lab",
+    "tests/transport/dpdk",
+    "tests/transport/xdp",
+    "tests/doctor",
+    "tests/bench",
+)
 # Files whose cases share nothing: each case goes to any worker. All other files stay whole, for their fixtures.
-SPLIT = ("tests/test_native.py", "tests/torch/test_collectives.py", "tests/test_property.py", "tests/test_docs.py")
+SPLIT = (
+    "tests/test_native.py",
+    "tests/torch/test_collectives.py",
+    "tests/test_property.py",
+    "tests/test_docs.py",
+)
 
 
 def _worker_group(item: pytest.Item) -> str | None:

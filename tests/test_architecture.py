@@ -16,7 +16,15 @@ def test_drawings_are_those_of_the_tables() -> None:
 def test_files_it_names_exist(repository: Path) -> None:
     text = (repository / "ARCHITECTURE.md").read_text()
     names = re.findall(r"`([\w/]+\.(?:md|py|hpp|cpp|txt|toml))`", text)
-    places = ["", "sim/core", "native", "native/io", "native/engine", "dlcp/transport/schedule", "dlcp/switch"]
+    places = [
+        "",
+        "sim/core",
+        "native",
+        "native/io",
+        "native/engine",
+        "dlcp/transport/schedule",
+        "dlcp/switch",
+    ]
     places += ["native/switch", "tests/support", "docs"]
     missing = [name for name in names if not any((repository / place / name).exists() for place in places)]
     assert missing == []

@@ -735,7 +735,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _agree_all(self, tensors: Sequence[Tensor]) -> str:
         """As _agree, of tensors of one type that may differ in shape."""
         shapes = f" of shapes {[tuple(tensor.shape) for tensor in tensors]}" if self._compares_shapes else ""
-        return type_words(tensors[0].dtype) + shapes
+        return type_text(tensors[0].dtype) + shapes
 
     def _agree(self, tensor: Tensor) -> str:
         """What else must be alike on all ranks."""
@@ -764,7 +764,7 @@ class ProcessGroup(dist.ProcessGroup):
 
 def _complex_type(tensor: Tensor) -> str:
     """Its type if it is complex: it is reduced as real numbers, but not with real numbers."""
-    return type_words(tensor.dtype) if tensor.is_complex() else ""
+    return type_text(tensor.dtype) if tensor.is_complex() else ""
 
 
 def _op_of(opts: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Time to accuracy: configurations learn the same from the same examples, and differ in what the network takes and loses."""
+"""Time to accuracy: configurations learn from the same examples; only the network's time and losses differ."""
 
 from __future__ import annotations
 

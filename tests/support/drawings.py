@@ -29,7 +29,9 @@ def _drawing(machine: str, transitions: list[tuple[str, str, str]]) -> str:
     merged: dict[tuple[str, str], list[str]] = {}
     for source, event, target in transitions:
         merged.setdefault((source, target), []).append(event)
-    lines += [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in merged.items()]
+    lines += [
+        f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in merged.items()
+    ]
     return "\n".join([*lines, "```", ""])
 
 

@@ -1,6 +1,6 @@
 """How gradients get from worker to worker: exactly over dlcp, with bounded loss over dlcp, or over a baseline.
 
-A configuration takes one gradient per worker and gives the mean that every worker then has, and how long the network took.
+A configuration takes one gradient per worker and returns the mean that every worker then has, and the network's time.
 A baseline's values are exact; its time is that of the same collective as flows over its transport.
 """
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MOMENTUM = 0.9
 ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
 TARGET_SHARE = 0.9
-"""Of the way from the first held-out loss to the best one that every configuration reaches: where times are compared."""
+"""Times are compared at this share of the descent from the first loss to the best one that all configurations reach."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def target_loss(curves: Sequence[Curve]) -> float:
 
 
 def table(curves: Sequence[Curve], loss: float | None = None) -> str:
-    """Times to a held-out loss and to the end, the first configuration's as the measure. `loss`: None: one that all reach."""
+    """Times to a held-out loss and to the end, relative to the first configuration. `loss` None: one that all reach."""
     target = target_loss(curves) if loss is None else loss
     rows = [["", "final loss", f"to loss {target:.3f}", "", "whole run", "network", "abandoned"]]
     first = curves[0].time_to(target)

@@ -155,7 +155,9 @@ def _pictures(results: Sequence[Result], timelines: Mapping[str, pictures.Iterat
             if timeline.iterations:
                 found.setdefault(f"{name}: {job.get('name', f'job {number}')}, its first worker", timeline)
     for name, timeline in found.items():
-        caption = "Iterations from the end of a backward pass to the end of the next. Thin bars: gradients being exchanged."
+        caption = (
+            "Iterations from the end of a backward pass to the next. Thin bars: gradients being exchanged."
+        )
         drawn.append((caption, True, _later(pictures.iteration_timeline, timeline, name)))
     if not drawn:
         return

@@ -40,7 +40,7 @@ TEST_CASE("runtime options: a setting fills the field of the runtime or of its e
     CHECK(options.port == 7000);
     CHECK(options.linger == milliseconds(1));
     CHECK(options.engine.min_rto == milliseconds(2));
-    CHECK(options.engine.congestion == CongestionAlgorithm::line_rate);
+    CHECK(options.engine.congestion == congestion_algorithm("line_rate"));
     CHECK(options.bind_host.empty());
 }
 

@@ -45,7 +45,9 @@ def test_every_condition_has_every_transport_and_a_lossless_fabric_for_dcqcn() -
 
 
 def test_transports_differ_in_what_their_names_say_and_in_nothing_else() -> None:
-    scenarios = {configuration: Case(TRIMMING, configuration).scenario(SIZE, 1) for configuration in CONFIGURATIONS}
+    scenarios = {
+        configuration: Case(TRIMMING, configuration).scenario(SIZE, 1) for configuration in CONFIGURATIONS
+    }
     window, relaxed = scenarios[BOUNDED].transport, scenarios[BOUNDED + RELAXED].transport
     assert isinstance(window, Dlcp)
     assert isinstance(relaxed, Dlcp)
