@@ -244,6 +244,6 @@ def test_job_without_a_card() -> None:
     script = script_with("ip netns add")
     setup = script[: script.index(LISTENERS["net_af_packet"])]
     said = run_script([*setup, *script_with("export WORLD_SIZE"), "wait"])
-    for line in ("all 2 ways between 2 are open", "every way carries datagrams of 1472 bytes"):
+    for line in ("all 2 pairs of 2 are open", "every pair carries datagrams of 1472 bytes"):
         assert line in said, said
         assert line in GUIDE

@@ -24,7 +24,9 @@ def glossary() -> list[tuple[str, str, set[str]]]:
     section = (ROOT / "ARCHITECTURE.md").read_text().split("## Glossary")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([a-z][^|]*?) \| ([^|]+?) \| *([^|]*?) *\|$", section, re.MULTILINE)
     return [
-        (term, meaning, set(re.findall(r"[a-z]+", instead)) - {"alone"}) for term, meaning, instead in rows
+        (term, meaning, set(re.findall(r"[a-z]+", instead)) - {"alone"})
+        for term, meaning, instead in rows
+        if term != "term"  # the heading
     ]
 
 

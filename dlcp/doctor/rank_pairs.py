@@ -76,7 +76,7 @@ def _look_at_versions(members: Sequence[Member]) -> Iterator[Finding]:
             "versions",
             f"{one.name} on {one.host} runs dlcp {one.version} (wire version {one.wire_version}), {first.name} on"
             f" {first.host} runs dlcp {first.version} (wire version {first.wire_version})",
-            f"on {one.host}: pip install dlcp=={first.version}",
+            f"on {one.host}: in a checkout of dlcp {first.version}, pip install .",
         )
     torches = sorted({one.torch for one in members})
     if len(torches) > 1:

@@ -239,7 +239,7 @@ def _demo(options: argparse.Namespace) -> int:
     try:
         from dlcp.lab.figure import draw
     except ImportError as error:
-        print(f"no picture: {error}; pip install 'dlcp[demo]'")
+        print(f"no picture: {error}; pip install '.[demo]' in a checkout of dlcp")
         return 0
     draw(scene, options.output)
     print(f"picture: {options.output}")

@@ -33,7 +33,8 @@ def digits() -> np.ndarray:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise TrainError(
-            f"the digits come with scikit-learn ({error}); pip install 'dlcp[demo]', or choose --model language"
+            f"the digits come with scikit-learn ({error}); pip install '.[demo]' in a checkout of dlcp, "
+            "or choose --model language"
         ) from error
     pixels, answers = load_digits(return_X_y=True)
     return np.column_stack([pixels / 16, answers]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Packets for people: a scapy layer, so that a capture can be read (`pip install dlcp[scapy]`).
+"""Packets for people: a scapy layer, so that a capture can be read (`pip install '.[scapy]'` in a checkout).
 
     from scapy.utils import rdpcap
     from dlcp.transport.scapy import bind_ports, recognise
@@ -42,7 +42,9 @@ try:
     from scapy.layers.inet import UDP
     from scapy.packet import Packet, Raw
 except ImportError as error:
-    raise ImportError("dlcp.transport.scapy needs scapy: pip install 'dlcp[scapy]'") from error
+    raise ImportError(
+        "dlcp.transport.scapy needs scapy: pip install '.[scapy]' in a checkout of dlcp"
+    ) from error
 
 HEADER_BYTES = 64
 TAG_BYTES = 16

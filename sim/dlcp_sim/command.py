@@ -254,7 +254,9 @@ def _report(options: argparse.Namespace) -> int:
         except OSError as error:
             raise ArgumentError(f"--output {options.output}: {error.strerror or error}") from None
         except ImportError as error:
-            raise ArgumentError(f"the page has pictures ({error}); pip install 'dlcp[sim]'") from None
+            raise ArgumentError(
+                f"the page has pictures ({error}); pip install '.[sim]' in a checkout of dlcp"
+            ) from None
         print(f"report: {options.output}")
     if options.output or options.chrome_trace or options.pcap:
         return 0

@@ -1,4 +1,4 @@
-"""Points of a sweep on a Ray cluster. Ray is loaded when a sweep asks for it: `pip install 'dlcp[ray]'`.
+"""Points of a sweep on a Ray cluster. Ray is loaded when a sweep asks for it: `pip install '.[ray]'`.
 
 Tasks carry a scenario and bring back a result, both plain data; dlcp is installed on the nodes, of the same version.
 """
@@ -35,7 +35,9 @@ def run_on_ray(points: Sequence[Point], address: str, jobs: int | None = None) -
     try:
         import ray
     except ImportError as error:
-        raise ArgumentError(f"ray is not installed ({error}); pip install 'dlcp[ray]'") from None
+        raise ArgumentError(
+            f"ray is not installed ({error}); pip install '.[ray]' in a checkout of dlcp"
+        ) from None
     from dlcp_sim.sweeps import Outcome
 
     if ray.is_initialized():

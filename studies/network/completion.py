@@ -568,4 +568,4 @@ def run(output: Path, quick: bool, seeds: int) -> None:
     try:
         print(f"\npicture: {draw(found, output / f'{NAME}.png')}")
     except ImportError as error:
-        print(f"\nno picture: {error}; pip install 'dlcp[demo]'")
+        print(f"\nno picture: {error}; pip install '.[demo]' in a checkout of dlcp")

@@ -12,9 +12,9 @@ from studies.training.mse import KINDS, OURS, OURS_STEPS, PUBLISHED, RATES, STEP
 JSON_NAME, MARKDOWN_NAME = "mse.json", "mse.md"
 
 COMPARABLE = (
-    "Published: OptiReduce, 500 M entries, equal drops; its unit, rate and pattern of drops are not stated in what we",
+    "Published: OptiReduce, 500 M entries, equal drops. Its unit, rate and pattern of drops are not stated in what we",
     "have, so only ratios between its figures compare. With independent drops per packet and hop, theory gives N / 2",
-    "for ring over TAR and N / (N - 1) for a server over TAR, and that is what is measured; the published ratios of",
+    "for ring over TAR and N / (N - 1) for a server over TAR, and the measurements agree. The published ratios of",
     "5.9 and 4.0 need drops that are not independent. Our second half is repaired in full, so only the first half's",
     "losses are left.",
 )
@@ -38,7 +38,7 @@ def tables(found: Found) -> Iterator[tuple[str, list[list[str]]]]:
     """Titles and tables, each with its heading as first row."""
     for kind, ways in found.mse.items():
         head = [
-            "way",
+            "method",
             *(f"{100 * rate:g} %" for rate in RATES),
             f"over TAR at {100 * RATES[1]:g} %",
             "published, over TAR",

@@ -47,10 +47,10 @@ def lines(results: Results, *, complete: bool) -> Iterator[str]:
 
 
 LEGEND = (
-    "Tolerance, at the loss-free run's learning rate / at the best of those tried: the largest share of gradient",
-    "blocks lost at which training ends no worse than the loss-free run would that ends one round in twenty earlier.",
+    "Tolerance is the largest share of lost gradient blocks at which training ends no worse than a loss-free run that",
+    "ends one round in twenty earlier. Figures: at the loss-free run's learning rate / at the best of those tried.",
     "Where there is one figure, other rates were not tried.",
-    "Of the transport it is the budget; where losses are bursty or uneven, less than it is given up (tolerance.json).",
+    "For the transport it is the budget; with bursty or uneven losses less than that is abandoned (tolerance.json).",
 )
 
 
@@ -127,7 +127,9 @@ def findings(results: Results) -> list[str]:
             }
             if ratios:
                 words = ", ".join(f"{value:.1f}x for the {task}" for task, value in ratios.items())
-                found.append(f"{one.name}, losses {process}: bears {words} what zero fill at random bears.")
+                found.append(
+                    f"{one.name}, losses {process}: tolerates, relative to zero fill at random, {words}."
+                )
             worse, compared = worse_than_zero(results, one)
             if compared:
                 found.append(
@@ -182,13 +184,13 @@ def as_dict(results: Results, *, complete: bool) -> dict[str, Any]:
 
 def markdown(results: Results, *, complete: bool) -> Iterator[str]:
     """The report as markdown."""
-    yield "# How much of its gradients a training bears to lose"
+    yield "# How much gradient loss a training tolerates"
     yield ""
     yield (
-        f"`dlcp study tolerance`: {len(results)} runs of {WORKERS} workers each in one process. Only the way of a "
-        f"gradient to its owner loses anything; 1-D parameters never; a block is {BLOCK} elements. Bursty: a "
-        f"Gilbert-Elliott channel per worker with bursts of {BURST_BLOCKS} blocks in the mean. Uneven: one "
-        f"worker's link loses up to {UNEVEN_LOSS_MAX:.0%}, then the next's. All in runs.csv."
+        f"`dlcp study tolerance`: {len(results)} runs of {WORKERS} workers each in one process. Only contributions "
+        f"to the owner of a gradient are lossy, and 1-D parameters are never lost. A block is {BLOCK} elements. "
+        f"Bursty: a Gilbert-Elliott channel per worker with bursts of {BURST_BLOCKS} blocks in the mean. Uneven: one "
+        f"worker's link loses up to {UNEVEN_LOSS_MAX:.0%}, then the next's. All runs are in runs.csv."
     )
     if not complete:
         yield ""

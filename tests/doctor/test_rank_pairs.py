@@ -178,7 +178,7 @@ def test_versions_that_differ_fail() -> None:
     members = [member(0), member(1, version="0.2.0", wire_version=2, torch="2.12.0")]
     found = not_ok(look_at_rank_pairs(members, all_pairs(2)))
     assert [one.verdict for one in found] == [Verdict.FAIL, Verdict.WARN]
-    assert found[0].remedy == "on node1: pip install dlcp==0.1.0"
+    assert found[0].remedy == "on node1: in a checkout of dlcp 0.1.0, pip install ."
     assert found[1].text == "ranks run different torch: 2.12.0, 2.13.0"
 
 

@@ -53,7 +53,7 @@ def test_scene_survives_its_file(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_picture_is_drawn(scene: Scene, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'dlcp[demo]'")
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install '.[demo]'")
     from dlcp.lab.figure import draw
 
     draw(scene, tmp_path / "queue.svg")

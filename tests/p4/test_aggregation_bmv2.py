@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
 import grpc
 from finsy.proto import p4r

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
 from dlcp.lab import simple_switch
 from dlcp.lab.counts import shares

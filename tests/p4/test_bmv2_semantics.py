@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
 from finsy.proto import p4r
 from google.protobuf import text_format

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
 from finsy.proto import U128, p4r
 

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
 from finsy.proto import p4r
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
 import finsy
 from finsy.proto import p4r

@@ -256,7 +256,7 @@ def test_ctrl_c_in_a_sweep_keeps_what_is_done_and_goes_on(
 @pytest.mark.timeout(240)
 def test_sweep_on_a_local_ray_cluster(file: Path, tmp_path: Path) -> None:
     """Six points by two tasks at a time, one of them bad, one whose process is killed; then it goes on without Ray."""
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'dlcp[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     store = tmp_path / "sweep.sqlite"
     vary = "workload.bytes=50_000_000_000,1000,-1,2000"
     command = program("sweep", file, "--vary", vary, "--store", store, "--ray", "local", "--jobs", 2)
@@ -311,7 +311,7 @@ def is_task(folder: Path, program_pid: int) -> bool:
 def test_a_ray_address_where_nobody_is_is_told_at_once(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'dlcp[ray]'")
+    pytest.importorskip("ray", reason="ray is not installed: pip install '.[ray]'")
     words = ("sweep", file, "--vary", "seed=1", "--store", tmp_path / "s.sqlite")
     assert sim(*words, "--ray", "127.0.0.1:1") == 2
     assert "no Ray cluster at '127.0.0.1:1': " in capsys.readouterr().err

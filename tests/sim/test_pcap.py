@@ -17,7 +17,7 @@ from dlcp_sim.scenario import Scenario, Trace
 from dlcp_sim.transports import Dlcp, Ndp
 from dlcp_sim.workloads.flows import Incast
 
-pytest.importorskip("scapy", reason="captures are read with scapy: pip install 'dlcp[scapy]'")
+pytest.importorskip("scapy", reason="captures are read with scapy: pip install '.[scapy]'")
 
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether

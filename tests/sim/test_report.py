@@ -20,7 +20,7 @@ from dlcp_sim.scenario import Sample, Scenario
 from dlcp_sim.transports import LineRate, Ndp
 from dlcp_sim.workloads.flows import Incast
 
-pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'dlcp[sim]'")
+pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install '.[sim]'")
 
 SCENARIO = Scenario(
     fabric=FatTree(4, rate_bps=100e9, delay_s=1e-6),

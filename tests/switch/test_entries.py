@@ -33,7 +33,7 @@ from dlcp.switch.entries import (
 )
 from tests.support import switch_twin
 
-pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 from dlcp.switch.deploy.codec import canonical
 from dlcp.switch.deploy.pipeline import Pipeline

@@ -20,7 +20,7 @@ from dlcp.switch.entries import (
 from dlcp.switch.limits import Limit, UnsupportedError, line_number, refuse
 from dlcp.switch.policy_file import PolicyFile
 
-pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 
 SMALL = SwitchTarget("s1", "h:1", {"a": 1, "b": 2, "c": 3})

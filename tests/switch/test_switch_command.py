@@ -21,7 +21,7 @@ from dlcp.switch.policy import Thresholds
 from dlcp.switch.starting_policy import separate_dscp, starting_policy, starting_text
 from dlcp.transport import Settings as TransportSettings
 
-pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 from dlcp.switch.deploy.transaction import Settings, deploy
 from tests.support.deployment import NEW, OLD, desired, open_session, state, topology_text
@@ -337,7 +337,7 @@ def test_missing_package_is_named_with_what_to_install(
     for word in (["deploy", str(files / "new.toml")], ["status"]):
         assert dlcp(*word, *fabric(files, server)) == 2
         assert capsys.readouterr().err == (
-            "dlcp switch: P4Runtime needs the package finsy: pip install 'dlcp[p4]'\n"
+            "dlcp switch: P4Runtime needs the package finsy: pip install '.[p4]' in a checkout of dlcp\n"
         )
 
 

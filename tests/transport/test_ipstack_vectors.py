@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-pytest.importorskip("scapy", reason="needs scapy: pip install 'dlcp[scapy]'")
+pytest.importorskip("scapy", reason="needs scapy: pip install '.[scapy]'")
 
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import (

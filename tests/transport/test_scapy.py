@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("scapy", reason="needs scapy: pip install 'dlcp[scapy]'")
+pytest.importorskip("scapy", reason="needs scapy: pip install '.[scapy]'")
 
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -257,4 +257,7 @@ def test_import_without_scapy_says_what_to_install() -> None:
     program = "import sys; sys.modules['scapy.fields'] = None; import dlcp.transport.scapy"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert run.returncode != 0
-    assert "ImportError: dlcp.transport.scapy needs scapy: pip install 'dlcp[scapy]'" in run.stderr
+    assert (
+        "ImportError: dlcp.transport.scapy needs scapy: pip install '.[scapy]' in a checkout of dlcp"
+        in run.stderr
+    )

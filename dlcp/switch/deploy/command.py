@@ -66,7 +66,7 @@ def add_parser(subparsers: Any) -> None:
         "--shell-python",
         metavar="PYTHON",
         type=Path,
-        help="the Python of an environment with dlcp[p4shell]'s packages",
+        help="the Python of an environment with the packages of the extra p4shell",
     )
     parser.add_argument("--json", action="store_true", help="the differences as JSON")
 

@@ -3,7 +3,7 @@
 Each function returns a matplotlib figure sized for one column of a page, so that it is read on a phone too; `save`
 writes one, `as_svg` makes it an <svg> element whose inks follow the page's light or dark scheme. Colours go by a
 result's place among those compared, and stay the same from picture to picture. Needs matplotlib (`pip install
-dlcp[sim]`), loaded here alone and when something is drawn; draws without a display.
+'.[sim]'` in a checkout), loaded here alone and when something is drawn; draws without a display.
 """
 
 from __future__ import annotations
@@ -437,7 +437,7 @@ def style() -> Iterator[None]:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise PictureError("pictures need matplotlib: pip install 'dlcp[sim]'") from error
+        raise PictureError("pictures need matplotlib: pip install '.[sim]' in a checkout of dlcp") from error
     with mpl.rc_context(STYLE):
         yield
 

@@ -107,7 +107,7 @@ def test_tables_and_bars_take_the_leanest_full_transport_and_medians(tmp_path: P
 
 
 def test_the_picture_of_made_up_cases_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'dlcp[sim]'")
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install '.[sim]'")
     cases = {
         (workload, name): made_up(workload, name, [50, 60])
         for workload in _reference.WORKLOADS

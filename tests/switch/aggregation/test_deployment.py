@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install 'dlcp[p4]'")
+pytest.importorskip("finsy", reason="P4Runtime needs finsy: pip install '.[p4]'")
 
 from dlcp.errors import SettingsError
 from dlcp.switch import BridgeEntry, SwitchTarget, Topology, programs

@@ -19,7 +19,7 @@ from dlcp.switch.entries import (
     desired_entries,
 )
 
-pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 from dlcp.switch.deploy.codec import canonical
 from dlcp.switch.deploy.errors import ProgramError

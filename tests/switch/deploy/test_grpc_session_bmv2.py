@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 from dlcp.switch import SwitchTarget, programs
 from dlcp.switch.deploy.errors import DeployError, OtherPipelineError, OtherPrimaryError, SwitchRefusedError

@@ -18,7 +18,7 @@ from dlcp.switch import SwitchTarget
 from dlcp.switch.entries import level_name
 from dlcp.switch.programs import FOREIGN_LEVEL, Arrival, Decision, arrivals_index, decisions_index
 
-pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 from dlcp.switch.deploy.status import ASK_PORTS, Monitor, Reading, document, lines
 from dlcp.switch.deploy.transaction import Settings, deploy

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 from finsy.proto import p4i, p4r
 

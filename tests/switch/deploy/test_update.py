@@ -27,7 +27,7 @@ from dlcp.switch.entries import (
 )
 from dlcp.switch.resolved import NEVER_BYTES
 
-pytest.importorskip("finsy", reason="needs the packages of dlcp[p4]")
+pytest.importorskip("finsy", reason="needs the packages of the extra p4")
 
 from dlcp.switch.deploy.groups import renumbered
 from dlcp.switch.deploy.update import Kind, Update, described, difference
