@@ -37,9 +37,20 @@ def native_build() -> Path:
 
 # Tests of these places make namespaces, load the machine or judge how long something takes: they run one after another,
 # on one worker, while the others run the rest. They begin first, since they take longest.
-ONE_AFTER_ANOTHER = ("tests/lab/", "tests/transport/dpdk/", "tests/transport/xdp/", "tests/doctor/", "tests/bench/")
+ONE_AFTER_ANOTHER = (
+    "tests/lab/",
+    "tests/transport/dpdk/",
+    "tests/transport/xdp/",
+    "tests/doctor/",
+    "tests/bench/",
+)
 # Files whose cases share nothing: each case goes to any worker. All other files stay whole, for their fixtures.
-SPLIT = ("tests/test_native.py", "tests/torch/test_collectives.py", "tests/test_property.py", "tests/test_docs.py")
+SPLIT = (
+    "tests/test_native.py",
+    "tests/torch/test_collectives.py",
+    "tests/test_property.py",
+    "tests/test_docs.py",
+)
 
 
 def worker_group(nodeid: str) -> str:

@@ -39,10 +39,14 @@ def parts(name: str) -> list[str]:
 
 
 def refused(name: str) -> set[str]:
-    """The words of a name that the glossary replaces by others. Plural and singular are one word."""
+    """The words of a name that the glossary replaces by others. Plural and singular are one word.
+
+    "In flight" and "under way" are idioms of their own.
+    """
     words = parts(name)
-    if "flight" in words and words[words.index("flight") - 1] == "in":
-        words.remove("flight")
+    for before, word in (("in", "flight"), ("under", "way")):
+        if word in words and words[words.index(word) - 1] == before:
+            words.remove(word)
     return {word for word in words if word in REFUSED or word.removesuffix("s") in REFUSED}
 
 
@@ -70,7 +74,7 @@ def test_refused_words_are_found() -> None:
 
 
 # torch calls its black box the flight recorder.
-TERMS_OF_OTHERS = ("flight_recorder", "FlightRecorder", "flight recorder")
+TERMS_OF_OTHERS = ("flight_trace", "flight_recorder", "FlightRecorder", "flight recorder")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -105,7 +105,7 @@ def _look_at_words(settings: Settings, interfaces: Sequence[Interface]) -> list[
             return [fail("start", text, plugins.install(settings.network_driver))]
         if isinstance(error, AddressError):
             return [fail("start", text, "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own")]
-        return [fail("start", text, "see the words in DLCP_DRIVER_OPTIONS")]
+        return [fail("start", text, "see the options in DLCP_DRIVER_OPTIONS")]
     return []
 
 

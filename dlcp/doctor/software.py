@@ -107,9 +107,6 @@ def _remedy(error: str, given: Sequence[str], environ: Mapping[str, str]) -> str
             f"see {environ['DLCP_CONFIG']}" if environ.get("DLCP_CONFIG") else "see the setting that it names"
         )
     bad = min(places, key=lambda name: places[name])
-    if "set key_file" in error:
-        # No advice to do without encryption.
-        return "export DLCP_KEY_FILE=FILE, with 32 random bytes in it, the same on all hosts"
     near = re.search(r"did you mean ([a-z+]+)\?", error)
     if near is not None:
         return f"export {bad}={near[1]}"

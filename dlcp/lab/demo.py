@@ -1,4 +1,4 @@
-"""A scene that shows what thresholds are for: twice a port's rate in four classes, and halfway through none any more.
+"""A run that shows what thresholds are for: twice a port's rate in four classes, and halfway through none any more.
 
 Two hosts send to a third over one software switch. At first each class may wait up to a limit, and the upper two lose
 nothing; then the policy has no limits, the class that is served last fills the buffer, and all lose alike at its end.
@@ -49,7 +49,7 @@ class Moment:
 
 
 @dataclass
-class Scene:
+class DemoRun:
     """What happened."""
 
     rate_bps: int
@@ -73,7 +73,7 @@ class Scene:
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def load(cls, path: Path) -> Scene:
+    def load(cls, path: Path) -> DemoRun:
         """What save() wrote."""
         table: dict[str, Any] = json.loads(path.read_text())
         return cls(**(table | {"moments": [Moment(**one) for one in table["moments"]]}))
@@ -92,8 +92,8 @@ def policies() -> tuple[Policy, Policy]:
     )
 
 
-def play(rate_bps: int = 50_000_000, seconds: float = 4.0) -> Scene:
-    """Does the scene. Blocks for its length and a second. Raises what SwitchedLab raises."""
+def play(rate_bps: int = 50_000_000, seconds: float = 4.0) -> DemoRun:
+    """Does the run. Blocks for its length and a second. Raises what SwitchedLab raises."""
     before, after = policies()
     fabric = Fabric(leaves=1, spines=0, hosts_per_leaf=3, host_rate_bps=rate_bps)
     traffic = [sys.executable, "-m", "dlcp.lab.traffic"]
@@ -127,16 +127,16 @@ def play(rate_bps: int = 50_000_000, seconds: float = 4.0) -> Scene:
         for one in samples
         if -_MARGIN_S <= one["time_s"] - begin_s <= seconds + _MARGIN_S
     ]
-    return Scene(rate_bps, offered_bps, seconds, change_s - begin_s, moments)
+    return DemoRun(rate_bps, offered_bps, seconds, change_s - begin_s, moments)
 
 
-def lines(scene: Scene) -> list[str]:
+def lines(run: DemoRun) -> list[str]:
     """For people: what each class got with thresholds, and then without."""
-    half = f"{scene.offered_bps / scene.rate_bps:.2f} times the port's rate, four classes"
+    half = f"{run.offered_bps / run.rate_bps:.2f} times the port's rate, four classes"
     shown = [half, "of each class, the part delivered", "class  with thresholds  without"]
     for number in CLASSES:
-        before = scene.delivered(number, 0.3, scene.change_s)
-        after = scene.delivered(number, scene.change_s + 0.3, scene.seconds)
+        before = run.delivered(number, 0.3, run.change_s)
+        after = run.delivered(number, run.change_s + 0.3, run.seconds)
         shown.append(f"{number:<7}{before:<17.3f}{after:.3f}")
     return shown
 

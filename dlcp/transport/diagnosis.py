@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dlcp import errors
 from dlcp.transport.call_log import CallLog, exchange_accounts
-from dlcp.transport.failures import Member, Scene, explain, is_of_the_group, wait_timeout
+from dlcp.transport.failures import FailureContext, Member, explain, is_of_the_group, wait_timeout
 from dlcp.transport.store import Store
 
 if TYPE_CHECKING:
@@ -43,27 +43,27 @@ class Diagnosis:
         self._rank = members.index(job.rank)
         self._store = store
         self._log = log
-        self._scene: Scene | None = None
+        self._context: FailureContext | None = None
 
     def explain(self, work: Work, result: CollectiveResult, reason: str) -> errors.CollectiveError:
         """The exception of a work that has failed. `reason`: the argument of abort(). One thread at a time."""
         if not is_of_the_group(result, single=not work.numbered):
-            scene = self._look_around(result, {}, reason)
+            context = self._look_around(result, {}, reason)
         else:
-            if self._scene is None:
+            if self._context is None:
                 reading = _CardReading(self._job, self._strangers(result))
                 accounts = self._ask(result)
                 reading.wait()
-                self._scene = self._look_around(result, accounts, reason)
-            scene = self._scene
-        return explain(result, work.operation, work.words, work.sequence if work.numbered else None, scene)
+                self._context = self._look_around(result, accounts, reason)
+            context = self._context
+        return explain(result, work.operation, work.words, work.sequence if work.numbered else None, context)
 
     def wait_timeout(self, work: Work, waited_s: float) -> errors.WaitTimeoutError:
         """The exception of a wait() whose time is up."""
         own = {self._rank: self._member(self._rank)}
-        scene = Scene(self._name, self._rank, own, self._job.settings.peer_timeout_s)
+        context = FailureContext(self._name, self._rank, own, self._job.settings.peer_timeout_s)
         return wait_timeout(
-            work.operation, work.words, work.sequence if work.numbered else None, scene, waited_s
+            work.operation, work.words, work.sequence if work.numbered else None, context, waited_s
         )
 
     def _strangers(self, result: CollectiveResult) -> list[int]:
@@ -89,10 +89,12 @@ class Diagnosis:
             _MISMATCH_ACCOUNTS_S if kind == "mismatch" else _TIMEOUT_ACCOUNTS_S,
         )
 
-    def _look_around(self, result: CollectiveResult, accounts: Mapping[int, str], reason: str) -> Scene:
+    def _look_around(
+        self, result: CollectiveResult, accounts: Mapping[int, str], reason: str
+    ) -> FailureContext:
         """What this rank knows about the members that a result names."""
         named = _known(result) | {each.peer for each in result.waiting_for}
-        return Scene(
+        return FailureContext(
             self._name,
             self._rank,
             {rank: self._member(rank) for rank in named | {self._rank}},

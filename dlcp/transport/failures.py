@@ -54,7 +54,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class FailureContext:
     """What is known around a failure. Group ranks are the keys."""
 
     group: str
@@ -81,32 +81,34 @@ def is_of_the_group(result: CollectiveResult, *, single: bool) -> bool:
 
 
 def explain(
-    result: CollectiveResult, operation: str, words: str, sequence: int | None, scene: Scene
+    result: CollectiveResult, operation: str, words: str, sequence: int | None, context: FailureContext
 ) -> errors.CollectiveError:
     """The exception for a result with an error.
 
     `words`: the operation with its arguments; `sequence`: its number in the group, None for a single message.
     """
-    what = _what(words, sequence, scene)
+    what = _what(words, sequence, context)
     # A failure that another rank announced has its cause's class: every rank raises the same.
     kind = result.error if result.error != "group_failed" else result.cause
     told = result.error == "group_failed"
     match kind:
         case "timeout":
-            error: errors.CollectiveError = errors.CollectiveTimeoutError(_timeout(what, result, scene, told))
+            error: errors.CollectiveError = errors.CollectiveTimeoutError(
+                _timeout(what, result, context, told)
+            )
         case "peer_failed":
-            error = errors.PeerFailedError(_peer_failed(what, result, scene, told))
+            error = errors.PeerFailedError(_peer_failed(what, result, context, told))
         case "mismatch":
-            error = errors.MismatchError(_mismatch(what, result, scene, told, single=sequence is None))
+            error = errors.MismatchError(_mismatch(what, result, context, told, single=sequence is None))
         case "aborted":
-            error = errors.CollectiveAbortedError(_aborted(what, result, scene, told))
+            error = errors.CollectiveAbortedError(_aborted(what, result, context, told))
         case _:
             error = errors.GroupFailedError(f"{what} failed with its group. {_MIXED}")
     culprit = result.culprit
     error.operation = operation
     error.sequence = sequence
-    error.group = scene.group
-    error.culprit = None if culprit is None else scene.member(culprit).rank
+    error.group = context.group
+    error.culprit = None if culprit is None else context.member(culprit).rank
     error.waited_s = result.waited_s
     return error
 
@@ -124,16 +126,16 @@ def group_failed(operation: str, words: str, group: str, first: errors.DlcpError
 
 
 def wait_timeout(
-    operation: str, words: str, sequence: int | None, scene: Scene, waited_s: float
+    operation: str, words: str, sequence: int | None, context: FailureContext, waited_s: float
 ) -> errors.WaitTimeoutError:
     """The exception for a wait() whose time is up."""
     error = errors.WaitTimeoutError(
-        f"{_what(words, sequence, scene)} is not over after a wait of {waited_s:.3g} s. It goes on: wait again, or"
+        f"{_what(words, sequence, context)} is not over after a wait of {waited_s:.3g} s. It goes on: wait again, or"
         " abort() the group"
     )
     error.operation = operation
     error.sequence = sequence
-    error.group = scene.group
+    error.group = context.group
     error.waited_s = waited_s
     return error
 
@@ -141,59 +143,59 @@ def wait_timeout(
 # ---- sentences ----
 
 
-def _what(words: str, sequence: int | None, scene: Scene) -> str:
+def _what(words: str, sequence: int | None, context: FailureContext) -> str:
     number = "" if sequence is None else f", operation {sequence}"
-    return f"{words}{number} of group {scene.group}, on {scene.member(scene.own).name},"
+    return f"{words}{number} of group {context.group}, on {context.member(context.own).name},"
 
 
-def _by(result: CollectiveResult, scene: Scene, told: bool) -> str:
+def _by(result: CollectiveResult, context: FailureContext, told: bool) -> str:
     """The reporting rank, if it is another one; as the beginning of a sentence."""
     reporter = result.reporter
-    if not told or reporter is None or reporter == scene.own:
+    if not told or reporter is None or reporter == context.own:
         return ""
-    return f"{scene.member(reporter).name} says: "
+    return f"{context.member(reporter).name} says: "
 
 
-def _which(result: CollectiveResult, words: str, scene: Scene) -> str:
+def _which(result: CollectiveResult, words: str, context: FailureContext) -> str:
     """The operation that failed first, where it is another than this one."""
-    if scene.own_words is not None and scene.own_words != words:
-        return f" (operation {result.sequence} of the group failed first: {scene.own_words})"
+    if context.own_words is not None and context.own_words != words:
+        return f" (operation {result.sequence} of the group failed first: {context.own_words})"
     return ""
 
 
-def _waiting(result: CollectiveResult, scene: Scene) -> str:
+def _waiting(result: CollectiveResult, context: FailureContext) -> str:
     parts = []
     for each in result.waiting_for:
-        member = scene.member(each.peer)
+        member = context.member(each.peer)
         missing = (
             f"{each.missing_bytes} bytes have not come from it"
             if each.for_arrival
             else f"it has not taken {each.missing_bytes} bytes"
         )
-        account = scene.accounts.get(each.peer)
+        account = context.accounts.get(each.peer)
         says = f"; it says that it {account}" if account else ""
         parts.append(f"{member.name}: {missing}{member.heard}{says}")
     return "; ".join(parts)
 
 
-def _timeout(what: str, result: CollectiveResult, scene: Scene, told: bool) -> str:
+def _timeout(what: str, result: CollectiveResult, context: FailureContext, told: bool) -> str:
     culprit = result.culprit
     if told:
         whom = (
             ""
-            if culprit is None or culprit == scene.own
-            else f" while it waited for {scene.member(culprit).name}"
+            if culprit is None or culprit == context.own
+            else f" while it waited for {context.member(culprit).name}"
         )
-        if culprit == scene.own:
+        if culprit == context.own:
             whom = " while it waited for this rank"
-        text = f"{what} failed with its group: {_by(result, scene, told)}"
+        text = f"{what} failed with its group: {_by(result, context, told)}"
         text += f"operation {result.sequence} was not over in its time{whom}."
     else:
         text = f"{what} was not over after {result.waited_s:.3g} s."
-        if waiting := _waiting(result, scene):
+        if waiting := _waiting(result, context):
             text += f" It waited for {waiting}."
-    if culprit == scene.own:
-        if waiting := _waiting(result, scene):
+    if culprit == context.own:
+        if waiting := _waiting(result, context):
             text += f" This rank waited for {waiting}."
         return (
             f"{text} Look at what kept this rank, and that all ranks call the same operations in the same order."
@@ -201,12 +203,12 @@ def _timeout(what: str, result: CollectiveResult, scene: Scene, told: bool) -> s
         )
     if culprit is None:
         return f"{text} {_MIXED}"
-    member = scene.member(culprit)
+    member = context.member(culprit)
     # In full at its first mention: the rank that it waited for may itself have waited for another.
     is_named = told or any(each.peer == culprit for each in result.waiting_for)
     who = f"Rank {member.rank}" if is_named else f"R{member.name[1:]}"
     if result.engine_error == "peer_timeout":
-        return f"{text} {who} did not answer when asked. {_look_at_network(member, scene)} {_MIXED}"
+        return f"{text} {who} did not answer when asked. {_look_at_network(member, context)} {_MIXED}"
     answers = "" if told else "answers, but "
     return (
         f"{text} {who} {answers}has not come to this operation, or waits itself: see where it is"
@@ -215,12 +217,12 @@ def _timeout(what: str, result: CollectiveResult, scene: Scene, told: bool) -> s
     )
 
 
-def _peer_failed(what: str, result: CollectiveResult, scene: Scene, told: bool) -> str:
+def _peer_failed(what: str, result: CollectiveResult, context: FailureContext, told: bool) -> str:
     culprit = result.culprit
-    by = _by(result, scene, told)
+    by = _by(result, context, told)
     if culprit is None:
         return f"{what} failed: {by}a rank of the group is gone{_in_brackets(result.engine_error)}. {_MIXED}"
-    member = scene.member(culprit)
+    member = context.member(culprit)
     match result.engine_error:
         case "peer_closed":
             reason = (
@@ -238,8 +240,8 @@ def _peer_failed(what: str, result: CollectiveResult, scene: Scene, told: bool) 
                 " the first error; all ranks must start again together"
             )
         case "peer_timeout":
-            silent = f"nothing was heard of it for {scene.peer_timeout_s:g} s (peer_timeout_s), though it was asked"
-            reason = f"{member.name} is gone: {silent}. {_look_at_network(member, scene)}"
+            silent = f"nothing was heard of it for {context.peer_timeout_s:g} s (peer_timeout_s), though it was asked"
+            reason = f"{member.name} is gone: {silent}. {_look_at_network(member, context)}"
         case "peer_cancelled":
             reason = f"{member.name} gave its part of it up. Look at the end of its log for the reason"
         case other:
@@ -250,33 +252,35 @@ def _peer_failed(what: str, result: CollectiveResult, scene: Scene, told: bool) 
     return f"{what} failed: {by}{reason.rstrip('.')}. {_MIXED}"
 
 
-def _mismatch(what: str, result: CollectiveResult, scene: Scene, told: bool, *, single: bool) -> str:
+def _mismatch(
+    what: str, result: CollectiveResult, context: FailureContext, told: bool, *, single: bool
+) -> str:
     culprit = result.culprit
     if single:
-        whom = "the other side" if culprit is None else scene.member(culprit).name
+        whom = "the other side" if culprit is None else context.member(culprit).name
         if result.foreign_bytes:
             sizes = f"{whom} sent {result.foreign_bytes} bytes, {result.expected_bytes} were expected"
         else:
             sizes = f"{whom} expects another length than the {result.expected_bytes} bytes of this rank"
         return f"{what} failed: {sizes}. Give both sides the same shape and type."
     number = f"operation {result.sequence} of the group"
-    own = f"this rank called {scene.own_words}" if scene.own_words else "this rank has not called it yet"
-    if culprit == scene.own and result.reporter is not None:
+    own = f"this rank called {context.own_words}" if context.own_words else "this rank has not called it yet"
+    if culprit == context.own and result.reporter is not None:
         other = result.reporter
-        account = scene.accounts.get(other, "called something else")
+        account = context.accounts.get(other, "called something else")
     elif culprit is not None:
         other = culprit
-        account = scene.accounts.get(other) or _foreign(result, scene, told)
+        account = context.accounts.get(other) or _foreign(result, context, told)
     else:
         return f"{what} failed: ranks called different things as {number}. {_MIXED}"
-    by = _by(result, scene, told) if culprit != scene.own else ""
+    by = _by(result, context, told) if culprit != context.own else ""
     return (
-        f"{what} failed: {by}as {number}, {scene.member(other).name} {account}, but {own}. All ranks of a group call"
+        f"{what} failed: {by}as {number}, {context.member(other).name} {account}, but {own}. All ranks of a group call"
         f" the same operations in the same order, with the same types, sizes and roots. {_MIXED}"
     )
 
 
-def _foreign(result: CollectiveResult, scene: Scene, told: bool) -> str:
+def _foreign(result: CollectiveResult, context: FailureContext, told: bool) -> str:
     """What the other rank called, from its message alone."""
     if told:
         return "called something else than others"
@@ -292,23 +296,23 @@ def _foreign(result: CollectiveResult, scene: Scene, told: bool) -> str:
     arithmetic = arithmetic_of(result.foreign_signature)
     if arithmetic is not None:
         operation = f"{operation} of {arithmetic}"
-    if scene.own_words and scene.own_words.split("(")[0] == operation.split(" ")[0]:
+    if context.own_words and context.own_words.split("(")[0] == operation.split(" ")[0]:
         return f"called {operation} with another type, reduction, root or size{size}"
     return f"called {operation}{size}"
 
 
-def _aborted(what: str, result: CollectiveResult, scene: Scene, told: bool) -> str:
+def _aborted(what: str, result: CollectiveResult, context: FailureContext, told: bool) -> str:
     culprit = result.culprit
-    reason = f": {scene.reason}" if scene.reason else ""
-    if told and culprit is not None and culprit != scene.own:
-        who = scene.member(culprit).name
+    reason = f": {context.reason}" if context.reason else ""
+    if told and culprit is not None and culprit != context.own:
+        who = context.member(culprit).name
         return f"{what} was given up: {who} aborted the group. Look at its log for the reason. {_MIXED}"
     return f"{what} was given up by this rank{reason}. {_MIXED}"
 
 
-def _look_at_network(member: Member, scene: Scene) -> str:
+def _look_at_network(member: Member, context: FailureContext) -> str:
     """What to check when a rank is silent."""
-    own = scene.member(scene.own).card
+    own = context.member(context.own).card
     way = ""
     if own is not None and member.card is not None:
         way = f" from {own.place}{f' ({own.interface})' if own.interface else ''} to {member.card.place} and back"

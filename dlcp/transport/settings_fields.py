@@ -102,7 +102,7 @@ class SettingsFields:
     """
     congestion: str = "window"
     """window: a window on ECN marks and median delay; line_rate: line rate, halved when more is lost than is
-    tolerated; credit: the receiver grants bytes at its own line rate, for incast Accepted: one of window,
+    tolerated; credit: the receiver grants bytes at its own line rate, for incast. Accepted: one of window,
     line_rate, credit.
     """
     target_delay_s: float = 0.001

@@ -3,9 +3,9 @@
 Eight workers at 25 Gb/s on one switch train without overlap, as DBLP does: a quarter of ResNet-50 per step (25.6 MB in
 one tensor and 40 ms of computing, so that runs are short and the two keep their ratio), by ring and by a parameter
 server that is spread over the workers. All packets carry 4096 bytes. The gray link is worker 3's, in both directions.
-TCP and DCTCP keep connections, and have Linux's least timeout (200 ms) or one tuned for the rack (1 ms); dlcp is as it ships,
-bounded as MLT is: any block of a message may be given up, so many per cent at most (on the way back from a server,
-none). A packet has 90 bytes of headers in TCP and 130 in dlcp, which is most of what they differ by on healthy links.
+TCP and DCTCP keep connections, and have Linux's least timeout (200 ms) or one tuned for the rack (1 ms); dlcp is as it
+ships, bounded as MLT is: any block of a message may be given up, so many per cent at most (on the way back from a
+server, none). A packet has 90 bytes of headers in TCP and 130 in dlcp, which is most of what they differ by on healthy links.
 
 Published: MLT under 0.01, 0.1 and 1 % of random loss, with figures that are not known here. DBLP (arXiv 2605.01989),
 whose baseline is MLT with its bound fixed at 0.8 or 2.4 %, and which raises the bound by 40 points while training

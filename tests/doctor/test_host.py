@@ -97,10 +97,6 @@ def test_misspelt_variable_fails_with_the_near_name() -> None:
         ),
         ({"DLCP_EAL_ARGUMENTS": "-a 3b:00.0"}, "unset DLCP_EAL_ARGUMENTS"),
         ({"DLCP_PORT": "7000", "DLCP_PORT_RANGE": "7000-7007"}, "unset DLCP_PORT"),
-        (
-            {"DLCP_ENCRYPT": "1"},
-            "export DLCP_KEY_FILE=FILE, with 32 random bytes in it, the same on all hosts",
-        ),
     ],
 )
 def test_wrong_setting_fails_with_what_mends_it(environ: dict[str, str], remedy: str) -> None:

@@ -103,10 +103,10 @@ def test_key_that_is_missing_is_not_asked_for() -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("prt=net_null0", "'prt' is not a word of dpdk"),
+        ("prt=net_null0", "'prt' is not an option of dpdk"),
         ("port=net_null0 mtu=abc", "mtu=abc: it is 576 to 16000"),
         ("gateway=10.9.0.1", "gateway=10.9.0.1"),
-        ("queues=2 queues=3", "this word was given before"),
+        ("queues=2 queues=3", "it was given before"),
     ],
 )
 @pytest.mark.parametrize("driver", ["dpdk", "local+dpdk"])
@@ -132,7 +132,7 @@ def test_words_that_dpdk_takes_are_tried_without_starting_it(words: str) -> None
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("mood=native", "'mood' is not a word of xdp"),
+        ("mood=native", "'mood' is not an option of xdp"),
         ("interface=lo mode=1", "mode=1: it is one of"),
         ("interface=eth0 interface=eth1", "interface=eth1: interface eth0 is named already"),
     ],

@@ -1,4 +1,4 @@
-"""The demo's account and picture, from a scene made up of round numbers; nothing runs."""
+"""The demo's account and picture, from a run made up of round numbers; nothing runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.lab.demo import CLASSES, Moment, Scene, lines, policies
+from dlcp.lab.demo import CLASSES, DemoRun, Moment, lines, policies
 
 
 @pytest.fixture
-def scene() -> Scene:
+def run() -> DemoRun:
     """Four seconds: for two all of classes 6 and 4 arrives and nothing of the others, then a half of each."""
     moments = []
     for step in range(401):
@@ -24,19 +24,19 @@ def scene() -> Scene:
             dropped[number] = round(1000 * (early * (not upper) + late / 2))
             waiting[number] = 40_000 if not upper and late == 0 else 1_000
         moments.append(Moment(time_s, waiting, sent, dropped))
-    return Scene(50_000_000, 100_000_000.0, 4.0, 2.0, moments)
+    return DemoRun(50_000_000, 100_000_000.0, 4.0, 2.0, moments)
 
 
-def test_delivery_is_of_what_was_decided_in_the_time(scene: Scene) -> None:
-    assert scene.delivered(6, 0.1, 1.9) == 1
-    assert scene.delivered(0, 0.1, 1.9) == 0
-    assert scene.delivered(0, 2.1, 3.9) == pytest.approx(0.5, abs=0.01)
-    assert math.isnan(scene.delivered(1, 0, 4)), "a class without packets"
-    assert math.isnan(scene.delivered(6, 5, 6))
+def test_delivery_is_of_what_was_decided_in_the_time(run: DemoRun) -> None:
+    assert run.delivered(6, 0.1, 1.9) == 1
+    assert run.delivered(0, 0.1, 1.9) == 0
+    assert run.delivered(0, 2.1, 3.9) == pytest.approx(0.5, abs=0.01)
+    assert math.isnan(run.delivered(1, 0, 4)), "a class without packets"
+    assert math.isnan(run.delivered(6, 5, 6))
 
 
-def test_table_says_what_each_class_got(scene: Scene) -> None:
-    assert lines(scene) == [
+def test_table_says_what_each_class_got(run: DemoRun) -> None:
+    assert lines(run) == [
         "2.00 times the port's rate, four classes",
         "of each class, the part delivered",
         "class  with thresholds  without",
@@ -47,19 +47,19 @@ def test_table_says_what_each_class_got(scene: Scene) -> None:
     ]
 
 
-def test_scene_survives_its_file(scene: Scene, tmp_path: Path) -> None:
-    scene.save(tmp_path / "scene.json")
-    assert Scene.load(tmp_path / "scene.json") == scene
+def test_scene_survives_its_file(run: DemoRun, tmp_path: Path) -> None:
+    run.save(tmp_path / "run.json")
+    assert DemoRun.load(tmp_path / "run.json") == run
 
 
-def test_picture_is_drawn(scene: Scene, tmp_path: Path) -> None:
+def test_picture_is_drawn(run: DemoRun, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install '.[demo]'")
     from dlcp.lab.figure import draw
 
-    draw(scene, tmp_path / "queue.svg")
+    draw(run, tmp_path / "queue.svg")
     text = (tmp_path / "queue.svg").read_text()
     assert text.count("<path") > 50
-    draw(scene, tmp_path / "queue.png")
+    draw(run, tmp_path / "queue.png")
     assert (tmp_path / "queue.png").read_bytes().startswith(b"\x89PNG")
 
 

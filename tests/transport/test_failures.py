@@ -11,7 +11,14 @@ import pytest
 
 from dlcp import errors
 from dlcp.transport.call_log import SEQUENCE_MASK, CallLog, exchange_accounts
-from dlcp.transport.failures import Member, Scene, explain, group_failed, is_of_the_group, wait_timeout
+from dlcp.transport.failures import (
+    FailureContext,
+    Member,
+    explain,
+    group_failed,
+    is_of_the_group,
+    wait_timeout,
+)
 from dlcp.transport.rank_card import RankCard
 from dlcp.transport.signature import OPERATIONS
 from dlcp.transport.store import MemoryStore
@@ -36,7 +43,7 @@ def member(group_rank: int, **more: Any) -> Member:
     return Member(rank, card, **more)
 
 
-SCENE = Scene("dp", 0, {rank: member(rank) for rank in range(3)}, 10.0, WORDS)
+SCENE = FailureContext("dp", 0, {rank: member(rank) for rank in range(3)}, 10.0, WORDS)
 
 
 def result(**values: Any) -> Any:
@@ -61,8 +68,8 @@ def result(**values: Any) -> Any:
     return SimpleNamespace(**given)
 
 
-def text_of(scene: Scene = SCENE, **values: Any) -> str:
-    return str(explain(result(**values), "all_reduce", WORDS, 17, scene))
+def text_of(context: FailureContext = SCENE, **values: Any) -> str:
+    return str(explain(result(**values), "all_reduce", WORDS, 17, context))
 
 
 # --- classes and attributes ---------------------------------------------------------------------------------
@@ -108,8 +115,8 @@ def test_every_result_has_its_class_and_says_where(
 
 
 def test_members_without_cards_have_their_rank() -> None:
-    scene = Scene("dp", 0, {0: Member(10), 1: Member(11)}, 10.0)
-    text = text_of(scene, error="peer_failed", engine_error="peer_timeout", culprit=1)
+    context = FailureContext("dp", 0, {0: Member(10), 1: Member(11)}, 10.0)
+    text = text_of(context, error="peer_failed", engine_error="peer_timeout", culprit=1)
     assert "rank 11 is gone" in text
     assert "See whether its process is alive" in text
 
@@ -118,12 +125,12 @@ def test_members_without_cards_have_their_rank() -> None:
 
 
 def test_timeout_of_a_rank_that_answers() -> None:
-    scene = replace(
+    context = replace(
         SCENE,
         members={**SCENE.members, 1: member(1, silent_s=0.25), 2: member(2, connected=False)},
         accounts={1: "has called 16 operations of this group so far, the last one barrier()"},
     )
-    text = text_of(scene, error="timeout", culprit=1, waiting_for=[(1, True, 65536), (2, False, 100)])
+    text = text_of(context, error="timeout", culprit=1, waiting_for=[(1, True, 65536), (2, False, 100)])
     assert "was not over after 30.2 s" in text
     assert (
         "It waited for rank 11 at 10.0.0.11:4000 (host node11, eth0, process 1011): 65536 bytes have not come from it,"
@@ -145,8 +152,10 @@ def test_timeout_of_a_rank_that_does_not_answer() -> None:
 
 def test_timeout_of_a_rank_that_others_waited_for_says_where_it_is() -> None:
     """This rank waited for rank 12, which had heard of rank 11."""
-    scene = replace(SCENE, members={**SCENE.members, 2: member(2, connected=False, silent_s=0.25)})
-    text = text_of(scene, error="timeout", culprit=1, engine_error="peer_timeout", waiting_for=[(2, True, 1)])
+    context = replace(SCENE, members={**SCENE.members, 2: member(2, connected=False, silent_s=0.25)})
+    text = text_of(
+        context, error="timeout", culprit=1, engine_error="peer_timeout", waiting_for=[(2, True, 1)]
+    )
     assert "last heard of 0.25 s ago, and the connection with it has ended" in text
     assert "Rank 11 at 10.0.0.11:4000 (host node11, eth0, process 1011) did not answer when asked." in text
 
@@ -193,8 +202,8 @@ def test_peer_that_failed(engine_error: str, words: str) -> None:
 
 
 def test_mismatch_names_both_calls() -> None:
-    scene = replace(SCENE, accounts={1: "called barrier()"})
-    text = text_of(scene, error="mismatch", culprit=1)
+    context = replace(SCENE, accounts={1: "called barrier()"})
+    text = text_of(context, error="mismatch", culprit=1)
     assert (
         "as operation 17 of the group, rank 11 at 10.0.0.11:4000 (host node11, eth0, process 1011) called barrier()"
         in text
