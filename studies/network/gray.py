@@ -5,7 +5,8 @@ one tensor and 40 ms of computing, so that runs are short and the two keep their
 server that is spread over the workers. All packets carry 4096 bytes. The gray link is worker 3's, in both directions.
 TCP and DCTCP keep connections, and have Linux's least timeout (200 ms) or one tuned for the rack (1 ms); dlcp is as it
 ships, bounded as MLT is: any block of a message may be given up, so many per cent at most (on the way back from a
-server, none). A packet has 90 bytes of headers in TCP and 130 in dlcp, which is most of what they differ by on healthy links.
+server, none). A packet has 90 bytes of headers in TCP and 130 in dlcp, which is most of their difference on healthy
+links.
 
 Published: MLT under 0.01, 0.1 and 1 % of random loss, with figures that are not known here. DBLP (arXiv 2605.01989),
 whose baseline is MLT with its bound fixed at 0.8 or 2.4 %, and which raises the bound by 40 points while training
