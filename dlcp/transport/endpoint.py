@@ -29,7 +29,7 @@ from dlcp.transport.settings import Settings
 from dlcp.transport.statistics import EndpointStatistics, LogEntry, PathStatistics, PeerStatistics
 from dlcp.transport.transfer import Dispatcher, Outcome, PeerLog, TransferFuture
 
-# What the runtime refuses, by its kinds (native/io/runtime_error.hpp).
+# What the runtime refuses, by its kinds (native/io/io_error.hpp).
 _native.register_errors(
     {
         "settings": errors.SettingsError,

@@ -199,11 +199,9 @@ def test_message_of_4_gib_is_refused_before_it_is_touched(pair: tuple[Endpoint, 
         pair[0].ireceive(1, huge)
 
 
-def test_every_kind_of_the_host_has_a_class(repository: Any) -> None:
-    header = (repository / "native/io/runtime_error.hpp").read_text()
-    kinds = header[
-        header.index("enum class RuntimeErrorKind {") : header.index("const char* name(RuntimeErrorKind")
-    ]
+def test_every_kind_of_io_error_has_a_class(repository: Any) -> None:
+    header = (repository / "native/io/io_error.hpp").read_text()
+    kinds = header[header.index("enum class IoErrorKind {") : header.index("const char* name(IoErrorKind")]
     words = {line.split("//")[0].strip().rstrip(",") for line in kinds.splitlines()[1:]} - {"", "};"}
     source = inspect.getsource(endpoint_module)
     assert len(words) >= 20
