@@ -7,6 +7,7 @@ cannot see: a name passed to dlopen, and imports of a computed name.
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -25,7 +26,7 @@ CPP_ARROWS = {
     "softswitch": {"switch"},
     "collective": {"engine"},
     "ipstack": {"engine"},
-    "io": {"collective", "engine", "ipstack", "switch"},
+    "io": {"collective", "engine", "ipstack"},  # ipstack: the drivers dpdk and xdp
     "bind": {"io", "collective", "engine", "softswitch", "switch"},
     "sim/core": {"collective", "engine", "switch"},
     "sim/bind": {"bind", "sim/core", "collective", "engine", "switch"},
@@ -253,6 +254,34 @@ def forbidden_imports(root: Path) -> Iterator[str]:
 def test_cpp_includes_follow_the_arrows(repository: Path) -> None:
     assert list((repository / "native" / "engine").glob("*.hpp")), "nothing was checked"
     assert list(forbidden_includes(repository)) == []
+
+
+def modules_imported_when_loaded(root: Path) -> dict[str, set[str]]:
+    """Which modules of ours each module of ours imports when it is loaded."""
+    files = {}
+    for folder, package in PYTHON_FOLDERS.items():
+        for file in (root / folder).rglob("*.py"):
+            parts = [package, *file.relative_to(root / folder).with_suffix("").parts]
+            files[".".join(parts).removesuffix(".__init__")] = (file, parts)
+    graph: dict[str, set[str]] = {}
+    for module, (file, parts) in files.items():
+        package = module if parts[-1] == "__init__" else module.rpartition(".")[0]
+        graph[module] = set()
+        for used, lazy in imported_modules(ast.parse(file.read_text()), package):
+            # `from package import thing`: the thing is a module, or it is in the package.
+            found = used if used in files else used.rpartition(".")[0]
+            if not lazy and found in files and found != module:
+                graph[module].add(found)
+    return graph
+
+
+def test_no_module_imports_itself_in_a_circle(repository: Path) -> None:
+    graph = modules_imported_when_loaded(repository)
+    assert len(graph) > 300, "nothing was checked"
+    try:
+        list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(f"imports in a circle: {' <- '.join(error.args[1])}")
 
 
 def test_python_imports_follow_the_arrows(repository: Path) -> None:
