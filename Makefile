@@ -25,7 +25,7 @@ NATIVE_BUILD := build/native$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 
 # Debian packages: without the first group nothing builds, the second adds to it.
 SYSTEM_NEEDED := g++ cmake ninja-build libssl-dev doctest-dev python3-venv python3-dev
-SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 iputils-ping nftables ethtool clang libclang-rt-dev clang-format clang-tidy libbpf-dev libns3-dev valgrind
+SYSTEM_USEFUL := ccache libipsec-mb-dev iproute2 netbase iputils-ping nftables ethtool clang libclang-rt-dev clang-format clang-tidy libbpf-dev libns3-dev valgrind
 # Of the drivers below the kernel. libdpdk-dev brings every poll-mode driver along, dpdk the tools that bind cards.
 SYSTEM_USEFUL += pkgconf libdpdk-dev dpdk libxdp-dev
 
