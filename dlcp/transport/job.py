@@ -26,7 +26,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlcp import __version__, checks, errors
@@ -416,7 +416,11 @@ def _close(endpoint: Endpoint, pid: int) -> None:
     endpoint.close()
 
 
-def _settle(runtime: _native.Runtime) -> None:
+def _settle(
+    runtime: _native.Runtime,
+    sleep: Callable[[float], None] = time.sleep,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> None:
     """Answers peers until they are quiet: each has what it waited for, or is gone."""
     established = [rank for rank in runtime.peers() if runtime.established(rank)]
     # Operations of this rank are pending, so this is no orderly end, and the peers should learn it now.
@@ -424,10 +428,10 @@ def _settle(runtime: _native.Runtime) -> None:
         return
     rtt_s = max(runtime.peer_statistics(rank)["rtt_s"] for rank in established)
     quiet_s = min(max(_QUIET_S, _QUIET_ROUND_TRIPS * rtt_s), _QUIET_S_MAX / 2)
-    end = time.monotonic() + _QUIET_S_MAX
+    end_s = clock_s() + _QUIET_S_MAX
     heard = -1
-    while heard != (heard := _packets_received(runtime)) and time.monotonic() < end:
-        time.sleep(quiet_s)
+    while heard != (heard := _packets_received(runtime)) and clock_s() < end_s:
+        sleep(quiet_s)
 
 
 def _packets_received(runtime: _native.Runtime) -> int:

@@ -5,6 +5,7 @@ Ranks are threads of this process, each with a real endpoint on loopback.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 
 from dlcp import errors
 from dlcp.transport import Endpoint, Settings
+from dlcp.transport import job as job_module
 from dlcp.transport.job import Job, _choose_place, _for_collectives
 from dlcp.transport.rank_card import RankCard, check_reach, check_versions, key_check_value
 from dlcp.transport.store import MemoryStore, PrefixStore
@@ -432,8 +434,13 @@ def test_closed_job_opens_no_group(start: Start) -> None:
         job.open_communicator("g")
 
 
-def test_close_answers_a_peer_that_missed_the_last_acknowledgement(start: Start) -> None:
-    """The receiver has everything and closes; what tells the sender so was lost on the way, several times."""
+def test_close_answers_a_peer_that_missed_the_last_acknowledgement(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver has everything and closes; what tells the sender so was lost on the way, several times.
+
+    The time that the receiver gives the sender to ask again is up when the sender needs no more.
+    """
     a, b = start(2, allow_unauthenticated=True, paths=1, shm=False)
     lost = 0
 
@@ -453,10 +460,52 @@ def test_close_answers_a_peer_that_missed_the_last_acknowledgement(start: Start)
         armed.append(True)
         sending = a.endpoint.isend(1, np.ones(100, np.uint8))
         arriving.result(PATIENCE_S)
+        answers = functools.partial(job_module._settle, sleep=lambda _: sending.result(PATIENCE_S))
+        monkeypatch.setattr(job_module, "_settle", answers)
         b.close()
         sending.result(PATIENCE_S)
     assert lost == 3
     assert got.all()
+
+
+@pytest.mark.parametrize(
+    ("rtt_s", "packets_come_s", "closes_at_s"),
+    [
+        (0.0, (), 0.05),  # once more after the first look, which finds nothing new
+        (0.0, (0.04, 0.09, 0.13), 0.2),
+        (0.1, (0.3,), 0.8),  # four round trips long
+        (9.0, (), 1.0),  # at most a second long
+        (0.0, tuple(np.arange(0, 9, 0.01)), 2.0),  # somebody who never stops
+    ],
+)
+def test_close_waits_until_peers_are_quiet(
+    rtt_s: float, packets_come_s: tuple[float, ...], closes_at_s: float
+) -> None:
+    now_s = 0.0
+
+    class Runtime:
+        def peers(self) -> list[int]:
+            return [1]
+
+        def established(self, rank: int) -> bool:
+            return True
+
+        def peer_statistics(self, rank: int) -> dict[str, float]:
+            return {"rtt_s": rtt_s}
+
+        def statistics(self) -> dict[str, Any]:
+            received = sum(at <= now_s for at in packets_come_s)
+            return {
+                "outstanding_operations": 0,
+                "engine": {"data_packets_received": received, "control_packets_received": 0},
+            }
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    job_module._settle(Runtime(), sleep, lambda: now_s)  # type: ignore[arg-type]
+    assert now_s == pytest.approx(closes_at_s)
 
 
 def test_process_that_forgets_to_close_ends_well() -> None:
