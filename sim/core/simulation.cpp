@@ -34,8 +34,8 @@ constexpr std::uint64_t max_packets = 1 << 28;
 
 }  // namespace
 
-// Where threads meet between windows. They spin, since a window is some microseconds of work, and yield when other
-// threads need the processor.
+// Where threads meet between windows. A thread that is early spins, since a window is some microseconds of work. Then the
+// others probably wait for a processor, and it sleeps: one that only yields keeps them from it on a busy machine.
 class Simulation::Barrier {
 public:
     explicit Barrier(std::uint32_t threads) : threads_(threads) {}
@@ -44,13 +44,17 @@ public:
         if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
             arrived_.store(0, std::memory_order_relaxed);
             turn_.store(turn + 1, std::memory_order_release);
+            turn_.notify_all();
             return;
         }
-        for (std::uint32_t spins = 0; turn_.load(std::memory_order_acquire) == turn; ++spins)
-            if (spins > 2000) std::this_thread::yield();
+        for (std::uint32_t spins = 0; spins < spins_max; ++spins)
+            if (turn_.load(std::memory_order_acquire) != turn) return;
+        turn_.wait(turn, std::memory_order_acquire);
     }
 
 private:
+    static constexpr std::uint32_t spins_max = 20'000;  // some ten microseconds
+
     const std::uint32_t threads_;
     std::atomic<std::uint32_t> arrived_{0};
     std::atomic<std::uint32_t> turn_{0};
