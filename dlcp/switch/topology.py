@@ -105,6 +105,11 @@ class SwitchTarget:
     routes: tuple[Route, ...] = ()
 
     @property
+    def where(self) -> str:
+        """The switch in reports and errors: name and address."""
+        return f"{self.name} ({self.address})"
+
+    @property
     def path_salt(self) -> int:
         """`salt`, or the CRC-32 of the name: the same at each deployment, another one at each switch."""
         return zlib.crc32(self.name.encode()) if self.salt is None else self.salt

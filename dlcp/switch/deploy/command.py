@@ -10,15 +10,15 @@ import argparse
 import json
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.switch.deploy.packages import require
 from dlcp.switch.entries import desired_entries
 from dlcp.switch.policy_file import PolicyFile
+from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget, Topology
 
 if TYPE_CHECKING:
@@ -206,20 +206,10 @@ def opener(options: argparse.Namespace) -> OpenSession:
     return open_grpc
 
 
-@contextmanager
-def signals_undo() -> Iterator[None]:
+def signals_undo() -> AbstractContextManager[None]:
     """SIGTERM and SIGHUP end a deployment as Ctrl-C does: what was written is undone."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before: dict[int, Callable[..., Any] | int | None] = {n: signal.signal(n, interrupt) for n in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handled(interrupt, signal.SIGTERM, signal.SIGHUP)

@@ -90,7 +90,6 @@ class TableSchema:
     size: int
     fields: Mapping[str, FieldSchema]
     actions: Mapping[str, ActionSchema]
-    is_const: bool
     has_const_default: bool
 
     @property
@@ -99,18 +98,12 @@ class TableSchema:
 
 
 @dataclass(frozen=True)
-class CounterSchema:
-    name: str
-    id: int
-    size: int
-
-
-@dataclass(frozen=True)
 class Schema:
     """Names of a P4Info, as short as they are unique in it, with what stands behind them."""
 
     tables: Mapping[str, TableSchema]
-    counters: Mapping[str, CounterSchema]
+    counters: Mapping[str, int]
+    """Name → id."""
 
     @classmethod
     def of(cls, info: p4i.P4Info) -> Schema:
@@ -134,13 +127,9 @@ class Schema:
                     for f in table.match_fields
                 },
                 {action.name: action for action in found},
-                table.is_const_table,
                 table.const_default_action_id != 0,
             )
-        counters = {
-            c.preamble.alias: CounterSchema(c.preamble.alias, c.preamble.id, c.size) for c in info.counters
-        }
-        return cls(tables, counters)
+        return cls(tables, {c.preamble.alias: c.preamble.id for c in info.counters})
 
     def table(self, name: str) -> TableSchema:
         """ProgramError if the program has no such table."""

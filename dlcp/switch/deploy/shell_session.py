@@ -15,21 +15,16 @@ import queue
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from finsy.proto import p4r
 
 from dlcp.errors import DriverError
-from dlcp.switch.deploy.errors import (
-    DeployError,
-    ShellError,
-    SwitchRefusedError,
-)
+from dlcp.switch.deploy.errors import DeployError, ShellError, SwitchRefusedError
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
-from dlcp.switch.deploy.reads import restoring
-from dlcp.switch.deploy.session import BaseSession, Primacy, primacy
+from dlcp.switch.deploy.session import Primacy, Session, primacy
 from dlcp.switch.deploy.update import Update
 from dlcp.switch.entries import DefaultAction, Entry, Exact, Key, MulticastGroup, Prefix, Range, Ternary
 from dlcp.switch.topology import SwitchTarget
@@ -49,12 +44,11 @@ def check_python(python: Path | None) -> Path:
     return python
 
 
-class ShellSession(BaseSession):
+class ShellSession(Session):
     """A Session over p4runtime-shell. The process starts at the first request."""
 
     def __init__(self, target: SwitchTarget, python: Path, timeout_s: float = 10.0) -> None:
-        super().__init__(target)
-        self.timeout_s = timeout_s
+        super().__init__(target, timeout_s)
         self._python = python
         self._process: subprocess.Popen[str] | None = None
         self._listener: threading.Thread | None = None
@@ -62,10 +56,10 @@ class ShellSession(BaseSession):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the session
         self._lost = ""
 
-    # ---- as of Session ----
+    # ---- requests ----
 
     def arbitrate(self, election_id: int) -> Primacy:
-        """As of BaseSession."""
+        """The switch's answer to a new client of the shell with this election id."""
         try:
             answer = self._ask("asked who is primary", "arbitrate", election_id=election_id)
         except SwitchRefusedError as error:
@@ -75,12 +69,12 @@ class ShellSession(BaseSession):
         return primacy(answer["code"], answer["election_id"])
 
     def end_stream(self) -> None:
-        """As of BaseSession."""
+        """Ends the shell's client; the process stays."""
         if self._process is not None and not self._lost:
             self._ask("left", "end")
 
     def pipeline(self) -> Pipeline | None:
-        """As of Session."""
+        """What the switch runs; None if nothing was pushed yet."""
         try:
             answer = self._ask("asked for its pipeline", "pipeline")
         except SwitchRefusedError as error:
@@ -92,7 +86,7 @@ class ShellSession(BaseSession):
         return Pipeline(_bytes(answer["p4info"]), _bytes(answer["device_config"]), answer["cookie"])
 
     def set_pipeline(self, pipeline: Pipeline) -> None:
-        """As of Session."""
+        """Verifies and commits it, in one request."""
         self._ask(
             "given its pipeline",
             "set_pipeline",
@@ -102,19 +96,18 @@ class ShellSession(BaseSession):
         )
 
     def write(self, updates: Sequence[Update], schema: Schema) -> None:
-        """As of Session."""
-        # One request per update: a time-out is that of one answer of the switch.
+        """One request per update, so that a time-out is that of one answer of the switch."""
         for update in updates:
             body = [{"kind": update.kind.name, "entry": _spoken(update.entry)}]
             self._ask(f"asked to {update}", "write", updates=body)
 
-    def restore(self, entities: Iterable[bytes], fresh: Iterable[bytes]) -> None:
-        """As of Session."""
-        for update in restoring(entities, fresh):
+    def write_messages(self, updates: Sequence[p4r.Update]) -> None:
+        """As `write`."""
+        for update in updates:
             self._ask("given back its entries", "write_raw", updates=[_text(update.SerializeToString())])
 
     def close(self) -> None:
-        """As of Session."""
+        """Ends the process, by force if it does not end by itself."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
@@ -132,7 +125,7 @@ class ShellSession(BaseSession):
         self._errors.close()
 
     def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
-        """As of BaseSession."""
+        """What the switch answers; the shell asks for each by itself."""
         body = [_text(entity.SerializeToString()) for entity in entities]
         return [p4r.Entity.FromString(_bytes(e)) for e in self._ask("read", "read", entities=body)]
 
@@ -152,14 +145,8 @@ class ShellSession(BaseSession):
         self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
         self._listener.start()
         self._answer("started", START_S)
-        self._request(
-            {
-                "do": "open",
-                "address": self.target.address,
-                "device_id": self.target.device_id,
-                "timeout_s": self.timeout_s,
-            }
-        )
+        place = {"address": self.target.address, "device_id": self.target.device_id}
+        self._request({"do": "open", **place, "timeout_s": self.timeout_s})
         self._answer("started", START_S)
 
     def _listen(self, lines: Any) -> None:
@@ -196,7 +183,7 @@ class ShellSession(BaseSession):
         try:
             line = self._answers.get(timeout=timeout_s)
         except queue.Empty:
-            late = self.late(what, self.timeout_s)
+            late = self.late(what)
             self._lose(str(late))
             raise late from None
         if line is None:
@@ -215,7 +202,7 @@ class ShellSession(BaseSession):
                 f"{self._python} has no p4runtime-shell ({error['details']}): {self._python} -m pip install "
                 "p4runtime-shell==0.0.6"
             )
-        raise self.named_error(error["code"], error["details"], what, self.timeout_s)
+        raise self.named_error(error["code"], error["details"], what)
 
     def _ended(self) -> DeployError:
         assert self._process is not None
@@ -224,7 +211,7 @@ class ShellSession(BaseSession):
         self._errors.seek(0)
         words = self._errors.read().strip().splitlines()
         last = f": {words[-1]}" if words else ""
-        return self._lose(f"{self.where}: p4runtime-shell ended with status {status}{last}")
+        return self._lose(f"{self.target.where}: p4runtime-shell ended with status {status}{last}")
 
     def _lose(self, why: str) -> ShellError:
         """The process is of no use any more."""

@@ -183,7 +183,7 @@ def _show(readings: Sequence[Reading], before: Sequence[Reading] | None, as_json
 
 def lines(reading: Reading, before: Reading | None = None) -> Iterator[str]:
     """One switch: how it is, then a row per port and class of what has counted anything. With `before`, as rates."""
-    where = f"{reading.target.name} ({reading.target.address})"
+    where = reading.target.where
     if reading.error:
         yield f"NO ANSWER: {reading.error}"
         return

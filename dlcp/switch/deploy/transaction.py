@@ -31,6 +31,7 @@ from dlcp.switch.deploy.errors import (
     ProgramError,
     RollbackError,
     VerifyError,
+    other_primary,
     several,
 )
 from dlcp.switch.deploy.groups import renumbered
@@ -39,6 +40,7 @@ from dlcp.switch.deploy.session import BATCH_UPDATES, Session
 from dlcp.switch.deploy.update import Update, described, difference
 from dlcp.switch.entries import DefaultAction, Entry, MulticastGroup, TableEntry
 from dlcp.switch.programs import MAX_PORTS
+from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget
 
 PARALLEL_SWITCHES = 16
@@ -120,7 +122,7 @@ def refusals(comparisons: Sequence[Comparison], settings: Settings) -> list[Depl
     """Why a deployment to these switches would be refused."""
     found: list[DeployError] = []
     for seen in comparisons:
-        where = f"{seen.desired.target.name} ({seen.desired.target.address})"
+        where = seen.desired.target.where
         if seen.holds is Pipelines.other and not settings.replace_pipeline:
             found.append(
                 OtherPipelineError(
@@ -129,12 +131,7 @@ def refusals(comparisons: Sequence[Comparison], settings: Settings) -> list[Depl
                 )
             )
         if seen.changes and seen.primary is not None and not settings.take_over:
-            found.append(
-                OtherPrimaryError(
-                    f"{where}: another controller is connected and primary, with election id {seen.primary}; nothing "
-                    "is taken from it. Disconnect it, or say --take-over"
-                )
-            )
+            found.append(other_primary(where, seen.primary))
     return found
 
 
@@ -229,7 +226,7 @@ class _SwitchChange:
 
     @property
     def where(self) -> str:
-        return f"{self.desired.target.name} ({self.desired.target.address})"
+        return self.desired.target.where
 
     def take(self) -> None:
         """Becomes primary, and compares again: until now another controller may have written."""
@@ -369,18 +366,9 @@ def _carry_out(works: Sequence[_SwitchChange]) -> None:
         raise
 
 
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
+def _signals_ignored() -> contextlib.AbstractContextManager[None]:
     """SIGINT, SIGTERM and SIGHUP do nothing meanwhile: an undo is under way, is bounded, and must end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handled(lambda *_: None, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _undo(works: Sequence[_SwitchChange], cause: BaseException) -> None:

@@ -11,15 +11,15 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 from dlcp.errors import AddressError
 from dlcp.switch.policy import Policy
 from dlcp.switch.port_names import PortNames
+from dlcp.switch.signals import handled
 from dlcp.switch.software.control import ControlServer
 from dlcp.switch.software.switch import Options, SoftwareSwitch
 from dlcp.switch.software.table import table
@@ -113,7 +113,8 @@ def run(options: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         # Signals first: one that comes while ports are opened ends the switch as well.
-        ended = stack.enter_context(_ended_by_signals())
+        ended = threading.Event()
+        stack.enter_context(handled(lambda *_: ended.set(), signal.SIGINT, signal.SIGTERM))
         switch = stack.enter_context(SoftwareSwitch(policy, names.ports, settings))
         if options.sample:
             switch.sample(options.sample)
@@ -137,21 +138,6 @@ def _ready(links: Mapping[str, bool], control: str | None) -> str:
     words = "; ".join(f"ip link set {name} up" for name in down)
     remedy = f": {words}, and the other end" if down else ""
     return f"ready: {ports}{remedy}" + (f", control at {control}" if control else "")
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    ended = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        ended.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _wait(switch: SoftwareSwitch, ended: threading.Event, duration_s: float | None) -> None:
