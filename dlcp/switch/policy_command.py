@@ -14,7 +14,6 @@ def add_parser(subparsers: Any) -> None:
     """The words of `dlcp switch policy`."""
     parser = subparsers.add_parser(
         "policy",
-        help="a policy to begin with, for a fabric of one link rate",
         description="Prints a policy to begin with, with comments: dlcp switch policy --rate 100G > policy.toml",
     )
     parser.add_argument("--rate", type=parse_rate, default="10G", help="of the fabric's links, as 25G (10G)")

@@ -20,7 +20,6 @@ def add_parser(subparsers: Any) -> None:
     """The words of `dlcp switch show`."""
     parser = subparsers.add_parser(
         "show",
-        help="check a policy, and show it as a table",
         description="Checks a policy and shows it as a table: who is in which class, and above how many waiting bytes "
         "packets are marked, trimmed and dropped. With --target also whether its ports and groups are there.",
     )

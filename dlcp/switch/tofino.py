@@ -25,7 +25,7 @@ from dlcp.switch.policy import (
     Thresholds,
     TrafficClass,
 )
-from dlcp.switch.render.caveat import Caveat, Weight
+from dlcp.switch.render.caveat import Caveat, differs
 from dlcp.switch.resolved import MARK_STEPS, NEVER_BYTES, RATIO_MAX
 
 CELL_BYTES = 80  # of a Tofino 1's packet buffer
@@ -278,7 +278,7 @@ def _differences(policy: Policy) -> Iterator[Caveat]:
 
 
 def _caveat(field: str, instead: str) -> Caveat:
-    return Caveat(Weight.CAVEAT, field, "", instead)
+    return differs(field, "", instead)
 
 
 def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) -> Iterator[Caveat]:

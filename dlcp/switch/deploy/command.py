@@ -33,7 +33,6 @@ def add_parser(subparsers: Any) -> None:
     """The words of `dlcp switch deploy`."""
     parser = subparsers.add_parser(
         "deploy",
-        help="bring a policy onto P4Runtime switches, all or none",
         description="Brings a policy onto the switches of a topology over P4Runtime. All are connected, read and "
         "compared before the first write; what is written is read back; if one switch fails, all are brought back "
         "to what they held. Doing it twice writes nothing the second time.",

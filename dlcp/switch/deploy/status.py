@@ -22,6 +22,7 @@ from dlcp.switch.deploy.packages import require
 from dlcp.switch.entries import level_name
 from dlcp.switch.programs import Arrival, Decision
 from dlcp.switch.topology import SwitchTarget, Topology
+from dlcp.units import aligned, grouped
 
 if TYPE_CHECKING:
     from dlcp.switch.deploy.pipeline import Pipeline
@@ -38,7 +39,6 @@ def add_parser(subparsers: Any) -> None:
     """The words of `dlcp switch status`."""
     parser = subparsers.add_parser(
         "status",
-        help="what P4Runtime switches hold and count, live",
         description="Shows which pipeline each switch runs, whether a controller is primary, and what it has counted, "
         "per port, class and importance. Reads only. Exit status 1: not all switches answer and run their program.",
     )
@@ -203,12 +203,7 @@ def lines(reading: Reading, before: Reading | None = None) -> Iterator[str]:
         (port, number, level, *(_number(counts.get(d, (0, 0))[0], span_s) for d in Decision))
         for (port, number, level), counts in rows.items()
     ]
-    widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
-    for row in table:
-        cells = [
-            f"{c:<{w}}" if i < 3 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield ("  " + "  ".join(cells)).rstrip()
+    yield from (f"  {line}" for line in aligned(table, left=3))
     lost = ", ".join(
         f"{arrival.name.lower()} {_number(packets, span_s)}"
         for arrival, packets in _lost(reading, before).items()
@@ -225,9 +220,7 @@ def _number(packets: int, span_s: float | None) -> str:
     """Packets, or packets per second."""
     if not packets:
         return "–"
-    return (
-        f"{packets:,}".replace(",", " ") if span_s is None else f"{packets / span_s:,.0f}/s".replace(",", " ")
-    )
+    return grouped(packets) if span_s is None else f"{grouped(packets / span_s)}/s"
 
 
 Row = tuple[str, str, str]

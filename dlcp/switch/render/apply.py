@@ -24,7 +24,7 @@ from typing import Any
 from dlcp.errors import DlcpError, InterfaceError, ResourceError
 from dlcp.switch.policy import DROPPABLE_LEVELS, Policy
 from dlcp.switch.render import htb, tc
-from dlcp.switch.render.caveat import Caveat, RenderError, Weight
+from dlcp.switch.render.caveat import Caveat, RenderError, differs
 
 STATE = Path("/run/dlcp/switch")
 QDISCS = ("red", "htb")
@@ -78,7 +78,7 @@ def caveats_for(policy: Policy, interfaces: Sequence[str], qdisc: str) -> list[C
         for at in every
         for limit in (at.drop_above_bytes, at.mark_from_bytes, at.trim_above_bytes)
     )
-    return [Caveat(Weight.CAVEAT, "class", "thresholds", htb.LACKS)] if asks else []
+    return [differs("class", "thresholds", htb.LACKS)] if asks else []
 
 
 def apply(

@@ -13,11 +13,9 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, TypeVar
 
-from dlcp.errors import AddressError
-from dlcp.switch.policy import Policy
+from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.port_names import PortNames
 from dlcp.switch.signals import handled
 from dlcp.switch.software.control import ControlServer
@@ -34,9 +32,7 @@ ParserType = TypeVar("ParserType", bound=argparse.ArgumentParser)
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     """Adds `run` to the parser of `dlcp switch`."""
-    add_arguments(
-        subparsers.add_parser("run", help="be a switch between interfaces", description=_DESCRIPTION)
-    )
+    add_arguments(subparsers.add_parser("run", description=_DESCRIPTION))
 
 
 def add_arguments(parser: ParserType) -> ParserType:
@@ -99,7 +95,7 @@ def add_arguments(parser: ParserType) -> ParserType:
 def run(options: argparse.Namespace) -> int:
     """Runs the switch until it is to end."""
     names = PortNames.parse([options.ports], "--ports", drop_prefix="tap:")
-    policy = _load(options.policy)
+    policy = PolicyFile.load(options.policy).policy
     names.check(policy)
     settings = Options(
         rate_bps=options.rate,
@@ -152,13 +148,6 @@ def _wait(switch: SoftwareSwitch, ended: threading.Event, duration_s: float | No
         if time.monotonic() >= look:
             look += _LOOK_S
             switch.warn()
-
-
-def _load(path: str) -> Policy:
-    try:
-        return Policy.load(path)
-    except OSError as error:
-        raise AddressError(f"{Path(path)}: {error.strerror}") from None
 
 
 def _seconds(text: str) -> float:
