@@ -61,7 +61,7 @@ def _never_met(policy: Policy, end: int) -> Iterator[str]:
 
 def _one_pot(policy: Policy, port_bytes: int) -> Iterator[str]:
     def most(traffic_class: TrafficClass) -> int:
-        ends = [traffic_class.level(index).drop_above_bytes for index in _LEVELS]
+        ends = [level.drop_above_bytes for level in traffic_class.levels]
         return max(port_bytes if end is None else min(end, port_bytes) for end in ends)
 
     waiting = {c.number: most(c) for c in policy.classes}

@@ -278,8 +278,7 @@ def _both(traffic_class: TrafficClass) -> _Both:
 
 def _shared_by(policy: Policy) -> dict[_Both, str]:
     """Thresholds that several classes have, and their names: "data", as in most policies there is one such set."""
-    of_ports = (c for port in policy.ports for c in port.classes)
-    counts = Counter(_both(c) for c in (*policy.classes, *of_ports))
+    counts = Counter(_both(c) for c in policy.every_class())
     several = [both for both, n in counts.items() if n > 1 and both != _both(TrafficClass(0))]
     return {both: "data" if i == 0 else f"data{i + 1}" for i, both in enumerate(several)}
 

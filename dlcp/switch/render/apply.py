@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.errors import DlcpError, InterfaceError, ResourceError
-from dlcp.switch.policy import DROPPABLE_LEVELS, Policy
+from dlcp.switch.policy import Policy
 from dlcp.switch.render import htb, tc
 from dlcp.switch.render.caveat import Caveat, RenderError, differs
 
@@ -59,7 +59,7 @@ def commands_for(policy: Policy, interface: str, qdisc: str = "red") -> list[str
         raise RenderError(f"no qdisc {qdisc!r}; accepted: {', '.join(QDISCS)}")
     if qdisc == "red":
         return tc.commands(policy, interface, shape=True)
-    port = next((p for p in policy.ports if p.name == interface), None)
+    port = policy.port(interface)
     if port is None:
         raise RenderError(
             f"HTB wants the rate of {interface!r}: a [[port]] of the policy with that name and its rate_bps"
@@ -71,11 +71,10 @@ def caveats_for(policy: Policy, interfaces: Sequence[str], qdisc: str) -> list[C
     """What HTB lacks; RED's own are the renderer's."""
     if qdisc != "htb":
         return []
-    of_ports = [c for port in policy.ports for c in port.classes]
-    every = [c.level(n) for c in (*policy.classes, *of_ports) for n in range(DROPPABLE_LEVELS + 1)]
     asks = any(
         limit is not None
-        for at in every
+        for traffic_class in policy.every_class()
+        for at in traffic_class.levels
         for limit in (at.drop_above_bytes, at.mark_from_bytes, at.trim_above_bytes)
     )
     return [differs("class", "thresholds", htb.LACKS)] if asks else []

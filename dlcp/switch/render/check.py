@@ -1,16 +1,16 @@
-"""Goes over a policy before it is rendered and says, field by field, what an operating system cannot do of it.
+"""What an operating system cannot do of a policy, field by field; found before the policy is rendered.
 
-The list is complete in this sense: a field of the policy that changes nothing in the rendered text, or less than it
-asks for, has a caveat. What would turn the policy into its opposite is an error.
+The list is complete: a field that changes nothing in the rendered text, or less than it asks for, has a caveat. A field
+that the system would turn into its opposite is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, TrafficClass
+from dlcp.switch.policy import Policy, TrafficClass
 from dlcp.switch.render.caveat import Caveat, differs, noted, refused
-from dlcp.switch.render.queue import Queue, drop_limit, queue_of
+from dlcp.switch.render.queue import Queue, drop_limits, queue_of
 from dlcp.switch.render.system import System
 
 _ROUTING_DSCP = (48, 56)
@@ -61,7 +61,8 @@ def _switch(policy: Policy, system: System) -> Iterator[Caveat]:
         yield differs("port_bytes", asked, instead)
     if policy.shared_bytes is not None:
         yield from _shared(policy, system)
-    if policy.trimmed_run_packets and any(_trim_limits(c) for c in policy.classes):
+    trims = any(level.trim_above_bytes is not None for c in policy.classes for level in c.levels)
+    if policy.trimmed_run_packets and trims:
         asked = f"after {policy.trimmed_run_packets} trimmed packets another class has its turn"
         yield differs("trimmed_run_packets", asked, "the trimmed class is strictly first")
     if policy.pause_above_bytes is not None:
@@ -69,11 +70,6 @@ def _switch(policy: Policy, system: System) -> Iterator[Caveat]:
         yield differs(
             "pause_above_bytes", asked, f"nothing is paused: not rendered. {system.pausing}".strip()
         )
-
-
-def _trim_limits(traffic_class: TrafficClass) -> list[int]:
-    limits = [traffic_class.level(level).trim_above_bytes for level in range(DROPPABLE_LEVELS + 1)]
-    return [limit for limit in limits if limit is not None]
 
 
 def _shared(policy: Policy, system: System) -> Iterator[Caveat]:
@@ -105,8 +101,7 @@ def _paths(policy: Policy, system: System) -> Iterator[Caveat]:
         case "random" | "round_robin" | "adaptive":
             asked = f"each packet takes a way of its own ({policy.path_choice})"
             instead = "a hash over addresses and UDP ports decides: hosts spray by their source ports."
-            instead += f" {system.spraying}"
-            yield differs("path_choice", asked, instead.strip())
+            yield differs("path_choice", asked, f"{instead} {system.spraying}".strip())
 
 
 def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) -> Iterator[Caveat]:
@@ -114,18 +109,13 @@ def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) ->
     for name in ports:
         if not system.has_port(name):
             field = f"port[{listed[name][0]}].name" if name in listed else ""
-            yield refused(
-                field,
-                f"a port called {name!r}",
-                f"a port of {system.title} is called like {system.port_example}",
-            )
-        if name in listed and not system.shapes:
+            instead = f"a port of {system.title} is called like {system.port_example}"
+            yield refused(field, f"a port called {name!r}", instead)
+        if name in listed and shape and not system.shapes:
             index, port = listed[name]
-            if shape:
-                asked = f"{name} is shaped to {port.rate_bps} bit/s"
-                yield differs(
-                    f"port[{index}].rate_bps", asked, "no shaper of the port is rendered: its link's speed"
-                )
+            asked = f"{name} is shaped to {port.rate_bps} bit/s"
+            instead = "no shaper of the port is rendered: its link's speed"
+            yield differs(f"port[{index}].rate_bps", asked, instead)
     if any(name in listed for name in ports) and system.shapes and not shape:
         yield noted("", "rate_bps is taken for the speed of the link: no shaper without --shape")
 
@@ -162,24 +152,19 @@ def _class(
     yield from _trims(policy, system, traffic_class, queue, where)
     yield from _limit(system, traffic_class, queue, where)
     yield from _range(system, queue, where)
-    if (
-        queue.drop_bytes is not None
-        and 0 in queue.dscp
-        and port is None
-        and queue.number != policy.foreign_class
-    ):
+    if queue.drop_bytes is not None and port is None:
+        yield from _others_traffic(policy, queue, where)
+
+
+def _others_traffic(policy: Policy, queue: Queue, where: str) -> Iterator[Caveat]:
+    """DSCP values that other traffic has as well, in a queue that drops."""
+    if 0 in queue.dscp and queue.number != policy.foreign_class:
         yield differs(
             f"{where}.dscp",
             "DSCP 0 belongs to this class",
             f"all best-effort traffic that is not ECN-capable is dropped from {queue.drop_bytes} bytes as well",
         )
-    if queue.drop_bytes is not None and port is None:
-        yield from _routing(queue, where)
-
-
-def _routing(queue: Queue, where: str) -> Iterator[Caveat]:
-    listed = [value for value in _ROUTING_DSCP if value in queue.dscp]
-    if listed:
+    if listed := [value for value in _ROUTING_DSCP if value in queue.dscp]:
         yield differs(
             f"{where}.dscp",
             f"DSCP {' and '.join(map(str, listed))} in a class that drops",
@@ -189,7 +174,7 @@ def _routing(queue: Queue, where: str) -> Iterator[Caveat]:
 
 
 def _levels(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Caveat]:
-    limits = [drop_limit(traffic_class, level, system.trims) for level in range(DROPPABLE_LEVELS)]
+    limits = drop_limits(traffic_class, system.trims)
     if queue.drop_bytes is None or len(set(limits)) == 1:
         return
     if None in limits:
@@ -244,35 +229,30 @@ def _curve(system: System, mark: tuple[int, int, float], where: str) -> Iterator
         )
         if not system.any_ratio and round(100 * ratio) != 100 * ratio:
             percent = max(1, round(100 * ratio))
-            yield differs(
-                f"{where}.critical.mark_ratio",
-                f"a ratio of {ratio:g}",
-                f"{percent} per cent: whole ones only",
-            )
+            instead = f"{percent} per cent: whole ones only"
+            yield differs(f"{where}.critical.mark_ratio", f"a ratio of {ratio:g}", instead)
 
 
 def _trims(
     policy: Policy, system: System, traffic_class: TrafficClass, queue: Queue, where: str
 ) -> Iterator[Caveat]:
-    droppable = [traffic_class.level(level).trim_above_bytes for level in range(DROPPABLE_LEVELS)]
-    critical = traffic_class.critical.trim_above_bytes
+    *droppable, critical = (level.trim_above_bytes for level in traffic_class.levels)
+    first = next((index for index, limit in enumerate(droppable) if limit is not None), None)
+    of_critical = f"{where}.critical.trim_above_bytes"
+    field = of_critical if first is None else f"{where}.droppable[{first}].trim_above_bytes"
     if not system.trims:
-        if any(limit is not None for limit in droppable):
+        if first is not None:
             yield differs(
-                f"{where}.droppable[{_first(droppable)}].trim_above_bytes",
+                field,
                 "droppable packets lose their payload and go on as headers",
                 f"they are dropped above {queue.drop_bytes}: the receiver learns of it by time, not by a header",
             )
         if critical is not None:
-            yield differs(
-                f"{where}.critical.trim_above_bytes",
-                f"critical packets are trimmed above {critical}",
-                "they are kept, whole, as long as the buffer lasts",
-            )
+            instead = "they are kept, whole, as long as the buffer lasts"
+            yield differs(of_critical, f"critical packets are trimmed above {critical}", instead)
         return
     if queue.trim_bytes is None:
         return
-    field = f"{where}.droppable[{_first(droppable)}].trim_above_bytes"
     if critical is None:
         yield refused(
             field,
@@ -283,27 +263,17 @@ def _trims(
         return
     if queue.mark is not None and queue.drop_bytes is None and not system.marks_without_drops:
         yield refused(
-            field if _first(droppable) is not None else f"{where}.critical.trim_above_bytes",
+            field,
             f"packets are trimmed above {queue.trim_bytes} and marked from {queue.mark[0]}",
             f"{system.title} drops what is not ECN-capable where it marks, before it could be trimmed. "
             "Set droppable.drop_above_bytes above the trim threshold, or no mark",
         )
     if policy.shared_bytes is not None:
-        yield differs(
-            f"{where}.critical.trim_above_bytes",
-            f"packets are trimmed above {queue.trim_bytes}",
-            "packets are trimmed where the shared buffer ends for the queue, by shared_alpha_log2",
-        )
+        instead = "packets are trimmed where the shared buffer ends for the queue, by shared_alpha_log2"
+        yield differs(of_critical, f"packets are trimmed above {queue.trim_bytes}", instead)
     elif {*droppable, critical} != {queue.trim_bytes}:
-        yield differs(
-            field if _first(droppable) is not None else f"{where}.critical.trim_above_bytes",
-            "trim thresholds differ by importance",
-            f"everything is trimmed above {queue.trim_bytes}, the last of them",
-        )
-
-
-def _first(limits: Iterable[int | None]) -> int | None:
-    return next((index for index, limit in enumerate(limits) if limit is not None), None)
+        instead = f"everything is trimmed above {queue.trim_bytes}, the last of them"
+        yield differs(field, "trim thresholds differ by importance", instead)
 
 
 def _limit(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Caveat]:
@@ -311,15 +281,14 @@ def _limit(system: System, traffic_class: TrafficClass, queue: Queue, where: str
         return
     field = f"{where}.critical.drop_above_bytes"
     asked = f"critical packets are dropped above {queue.tail_bytes}"
-    levels = [traffic_class.level(level).drop_above_bytes for level in range(DROPPABLE_LEVELS)]
-    kept = [limit for limit in levels if limit is None or limit > queue.tail_bytes]
+    limits = [level.drop_above_bytes for level in traffic_class.levels[:-1]]
+    kept = [limit for limit in limits if limit is None or limit > queue.tail_bytes]
     if not system.limits_queue:
         yield differs(field, asked, "they are kept as long as the buffer lasts")
     elif kept:
         longer = "never" if kept[-1] is None else f"only above {kept[-1]}"
-        yield differs(
-            field, f"{asked}, droppable ones {longer}", "everything is: that is the end of the queue"
-        )
+        instead = "everything is: that is the end of the queue"
+        yield differs(field, f"{asked}, droppable ones {longer}", instead)
 
 
 def _range(system: System, queue: Queue, where: str) -> Iterator[Caveat]:

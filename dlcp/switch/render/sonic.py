@@ -128,14 +128,11 @@ def _binding(policy: Policy, port: str, shape: bool, tables: dict[str, _Table]) 
     if policy.pause_above_bytes is None:
         row["tc_to_pg_map"] = NAME
         row["pfc_enable"] = ""  # the vendor's default is 3,4
-    rate_bps = next((p.rate_bps for p in policy.ports if p.name == port), None)
-    if shape and rate_bps is not None:
+    described = policy.port(port)
+    if shape and described is not None:
         scheduler = f"{NAME}_{port}"
-        tables["SCHEDULER"][scheduler] = {
-            "type": "STRICT",
-            "meter_type": "bytes",
-            "pir": str(max(1, rate_bps // 8)),
-        }
+        pir = str(max(1, described.rate_bps // 8))
+        tables["SCHEDULER"][scheduler] = {"type": "STRICT", "meter_type": "bytes", "pir": pir}
         row["scheduler"] = scheduler
     return row
 

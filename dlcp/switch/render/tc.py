@@ -82,7 +82,7 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
 
 def commands(policy: Policy, name: str, shape: bool) -> list[str]:
     """The commands of tc for one port, without the word tc, in an order in which every parent comes first."""
-    port = next((p for p in policy.ports if p.name == name), None)
+    port = policy.port(name)
     rate_bps = rate_of(port) if port is not None else _RATE_BPS_MOST
     lines = []
     parent = "root"

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.port_names import PortNames
@@ -27,16 +27,10 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _ALIVE_S = 0.2  # how often the main thread looks whether the loop still runs
 _LOOK_S = 1.0  # how often new failures are printed
 
-ParserType = TypeVar("ParserType", bound=argparse.ArgumentParser)
-
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
-    """Adds `run` to the parser of `dlcp switch`."""
-    add_arguments(subparsers.add_parser("run", description=_DESCRIPTION))
-
-
-def add_arguments(parser: ParserType) -> ParserType:
-    """The arguments of `run`."""
+    """The words of `dlcp switch run`."""
+    parser = subparsers.add_parser("run", description=_DESCRIPTION)
     parser.add_argument("policy", metavar="POLICY", help="the policy, a TOML file")
     parser.add_argument(
         "--ports",
@@ -89,7 +83,6 @@ def add_arguments(parser: ParserType) -> ParserType:
     )
     parser.add_argument("--busy-poll", action="store_true", help="never sleep: a whole core for less delay")
     parser.add_argument("--json", action="store_true", help="the counters at the end as JSON")
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:
