@@ -11,7 +11,6 @@ from dlcp.units import parse_rate
 
 
 def add_parser(subparsers: Any) -> None:
-    """The words of `dlcp switch policy`."""
     parser = subparsers.add_parser(
         "policy",
         description="Prints a policy to begin with, with comments: dlcp switch policy --rate 100G > policy.toml",
@@ -33,7 +32,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`dlcp switch policy`."""
     if not 0.1 <= options.rtt_us <= 1e6:
         raise SettingsError(f"--rtt-us is {options.rtt_us:g}; accepted: 0.1 to 1000000")
     if not 1 <= options.ports <= MAX_PORTS:

@@ -82,7 +82,6 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """The programs that there are."""
     return sorted(_manifest())
 
 

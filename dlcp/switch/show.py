@@ -17,7 +17,6 @@ from dlcp.switch.topology import Topology
 
 
 def add_parser(subparsers: Any) -> None:
-    """The words of `dlcp switch show`."""
     parser = subparsers.add_parser(
         "show",
         description="Checks a policy and shows it as a table: who is in which class, and above how many waiting bytes "
@@ -28,7 +27,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`dlcp switch show`."""
     policy = PolicyFile.load(options.policy).policy
     topology = None
     if options.target is not None:
@@ -56,9 +54,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield f"path choice  {policy.path_choice}"
     for name, ports in policy.path_groups.items():
         yield f"path group   {name}: {', '.join(ports)}"
-    if any(
-        level.trim_above_bytes is not None for c in policy.classes for level in (c.critical, *c.droppable)
-    ):
+    if any(level.trim_above_bytes is not None for c in policy.classes for level in c.levels):
         values = policy.traffic_class(policy.trimmed_class).dscp
         written = f", with DSCP {values[0]}" if values else ""
         yield (

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from dlcp.checks import integer, refusal
+from dlcp.checks import text as checked_text
 from dlcp.errors import SettingsError
 from dlcp.switch.policy import Policy
 from dlcp.switch.printable import printable
@@ -374,16 +375,12 @@ def _tables(name: str, value: object) -> Iterator[tuple[str, Mapping[str, Any]]]
         yield f"{name}[{index}]", _table(f"{name}[{index}]", table)
 
 
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        _refuse(name, value, "a text")
-    return value
-
-
 def _texts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         _refuse(name, value, "a list of texts")
-    return tuple(_text(f"{name}[{index}]", item) for index, item in enumerate(value))
+    return tuple(
+        checked_text(f"{name}[{index}]", item, error=TopologyError) for index, item in enumerate(value)
+    )
 
 
 def _switches_from(tables: object) -> Iterator[SwitchTarget]:
@@ -395,7 +392,7 @@ def _switches_from(tables: object) -> Iterator[SwitchTarget]:
             if key not in values:
                 raise TopologyError(f"{where}.{key} is missing")
         for key in ("name", "address", "program"):
-            _text(f"{where}.{key}", values.get(key, ""))
+            checked_text(f"{where}.{key}", values.get(key, ""), error=TopologyError)
         values["ports"] = dict(_table(f"{where}.ports", values["ports"]))
         if "path_groups" in values:
             groups = _table(f"{where}.path_groups", values["path_groups"])
@@ -421,9 +418,12 @@ def _places(name: str, table: Mapping[str, Any], kind: type, needed: str) -> dic
     for key, value in values.items():
         if key == "next_hops":
             hops = _table(f"{name}.{key}", value)
-            values[key] = {port: _text(f"{name}.{key}.{port}", mac) for port, mac in hops.items()}
+            values[key] = {
+                port: checked_text(f"{name}.{key}.{port}", mac, error=TopologyError)
+                for port, mac in hops.items()
+            }
         else:
-            _text(f"{name}.{key}", value)
+            checked_text(f"{name}.{key}", value, error=TopologyError)
     return values
 
 

@@ -11,12 +11,13 @@ import json
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.switch.deploy.packages import require
 from dlcp.switch.entries import desired_entries
+from dlcp.switch.limits import refuse
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget, Topology
@@ -30,7 +31,6 @@ LEAST_FRAME_BYTES = 42  # Ethernet, IPv4, UDP
 
 
 def add_parser(subparsers: Any) -> None:
-    """The words of `dlcp switch deploy`."""
     parser = subparsers.add_parser(
         "deploy",
         description="Brings a policy onto the switches of a topology over P4Runtime. All are connected, read and "
@@ -102,13 +102,8 @@ def _seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`dlcp switch deploy`."""
-    try:
-        with signals_undo():
-            return _run(options)
-    except KeyboardInterrupt:  # comes out of the deployment when all is undone
-        print("dlcp switch: interrupted; every switch holds what it held before", file=sys.stderr)
-        raise
+    with signals_undo("dlcp switch"):
+        return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -159,11 +154,11 @@ def _orders(
     pipelines = {name: Pipeline.of(programs.load(name)) for name in {t.program for t in topology.switches}}
     desired_states, notes = [], []
     for target in topology.switches:
-        entries, limits = (found := desired_entries(file.policy, target)).entries, found.limits
-        file.refuse(limits, accepted)
-        notes += [file.sentence(limit) for limit in limits]
+        found = desired_entries(file.policy, target)
+        refuse(found.limits, accepted, file.text, file.path)
+        notes += [limit.text(file.text, file.path) for limit in found.limits]
         notes += _room(file, target)
-        desired_states.append(DesiredState.of(target, pipelines[target.program], entries))
+        desired_states.append(DesiredState.of(target, pipelines[target.program], found.entries))
     return desired_states, list(dict.fromkeys(notes))
 
 
@@ -205,10 +200,16 @@ def opener(options: argparse.Namespace) -> OpenSession:
     return open_grpc
 
 
-def signals_undo() -> AbstractContextManager[None]:
-    """SIGTERM and SIGHUP end a deployment as Ctrl-C does: what was written is undone."""
+@contextmanager
+def signals_undo(who: str) -> Iterator[None]:
+    """SIGTERM and SIGHUP end a deployment as Ctrl-C does: what was written is undone, and a line of `who` says so."""
 
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    return handled(interrupt, signal.SIGTERM, signal.SIGHUP)
+    try:
+        with handled(interrupt, signal.SIGTERM, signal.SIGHUP):
+            yield
+    except KeyboardInterrupt:  # comes out of the deployment when all is undone
+        print(f"{who}: interrupted; every switch holds what it held before", file=sys.stderr)
+        raise

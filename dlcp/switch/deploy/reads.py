@@ -18,7 +18,7 @@ def all_of(schema: Schema) -> list[p4r.Entity]:
     wishes = []
     for table in schema.tables.values():
         wishes.append(p4r.Entity(table_entry=p4r.TableEntry(table_id=table.id)))
-        if not table.has_const_default:
+        if not table.info.const_default_action_id:
             default = p4r.TableEntry(table_id=table.id, is_default_action=True)
             wishes.append(p4r.Entity(table_entry=default))
     group = p4r.PacketReplicationEngineEntry(multicast_group_entry=p4r.MulticastGroupEntry())

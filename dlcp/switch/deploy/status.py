@@ -36,7 +36,6 @@ ASK_PORTS = 32  # of 64: beyond that asking for all counters is shorter
 
 
 def add_parser(subparsers: Any) -> None:
-    """The words of `dlcp switch status`."""
     parser = subparsers.add_parser(
         "status",
         description="Shows which pipeline each switch runs, whether a controller is primary, and what it has counted, "
@@ -146,7 +145,6 @@ def _places(target: SwitchTarget) -> list[int] | None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`dlcp switch status`."""
     topology = Topology.load(options.target).only(options.only)
     require()
     monitor = Monitor(topology.switches, options.timeout)

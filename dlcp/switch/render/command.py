@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The words `render` and `apply` and their options."""
     word = subparsers.add_parser(
         "render",
         description="Writes the policy as the configuration of a switch. What the system cannot do as the policy "
@@ -73,7 +72,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does what was asked for. Returns the exit status."""
     return _apply(args) if args.word == "apply" else _render(args)
 
 

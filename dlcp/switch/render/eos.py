@@ -50,7 +50,6 @@ SYSTEM = System(
 
 
 def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
-    """The configuration."""
     owner = dscp_of_queues(policy)
     lines = []
     for number in range(TRAFFIC_CLASSES):

@@ -2,8 +2,8 @@
 
 Random early detection with ECN is the whole trick (Linux sch_red, and the manuals of most vendors): above a threshold,
 ECN-capable packets are marked and others are dropped, so critical packets are ECN-capable and droppable ones are not.
-What is lost by it: importance has no levels (a switch reads the ECN field, not the dlcp header), and marking and
-dropping share the curve. Pure; check.py says what a policy loses by it.
+A policy loses two things by it: importance has no levels (a switch reads the ECN field, not the dlcp header), and
+marking and dropping share the curve. check.py reports both. Pure.
 """
 
 from __future__ import annotations

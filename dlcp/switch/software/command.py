@@ -29,7 +29,6 @@ _LOOK_S = 1.0  # how often new failures are printed
 
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
-    """The words of `dlcp switch run`."""
     parser = subparsers.add_parser("run", description=_DESCRIPTION)
     parser.add_argument("policy", metavar="POLICY", help="the policy, a TOML file")
     parser.add_argument(
@@ -86,7 +85,6 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the switch until it is to end."""
     names = PortNames.parse([options.ports], "--ports", drop_prefix="tap:")
     policy = PolicyFile.load(options.policy).policy
     names.check(policy)

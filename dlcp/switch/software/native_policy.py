@@ -72,7 +72,6 @@ def parse_mac(text: str) -> int:
 
 
 def format_mac(mac: int) -> str:
-    """The number as people write it."""
     return ":".join(f"{byte:02x}" for byte in mac.to_bytes(6))
 
 

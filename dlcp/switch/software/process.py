@@ -39,7 +39,6 @@ class SwitchProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
         return self._process.pid
 
     def stop(self) -> dict[str, Any]:
