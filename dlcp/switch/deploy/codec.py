@@ -12,6 +12,7 @@ from finsy.proto import p4i, p4r
 
 from dlcp.switch.deploy.errors import ProgramError
 from dlcp.switch.deploy.pipeline import Schema, TableSchema
+from dlcp.switch.deploy.update import Kind, Update
 from dlcp.switch.entries import (
     DefaultAction,
     Entry,
@@ -25,6 +26,8 @@ from dlcp.switch.entries import (
 )
 
 KINDS = {"EXACT": Exact, "OPTIONAL": Exact, "TERNARY": Ternary, "LPM": Prefix, "RANGE": Range}
+
+_TYPES = {Kind.insert: p4r.Update.INSERT, Kind.modify: p4r.Update.MODIFY, Kind.delete: p4r.Update.DELETE}
 
 
 def encode(entry: Entry, schema: Schema) -> p4r.Entity:
@@ -60,6 +63,11 @@ def encode(entry: Entry, schema: Schema) -> p4r.Entity:
         raise ProgramError(f"table {entry.table!r}: priority {entry.priority} does not fit its keys")
     message.priority = entry.priority
     return p4r.Entity(table_entry=message)
+
+
+def encode_update(update: Update, schema: Schema) -> p4r.Update:
+    """The message for a write. ProgramError as by `encode`."""
+    return p4r.Update(type=_TYPES[update.kind], entity=encode(update.entry, schema))
 
 
 def decode(entity: p4r.Entity, schema: Schema) -> Entry | None:

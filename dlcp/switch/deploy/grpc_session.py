@@ -23,11 +23,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
 
-from dlcp.switch.deploy.codec import encode
+from dlcp.switch.deploy.codec import encode_update
 from dlcp.switch.deploy.errors import DeployError, SwitchRefusedError
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
 from dlcp.switch.deploy.session import BACKUP_ELECTION_ID, BATCH_UPDATES, Primacy, Session, primacy
-from dlcp.switch.deploy.update import Kind, Update
+from dlcp.switch.deploy.update import Update
 from dlcp.switch.topology import SwitchTarget
 
 MAX_MESSAGE_BYTES = 64 * 2**20  # a pipeline is one message; gRPC's own limit is 4 MiB
@@ -111,9 +111,7 @@ class GrpcSession(Session):
 
     def write(self, updates: Sequence[Update], schema: Schema) -> None:
         """Carries the updates out in batches; an error names those that the switch refuses."""
-        messages = [
-            p4r.Update(type=_TYPES[update.kind], entity=encode(update.entry, schema)) for update in updates
-        ]
+        messages = [encode_update(update, schema) for update in updates]
         self._write(messages, [str(update) for update in updates])
 
     def write_messages(self, updates: Sequence[p4r.Update]) -> None:
@@ -227,9 +225,6 @@ class _EndedError(grpc.RpcError):  # type: ignore[misc]
 
 def _uint128(value: int) -> p4r.Uint128:
     return p4r.Uint128(high=value >> 64, low=value & 2**64 - 1)
-
-
-_TYPES = {Kind.insert: p4r.Update.INSERT, Kind.modify: p4r.Update.MODIFY, Kind.delete: p4r.Update.DELETE}
 
 
 def _failed_updates(error: Any) -> Iterator[tuple[int, str]]:

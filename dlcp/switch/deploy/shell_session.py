@@ -1,8 +1,8 @@
 """A Session that p4runtime-shell leads, in a process and under a Python of its own: `shell_program.py` runs there.
 
-Entries go over by name and are written one by one, as a person would type them; what is read comes back as messages,
-which are the same in every version. Everything that makes a deployment safe is the transaction's, so it is the same as
-over gRPC; the shell is slower. A process that does not answer in time is ended, and what it was asked counts as failed.
+Updates go over one by one, as P4Runtime messages, and so does what is read. Everything that makes a deployment safe is
+the transaction's, so it is the same as over gRPC; the shell is slower. A process that does not answer in time is ended,
+and what it was asked counts as failed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 from finsy.proto import p4r
 
 from dlcp.errors import DriverError
+from dlcp.switch.deploy.codec import encode_update
 from dlcp.switch.deploy.errors import DeployError, ShellError, SwitchRefusedError
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
 from dlcp.switch.deploy.session import Primacy, Session, primacy
 from dlcp.switch.deploy.update import Update
-from dlcp.switch.entries import DefaultAction, Entry, Exact, Key, MulticastGroup, Prefix, Range, Ternary
 from dlcp.switch.topology import SwitchTarget
 
 PROGRAM = Path(__file__).with_name("shell_program.py")
-START_S = 30.0  # importing the shell, with IPython, on a slow disk
+START_S = 30.0  # importing gRPC and protobuf from a slow disk
 GRACE_S = 1.0  # what a process has left, once the switch has not answered, to say so itself
 
 
@@ -98,13 +98,15 @@ class ShellSession(Session):
     def write(self, updates: Sequence[Update], schema: Schema) -> None:
         """One request per update, so that a time-out is that of one answer of the switch."""
         for update in updates:
-            body = [{"kind": update.kind.name, "entry": _spoken(update.entry)}]
-            self._ask(f"asked to {update}", "write", updates=body)
+            self._write(f"asked to {update}", encode_update(update, schema))
 
     def write_messages(self, updates: Sequence[p4r.Update]) -> None:
         """As `write`."""
         for update in updates:
-            self._ask("given back its entries", "write_raw", updates=[_text(update.SerializeToString())])
+            self._write("given back its entries", update)
+
+    def _write(self, what: str, update: p4r.Update) -> None:
+        self._ask(what, "write", update=_text(update.SerializeToString()))
 
     def close(self) -> None:
         """Ends the process, by force if it does not end by itself."""
@@ -219,36 +221,6 @@ class ShellSession(Session):
         if self._process is not None:
             self._process.kill()
         return ShellError(why)
-
-
-def _spoken(entry: Entry) -> dict[str, Any]:
-    """An entry as it is typed into the shell."""
-    if isinstance(entry, MulticastGroup):
-        return {"group": entry.group_id, "ports": list(entry.ports)}
-    spoken: dict[str, Any] = {
-        "table": entry.table,
-        "action": entry.action,
-        "params": {name: str(value) for name, value in entry.params},
-    }
-    if isinstance(entry, DefaultAction):
-        return {**spoken, "default": True}
-    return {
-        **spoken,
-        "match": {name: _spoken_key(key) for name, key in entry.match},
-        "priority": entry.priority,
-    }
-
-
-def _spoken_key(key: Key) -> str:
-    match key:
-        case Exact(value):
-            return str(value)
-        case Ternary(value, mask):
-            return f"{value}&&&{mask}"
-        case Prefix(value, length):
-            return f"{value}/{length}"
-        case Range(low, high):
-            return f"{low}..{high}"
 
 
 def _text(data: bytes) -> str:
