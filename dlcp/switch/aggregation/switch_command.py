@@ -12,6 +12,7 @@ import argparse
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,7 @@ def run_deploy(options: argparse.Namespace) -> int:
     ]
     settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
 
-    def open_session(target: SwitchTarget) -> GrpcSession:
-        return GrpcSession(target, options.timeout)
+    open_session = partial(GrpcSession, timeout_s=options.timeout)
 
     def show(seen: list[transaction.Comparison]) -> None:
         print(report.text(seen), flush=True)

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget, Topology
 
 if TYPE_CHECKING:
-    from dlcp.switch.deploy.session import Session
     from dlcp.switch.deploy.transaction import Comparison, DesiredState, OpenSession
 
 MAX_TIMEOUT_S = 600.0
@@ -187,17 +187,10 @@ def opener(options: argparse.Namespace) -> OpenSession:
         from dlcp.switch.deploy.shell_session import ShellSession, check_python
 
         python = check_python(options.shell_python)
-
-        def open_shell(target: SwitchTarget) -> Session:
-            return ShellSession(target, python, options.timeout)
-
-        return open_shell
+        return partial(ShellSession, python=python, timeout_s=options.timeout)
     from dlcp.switch.deploy.grpc_session import GrpcSession
 
-    def open_grpc(target: SwitchTarget) -> Session:
-        return GrpcSession(target, options.timeout)
-
-    return open_grpc
+    return partial(GrpcSession, timeout_s=options.timeout)
 
 
 @contextmanager
