@@ -1,8 +1,8 @@
-"""The switches that a policy is brought onto: how each is reached, what its ports are called, where addresses lie.
+"""The switches of a deployment: how each is reached, the names of its ports, and where addresses are.
 
-Pure data, written once per fabric, beside the policy, in TOML or Python. What cannot be meant does not come to be:
-TopologyError names the field, its value and what is accepted. A port has the name that the policy uses and the number
-that the switch's program knows it by. Nothing here talks to a switch.
+Pure data, written once per fabric, beside the policy, in TOML or Python. A Topology is checked when it is made;
+TopologyError names the field, its value and what is accepted. A port has the policy's name for it and the number by
+which the switch's program knows it. Nothing here talks to a switch.
 
 A *path group* is a set of equal next hops: the policy says which of its ports a packet takes. A switch has those
 groups of the policy whose ports it has, or its own instead.
@@ -16,11 +16,11 @@ import tomllib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from dlcp.checks import integer, refusal
-from dlcp.checks import text as checked_text
+from dlcp.checks import integer, refusal, text
 from dlcp.errors import SettingsError
 from dlcp.switch.policy import Policy
 from dlcp.switch.printable import printable
@@ -35,7 +35,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class TopologyError(SettingsError):
-    """Switches that cannot be as the file says; the text names the field, its value and what is accepted."""
+    """An impossible topology; the text names the field, its value and what is accepted."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
@@ -57,7 +57,7 @@ def mac_number(name: str, text: object) -> int:
 
 @dataclass(frozen=True)
 class BridgeEntry:
-    """A MAC address and where it lies: behind a port, or behind a path group."""
+    """A MAC address, and the port or the path group behind which it is."""
 
     mac: str
     port: str | None = None
@@ -84,7 +84,7 @@ class Route:
 
 @dataclass(frozen=True)
 class SwitchTarget:
-    """One switch: where it is, what it runs, its ports, and where addresses lie as it sees them."""
+    """One switch: its address, its program, its ports, and where MAC and IP addresses are as it sees them."""
 
     name: str
     address: str
@@ -94,8 +94,8 @@ class SwitchTarget:
     device_id: int = 0
     program: str = "v1model"
     election_id: int = DEFAULT_ELECTION_ID
-    """Whoever wants to write has to have the highest one connected. Deployment never takes that from another controller
-    unless told to."""
+    """Among connected controllers, the one with the highest id may write. Deployment takes that right from another
+    controller only if told to."""
     salt: int | None = None
     """Varies the choice of paths from switch to switch. None: from the name."""
     path_groups: Mapping[str, tuple[str, ...]] | None = None
@@ -135,7 +135,7 @@ class SwitchTarget:
     # ---- checks ----
 
     def validate(self, where: str) -> None:
-        """TopologyError unless all of it can be meant."""
+        """TopologyError unless all fields are in range and fit each other."""
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", self.name):
             _refuse(f"{where}.name", self.name, "1 to 64 letters, digits, dots, hyphens and underscores")
         _check_address(f"{where}.address", self.address)
@@ -179,14 +179,14 @@ class SwitchTarget:
             for port in members:
                 if port not in self.ports:
                     _refuse(f"{where}.path_groups.{group}", port, _ports_of(self))
-                # What is flooded goes to one port of each group: a port in two of them would get it twice.
+                # A flooded frame goes to one port of each group; a port in two groups would get it twice.
                 if port in owner:
                     accepted = f"a port of no other group; {owner[port]} has it"
                     _refuse(f"{where}.path_groups.{group}", port, accepted)
                 owner[port] = group
 
     def _validate_places(self, where: str, groups: Mapping[str, tuple[str, ...]]) -> None:
-        """Bridge entries and routes lead to groups that there are, and routes know all next hops of theirs."""
+        """Bridge entries and routes lead to groups that exist; a route has a next hop for each port of its group."""
         for index, entry in enumerate(self.bridge):
             self._check_group(f"{where}.bridge[{index}]", entry.group, groups)
         for index, route in enumerate(self.routes):
@@ -273,7 +273,7 @@ class Topology:
         return type(self)(tuple(t for t in self.switches if not names or t.name in names))
 
     def check_policy(self, policy: Policy) -> None:
-        """TopologyError unless every port that the policy names is one of a switch, and groups are as they must be."""
+        """TopologyError unless each port that the policy names belongs to a switch, and its groups fit the switches."""
         known = {port for target in self.switches for port in target.ports}
         named = [(f"port[{i}].name", port.name) for i, port in enumerate(policy.ports)]
         named += [
@@ -355,6 +355,8 @@ def _ports_of(target: SwitchTarget) -> str:
 
 # ---- reading ----
 
+_text = partial(text, error=TopologyError)
+
 
 def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     for key in table:
@@ -378,9 +380,7 @@ def _tables(name: str, value: object) -> Iterator[tuple[str, Mapping[str, Any]]]
 def _texts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         _refuse(name, value, "a list of texts")
-    return tuple(
-        checked_text(f"{name}[{index}]", item, error=TopologyError) for index, item in enumerate(value)
-    )
+    return tuple(_text(f"{name}[{index}]", item) for index, item in enumerate(value))
 
 
 def _switches_from(tables: object) -> Iterator[SwitchTarget]:
@@ -392,7 +392,7 @@ def _switches_from(tables: object) -> Iterator[SwitchTarget]:
             if key not in values:
                 raise TopologyError(f"{where}.{key} is missing")
         for key in ("name", "address", "program"):
-            checked_text(f"{where}.{key}", values.get(key, ""), error=TopologyError)
+            _text(f"{where}.{key}", values.get(key, ""))
         values["ports"] = dict(_table(f"{where}.ports", values["ports"]))
         if "path_groups" in values:
             groups = _table(f"{where}.path_groups", values["path_groups"])
@@ -418,12 +418,9 @@ def _places(name: str, table: Mapping[str, Any], kind: type, needed: str) -> dic
     for key, value in values.items():
         if key == "next_hops":
             hops = _table(f"{name}.{key}", value)
-            values[key] = {
-                port: checked_text(f"{name}.{key}.{port}", mac, error=TopologyError)
-                for port, mac in hops.items()
-            }
+            values[key] = {port: _text(f"{name}.{key}.{port}", mac) for port, mac in hops.items()}
         else:
-            checked_text(f"{name}.{key}", value, error=TopologyError)
+            _text(f"{name}.{key}", value)
     return values
 
 
