@@ -24,6 +24,7 @@ from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget, Topology
 
 if TYPE_CHECKING:
+    from dlcp.switch.deploy.errors import DeployError
     from dlcp.switch.deploy.transaction import Comparison, DesiredState, OpenSession
 
 MAX_TIMEOUT_S = 600.0
@@ -117,29 +118,28 @@ def _run(options: argparse.Namespace) -> int:
     desired_states, notes = _orders(file, topology.only(options.only), options.accept)
     open_session = opener(options)
     settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
-    if options.dry_run:
-        seen = transaction.compare(desired_states, open_session)
-        refused = transaction.refusals(seen, settings)
-        _show(
-            options.json, report.document(seen, [*map(str, refused)], notes, False), report.text(seen), notes
-        )
-        if refused:
-            raise several(refused)
-        return 0
+    refused: list[DeployError] = []
 
     def show(comparisons: list[Comparison]) -> None:
         if not options.json:
-            _show(False, {}, report.text(comparisons), notes)
-            sys.stdout.flush()
+            print("\n".join([*(f"note: {note}" for note in notes), report.text(comparisons)]), flush=True)
 
-    seen = transaction.deploy(desired_states, open_session, settings, show)
+    if options.dry_run:
+        seen = transaction.compare(desired_states, open_session)
+        refused = transaction.refusals(seen, settings)
+        show(seen)
+    else:
+        seen = transaction.deploy(desired_states, open_session, settings, show)
+    count = sum(one.changes for one in seen)
     if options.json:
-        _show(True, report.document(seen, [], notes, True), "", notes)
-    elif any(one.changes for one in seen):
-        count = sum(one.changes for one in seen)
+        told = [str(error) for error in refused]
+        print(json.dumps(report.document(seen, told, notes, deployed=not options.dry_run), indent=2))
+    elif count and not options.dry_run:
         print(
             f"{count} {'switch holds' if count == 1 else 'switches hold'} the policy now, read back and verified"
         )
+    if refused:
+        raise several(refused)
     return 0
 
 
@@ -170,15 +170,6 @@ def _room(file: PolicyFile, target: SwitchTarget) -> Iterator[str]:
                 f"BMv2: each queue must hold more than {value // LEAST_FRAME_BYTES} packets, {name} / "
                 f"{LEAST_FRAME_BYTES} (set_queue_depth over Thrift; 64 without it): p4/README.md"
             )
-
-
-def _show(as_json: bool, document: dict[str, Any], text: str, notes: Sequence[str]) -> None:
-    if as_json:
-        print(json.dumps(document, indent=2))
-        return
-    for note in notes:
-        print(f"note: {note}")
-    print(text)
 
 
 def opener(options: argparse.Namespace) -> OpenSession:
