@@ -22,8 +22,7 @@ from dlcp.lab import simple_switch
 from dlcp.lab.counts import CLASSES, CRITICAL_LEVEL, ClassCount, Counts, PortCount
 from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
-from dlcp.lab.namespaces import NETNS, run
-from dlcp.lab.netlab import LabError
+from dlcp.lab.namespaces import NETNS, LabError, run
 from dlcp.lab.network import Network, each_of, host_mac
 from dlcp.lab.next_hops import shared_next_hops
 from dlcp.lab.simple_switch import Runtime

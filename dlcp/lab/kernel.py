@@ -23,7 +23,7 @@ from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError
 from dlcp.lab.losses import missing
 from dlcp.lab.namespaces import batch
-from dlcp.lab.network import Network, bpf_source
+from dlcp.lab.network import Network
 from dlcp.lab.plain import PlainSwitches
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class KernelSwitches(PlainSwitches):
             raise FabricError(f"switch is 'kernel': {reason}; accepted: software, none")
         for policy in self._policies.values():
             check(policy)
-        bpf_map.compile_program(bpf_source("policy"), self._program)
+        bpf_map.compile_program("policy", self._program)
         super().start()
 
     def set_policies(self, policies: Mapping[str, Policy]) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlcp.lab import losses
 from dlcp.lab.counts import Counts, PortCount
 from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.fault import FabricError, Fault
-from dlcp.lab.losses import Losses
+from dlcp.lab.losses import Loss
 from dlcp.lab.namespaces import run
-from dlcp.lab.network import Network, each_of, shape
+from dlcp.lab.network import Network, each_of
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -31,7 +32,7 @@ class PlainSwitches:
     def __init__(self, network: Network, directory: Path) -> None:
         self._network = network
         self._fabric: Fabric = network.fabric
-        self._losses = Losses(network, directory)
+        self._losses = directory / "fault.o"  # compiled with the first one
 
     def start(self) -> None:
         """Shapes every port of every switch."""
@@ -50,7 +51,11 @@ class PlainSwitches:
 
     def set_fault(self, link: Link, fault: Fault) -> None:
         """Makes the fault so, and no other. FabricError: the system does not let it."""
-        self._losses.set(link, fault)
+        loses = bool(fault.loss_ratio or fault.burst)
+        if loses and (reason := losses.missing()) is not None:
+            raise FabricError(f"link {link.name}: no losses here: {reason}")
+        for place in self._places(link):
+            losses.set_loss(*place, self._losses, Loss(fault.loss_ratio), fault.burst)
         rate_bps = min(link.rate_bps, fault.rate_bps or link.rate_bps)
         for node, peer in link.ends:
             if node.startswith("h"):
@@ -77,20 +82,25 @@ class PlainSwitches:
             self._set_rate(switch, port, link.rate_bps)
 
     def _set_rate(self, switch: str, port: str, rate_bps: int) -> None:
-        queue_bytes = round(rate_bps / 8 * QUEUE_S)
-        shape(self._network.namespace(switch), port, rate_bps, self._fabric.mtu, queue_bytes)
+        self._network.shape(switch, port, rate_bps, round(rate_bps / 8 * QUEUE_S))
 
     def _count(self, switch: str, port: str, link: Link) -> PortCount:
         root = self._root(switch, port)
+        lower, upper = self._places(link)
+        far, near = (lower, upper) if switch == link.upper else (upper, lower)
         return PortCount(
             rate_bps=int(root.get("options", {}).get("rate", 0)) * 8 or link.rate_bps,
             up=self._is_up(switch, port),
             sent=int(root.get("packets", 0)),
             waiting_bytes=int(root.get("backlog", 0)),
-            faults_lost=self._losses.lost(port, switch),
-            arrivals_lost=self._losses.lost(switch, port) if port.startswith("h") else 0,
+            faults_lost=losses.count_arrivals(*far).dropped,
+            arrivals_lost=losses.count_arrivals(*near).dropped if port.startswith("h") else 0,
             other={"queue_full": int(root.get("drops", 0))},
         )
+
+    def _places(self, link: Link) -> list[tuple[str, str]]:
+        """Namespace and interface of the link's lower and upper end."""
+        return [(self._network.namespace(n), self._network.interface(n, peer)) for n, peer in link.ends]
 
     def _root(self, switch: str, port: str) -> dict[str, Any]:
         """The account that tc gives of the port's root queue."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from dlcp.lab.fault import FabricError
-from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.switched_lab import SwitchedLab
 
 MASTER_PORT = 29500

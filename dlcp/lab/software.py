@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dlcp.lab.counts import CRITICAL_LEVEL, ClassCount, Counts, PortCount
 from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.fault import FabricError, Fault
-from dlcp.lab.netlab import LabError
+from dlcp.lab.namespaces import LabError
 from dlcp.lab.network import Network, host_mac
 from dlcp.lab.next_hops import leaves, shared_next_hops
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from dlcp.switch import Policy
 
-_TOOLS = {"ip": "iproute2", "tc": "iproute2", "ethtool": "ethtool"}
 # Kinds whose switches route; the others bridge.
 ROUTED = ("kernel", "none")
 
@@ -85,7 +83,6 @@ class SwitchedLab:
         pid = os.getpid()
         holder = (pid, namespaces.started_at(pid))
         self._use(State(own_name, fabric, namespaces.prefix_of(own_name), holder))
-        self._started: list[subprocess.Popen[Any]] = []
 
     def _use(self, found: State) -> None:
         self._state = found
@@ -102,7 +99,7 @@ class SwitchedLab:
                 f"lab {name!r} lost the process that held it; `dlcp lab down --name {name}` clears it away"
             )
         lab = cls.__new__(cls)
-        lab.fabric, lab._sample_s, lab._started, lab._policy = found.fabric, None, [], None
+        lab.fabric, lab._sample_s, lab._policy = found.fabric, None, None
         if found.policy:
             from dlcp.switch.policy import Policy
 
@@ -139,17 +136,8 @@ class SwitchedLab:
 
     def close(self) -> None:
         """Takes it down."""
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-        for process in self._started:
-            process.wait()
-            for pipe in (process.stdout, process.stderr, process.stdin):
-                if pipe is not None:
-                    pipe.close()
-        with contextlib.suppress(Exception):
-            self.switches.stop()
-        self._state.remove()
+        self.network.end()
+        self.take_down()
         self._reaper.dismiss()
 
     def let_stand(self) -> None:
@@ -193,23 +181,15 @@ class SwitchedLab:
 
     def namespace(self, host: int) -> str:
         """The name of that host's network namespace, for `ip -n` and setns(2)."""
-        return self.network.namespace(f"h{host}")
+        return self.network.namespace(host)
 
     def command(self, host: int, words: Iterable[object]) -> list[str]:
         """The command line that runs `words` on that host."""
-        return self.network.command(f"h{host}", words)
+        return self.network.command(host, words)
 
     def start(self, host: int, words: Iterable[object], **popen: object) -> subprocess.Popen[Any]:
         """A process on that host, with text pipes for output and errors; ended with the lab at the latest."""
-        options: dict[str, Any] = {
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-            **popen,
-        }
-        process: subprocess.Popen[Any] = subprocess.Popen(self.command(host, words), **options)
-        self._started.append(process)
-        return process
+        return self.network.start(host, words, **popen)
 
     # ---- what is wrong with it, and what it does ----
 
@@ -296,15 +276,7 @@ class SwitchedLab:
 
 def missing() -> str | None:
     """Why no lab can be made here, or None. What a kind of switch needs besides, it says itself."""
-    if os.geteuid() != 0:
-        return "the lab needs root (`dlcp lab run` makes do with `unshare -Urnm`)"
-    for tool, package in _TOOLS.items():
-        if shutil.which(tool) is None:
-            return f"the lab needs {tool} (Debian: {package})"
-    probe = f"dlcp-{os.getpid()}-probe"
-    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "del", probe], capture_output=True)
-    return f"no network namespaces here: {made.stderr.strip()}" if made.returncode else None
+    return namespaces.missing("the lab", " (`dlcp lab run` makes do with `unshare -Urnm`)")
 
 
 def _switches(network: Network, directory: Path, policy: Policy | None, sample_s: float | None) -> Switches:
