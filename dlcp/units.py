@@ -54,9 +54,9 @@ def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
     return f"{number:.{max(0, 4 - digits)}f} {unit}"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as lines of text: the first column to the left, the others to the right."""
+def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> Iterator[str]:
+    """Rows as lines of text: the first column to the left, the others to the right, with a gap between."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
-        yield "  ".join(cells).rstrip()
+        yield gap.join(cells).rstrip()

@@ -9,16 +9,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlcp.arguments import Parser
-from dlcp.errors import DlcpError
+from dlcp.checks import option
 from dlcp.train import table
 from dlcp.train.errors import TrainError
 from dlcp.train.plan import EPOCHS, MODELS, MODES, WORLD_SIZE_MAX, Links, Plan, plan_runs
@@ -35,33 +34,27 @@ RECORD_NAME, PICTURE_NAME, PAGE_NAME = "record.json", "training.png", "training.
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Does what the words say. Returns the exit status."""
+    """Does what the words say. Returns the exit status. Raises DlcpError; KeyboardInterrupt after SIGTERM as well."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    try:
-        if options.draw is not None:
-            record = Record.load(options.draw)
-            if not record.runs:
-                raise TrainError(f"{options.draw} holds no run")
-            output = options.output or options.draw.parent
-            _make(output)
-        else:
-            plan = _plan(parser, options)
-            output = plan.output
-            _make(output)
-            with _terminating(), contextlib.closing(open_view(sys.stdout)) as view:
-                record = run_plan(plan, view)
-            record.save(output / RECORD_NAME)
-        print()
-        for line in table.lines(record):
-            print(line)
-        if not options.no_picture:
-            _draw(record, output)
-    except DlcpError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    if options.draw is not None:
+        record = Record.load(options.draw)
+        if not record.runs:
+            raise TrainError(f"{options.draw} holds no run")
+        output = options.output or options.draw.parent
+        _make(output)
+    else:
+        plan = _plan(parser, options)
+        output = plan.output
+        _make(output)
+        with _terminating(), contextlib.closing(open_view(sys.stdout)) as view:
+            record = run_plan(plan, view)
+        record.save(output / RECORD_NAME)
+    print()
+    for line in table.lines(record):
+        print(line)
+    if not options.no_picture:
+        _draw(record, output)
     return 1 if any(line.startswith("WRONG") for line in table.findings(record)) else 0
 
 
@@ -133,12 +126,7 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_argument_group("what is trained")
-    what.add_argument(
-        "--model",
-        choices=(*MODELS, "all"),
-        default="all",
-        help="default: all",
-    )
+    what.add_argument("--model", choices=(*MODELS, "all"), default="all", help="default: all")
     what.add_argument(
         "--mode", choices=MODES, default="compare", help="which runs, see below; default: compare"
     )
@@ -147,15 +135,15 @@ def _parser() -> Parser:
     )
     what.add_argument(
         "--world-size",
-        type=_integer(1, WORLD_SIZE_MAX),
+        type=option(1, WORLD_SIZE_MAX),
         default=4,
         metavar="N",
         help=f"ranks, 1 to {WORLD_SIZE_MAX}; default: 4",
     )
     defaults = ", ".join(f"{count} for {model}" for model, count in EPOCHS.items())
-    what.add_argument("--epochs", type=_integer(1, 10_000), metavar="N", help=f"default: {defaults}")
+    what.add_argument("--epochs", type=option(1, 10_000), metavar="N", help=f"default: {defaults}")
     what.add_argument(
-        "--seeds", type=_integer(1, 100), metavar="N", help="seeds 0 to N - 1; default: 1, in a study 3"
+        "--seeds", type=option(1, 100), metavar="N", help="seeds 0 to N - 1; default: 1, in a study 3"
     )
     what.add_argument(
         "--loss-budget",
@@ -197,7 +185,7 @@ def _parser() -> Parser:
     )
     network.add_argument(
         "--timeout",
-        type=_integer(1, 3600),
+        type=option(1, 3600),
         default=60,
         metavar="S",
         help="seconds for one all-reduce; default: 60",
@@ -296,35 +284,24 @@ def _loss_budget(options: argparse.Namespace) -> float:
     return LOSS_BUDGET if options.backend == "dlcp" and options.mode != "single" else 0.0
 
 
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {low} to {high}")
-        return int(text)
-
-    return read
-
-
 def _percentage(text: str) -> float:
     """The ratio that a percentage stands for."""
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 50:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 50 percent")
-    return value / 100
+    return _number(text, text.removesuffix("%"), 50, "percent") / 100
 
 
 def _milliseconds(text: str) -> float:
     """Seconds."""
+    return _number(text, text, 1000, "milliseconds") / 1000
+
+
+def _number(given: str, digits: str, high: float, unit: str) -> float:
     try:
-        value = float(text)
+        value = float(digits)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 1000 milliseconds")
-    return value / 1000
+    if not 0 <= value <= high:
+        raise argparse.ArgumentTypeError(f"{given!r} is not accepted; accepted: 0 to {high:g} {unit}")
+    return value
 
 
 def _rate(text: str) -> int:

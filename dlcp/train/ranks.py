@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -117,7 +117,7 @@ class Ranks:
         order = {
             "store": self._store,
             "number": self._runs,
-            "run": run.as_dict(),
+            "run": asdict(run),
             "data": str(data),
             "options": dict(options),
             "timeout_s": timeout_s,
