@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,8 @@ from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.namespaces import NETNS, LabError, run
 from dlcp.lab.network import Network, each_of, host_mac
 from dlcp.lab.next_hops import shared_next_hops
-from dlcp.lab.simple_switch import Runtime
+from dlcp.lab.simple_switch import Runtime, SimpleSwitch
+from dlcp.lab.thrift import Bmv2Error
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from dlcp.switch.programs import Decision
     from dlcp.switch.topology import BridgeEntry, SwitchTarget
 
-READY_S = 30.0
 # Of a frame besides the IP packet on its cable: header, checksum, preamble and gap (IEEE 802.3, 3.1.1 and 4.4.2).
 _OVERHEAD_BYTES = 14 + 24
 _PROGRAM = "v1model"
@@ -49,7 +48,7 @@ class Bmv2Switches:
         self._fabric = network.fabric
         self._directory = directory
         self._policies = dict(policies)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}  # those that this object started
+        self._started: list[SimpleSwitch] = []
 
     # ---- what every kind of switch can do ----
 
@@ -60,24 +59,14 @@ class Bmv2Switches:
         if (reason := simple_switch.missing()) is not None:
             raise FabricError(f"switch is 'bmv2': {reason}")
         require()
-        for switch in self._fabric.switch_names:
-            self._processes[switch] = self._start(switch)
-        for switch, process in self._processes.items():
-            self._await(switch, process)
-        each_of(self._fabric.switch_names, self._set_up)
+        each_of(self._fabric.switch_names, self._start)
         self.set_policies(self._policies)
 
     def stop(self) -> None:
-        """Ends the processes that this object started; others live in the namespaces, and end with them."""
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
-            try:
-                process.wait(simple_switch.STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._processes = {}
+        """Ends what this object started; others live in the namespaces, and end with them."""
+        for switch in self._started:
+            switch.stop()
+        self._started = []
 
     def notes(self) -> list[str]:
         """What is done differently from the policy."""
@@ -207,51 +196,24 @@ class Bmv2Switches:
 
     def _runtime(self, switch: str) -> contextlib.closing[Runtime]:
         """A connection to that switch's Thrift server."""
-        return contextlib.closing(Runtime(namespace=NETNS / self._network.namespace(switch)))
-
-    # ---- processes ----
+        return contextlib.closing(Runtime(NETNS / self._network.namespace(switch)))
 
     def _folder(self, switch: str) -> Path:
         return self._directory / switch
 
-    def _start(self, switch: str) -> subprocess.Popen[bytes]:
-        folder = self._folder(switch)
-        folder.mkdir(exist_ok=True)
+    def _start(self, switch: str) -> None:
+        """Starts a switch, and sets the rates of its ports."""
         interfaces = {number: peer for peer, number in self._ports(switch).items()}
-        with (folder / "log").open("wb") as log:
-            # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
-            return subprocess.Popen(
-                self._network.command(switch, simple_switch.command(interfaces, folder)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def _await(self, switch: str, process: subprocess.Popen[bytes]) -> None:
-        until = time.monotonic() + READY_S
-        while not self._is_up(switch):
-            if process.poll() is not None or time.monotonic() > until:
-                words = (self._folder(switch) / "log").read_text(errors="replace").strip().splitlines()
-                fate = "does not answer" if process.returncode is None else f"ended with {process.returncode}"
-                raise LabError(f"switch {switch} {fate}: {words[-1] if words else 'no word'}")
-            time.sleep(0.02)
-
-    def _is_up(self, switch: str) -> bool:
-        if not simple_switch.is_up(self._folder(switch)):
-            return False
+        prefix = self._network.command(switch, [])
+        process = SimpleSwitch(interfaces, prefix=prefix, folder=self._folder(switch))
+        self._started.append(process)
         try:
-            with self._runtime(switch):
-                return True
-        except OSError:
-            return False
-
-    def _set_up(self, switch: str) -> None:
-        """Rates of its ports, and queues that end where the policy's buffer ends and not before."""
-        with self._runtime(switch) as runtime:
-            runtime.set_depth(simple_switch.DEEP_PACKETS)
-            for peer, link in self._fabric.ports(switch).items():
-                runtime.set_rate(self._packets_per_s(link.rate_bps), self._ports(switch)[peer])
+            process.start()
+        except Bmv2Error as error:
+            raise LabError(f"switch {switch}: {error}") from error
+        for peer, link in self._fabric.ports(switch).items():
+            process.runtime.set_rate(self._packets_per_s(link.rate_bps), self._ports(switch)[peer])
+        process.runtime.close()  # whoever changes something connects anew
 
     # ---- counts ----
 
