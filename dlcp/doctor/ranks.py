@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlcp.doctor.finding import Finding, fail
+from dlcp.doctor.finding import Finding, Topic
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.probe import RankPair, Responder, probe
 from dlcp.doctor.rank_pairs import Member, look_at_rank_pairs
@@ -147,7 +147,7 @@ def _conclude(
         host["ranks"].append(rank)
         host["findings"] = host["findings"] or card["findings"]
     refusals = [
-        fail("start", f"rank {rank} cannot take part: {card['refusal']}")
+        Topic("start").fail(f"rank {rank} cannot take part: {card['refusal']}")
         for rank, card in enumerate(cards)
         if "refusal" in card
     ]

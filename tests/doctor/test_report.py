@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from dlcp.doctor.finding import Finding, Verdict, fail, ok, warn, worst
+from dlcp.doctor.finding import Finding, Topic, Verdict, worst
 from dlcp.doctor.probe import RankPair
 from dlcp.doctor.report import finding_lines, pair_lines, summary_line, to_json
 
 FINDINGS = [
-    ok("mtu", "eth0 has MTU 1500", "ip link set dev eth0 mtu 9000"),
-    warn("buffers", "the receive buffer gets 208 KiB", "sysctl -w net.core.rmem_max=8388608"),
-    fail("key", "key file k is a directory"),
+    Topic("mtu").ok("eth0 has MTU 1500", "ip link set dev eth0 mtu 9000"),
+    Topic("buffers").warn("the receive buffer gets 208 KiB", "sysctl -w net.core.rmem_max=8388608"),
+    Topic("key").fail("key file k is a directory"),
 ]
 
 
