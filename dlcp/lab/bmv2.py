@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,17 @@ from dlcp.lab.counts import CLASSES, CRITICAL_LEVEL, ClassCount, Counts, PortCou
 from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.namespaces import NETNS, LabError, run
-from dlcp.lab.network import Network, each_of, host_mac
+from dlcp.lab.network import Network, each_of, host_places
 from dlcp.lab.next_hops import shared_next_hops
 from dlcp.lab.simple_switch import Runtime, SimpleSwitch
+from dlcp.lab.switches import Switches
 from dlcp.lab.thrift import Bmv2Error
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
     from dlcp.switch.entries import Entry
     from dlcp.switch.programs import Decision
-    from dlcp.switch.topology import BridgeEntry, SwitchTarget
+    from dlcp.switch.topology import SwitchTarget
 
 # Of a frame besides the IP packet on its cable: header, checksum, preamble and gap (IEEE 802.3, 3.1.1 and 4.4.2).
 _OVERHEAD_BYTES = 14 + 24
@@ -40,20 +41,16 @@ _PROGRAM = "v1model"
 _CUT = "pfifo"
 
 
-class Bmv2Switches:
-    """One process per switch. `policies`: by switch."""
+class Bmv2Switches(Switches):
+    """One process per switch."""
 
     def __init__(self, network: Network, directory: Path, policies: Mapping[str, Policy]) -> None:
-        self._network = network
-        self._fabric = network.fabric
-        self._directory = directory
-        self._policies = dict(policies)
+        super().__init__(network, directory, policies)
         self._started: list[SimpleSwitch] = []
 
     # ---- what every kind of switch can do ----
 
     def start(self) -> None:
-        """Starts the processes and deploys. FabricError: BMv2 is not here. LabError: a switch does not start."""
         from dlcp.switch.deploy.packages import require
 
         if (reason := simple_switch.missing()) is not None:
@@ -63,13 +60,11 @@ class Bmv2Switches:
         self.set_policies(self._policies)
 
     def stop(self) -> None:
-        """Ends what this object started; others live in the namespaces, and end with them."""
         for switch in self._started:
             switch.stop()
         self._started = []
 
     def notes(self) -> list[str]:
-        """What is done differently from the policy."""
         from dlcp.switch.entries import desired_entries
 
         limits = {
@@ -82,7 +77,7 @@ class Bmv2Switches:
         return [*sorted(limits), rates]
 
     def set_policies(self, policies: Mapping[str, Policy]) -> None:
-        """Another policy for each switch, live, on all or on none. DeployError: a switch does not take it."""
+        """As of every kind, on all switches or on none. DeployError: a switch does not take it."""
         from dlcp.switch import programs
         from dlcp.switch.deploy import transaction
         from dlcp.switch.deploy.grpc_session import GrpcSession
@@ -101,7 +96,6 @@ class Bmv2Switches:
         self._policies = dict(policies)
 
     def set_fault(self, link: Link, fault: Fault) -> None:
-        """Makes the fault so, and no other. FabricError: a loss."""
         if fault.loss_ratio or fault.burst is not None:
             what = "burst" if fault.burst is not None else "loss_ratio"
             raise FabricError(f"switch is 'bmv2': {what} is {fault}; accepted: none; software and kernel can")
@@ -155,7 +149,6 @@ class Bmv2Switches:
         return changed
 
     def counts(self) -> Counts:
-        """What all ports did so far."""
         return {switch: self._count(switch) for switch in self._fabric.switch_names}
 
     # ---- what a switch is ----
@@ -165,31 +158,19 @@ class Bmv2Switches:
         return {peer: number for number, peer in enumerate(self._fabric.ports(switch), 1)}
 
     def _target(self, switch: str) -> SwitchTarget:
-        from dlcp.switch.topology import SwitchTarget
+        from dlcp.switch.topology import BridgeEntry, SwitchTarget
 
+        groups = self._fabric.path_groups(switch)
         return SwitchTarget(
             switch,
             simple_switch.address(self._folder(switch)),
             self._ports(switch),
             device_id=1,
-            bridge=tuple(self._bridge(switch)),
+            bridge=tuple(
+                BridgeEntry(mac, group=place) if place in groups else BridgeEntry(mac, port=place)
+                for mac, place in host_places(self._fabric, switch).items()
+            ),
         )
-
-    def _bridge(self, switch: str) -> Iterator[BridgeEntry]:
-        """Where every host lies: at its port, or up or down the fabric."""
-        from dlcp.switch.topology import BridgeEntry
-
-        ports, groups = self._fabric.ports(switch), self._fabric.path_groups(switch)
-        for host in range(self._fabric.hosts):
-            mac, leaf = host_mac(self._fabric, host), self._fabric.leaf_of(host)
-            if f"h{host}" in ports:
-                yield BridgeEntry(mac, port=f"h{host}")
-            elif leaf in ports:
-                yield BridgeEntry(mac, port=leaf)
-            elif groups:
-                yield BridgeEntry(mac, group=next(iter(groups)))
-            else:
-                yield BridgeEntry(mac, port="s0")
 
     def _packets_per_s(self, rate_bps: int) -> int:
         return max(1, rate_bps // 8 // (self._fabric.mtu + _OVERHEAD_BYTES))

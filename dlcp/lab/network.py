@@ -193,6 +193,16 @@ def host_mac(fabric: Fabric, host: int) -> str:
     return fabric.mac(f"h{host}", fabric.leaf_of(host))
 
 
+def host_places(fabric: Fabric, switch: str) -> dict[str, str]:
+    """Where every host lies, by its MAC address: behind a port, or a group of ports. So nothing need be learned."""
+    ports, groups = fabric.ports(switch), fabric.path_groups(switch)
+    found = {}
+    for host in range(fabric.hosts):
+        hops = (f"h{host}", fabric.leaf_of(host), *groups, "s0")
+        found[host_mac(fabric, host)] = next(hop for hop in hops if hop in ports or hop in groups)
+    return found
+
+
 def shape(
     namespace: str,
     interface: str,

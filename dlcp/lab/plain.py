@@ -7,17 +7,17 @@ a flow's addresses and ports, so by a dlcp path, which is a source port.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dlcp.lab import losses
 from dlcp.lab.counts import Counts, PortCount
-from dlcp.lab.fabric import Fabric, Link
+from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.losses import Loss
 from dlcp.lab.namespaces import run
-from dlcp.lab.network import Network, each_of
+from dlcp.lab.network import each_of
+from dlcp.lab.switches import Switches
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -26,36 +26,21 @@ if TYPE_CHECKING:
 QUEUE_S = 0.02
 
 
-class PlainSwitches:
+class PlainSwitches(Switches):
     """Routers with one queue per port: what a fabric does without any policy."""
 
-    def __init__(self, network: Network, directory: Path) -> None:
-        self._network = network
-        self._fabric: Fabric = network.fabric
-        self._losses = directory / "fault.o"  # compiled with the first one
-
     def start(self) -> None:
-        """Shapes every port of every switch."""
         each_of(self._fabric.switch_names, self._start)
 
-    def stop(self) -> None:
-        """Nothing: all of it goes with the namespaces."""
-
     def set_policies(self, policies: Mapping[str, Policy]) -> None:
-        """FabricError: there is nobody to obey them."""
         raise FabricError("switch is 'none': it obeys no policy; accepted: software, kernel, bmv2")
 
-    def notes(self) -> list[str]:
-        """What is done differently from the policy, for people."""
-        return []
-
     def set_fault(self, link: Link, fault: Fault) -> None:
-        """Makes the fault so, and no other. FabricError: the system does not let it."""
         loses = bool(fault.loss_ratio or fault.burst)
         if loses and (reason := losses.missing()) is not None:
             raise FabricError(f"link {link.name}: no losses here: {reason}")
         for place in self._places(link):
-            losses.set_loss(*place, self._losses, Loss(fault.loss_ratio), fault.burst)
+            losses.set_loss(*place, self._directory / "fault.o", Loss(fault.loss_ratio), fault.burst)
         rate_bps = min(link.rate_bps, fault.rate_bps or link.rate_bps)
         for node, peer in link.ends:
             if node.startswith("h"):
@@ -64,12 +49,7 @@ class PlainSwitches:
                 self._set_rate(node, peer, rate_bps)
         self._network.set_down(link, fault.down)
 
-    def go_around(self, links: Collection[str]) -> None:
-        """Leaves send by no spine behind one of these links, as long as there is another."""
-        self._network.go_around(links)
-
     def counts(self) -> Counts:
-        """What all ports did."""
         return {
             switch: {
                 port: self._count(switch, port, link) for port, link in self._fabric.ports(switch).items()

@@ -14,51 +14,25 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dlcp.lab import namespaces, policies, state
 from dlcp.lab.counts import Counts
-from dlcp.lab.fabric import Fabric, Link
+from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import NO_FAULT, FabricError, Fault
 from dlcp.lab.network import Network
 from dlcp.lab.next_hops import leaves, lost_next_hops, shared_next_hops
 from dlcp.lab.reaper import Reaper
 from dlcp.lab.state import State
+from dlcp.lab.switches import Switches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dlcp.switch import Policy
 
 # Kinds whose switches route; the others bridge.
 ROUTED = ("kernel", "none")
-
-
-class Switches(Protocol):
-    """All switches of a fabric, of one kind. Found again by another process from the network and the lab's folder."""
-
-    def start(self) -> None:
-        """Makes them forward. Raises FabricError or LabError."""
-
-    def stop(self) -> None:
-        """Ends them; what goes with the namespaces need not be ended."""
-
-    def set_policies(self, policies: Mapping[str, Policy]) -> None:
-        """Another policy for each, live."""
-
-    def set_fault(self, link: Link, fault: Fault) -> None:
-        """Makes the link's fault so, and no other. FabricError: this kind cannot."""
-
-    def go_around(self, links: Collection[str]) -> None:
-        """Routing knows that these links are cut, and of no others; leaves choose their spines by it (next_hops.py)."""
-
-    def counts(self) -> Counts:
-        """What all ports did so far."""
-
-    def notes(self) -> list[str]:
-        """What they do differently from the policy."""
 
 
 class SwitchedLab:
@@ -105,7 +79,7 @@ class SwitchedLab:
 
             lab._policy = Policy.from_toml(found.policy)
         lab._use(found)
-        lab.switches = _switches(lab.network, found.directory, lab._policy, None)
+        lab.switches = _switches(lab.network, found.directory, lab._policy)
         return lab
 
     # ---- from beginning to end ----
@@ -279,13 +253,15 @@ def missing() -> str | None:
     return namespaces.missing("the lab", " (`dlcp lab run` makes do with `unshare -Urnm`)")
 
 
-def _switches(network: Network, directory: Path, policy: Policy | None, sample_s: float | None) -> Switches:
+def _switches(
+    network: Network, directory: Path, policy: Policy | None, sample_s: float | None = None
+) -> Switches:
     """Those of the fabric's kind. Kinds are loaded when they are asked for."""
     fabric = network.fabric
     if fabric.switch == "none":
         from dlcp.lab.plain import PlainSwitches
 
-        return PlainSwitches(network, directory)
+        return PlainSwitches(network, directory, {})
     assert policy is not None
     by_switch = policies.fit(policy, fabric)
     if fabric.switch == "kernel":
