@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlcp.arguments import Parser
+from dlcp.checks import option
 from dlcp.doctor.launcher import LAUNCHER, look_at_launcher
 
 if TYPE_CHECKING:
-    from dlcp.doctor.ranks import Examination
+    from dlcp.doctor.report import Examination
     from dlcp.transport.store import Store
 
 
@@ -41,11 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _listen(options)
     if options.peers:
         return _report(options, _examine_peers(options))
-    if (
-        not options.alone
-        and all(os.environ.get(name) for name in LAUNCHER)
-        and os.environ["WORLD_SIZE"] != "1"
-    ):
+    if not options.alone and all(map(os.environ.get, LAUNCHER)) and os.environ["WORLD_SIZE"] != "1":
         found = _examine_ranks(options, os.environ)
         return 0 if found is None else _report(options, found)
     return _alone(options)
@@ -56,13 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _alone(options: argparse.Namespace) -> int:
     from dlcp.doctor.host import look_at_host
-    from dlcp.doctor.ranks import Examination
+    from dlcp.doctor.report import Examination, Host
     from dlcp.doctor.software import describe_host
 
     found = [] if options.alone else look_at_launcher(os.environ)
     found += look_at_host(options.toward, _environ(options))
-    findings = [one.to_json() for one in found]
-    return _report(options, Examination([], [{"name": describe_host(), "findings": findings}], [], []))
+    return _report(options, Examination([], [Host(describe_host(), found)], [], []))
 
 
 def _listen(options: argparse.Namespace) -> int:
@@ -141,36 +137,15 @@ def _rendezvous(environ: Mapping[str, str]) -> tuple[Store, int, int]:
 
 
 def _report(options: argparse.Namespace, found: Examination) -> int:
-    from dlcp.doctor import report
-    from dlcp.doctor.finding import Finding, Verdict, worst
+    from dlcp.doctor.finding import Verdict, worst
+    from dlcp.doctor.report import wants_colour
 
-    everything = [Finding.from_json(one) for host in found.hosts for one in host["findings"]] + found.findings
-    status = 1 if worst(everything) == Verdict.FAIL else 0
     if options.json:
-        print(json.dumps(report.to_json(found.hosts, found.findings, found.pairs), indent=2))
-        return status
-    colour = report.wants_colour()
-    for host in found.hosts:
-        print(f"{host['name']}:")
-        findings = [Finding.from_json(one) for one in host["findings"]]
-        # With others to look at, a host that is in order is one line.
-        shown = (
-            findings
-            if options.verbose or not found.names
-            else [one for one in findings if one.verdict != "ok"]
-        )
-        for line in report.finding_lines(shown, colour):
+        print(json.dumps(found.to_json(), indent=2))
+    else:
+        for line in found.lines(verbose=options.verbose, colour=wants_colour()):
             print(line)
-        if len(shown) < len(findings):
-            print(f"  {len(findings) - len(shown)} in order (--verbose shows them)")
-    if found.names:
-        print(f"\nbetween {', '.join(found.names)}:")
-        for line in report.finding_lines(found.findings, colour):
-            print(line)
-        for line in report.pair_lines(found.names, found.pairs):
-            print(line)
-    print(f"\n{report.summary_line(everything)}")
-    return status
+    return 1 if worst(found.everything) == Verdict.FAIL else 0
 
 
 # --- what is asked for ----------------------------------------------------------------------------------------
@@ -198,10 +173,9 @@ def _parser() -> Parser:
     parser.add_argument("--peers", type=_peers, metavar="HOST:PORT,…", help="listeners to look at")
     parser.add_argument("--timeout", type=_seconds, default=5.0, metavar="S", help="to wait for a peer (5)")
     where = parser.add_argument_group("endpoint")
-    where.add_argument(
-        "--bind", metavar="HOST", help="own address (default: of the interface that leads to the others)"
-    )
-    where.add_argument("--port", type=_port, metavar="N", help="with --listen: UDP port (7010)")
+    own_address = "own address (default: of the interface that leads to the others)"
+    where.add_argument("--bind", dest="bind_host", metavar="HOST", help=own_address)
+    where.add_argument("--port", type=option(1, 65535), metavar="N", help="with --listen: UDP port (7010)")
     where.add_argument("--interface", metavar="PATTERN", help="such as eth0, eth,ib, =eth0 or ^docker,lo")
     where.add_argument("--key-file", metavar="FILE", help="job key; a launcher's ranks draw their own")
     where.add_argument("--allow-unauthenticated", action="store_true", default=None, help="do without a key")
@@ -219,22 +193,19 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error("--json is for the host that asks; a listener prints nothing of note")
 
 
+# Options that are settings.
+_SETTINGS = ("bind_host", "port", "interface", "key_file", "allow_unauthenticated")
+
+
 def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    given = {
-        "bind_host": options.bind,
-        "port": options.port,
-        "interface": options.interface,
-        "key_file": options.key_file,
-        "allow_unauthenticated": options.allow_unauthenticated,
-    }
+    given = {name: getattr(options, name) for name in _SETTINGS}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _environ(options: argparse.Namespace) -> dict[str, str]:
     """The environment as if the options had been in it, for findings about settings."""
-    return dict(os.environ) | {
-        f"DLCP_{name.upper()}": str(value) for name, value in _changes(options).items()
-    }
+    changed = {f"DLCP_{name.upper()}": str(value) for name, value in _changes(options).items()}
+    return {**os.environ, **changed}
 
 
 def _peers(text: str) -> list[str]:
@@ -246,12 +217,6 @@ def _peers(text: str) -> list[str]:
     if not peers:
         raise argparse.ArgumentTypeError("no peer; accepted: host:port, such as node1:7010,node2:7010")
     return peers
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: 1 to 65535")
-    return int(text)
 
 
 def _seconds(text: str) -> float:

@@ -10,7 +10,7 @@ import enum
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 
@@ -35,16 +35,10 @@ class Finding:
     remedy: str | None = None
     """A command, or what else to do."""
 
-    def to_json(self) -> dict[str, str | None]:
-        """As `--json` prints it."""
-        return {"topic": self.topic, "verdict": str(self.verdict), "text": self.text, "remedy": self.remedy}
-
     @classmethod
-    def from_json(cls, values: dict[str, str | None]) -> Finding:
-        """As another rank sent it."""
-        return cls(
-            str(values["topic"]), Verdict(str(values["verdict"])), str(values["text"]), values.get("remedy")
-        )
+    def from_json(cls, values: dict[str, Any]) -> Finding:
+        """As another rank sent it; `asdict` makes what is sent and printed."""
+        return cls(values["topic"], Verdict(values["verdict"]), values["text"], values.get("remedy"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -80,10 +80,6 @@ class RankPair:
     """What routers say, if the pair carries less than the interface."""
     clock_offset_s: float | None = None
     """How far the target's time of day is ahead."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As it travels and as `--json` prints it."""
-        return asdict(self)
 
 
 def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, timeout_s: float) -> RankPair:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.doctor.probe import RankPair, split_address
+from dlcp.doctor.software import version_of
 from dlcp.transport.driver_events import OVERSIZED_CAUSE, OVERSIZED_REMEDY
+from dlcp.transport.rank_card import RankCard
 
 VERSIONS, REACH, MTU, SPEED = map(Topic, ("versions", "reach", "mtu", "speed"))
 LOSS, CLOCK, HOST = map(Topic, ("loss", "clock", "host"))
@@ -40,14 +41,24 @@ class Member:
     wire_version: int
     torch: str = ""
 
+    @classmethod
+    def of(cls, name: str, card: RankCard) -> Member:
+        """The member with this card, which is of this process."""
+        return cls(
+            name=name,
+            host=card.host,
+            address=card.address,
+            interface=card.interface,
+            where=card.where,
+            version=card.version,
+            wire_version=card.wire_version,
+            torch=version_of("torch"),
+        )
+
     def describe(self) -> str:
         """Name, host, interface and address."""
         on = f", {self.interface}" if self.interface else ""
         return f"{self.name} ({self.host}{on}, {self.address.partition('+')[0]})"
-
-    def to_json(self) -> dict[str, Any]:
-        """As it travels."""
-        return asdict(self)
 
 
 @listed

@@ -8,7 +8,6 @@ import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from dlcp import __version__, _native
 from dlcp.doctor.finding import Finding, Topic, listed
@@ -26,10 +25,10 @@ _OTHERS_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFN
 @listed
 def look_at_software() -> Iterator[Finding]:
     """Findings about versions."""
-    torch = _version("torch")
+    torch = version_of("torch")
     yield VERSIONS.ok(
         f"dlcp {__version__}, wire version {_native.WIRE_VERSION}, Python {platform.python_version()}, numpy"
-        f" {_version('numpy')}, torch {torch}"
+        f" {version_of('numpy')}, torch {torch}"
     )
     if torch == "absent":
         yield VERSIONS.fail(
@@ -49,7 +48,8 @@ def look_at_software() -> Iterator[Finding]:
         )
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Of an installed package; "absent": it is not."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -119,11 +119,6 @@ def _look_at_key(settings: Settings) -> Finding:
         return KEY.warn(f"key file {path} can be read by others (mode {mode & 0o777:o})", f"chmod 600 {path}")
     owner = "" if path.stat().st_uid == os.geteuid() else ", another user's"
     return KEY.ok(f"the job key is in {path}{owner}")
-
-
-def versions_of() -> dict[str, Any]:
-    """What two ranks should have in common, for their cards."""
-    return {"version": __version__, "wire_version": _native.WIRE_VERSION, "torch": _version("torch")}
 
 
 def describe_host() -> str:
