@@ -8,19 +8,10 @@ error that ends the examination, which is one line.
 from __future__ import annotations
 
 import argparse
-import json
-import logging
-import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from dlcp.arguments import Parser
 from dlcp.checks import option
-from dlcp.doctor.launcher import LAUNCHER, look_at_launcher
-
-if TYPE_CHECKING:
-    from dlcp.doctor.report import Examination
-    from dlcp.transport.store import Store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,119 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "        → in a checkout of dlcp, pip install --no-deps --force-reinstall --no-cache-dir ."
         )
         return 1
-    # What endpoints warn of is among the findings; DLCP_LOG_LEVEL shows it still.
-    logging.getLogger("dlcp").addHandler(logging.NullHandler())
-    if options.listen:
-        return _listen(options)
-    if options.peers:
-        return _report(options, _examine_peers(options))
-    if not options.alone and all(map(os.environ.get, LAUNCHER)) and os.environ["WORLD_SIZE"] != "1":
-        found = _examine_ranks(options, os.environ)
-        return 0 if found is None else _report(options, found)
-    return _alone(options)
+    from dlcp.doctor.command import run
 
-
-# --- its three forms -------------------------------------------------------------------------------------------
-
-
-def _alone(options: argparse.Namespace) -> int:
-    from dlcp.doctor.host import look_at_host
-    from dlcp.doctor.report import Examination, Host
-    from dlcp.doctor.software import describe_host
-
-    found = [] if options.alone else look_at_launcher(os.environ)
-    found += look_at_host(options.toward, _environ(options))
-    return _report(options, Examination([], [Host(describe_host(), found)], [], []))
-
-
-def _listen(options: argparse.Namespace) -> int:
-    from dlcp.doctor.hosts import Listener
-    from dlcp.transport import Settings
-
-    try:
-        with Listener(Settings.load(**_changes(options))) as listener:
-            print(
-                f"listening on {listener.address}; on one host: dlcp doctor --peers {listener.address}",
-                flush=True,
-            )
-            listener.join()
-    except KeyboardInterrupt:
-        pass
-    return 0
-
-
-def _examine_peers(options: argparse.Namespace) -> Examination:
-    from dlcp.doctor.hosts import examine_hosts
-    from dlcp.transport import Settings
-
-    return examine_hosts(options.peers, Settings.load(**_changes(options)), options.timeout)
-
-
-def _examine_ranks(options: argparse.Namespace, environ: Mapping[str, str]) -> Examination | None:
-    from dlcp.doctor.ranks import examine_ranks
-    from dlcp.errors import JobError
-
-    store, rank, size = _rendezvous(environ)
-    # Loaded by now.
-    from torch.distributed import DistError
-
-    try:
-        return examine_ranks(
-            store,
-            rank,
-            size,
-            toward=environ["MASTER_ADDR"],
-            environ=_environ(options),
-            timeout_s=options.timeout,
-            changes=_changes(options),
-        )
-    except DistError as error:
-        reason = str(error).partition("\n")[0]
-        raise JobError(
-            f"rank {rank} lost the launcher's store: {reason}; see whether rank 0 has died"
-        ) from error
-
-
-def _rendezvous(environ: Mapping[str, str]) -> tuple[Store, int, int]:
-    """The launcher's store, as torch.distributed would find it, rank and size. Raises JobError: it is not there."""
-    import datetime
-
-    # Its own lines would stand between the findings; what fails is said below.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    from torch.distributed import DistNetworkError
-    from torch.distributed.rendezvous import rendezvous
-
-    from dlcp.errors import JobError
-
-    address = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-    try:
-        store, rank, size = next(rendezvous("env://", timeout=datetime.timedelta(seconds=60)))
-    except (DistNetworkError, OSError, ValueError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise JobError(
-            f"rank {environ['RANK']} does not reach the launcher's store at {address} (TCP): {reason}; see that"
-            f" MASTER_ADDR is rank 0's address and TCP port {environ['MASTER_PORT']} is let in: nc -vz"
-            f" {environ['MASTER_ADDR']} {environ['MASTER_PORT']}"
-        ) from error
-    return store, rank, size
-
-
-# --- what comes out -------------------------------------------------------------------------------------------
-
-
-def _report(options: argparse.Namespace, found: Examination) -> int:
-    from dlcp.doctor.finding import Verdict, worst
-    from dlcp.doctor.report import wants_colour
-
-    if options.json:
-        print(json.dumps(found.to_json(), indent=2))
-    else:
-        for line in found.lines(verbose=options.verbose, colour=wants_colour()):
-            print(line)
-    return 1 if worst(found.everything) == Verdict.FAIL else 0
-
-
-# --- what is asked for ----------------------------------------------------------------------------------------
+    return run(options)
 
 
 def _parser() -> Parser:
@@ -191,21 +72,6 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error("--toward is for this host alone; leave it out")
     if options.json and options.listen:
         parser.error("--json is for the host that asks; a listener prints nothing of note")
-
-
-# Options that are settings.
-_SETTINGS = ("bind_host", "port", "interface", "key_file", "allow_unauthenticated")
-
-
-def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(options, name) for name in _SETTINGS}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _environ(options: argparse.Namespace) -> dict[str, str]:
-    """The environment as if the options had been in it, for findings about settings."""
-    changed = {f"DLCP_{name.upper()}": str(value) for name, value in _changes(options).items()}
-    return {**os.environ, **changed}
 
 
 def _peers(text: str) -> list[str]:

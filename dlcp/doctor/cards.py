@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dlcp.doctor.driver import DPDK
 from dlcp.doctor.eal_arguments import EalArguments
+from dlcp.doctor.files import lines, read
 from dlcp.doctor.finding import Finding, listed
 from dlcp.doctor.pci import FOR_PROGRAMS, NetworkDevice
 from dlcp.transport.interfaces import Interface
@@ -40,7 +41,7 @@ def look_at_iommu(named: Sequence[NetworkDevice], root: Path = Path("/")) -> Ite
     groups = any((root / "sys/kernel/iommu_groups").glob("*"))
     loaded = (root / "sys/bus/pci/drivers/vfio-pci").exists()
     unsafe = root / "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
-    is_unsafe = unsafe.exists() and unsafe.read_text().strip() in ("Y", "1")
+    is_unsafe = read(unsafe) in ("Y", "1")
 
     if not loaded:
         text = "vfio-pci, which hands cards to DPDK (not mlx5), is not loaded"
@@ -191,20 +192,13 @@ def _uses(names: Sequence[str], interfaces: Sequence[Interface], root: Path) -> 
 def _default_routes(root: Path) -> set[str]:
     """The interfaces by which this network namespace's default routes go (proc(5), Linux's net/ipv6/route.c)."""
     found = set()
-    for words in _lines(root / "proc/self/net/route"):
+    for words in lines(root / "proc/self/net/route"):
         if len(words) > 7 and words[1] == words[7] == "00000000":  # destination and mask
             found.add(words[0])
-    for words in _lines(root / "proc/self/net/ipv6_route"):
+    for words in lines(root / "proc/self/net/ipv6_route"):
         if len(words) > 9 and words[:2] == ["0" * 32, "00"]:  # destination and length of its prefix
             found.add(words[-1])
     return found - {"lo"}
-
-
-def _lines(path: Path) -> list[list[str]]:
-    try:
-        return [line.split() for line in path.read_text().splitlines()]
-    except OSError:
-        return []
 
 
 def _not_yet_bound(driver: str, devices: Sequence[NetworkDevice]) -> Finding:

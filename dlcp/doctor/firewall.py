@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+from dlcp.doctor.files import output
 from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.transport import Settings
 
@@ -26,7 +25,7 @@ def look_at_firewall(settings: Settings) -> Iterator[Finding]:
         yield FIREWALL.ok("not looked at: only root can read the rules", "sudo dlcp doctor")
         return
     chains = _nft_chains()
-    legacy = _iptables_input()
+    legacy = output("iptables", "-S", "INPUT")
     if chains is None and legacy is None:
         yield FIREWALL.ok("not looked at: neither nft nor iptables is here to read the rules")
         return
@@ -56,7 +55,7 @@ def ports_of(settings: Settings) -> str:
 
 def _nft_chains() -> list[dict[str, Any]] | None:
     """Base chains of nft that filter input and drop by default; None: not known."""
-    text = _output("nft", "-j", "list", "chains")
+    text = output("nft", "-j", "list", "chains")
     if text is None:
         return None
     try:
@@ -65,19 +64,3 @@ def _nft_chains() -> list[dict[str, Any]] | None:
         return None
     chains = [one["chain"] for one in found if "chain" in one]
     return [one for one in chains if one.get("hook") == "input" and one.get("policy") == "drop"]
-
-
-def _iptables_input() -> str | None:
-    return _output("iptables", "-S", "INPUT")
-
-
-def _output(program: str, *words: str) -> str | None:
-    """What a program prints; None: it is not there, or refuses."""
-    path = shutil.which(program)
-    if path is None:
-        return None
-    try:
-        done = subprocess.run([path, *words], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

@@ -76,7 +76,7 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._responder.__exit__(None, None, None)
+        self._responder.__exit__()
 
     @property
     def address(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlcp.doctor.driver import DPDK
+from dlcp.doctor.files import lines, read
 from dlcp.doctor.finding import Finding, listed
 
 # EAL arguments with which its memory is files of a mounted hugetlbfs (native/io/dpdk/eal_arguments.cpp adds
@@ -63,7 +64,9 @@ def _list_huge_pages(root: Path) -> list[_HugePages]:
     found = []
     for folder in (root / place).glob("hugepages-*kB"):
         names = ("nr", "free", "resv", "nr_overcommit", "surplus")
-        total, free, reserved, more, surplus = (_number(folder / f"{name}_hugepages") for name in names)
+        total, free, reserved, more, surplus = (
+            int(read(folder / f"{name}_hugepages") or 0) for name in names
+        )
         left = max(0, free - reserved) + max(0, more - surplus)
         kibibytes = int(folder.name.removeprefix("hugepages-").removesuffix("kB"))
         found.append(
@@ -73,15 +76,4 @@ def _list_huge_pages(root: Path) -> list[_HugePages]:
 
 
 def _hugetlbfs_is_mounted(root: Path) -> bool:
-    try:
-        lines = (root / "proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return False
-    return any(line.split()[2:3] == ["hugetlbfs"] for line in lines)
-
-
-def _number(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0
+    return any(words[2:3] == ["hugetlbfs"] for words in lines(root / "proc/self/mounts"))

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from dlcp.doctor.files import lines, read
 from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.transport import Settings
 
@@ -58,8 +59,8 @@ def _look_at_processors(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
     else:
         yield PROCESSORS.ok(f"a rank may use {words}")
-    governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    driver = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver") or ""
+    governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    driver = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver") or ""
     # Where the hardware chooses, `powersave` is the ordinary governor and no brake.
     if governor == "powersave" and "pstate" not in driver:
         yield PROCESSORS.warn(
@@ -70,7 +71,7 @@ def _look_at_processors(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _own_cgroup() -> Path | None:
     """The folder of this process's cgroup (version 2)."""
-    for line in (_read("/proc/self/cgroup") or "").splitlines():
+    for line in (read("/proc/self/cgroup") or "").splitlines():
         if line.startswith("0::"):
             return Path("/sys/fs/cgroup") / line[3:].lstrip("/")
     return None
@@ -79,10 +80,10 @@ def _own_cgroup() -> Path | None:
 def _processor_quota() -> float | None:
     """Processors that the cgroup's quota allows; None: no limit known."""
     group = _own_cgroup()
-    words = (_read(group / "cpu.max") or "").split() if group is not None else []
+    words = (read(group / "cpu.max") or "").split() if group is not None else []
     if len(words) == 2 and words[0] != "max":
         return int(words[0]) / int(words[1])
-    quota, period = (_read(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))
+    quota, period = (read(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))
     if quota and period and int(quota) > 0:
         return int(quota) / int(period)
     return None
@@ -91,11 +92,11 @@ def _processor_quota() -> float | None:
 def _memory_bytes() -> int | None:
     """Memory that this process may have; None: not known."""
     limits = []
-    for line in (_read("/proc/meminfo") or "").splitlines():
-        if line.startswith("MemTotal:"):
-            limits.append(int(line.split()[1]) * 1024)
+    for name, *words in lines("/proc/meminfo"):
+        if name == "MemTotal:":
+            limits.append(int(words[0]) * 1024)
     group = _own_cgroup()
-    limit = _read(group / "memory.max") if group is not None else None
+    limit = read(group / "memory.max") if group is not None else None
     if limit and limit != "max":
         limits.append(int(limit))
     return min(limits, default=None)
@@ -106,9 +107,9 @@ def _memory_bytes() -> int | None:
 
 def _look_at_clock() -> Iterator[Finding]:
     place = "/sys/devices/system/clocksource/clocksource0"
-    source = _read(f"{place}/current_clocksource")
+    source = read(f"{place}/current_clocksource")
     resolution_s = time.clock_getres(time.CLOCK_MONOTONIC)
-    others = (_read(f"{place}/available_clocksource") or "").split()
+    others = (read(f"{place}/available_clocksource") or "").split()
     if source is not None and source not in _FAST_CLOCKS:
         better = next((one for one in others if one in _FAST_CLOCKS), None)
         set_it = f"echo {better} > {place}/current_clocksource"
@@ -157,7 +158,7 @@ def _look_at_timers() -> Finding:
 
 def _kernel_ticks() -> str:
     """`, HZ is 250`, if the kernel's configuration is there to read."""
-    for line in (_read(f"/boot/config-{os.uname().release}") or "").splitlines():
+    for line in (read(f"/boot/config-{os.uname().release}") or "").splitlines():
         if line.startswith("CONFIG_HZ="):
             return f", HZ is {line.removeprefix('CONFIG_HZ=')}"
     return ""
@@ -206,11 +207,3 @@ def _hand_over_memory() -> None:
             finally:
                 for descriptor in (memory, *received):
                     os.close(descriptor)
-
-
-def _read(path: str | Path) -> str | None:
-    """What a file of the kernel says; None: it is not there or not for us."""
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return None

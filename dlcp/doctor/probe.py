@@ -22,10 +22,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from dlcp.doctor.files import lines
 from dlcp.errors import ClosedError, DlcpError, ForkError, PeerTimeoutError
 from dlcp.transport import Endpoint
 from dlcp.transport.driver_events import MENDED, count_oversized
@@ -128,9 +127,7 @@ class Responder:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Closes the endpoint, which ends the thread's wait."""
         self._stopping = True
         self._endpoint.close()
@@ -263,9 +260,7 @@ class Knock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._at_port.close()
         self._beside.close()
 
@@ -304,7 +299,6 @@ class _Datagram:
         return self._code
 
     def close(self) -> None:
-        """Closes the socket."""
         if self._socket is not None:
             self._socket.close()
 
@@ -340,12 +334,8 @@ def _connected_socket(host: str, port: int) -> socket.socket:
 
 def _is_no_neighbour(host: str) -> bool:
     """Whether ARP was not answered for an address of this network."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/thread-self/net/arp").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[0] == host:
-                return int(words[2], 16) & 0x2 == 0  # ATF_COM: complete
-    return False
+    found = next((words for words in lines("/proc/thread-self/net/arp") if words[0] == host), None)
+    return found is not None and int(found[2], 16) & 0x2 == 0  # ATF_COM: complete
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
+from dlcp.doctor.files import lines
 from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.transport import Settings
 
@@ -110,21 +110,13 @@ def look_at_counters(udp: Mapping[str, int], backlog_drops: int) -> Iterator[Fin
 
 def _udp_counters() -> dict[str, int]:
     """The line `Udp` of /proc/net/snmp; empty if there is none."""
-    try:
-        lines = [line.split() for line in Path("/proc/thread-self/net/snmp").read_text().splitlines()]
-    except OSError:
-        return {}
-    pairs = [line[1:] for line in lines if line and line[0] == "Udp:"]
+    pairs = [words[1:] for words in lines("/proc/thread-self/net/snmp") if words[:1] == ["Udp:"]]
     return dict(zip(pairs[0], map(int, pairs[1]), strict=True)) if len(pairs) == 2 else {}
 
 
 def _backlog_drops() -> int:
     """The second column of /proc/net/softnet_stat, over all processors."""
-    try:
-        lines = Path("/proc/net/softnet_stat").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1], 16) for line in lines)
+    return sum(int(words[1], 16) for words in lines("/proc/net/softnet_stat"))
 
 
 def _look_at_descriptors() -> Iterator[Finding]:

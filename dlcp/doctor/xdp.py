@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dlcp.doctor.driver import XDP, look_at_driver
+from dlcp.doctor.files import lines, output
 from dlcp.doctor.finding import Finding, listed
 from dlcp.errors import SettingsError
 from dlcp.transport import Settings, plugins
@@ -105,10 +104,10 @@ def _look_at_program(name: str, shown: Mapping[str, Any]) -> Finding:
 def _read_links() -> dict[str, Mapping[str, Any]]:
     """Interfaces of this network namespace, by name; none where there is no ip, or one that knows no JSON."""
     try:
-        done = subprocess.run(["ip", "-json", "link", "show"], capture_output=True, text=True, timeout=10)
-        return {one["ifname"]: one for one in json.loads(done.stdout) if "ifname" in one}
-    except (OSError, subprocess.TimeoutExpired, ValueError):
+        links = json.loads(output("ip", "-json", "link", "show") or "[]")
+    except ValueError:
         return {}
+    return {one["ifname"]: one for one in links if "ifname" in one}
 
 
 def look_at_privileges(root: Path = Path("/")) -> Finding:
@@ -128,8 +127,5 @@ def look_at_privileges(root: Path = Path("/")) -> Finding:
 
 def _capabilities(root: Path) -> int:
     """This process's effective capabilities, a bit each."""
-    try:
-        found = re.search(r"^CapEff:\s*([0-9a-f]+)$", (root / "proc/self/status").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return 0 if found is None else int(found[1], 16)
+    status = {words[0]: words[1:] for words in lines(root / "proc/self/status") if words}
+    return int(status.get("CapEff:", ["0"])[0], 16)
