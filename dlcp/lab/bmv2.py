@@ -134,8 +134,7 @@ class Bmv2Switches(Switches):
             return list(entries)
         chosen = shared_next_hops(self._fabric, switch, self._network.around)
         ports = self._ports(switch)
-        spines = [f"s{i}" for i in range(self._fabric.spines)]
-        left_out = [spine for spine in spines if spine not in chosen]
+        left_out = [spine for spine in self._fabric.spine_names if spine not in chosen]
         instead = {ports[s]: ports[chosen[i % len(chosen)]] for i, s in enumerate(left_out)}
         changed: list[Entry] = []
         for entry in entries:

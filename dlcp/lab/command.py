@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.arguments import Parser
+from dlcp.exit_status import raising
 from dlcp.lab import show, state, unprivileged
 from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
@@ -67,8 +68,11 @@ def main(words: Sequence[str]) -> int:
     options.command = command
     if options.word in ("run", "demo") and os.geteuid() != 0:
         unprivileged.run_again(["lab", *words])
-    with _terminating():
-        return int(options.function(options))
+    try:
+        with raising(_Terminated, signal.SIGTERM, signal.SIGHUP):
+            return int(options.function(options))
+    except _Terminated:
+        return 143
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -80,21 +84,6 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 class _Terminated(KeyboardInterrupt):
     """SIGTERM: ends as Ctrl-C does, through the end of every `with`."""
-
-
-@contextlib.contextmanager
-def _terminating() -> Iterator[None]:
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise _Terminated
-
-    before = [(number, signal.signal(number, interrupt)) for number in (signal.SIGTERM, signal.SIGHUP)]
-    try:
-        yield
-    except _Terminated:
-        raise SystemExit(143) from None
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
 
 
 # --- what the words do ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dlcp.lab import namespaces
 from dlcp.lab.fabric import Fabric, Link
 from dlcp.lab.namespaces import INTERFACE, batch, run
-from dlcp.lab.next_hops import leaves, next_hops
+from dlcp.lab.next_hops import next_hops
 
 CONGESTION = "cubic"
 # What a host may have waiting for its own cable: more than a socket's buffer, so that the host itself loses nothing.
@@ -184,7 +184,7 @@ class Network(namespaces.Nodes):
         """Routing knows that these links are cut, and of no others: where switches route, leaves choose anew."""
         self.around = frozenset(links)
         if self.routed:
-            for leaf in leaves(self.fabric):
+            for leaf in self.fabric.leaf_names:
                 batch("ip", self.namespace(leaf), self._router_lines(leaf))
 
 

@@ -75,7 +75,6 @@ class Runtime:
         return value
 
     def write_register(self, name: str, index: int, value: int) -> None:
-        """One cell."""
         cell = (I32, 0), (STRING, name), (I32, index)
         self._thrift.call("standard", "bm_register_write", *cell, (I64, value))
 
@@ -123,7 +122,6 @@ class SimpleSwitch:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
         assert self._process is not None
         return self._process.pid
 

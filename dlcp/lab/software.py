@@ -22,7 +22,7 @@ from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.namespaces import LabError
 from dlcp.lab.network import Network, host_places
-from dlcp.lab.next_hops import leaves, shared_next_hops
+from dlcp.lab.next_hops import left_out
 from dlcp.lab.switches import Switches
 
 if TYPE_CHECKING:
@@ -92,20 +92,16 @@ class SoftwareSwitches(Switches):
 
     def go_around(self, links: Collection[str]) -> None:
         """Leaves leave out spines that miss another leaf, as long as one reaches all: their port there is held down."""
-        before = {leaf: self._left_out(leaf) for leaf in leaves(self._fabric)}
+        before = {leaf: self._left_out(leaf) for leaf in self._fabric.leaf_names}
         self._network.go_around(links)
-        for leaf, left_out in before.items():
-            for spine in left_out ^ self._left_out(leaf):
+        for leaf, avoided in before.items():
+            for spine in avoided ^ self._left_out(leaf):
                 # A port whose own cable is cut is held down by its fault.
                 with self.control(leaf) as control:
-                    control.set_link(spine, spine in left_out and f"{leaf}-{spine}" not in links)
+                    control.set_link(spine, spine in avoided and f"{leaf}-{spine}" not in links)
 
     def _left_out(self, switch: str) -> frozenset[str]:
-        """The spines that this leaf does not send by."""
-        if not switch.startswith("l"):
-            return frozenset()
-        spines = {f"s{i}" for i in range(self._fabric.spines)}
-        return frozenset(spines - set(shared_next_hops(self._fabric, switch, self._network.around)))
+        return left_out(self._fabric, switch, self._network.around)
 
     def counts(self) -> Counts:
         found: Counts = {}
@@ -113,7 +109,7 @@ class SoftwareSwitches(Switches):
             with self.control(switch) as control:
                 ports = control.status()["ports"]
             found[switch] = {name: _count(ports[name]) for name in self._fabric.ports(switch)}
-        for leaf in leaves(self._fabric):
+        for leaf in self._fabric.leaf_names:
             for spine in self._left_out(leaf):
                 # It is held down for its group's sake; whether there is a cable, the other end says.
                 found[leaf][spine] = replace(found[leaf][spine], up=found[spine][leaf].up)

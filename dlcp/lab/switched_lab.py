@@ -23,7 +23,7 @@ from dlcp.lab.counts import Counts
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import NO_FAULT, FabricError, Fault
 from dlcp.lab.network import Network
-from dlcp.lab.next_hops import leaves, lost_next_hops, shared_next_hops
+from dlcp.lab.next_hops import left_out, lost_next_hops
 from dlcp.lab.reaper import Reaper
 from dlcp.lab.state import State
 from dlcp.lab.switches import Switches
@@ -145,7 +145,6 @@ class SwitchedLab:
 
     @property
     def hosts(self) -> int:
-        """How many."""
         return self.fabric.hosts
 
     @property
@@ -213,28 +212,18 @@ class SwitchedLab:
 
     def lost_next_hops(self) -> list[tuple[str, str, str]]:
         """(leaf, other leaf, spine) for every next hop that leaves use now though it leads nowhere."""
-        bridged_blindly = self.fabric.switch == "bmv2"  # it does not look at its cables
-        return list(
-            lost_next_hops(
-                self.fabric,
-                self._cut,
-                self._state.around,
-                routed=self.network.routed,
-                sees_own=not bridged_blindly,
-            )
-        )
+        routed, sees_own = self.network.routed, self.fabric.switch != "bmv2"  # it does not look at its cables
+        around = self._state.around
+        return list(lost_next_hops(self.fabric, self._cut, around, routed=routed, sees_own=sees_own))
 
     @property
     def left_out(self) -> dict[str, tuple[str, ...]]:
         """By leaf, the spines that it could send by and does not, at least to some leaf."""
         found = {}
-        for leaf in leaves(self.fabric) if self.fabric.spines else []:
-            chosen = shared_next_hops(self.fabric, leaf, self._state.around)
-            found[leaf] = tuple(
-                f"s{i}"
-                for i in range(self.fabric.spines)
-                if f"s{i}" not in chosen and f"{leaf}-s{i}" not in self._cut
-            )
+        for leaf in self.fabric.leaf_names if self.fabric.spines else []:
+            avoided = left_out(self.fabric, leaf, self._state.around)
+            uncut = (spine for spine in self.fabric.spine_names if f"{leaf}-{spine}" not in self._cut)
+            found[leaf] = tuple(spine for spine in uncut if spine in avoided)
         return found
 
     def set_policy(self, policy: Policy) -> None:
@@ -244,7 +233,6 @@ class SwitchedLab:
         self._state.save()
 
     def counts(self) -> Counts:
-        """What all ports did so far."""
         return self.switches.counts()
 
 

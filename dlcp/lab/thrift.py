@@ -32,7 +32,6 @@ class Thrift:
         self._sequence = 0
 
     def close(self) -> None:
-        """Ends it."""
         self._socket.close()
 
     def call(self, service: str, method: str, *arguments: tuple[int, int | str]) -> int | bytes | None:

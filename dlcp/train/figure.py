@@ -11,7 +11,7 @@ import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -166,17 +166,13 @@ def _last_values(axes: Axes, found: Sequence[Row], name: str) -> None:
         values = [_value(run.last, name) for run in row.runs]
         words = spread(values, "{:.1f}", " %") if name == "accuracy" else spread(values, "{:.3f}")
         level = 0.93 - 0.105 * place if name == "loss" else 0.07 + 0.105 * (len(found) - 1 - place)
-        axes.text(
-            0.99,
-            level,
-            words,
-            transform=axes.transAxes,
-            ha="right",
-            va="center",
-            color=_dark(row.configuration),
-            fontsize=12,
-            fontweight="bold",
-        )
+        look: dict[str, Any] = {
+            "color": _dark(row.configuration),
+            "fontweight": "bold",
+            "ha": "right",
+            "va": "center",
+        }
+        axes.text(0.99, level, words, transform=axes.transAxes, fontsize=12, **look)
 
 
 def _steps(axes: Axes, found: Sequence[Row]) -> None:
@@ -194,40 +190,19 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
         values = times[row.configuration]
         shown = values if len(values) <= POINTS_MAX else draw.sample(values, POINTS_MAX)
         heights = [place + draw.uniform(-0.16, 0.16) for _ in shown]
-        axes.plot(
-            shown,
-            heights,
-            ".",
-            ms=4.5,
-            mew=0,
-            color=colour(row.configuration),
-            alpha=0.45,
-            zorder=3,
-            rasterized=True,
-        )
+        points: dict[str, Any] = {"color": colour(row.configuration), "alpha": 0.45, "rasterized": True}
+        axes.plot(shown, heights, ".", ms=4.5, mew=0, zorder=3, **points)
+        ink = _dark(row.configuration)
         middle, tail = quantile(values, 0.5), quantile(values, 0.99)
         for value, size in ((middle, 0.3), (tail, 0.2)):
-            axes.plot(
-                [value, value], [place - size, place + size], color=_dark(row.configuration), lw=2.2, zorder=5
-            )
+            axes.plot([value, value], [place - size, place + size], color=ink, lw=2.2, zorder=5)
+        bold: dict[str, Any] = {"color": ink, "fontweight": "bold"}
+        axes.text(middle, place + 0.34, f"{middle:.0f} ms", ha="center", fontsize=10, zorder=6, **bold)
         axes.text(
-            middle, place + 0.34, f"{middle:.0f} ms", ha="center", va="bottom", fontsize=10, fontweight="bold",
-            color=_dark(row.configuration), zorder=6,
-        )  # fmt: skip
-        axes.text(
-            tail * 1.04,
-            place + 0.2,
-            f"p99 {tail:.0f}",
-            ha="left",
-            va="center",
-            fontsize=8.5,
-            color=SOFT,
-            zorder=6,
+            tail * 1.04, place + 0.2, f"p99 {tail:.0f}", va="center", fontsize=8.5, color=SOFT, zorder=6
         )
-        share = sum(sum(run.communication_s) for run in row.runs) / sum(sum(run.step_s) for run in row.runs)
-        axes.text(1.275, place, f"{share:.0%}".replace("%", " %"), transform=beside, ha="right", va="center",
-            fontsize=10.5, fontweight="bold", color=_dark(row.configuration),
-        )  # fmt: skip
+        share = f"{row.communication_ratio:.0%}".replace("%", " %")
+        axes.text(1.275, place, share, transform=beside, ha="right", va="center", fontsize=10.5, **bold)
     axes.set_ylim(-0.5, len(found) - 0.5 + 0.2)
     axes.set_yticks(
         range(len(found)), [row.configuration.name.replace(", ", ",\n") for row in reversed(found)]

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from dlcp.exit_status import fate
 from dlcp.train.errors import RankError
 from dlcp.train.plan import Run
 
@@ -249,11 +249,7 @@ class Ranks:
 
 def _fate(rank: _Rank) -> str:
     status = rank.process.returncode
-    if status is None:
-        return "closed its report and went on"
-    if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"ended with status {status}"
+    return "closed its report and went on" if status is None else fate(status)
 
 
 def _tail(log: Path) -> Sequence[str]:

@@ -91,7 +91,6 @@ class Links:
 
     @property
     def loss_ratio(self) -> float:
-        """Share of packets dropped."""
         return self.dropped_packets / max(1, self.packets)
 
 
@@ -140,7 +139,6 @@ class RunRecord:
 
     @property
     def last(self) -> Epoch:
-        """After the last epoch."""
         return self.epochs[-1]
 
     def totals(self) -> Network | None:
@@ -184,7 +182,6 @@ class Record:
         return [one for one in self.runs if one.run.model == model]
 
     def save(self, path: Path) -> None:
-        """Writes it as JSON."""
         path.write_text(json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
 
     @classmethod

@@ -38,11 +38,16 @@ class Row:
             spread([run.last.accuracy * 100 for run in self.runs], "{:.1f}", " %"),
             f"{median(t for run in self.runs for t in run.step_s) * 1e3:.1f} ms",
             f"{quantile([t for run in self.runs for t in run.step_s], 0.99) * 1e3:.1f} ms",
-            percent(sum(sum(run.communication_s) for run in self.runs) / total_step_s(self.runs)),
+            percent(self.communication_ratio),
             f"{mean(sum(run.cpu_s) for run in self.runs):.1f} s",
             f"{mean(run.wall_s for run in self.runs):.1f} s",
             self.given_up or "",
         ]
+
+    @property
+    def communication_ratio(self) -> float:
+        """The share of rank 0's time in steps that all-reduce took."""
+        return sum(sum(run.communication_s) for run in self.runs) / total_step_s(self.runs)
 
     @property
     def given_up(self) -> str | None:
