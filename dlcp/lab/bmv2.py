@@ -21,12 +21,11 @@ from dlcp.lab import simple_switch
 from dlcp.lab.counts import CLASSES, CRITICAL_LEVEL, ClassCount, Counts, PortCount
 from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
-from dlcp.lab.namespaces import NETNS, LabError, run
+from dlcp.lab.namespaces import NETNS, run
 from dlcp.lab.network import Network, each_of, host_places
 from dlcp.lab.next_hops import shared_next_hops
 from dlcp.lab.simple_switch import Runtime, SimpleSwitch
 from dlcp.lab.switches import Switches
-from dlcp.lab.thrift import Bmv2Error
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -185,12 +184,10 @@ class Bmv2Switches(Switches):
         """Starts a switch, and sets the rates of its ports."""
         interfaces = {number: peer for peer, number in self._ports(switch).items()}
         prefix = self._network.command(switch, [])
-        process = SimpleSwitch(interfaces, prefix=prefix, folder=self._folder(switch))
+        folder, name = self._folder(switch), f"switch {switch}"
+        process = SimpleSwitch(interfaces, prefix=prefix, folder=folder, name=name)
         self._started.append(process)
-        try:
-            process.start()
-        except Bmv2Error as error:
-            raise LabError(f"switch {switch}: {error}") from error
+        process.start()
         for peer, link in self._fabric.ports(switch).items():
             process.runtime.set_rate(self._packets_per_s(link.rate_bps), self._ports(switch)[peer])
         process.runtime.close()  # whoever changes something connects anew

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ INTERFACE = "eth-lab"
 """What every host calls its only interface."""
 _NAME = re.compile(r"(dlcp-(\d+)-([a-z][a-z0-9_]*))-([hls]\d+)")
 _END_S = 2.0
+_READY_S = 30.0
+_LOG_LINES = 5  # of a process that did not start
 _TOOLS = {"ip": "iproute2", "tc": "iproute2", "ethtool": "ethtool"}
 
 
@@ -108,6 +110,33 @@ def batch(tool: str, namespace: str | None, lines: Sequence[str]) -> None:
         raise LabError(
             f"{' '.join(words[:-2])} {line}: {complaint.splitlines()[0] if complaint else 'failed'}"
         )
+
+
+def launch(
+    what: str, words: Sequence[str], log: Path, is_ready: Callable[[int], bool]
+) -> subprocess.Popen[bytes]:
+    """A process that writes to `log`, when it is ready: `is_ready` is asked with its id.
+
+    Raises LabError, which begins with `what` and holds the process's last words, if it does not get ready.
+    It has a session of its own: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
+    """
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with log.open("wb") as output:
+        process = subprocess.Popen(words, stdout=output, start_new_session=True, **streams)
+    end_s = time.monotonic() + _READY_S
+    try:
+        while not is_ready(process.pid):
+            if process.poll() is not None or time.monotonic() > end_s:
+                said = log.read_text(errors="replace").strip().splitlines()
+                status = process.returncode
+                how = f"is not ready after {_READY_S:g} s" if status is None else f"ended with {status}"
+                raise LabError(f"{what} {how}: {'; '.join(said[-_LOG_LINES:]) or 'it said nothing'}")
+            time.sleep(0.02)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process
 
 
 def each() -> Iterator[tuple[str, str, int]]:

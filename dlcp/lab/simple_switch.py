@@ -20,20 +20,18 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from dlcp.lab.namespaces import launch
 from dlcp.lab.thrift import I32, I64, STRING, Bmv2Error, Thrift
 
 EXECUTABLE = "simple_switch_grpc"
 THRIFT_PORT = 9090
 # A program that bounds its queues in bytes is not to meet the bound of BMv2, 64 packets by default.
 DEEP_PACKETS = 65536
-START_SECONDS = 30.0
 STOP_SECONDS = 5.0
-_LOG_LINES = 5  # of a switch that did not start
 
 
 def missing() -> str | None:
@@ -85,14 +83,20 @@ class SimpleSwitch:
     device_id = 1
 
     def __init__(
-        self, ports: Mapping[int, str], *, prefix: Sequence[str], folder: Path | None = None
+        self,
+        ports: Mapping[int, str],
+        *,
+        prefix: Sequence[str],
+        folder: Path | None = None,
+        name: str = EXECUTABLE,
     ) -> None:
         """Interfaces by port number.
 
         `prefix` is the command that runs others where the interfaces are: `ip netns exec NAME`. `folder`: for sockets
         and log; such a switch outlives this process. None: one of its own, and the switch ends with the thread that
-        started it (PR_SET_PDEATHSIG), so that none outlives a killed test.
+        started it (PR_SET_PDEATHSIG), so that none outlives a killed test. `name`: for errors.
         """
+        self._name = name
         self._ports = dict(ports)
         self._prefix = list(prefix)
         self._outlives_us = folder is not None
@@ -126,20 +130,12 @@ class SimpleSwitch:
         return self._process.pid
 
     def start(self) -> None:
-        """Returns when the switch answers; Bmv2Error with its last words if it does not."""
+        """Returns when the switch answers; LabError with its last words if it does not."""
         self._folder.mkdir(exist_ok=True)
         try:
-            with (self._folder / "log").open("wb") as log:
-                # Its own session: Ctrl-C is for who holds the switch.
-                self._process = subprocess.Popen(
-                    self._command(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            self._runtime = self._wait()
-            self._runtime.set_depth(DEEP_PACKETS)
+            log = self._folder / "log"
+            self._process = launch(self._name, self._command(), log, self._serves)
+            self.runtime.set_depth(DEEP_PACKETS)
         except BaseException:
             self.stop()
             raise
@@ -170,25 +166,12 @@ class SimpleSwitch:
         words += ["--notifications-addr", f"ipc://{self._folder / 'notifications'}"]
         return [*words, "--", "--grpc-server-addr", self.address, "--priority-queues", "8"]
 
-    def _wait(self) -> Runtime:
-        assert self._process is not None
-        until = time.monotonic() + START_SECONDS
-        while True:
-            if self._process.poll() is not None:
-                raise Bmv2Error(f"{EXECUTABLE} ended with {self._process.returncode}: {self._last_words()}")
-            # Only when it serves has the process come to its namespace for certain; Thrift comes up last.
-            if self._serves():
-                with contextlib.suppress(OSError):
-                    return Runtime(Path(f"/proc/{self.pid}/ns/net"))
-            if time.monotonic() > until:
-                waited = f"does not answer after {START_SECONDS:g} s"
-                raise Bmv2Error(f"{EXECUTABLE} {waited}: {self._last_words()}")
-            time.sleep(0.02)
-
-    def _serves(self) -> bool:
+    def _serves(self, pid: int) -> bool:
+        """Whether it answers."""
         with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(str(self._folder / "grpc")) == 0
-
-    def _last_words(self) -> str:
-        lines = (self._folder / "log").read_text(errors="replace").strip().splitlines()
-        return "; ".join(lines[-_LOG_LINES:]) or "it said nothing"
+            if probe.connect_ex(str(self._folder / "grpc")) != 0:
+                return False
+        # Only when it serves has the process come to its namespace for certain; Thrift comes up last.
+        with contextlib.suppress(OSError):
+            self._runtime = Runtime(Path(f"/proc/{pid}/ns/net"))
+        return self._runtime is not None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
@@ -20,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from dlcp.lab.counts import CRITICAL_LEVEL, ClassCount, Counts, PortCount
 from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
-from dlcp.lab.namespaces import LabError
-from dlcp.lab.network import Network, host_places
+from dlcp.lab.namespaces import launch
+from dlcp.lab.network import Network, each_of, host_places
 from dlcp.lab.next_hops import left_out
 from dlcp.lab.switches import Switches
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from dlcp.switch import Policy
     from dlcp.switch.software import Control
 
-READY_S = 20.0
 _DROPS = ("dropped_threshold", "dropped_buffer", "dropped_trimmed", "dropped_memory")
 
 
@@ -44,10 +42,7 @@ class SoftwareSwitches(Switches):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        for switch in self._fabric.switch_names:
-            self._processes[switch] = self._start(switch)
-        for switch, process in self._processes.items():
-            self._await(switch, process)
+        each_of(self._fabric.switch_names, self._start)
 
     def stop(self) -> None:
         for process in self._processes.values():
@@ -134,7 +129,7 @@ class SoftwareSwitches(Switches):
     def _socket(self, switch: str) -> Path:
         return self._directory / f"{switch}.sock"
 
-    def _start(self, switch: str) -> subprocess.Popen[bytes]:
+    def _start(self, switch: str) -> None:
         policy = self._directory / f"{switch}.toml"
         self._policies[switch].save(policy)
         words: list[object] = [sys.executable, "-m", "dlcp.switch.software", policy]
@@ -144,27 +139,9 @@ class SoftwareSwitches(Switches):
             words += ["--sample", f"{self._sample_s * 1e6:.0f}us"]
         for mac, place in host_places(self._fabric, switch).items():
             words += ["--address", f"{mac}={place}"]
-        with (self._directory / f"{switch}.log").open("wb") as log:
-            # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
-            return subprocess.Popen(
-                self._network.command(switch, words),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def _await(self, switch: str, process: subprocess.Popen[bytes]) -> None:
-        log = self._directory / f"{switch}.log"
-        end_s = time.monotonic() + READY_S
-        while b"ready:" not in log.read_bytes():
-            if process.poll() is not None or time.monotonic() > end_s:
-                words = log.read_text(errors="replace").strip().splitlines()
-                fate = (
-                    "does not get ready" if process.returncode is None else f"ended with {process.returncode}"
-                )
-                raise LabError(f"switch {switch} {fate}: {words[-1] if words else 'no word'}")
-            time.sleep(0.02)
+        command, log = self._network.command(switch, words), self._directory / f"{switch}.log"
+        process = launch(f"switch {switch}", command, log, lambda _: b"ready:" in log.read_bytes())
+        self._processes[switch] = process
 
 
 def _count(port: Mapping[str, Any]) -> PortCount:

@@ -197,7 +197,7 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
         for value, size in ((middle, 0.3), (tail, 0.2)):
             axes.plot([value, value], [place - size, place + size], color=ink, lw=2.2, zorder=5)
         bold: dict[str, Any] = {"color": ink, "fontweight": "bold"}
-        axes.text(middle, place + 0.34, f"{middle:.0f} ms", ha="center", fontsize=10, zorder=6, **bold)
+        axes.text(middle, place + 0.37, f"{middle:.0f} ms", ha="center", fontsize=10, zorder=6, **bold)
         axes.text(
             tail * 1.04, place + 0.2, f"p99 {tail:.0f}", va="center", fontsize=8.5, color=SOFT, zorder=6
         )
