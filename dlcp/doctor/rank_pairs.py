@@ -103,16 +103,12 @@ def _look_at_reach(
     if not closed:
         yield REACH.ok(f"all {open_} pairs of {len(members)} are open" if open_ != 1 else "the pair is open")
         return
-    named: set[frozenset[int]] = set()
-    for pair in closed:
-        both_ends = frozenset((pair.source, pair.target))
-        if both_ends in named:
-            continue
-        named.add(both_ends)
-        back = next((one for one in closed if (one.source, one.target) == (pair.target, pair.source)), None)
-        yield _closed_pair(
-            members[pair.source], members[pair.target], pair, both=back is not None, keys_agree=keys_agree
-        )
+    ends = [(pair.source, pair.target) for pair in closed]
+    for place, pair in enumerate(closed):
+        back = (pair.target, pair.source)
+        if back not in ends[:place]:
+            source, target = members[pair.source], members[pair.target]
+            yield _closed_pair(source, target, pair, both=back in ends, keys_agree=keys_agree)
     if open_:
         yield REACH.ok(f"{open_} of {len(pairs)} pairs are open")
 
@@ -177,19 +173,18 @@ def _closed_pair(source: Member, target: Member, pair: RankPair, *, both: bool, 
 
 def _look_at_datagrams(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iterator[Finding]:
     sizes = {pair.datagram_bytes for pair in pairs if pair.datagram_bytes is not None}
-    narrow: list[tuple[RankPair, int]] = []
+    carried = {(pair.source, pair.target): pair.datagram_bytes_own for pair in pairs}
+    narrow: list[RankPair] = []
     for pair in pairs:
-        if pair.datagram_bytes is None or pair.datagram_bytes_own is None:
-            continue
-        back = next((one for one in pairs if (one.source, one.target) == (pair.target, pair.source)), None)
-        target_own = back.datagram_bytes_own if back is not None else None
-        if pair.datagram_bytes < min(pair.datagram_bytes_own, target_own or pair.datagram_bytes_own):
-            narrow.append((pair, pair.datagram_bytes))
-    for pair, datagram_bytes in narrow:
+        if pair.datagram_bytes is not None and (own_bytes := pair.datagram_bytes_own) is not None:
+            target_bytes = carried.get((pair.target, pair.source)) or own_bytes
+            if pair.datagram_bytes < min(own_bytes, target_bytes):
+                narrow.append(pair)
+    for pair in narrow:
         source, target = members[pair.source], members[pair.target]
         find = f"tracepath -n {split_address(target.address)[0]}"
         text = (
-            f"from {source.name} to {target.name} datagrams of {datagram_bytes} bytes get through, though the"
+            f"from {source.name} to {target.name} datagrams of {pair.datagram_bytes} bytes get through, though the"
             f" interfaces carry {pair.datagram_bytes_own}: something in between has"
         )
         if pair.path_mtu_bytes is None:
