@@ -21,7 +21,7 @@ from bench.gradient_lab import LOSS_BUDGET, Steps, median_s, slowest_s, train
 from bench.report import Bar, Figure, Report, Table, percentile
 from dlcp.lab.counts import Counts
 from dlcp.lab.fabric import Fabric
-from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.policies import fifo, usual
 from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.lab.traffic import Stream

@@ -54,10 +54,10 @@ def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
     return f"{number:.{max(0, 4 - digits)}f} {unit}"
 
 
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
-    """Rows as lines of text: the first `left` columns to the left, the others to the right."""
+def aligned(rows: Sequence[Sequence[str]], left: int = 1, gap: str = "  ") -> Iterator[str]:
+    """Rows as lines of text: the first `left` columns to the left, the others to the right, `gap` between."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:left], widths, strict=False)]
         cells += [cell.rjust(width) for cell, width in zip(row[left:], widths[left:], strict=True)]
-        yield "  ".join(cells).rstrip()
+        yield gap.join(cells).rstrip()

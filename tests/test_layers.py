@@ -108,7 +108,7 @@ PYTHON_ARROWS = {
     "dlcp.switch.deploy": {"dlcp", "dlcp.switch", "finsy", "google", "grpc"},
     "dlcp.switch.deploy.shell_program": {"p4", "p4runtime_sh", "grpc", "google"},
     "dlcp.lab": {"dlcp"},  # commands of the operating system; a switch's software when it is asked for
-    "dlcp.lab.figure": {"dlcp.lab", "matplotlib"},  # loaded when a picture is asked for
+    "dlcp.lab.figure": {"dlcp", "dlcp.lab", "matplotlib"},  # loaded when a picture is asked for
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},

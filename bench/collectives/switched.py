@@ -13,7 +13,7 @@ from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
 from bench.report import Bar, Report, Table
 from dlcp.lab.counts import shares, total
 from dlcp.lab.fabric import Fabric
-from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.switched_lab import SwitchedLab
 
 SUMMARY = "the same across a leaf-spine of software switches, 100 Mbit/s: what policy and spraying cost"
