@@ -12,7 +12,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from dlcp_sim.transports import Dlcp, LineRate, Ndp, Uet
 from dlcp_sim.transports.base import Transport
 from dlcp_sim.workloads.flows import Incast, Permutation
 from dlcp_sim.workloads.load import Workload
+from studies.network import _sweep
 
 WORKLOADS = ("P128", "I32", "P1024")
 WINDOW_PACKETS, QUEUE_PACKETS, WIRE_BYTES, FLOW_BYTES = 50, 35, 4160, 2_000_000
@@ -125,14 +126,14 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, load {load:.1f}, {time.strftime('%Y-%m-%d', time.gmtime())}"
 
 
-def write(
-    output: Path, name: str, tables: Sequence[Table], bars: Sequence[Bar], notes: Sequence[str]
+def leave(
+    stem: Path,
+    tables: Sequence[Table],
+    bars: Sequence[Bar],
+    notes: Sequence[str],
+    draw: Callable[[Path], object],
 ) -> None:
-    """Prints tables, bars and notes, and writes NAME.md and NAME.csv (the first table) into the folder."""
-    lines = [bar.text() for bar in bars]
-    print("\n\n".join(table.text() for table in tables))
-    print("\n" + "\n".join([*lines, *notes]))
-    parts = [table.markdown() for table in tables]
-    parts += ["\n".join(f"- {line}" for line in [*lines, *notes])]
-    (output / f"{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    (output / f"{name}.csv").write_text(tables[0].csv(), encoding="utf-8")
+    """What a study of speed leaves: tables, bars and notes; as CSV the first table."""
+    lines = [*(bar.text() for bar in bars), *notes]
+    text = _sweep.bullets(lines)
+    _sweep.leave(stem, tables, lines, markdown=[*tables, text], csv=tables[0].csv(), draw=draw)

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,8 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         instructions = _instructions(native, Path(folder), ("ndp",) if quick else ("ndp", "uet", "dlcp"))
     setup = _setup()
     tables = [_table(cases), _other_table(instructions, setup)]
-    _reference.write(
-        output, NAME, tables, _bars(cases, instructions, setup), _notes(cases, repetitions, native)
-    )
-    _draw(cases, output / f"{NAME}.png")
+    bars, notes = _bars(cases, instructions, setup), _notes(cases, repetitions, native)
+    _reference.leave(output / NAME, tables, bars, notes, partial(_draw, cases))
 
 
 # --- measuring ------------------------------------------------------------------------------------------------
