@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
-from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
 from studies.training.mse import OURS, OURS_STEPS, RATES, RING, SERVER, STEPS, TAR, Found
+from studies.training.page import curves, page, share_axis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = {
     RING: "#c92a2a",
@@ -27,59 +29,34 @@ _LINE = 0.021
 TITLES = {"flat": "blocks all alike", "uneven": "blocks of scales that differ"}
 
 
-def draw(found: Found, path: Path) -> Path:
-    """Writes the picture and returns its path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def draw(found: Found, path: Path) -> None:
+    """Writes the picture."""
     panels = [(f"One tensor, {TITLES[kind]}", ways, COLOURS) for kind, ways in found.mse.items()]
     panels += [
         (f"Sum over {STEPS} steps, {TITLES[kind]}", fills, COLOURS_STEPS)
         for kind, fills in found.steps.items()
     ]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(14, 9.2))
-        FigureCanvasAgg(figure)
-        figure.text(
-            0.04,
-            0.965,
-            "What equal drops do to an aggregated tensor",
-            fontsize=19,
-            fontweight="bold",
-            va="center",
-        )
-        figure.text(
-            0.04,
-            0.928,
-            f"{found.entries / 1e6:.0f} M entries, {found.ranks} ranks  ·  mean squared error, 1: knowing nothing",
-            fontsize=10.5,
-            color=SOFT,
-            va="center",
-        )
-        for place, (title, curves, colours) in enumerate(panels):
-            axes = figure.add_axes((0.06 + 0.48 * (place % 2), 0.53 - 0.46 * (place // 2), 0.29, 0.34))
-            axes.set_title(title, fontsize=11.5, fontweight="bold", color=INK, loc="left", pad=9)
-            ends = []
-            for name, values in curves.items():
-                points = [values[rate] for rate in RATES]
-                axes.plot(RATES, points, "-o", color=colours[name], lw=2, ms=4.5)
-                ends.append((points[-1], name))
-            axes.set_xscale("log")
+    about = (
+        f"{found.entries / 1e6:.0f} M entries, {found.ranks} ranks  ·  mean squared error, 1: knowing nothing"
+    )
+    with page(path, "What equal drops do to an aggregated tensor", about, height=9.2) as figure:
+        for place, (title, ways, colours) in enumerate(panels):
+            axes = figure.add_axes((0.06 + 0.48 * (place % 2), 0.51 - 0.45 * (place // 2), 0.29, 0.34))
+            curves(axes, title)
+            for name, values in ways.items():
+                axes.plot(RATES, [values[rate] for rate in RATES], "-o", color=colours[name], lw=2, ms=4.5)
+            share_axis(axes, RATES)
             axes.set_yscale("log")
-            axes.xaxis.set_major_locator(FixedLocator(RATES))
-            axes.xaxis.set_minor_locator(NullLocator())
             axes.yaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-            axes.grid(True, axis="y", color=FAINT, lw=0.8)
-            axes.spines["left"].set_visible(False)
             axes.set_xlabel("drops per packet and hop" if place > 1 else "")
-            _names(figure, axes.get_position().x1 + 0.008, axes, sorted(ends), colours)
-        return _save(figure, path)
+            ends = sorted((values[RATES[-1]], name) for name, values in ways.items())
+            _names(figure, axes, ends, colours)
 
 
-def _names(
-    figure: Figure, left: float, axes: object, ends: list[tuple[float, str]], colours: dict[str, str]
-) -> None:
+def _names(figure: Figure, axes: Axes, ends: list[tuple[float, str]], colours: dict[str, str]) -> None:
     """Each curve's name at its end, moved apart where two would overlap."""
-    to_figure, to_pixels = figure.transFigure.inverted().transform, axes.transData.transform  # type: ignore[attr-defined]
+    left = axes.get_position().x1 + 0.008
+    to_figure, to_pixels = figure.transFigure.inverted().transform, axes.transData.transform
     wanted = [float(to_figure(to_pixels((RATES[-1], value)))[1]) for value, _ in ends]
     # Names that would overlap form a stack around the middle of where they belong.
     stacks: list[list[int]] = []
@@ -99,8 +76,3 @@ def _bottom(stack: list[int], wanted: list[float]) -> float:
 
 def _top(stack: list[int], wanted: list[float]) -> float:
     return _bottom(stack, wanted) + len(stack) * _LINE
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=110, facecolor=PAPER)
-    return path

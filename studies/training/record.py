@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from studies.training.errors import StudyError
+from studies.training.command import StudyError
 from studies.training.tolerance import Results
 from studies.training.training import Result, Run
 

@@ -7,8 +7,7 @@ the result is repaired in full, so the replicas never differ and one copy of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -62,10 +61,6 @@ class Run:
         if self.who != "transport":
             return self.loss
         return min(0.98, self.pressure * self.loss / (1 - self.critical_share))
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from studies.training import table  # noqa: E402
+from studies.training import report, table  # noqa: E402
 from studies.training.arm import Arm  # noqa: E402
-from studies.training.errors import StudyError  # noqa: E402
+from studies.training.command import StudyError  # noqa: E402
 from studies.training.plan import ARMS, BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
 from studies.training.record import Record  # noqa: E402
 from studies.training.tolerance import EXTRA_ROUNDS, Results  # noqa: E402
@@ -97,13 +97,18 @@ def test_report_of_a_part_and_of_all(tmp_path: Path, runs_max: int) -> None:
     record = Record(tmp_path)
     fill(record, Scope(tasks=("mlp",), seeds=2), runs_max)
     complete = runs_max > 60
-    lines = list(table.lines(record.results, complete=complete))
-    assert any("missing" in line for line in lines) is not complete
-    table.write(record.results, tmp_path, complete=complete)
-    report = json.loads((tmp_path / table.JSON_NAME).read_text())
-    assert report["runs"] == len(record.results)
-    assert report["models"]["mlp"]["arms"][0]["arm"] == "at random, zero"
-    assert "| at random | zero |" in (tmp_path / table.MARKDOWN_NAME).read_text()
+    assert ("missing" in table.text(record.results, complete=complete)) is not complete
+    report.leave(
+        tmp_path / "tolerance",
+        "",
+        table.as_dict(record.results, complete=complete),
+        table.markdown(record.results, complete=complete),
+        None,
+    )
+    numbers = json.loads((tmp_path / "tolerance.json").read_text())
+    assert numbers["runs"] == len(record.results)
+    assert numbers["models"]["mlp"]["arms"][0]["arm"] == "at random, zero"
+    assert "| at random | zero |" in (tmp_path / "tolerance.md").read_text()
 
 
 def test_picture_is_drawn(tmp_path: Path) -> None:
@@ -112,4 +117,5 @@ def test_picture_is_drawn(tmp_path: Path) -> None:
 
     record = Record(tmp_path)
     fill(record, Scope(tasks=("mlp",), seeds=2))
-    assert draw(record.results, tmp_path / "tolerance.png").stat().st_size > 10_000
+    draw(record.results, tmp_path / "tolerance.png")
+    assert (tmp_path / "tolerance.png").stat().st_size > 10_000
