@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from bench.collectives.compare import MIB, progress
 from bench.collectives.world import DLCP, Backend, Place, Ranks
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, ratios
 
 SUMMARY = "importance and residuals of a 64 MB buffer beside its all-reduce on loopback"
 NEEDS_LAB = False
@@ -114,11 +114,10 @@ def judge(found: dict[str, list[list[Account]]]) -> Report:
         ("ms, slowest rank", _slowest_s),
         ("ms of processor time, mean of ranks", _processor_s),
     ):
-        table = Table(
+        table = report.table(
             f"{title}; medians of a world: median (lowest–highest); part: of the all-reduce's",
             ["", *PARTS, "sum", "part"],
         )
-        report.tables.append(table)
         for worlds in found.values():
             blocks = f"blocks of {worlds[0][0].block_bytes}"
             whole = [of([account.all_reduce for account in accounts]) for accounts in worlds]
@@ -127,11 +126,10 @@ def judge(found: dict[str, list[list[Account]]]) -> Report:
                 done = [[account.overhead[way] for account in accounts] for accounts in worlds]
                 each = [[of([one[part] for one in accounts]) for accounts in done] for part in PARTS]
                 total = [of([Times.sum(one.values()) for one in accounts]) for accounts in done]
-                ratio = Figure.of([one / other for one, other in zip(total, whole, strict=True)])
+                ratio = ratios(total, whole)
                 table.add(f"{blocks}, {way}", *map(_ms, each), _ms(total), ratio)
                 if of is _slowest_s:
-                    what = f"{blocks}, {way}: overhead / all-reduce"
-                    report.bars.append(Bar(what, None, RATIO_AT_MOST, ratio))
+                    report.at_most(RATIO_AT_MOST, f"{blocks}, {way}: overhead / all-reduce", ratio)
             transform = [of([account.hadamard for account in accounts]) for accounts in worlds]
             table.add("  apart: Hadamard, there and back", *[""] * len(PARTS), _ms(transform), "")
     return report
@@ -147,7 +145,7 @@ def _processor_s(ranks: list[Times]) -> float:
 
 
 def _ms(times_s: list[float]) -> Figure:
-    return Figure.of([1e3 * time_s for time_s in times_s])
+    return Figure.of(1e3 * time_s for time_s in times_s)
 
 
 # --- on a rank -------------------------------------------------------------------------------------------------
