@@ -183,7 +183,7 @@ LAZY_PYTHON_ARROWS = {
     "studies.training": {"studies.training.figure", "studies.training.mse_figure"},
     "dlcp.doctor": {"torch"},
     "studies": {"studies.network", "studies.training"},
-    "studies.network": {"matplotlib", "torch"},
+    "studies.network": {"bench", "matplotlib", "torch"},  # the benchmarks' native programs
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
     "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},

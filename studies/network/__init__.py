@@ -15,7 +15,6 @@ DEFAULT_SEEDS = 3
 
 
 def studies() -> dict[str, Any]:
-    """The modules of all studies by name."""
     names = sorted(
         module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")
     )

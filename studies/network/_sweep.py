@@ -99,7 +99,6 @@ def change(ratio: float) -> tuple[str, float]:
 
 
 def percent(ratio: float, digits: int = 2) -> Cell:
-    """A share."""
     return f"{100 * ratio:.{digits}f} %", ratio
 
 
@@ -109,12 +108,10 @@ def time(seconds: float, otherwise: str = "unfinished") -> Cell:
 
 
 def ms(seconds: float, digits: int = 1) -> Cell:
-    """A time in milliseconds."""
     return f"{1e3 * seconds:.{digits}f} ms", seconds
 
 
 def count(number: int) -> Cell:
-    """A whole number."""
     return str(number), number
 
 
@@ -122,7 +119,6 @@ def count(number: int) -> Cell:
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """A Markdown list."""
     return "\n".join(f"- {line}" for line in lines)
 
 

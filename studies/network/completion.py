@@ -204,7 +204,6 @@ class Found:
 
     @property
     def mean(self) -> float:
-        """Seconds."""
         return float(self.completion_s.mean())
 
     @property
@@ -218,7 +217,6 @@ class Found:
 
 
 def simulate(job: tuple[Case, float, int]) -> Found:
-    """One run."""
     case, duration_s, seed = job
     result = case.scenario(duration_s, seed).run()
     flows = result.flows
@@ -407,7 +405,6 @@ def verdict(workload: str, found: Mapping[Case, Found]) -> Iterator[str]:
 
 
 def every_case(found: Mapping[Case, Found]) -> str:
-    """All cases with all figures as CSV."""
     return _sweep.numbers(
         {
             "workload": case.workload,
@@ -490,7 +487,6 @@ def _by_timeout_lines(axes: Axes, workload: str, found: Mapping[Case, Found]) ->
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Runs it, prints the tables, and writes completion.md, completion.csv and completion.png to `output`."""
     cases: list[Case] = []
     for workload in WORKLOADS:
         cases += by_load_cases(workload, (LOAD,) if quick else LOADS)

@@ -94,8 +94,6 @@ ROUND_SENDERS = tuple(name for name in SENDERS if name != "cubic, 200 ms")
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run."""
-
     iterations: int
     scale: float
     """Of ResNet-50's bytes and time."""
@@ -226,7 +224,6 @@ def simulate(work: tuple[Case, Plan, int]) -> Found:
 
 
 def cases_of(quick: bool) -> list[Case]:
-    """Everything that the study runs, the healthy network first."""
     steady = STEADY_RATIOS[-1:] if quick else STEADY_RATIOS
     bursts = BURST_RATIOS[:1] if quick else BURST_RATIOS
     found = []
@@ -245,7 +242,6 @@ def cases_of(quick: bool) -> list[Case]:
 
 
 def condition(case: Case) -> str:
-    """In words."""
     if case.loss_ratio == 0:
         return "healthy"
     return (
@@ -364,7 +360,6 @@ def verdict(found: Mapping[Case, Found], plan: Plan) -> Iterator[str]:
 
 
 def every_case(found: Mapping[Case, Found]) -> str:
-    """All cases with all figures as CSV."""
     return _sweep.numbers(
         {
             "topology": case.topology,
@@ -439,7 +434,6 @@ def _bars(axes: Axes, shown: Mapping[Case, Found], found: Mapping[Case, Found], 
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Runs it, prints the tables, and writes gray.md, gray.csv and gray.png to `output`."""
     plan = QUICK if quick else FULL
     found = _sweep.measure(simulate, cases_of(quick), plan, range(1, seeds + 1))
     tables = [table(topology, found, plan) for topology in TOPOLOGIES for table in (by_condition, by_bound)]

@@ -88,7 +88,6 @@ class Condition:
         )
 
     def __str__(self) -> str:
-        """In words."""
         link = ", gray link" if self.gray else ""
         load = self.load if self.scale == 1 else f"{self.load} x {self.scale}"
         return f"{load}, {self.oversubscription}:1, {self.switch}{link}"
@@ -120,7 +119,6 @@ class Case:
     """Droppable packets are dropped at so many times the depth that is the default."""
 
     def scenario(self, size: int, seed: int) -> Scenario:
-        """What is run."""
         transport, policy = self._transport()
         bounded = self.configuration.startswith(BOUNDED)
         return Scenario(
@@ -230,12 +228,10 @@ class Found:
 
     @property
     def mean_s(self) -> float:
-        """Seconds."""
         return float(np.mean(self.step_s))
 
 
 def simulate(job: tuple[Case, int, int]) -> Found:
-    """One run."""
     case, size, seed = job
     result = case.scenario(size, seed).run()
     flows, ports = result.flows, result.ports
@@ -304,12 +300,10 @@ def saved(ours: Found, theirs: Found) -> float:
 
 
 def percent(ratio: float) -> _sweep.Cell:
-    """A change as a cell."""
     return (f"{100 * ratio:+.1f} %" if np.isfinite(ratio) else "–", ratio)
 
 
 def steps(found: Mapping[Case, Found], size: int) -> Table:
-    """A row per case."""
     return _sweep.table(
         f"One step of {size / 1e6:g} MB per rank, unless it says more",
         (
@@ -489,7 +483,6 @@ def draw(found: Mapping[Case, Found], path: Path) -> None:
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Prints the tables and what follows; writes honest.md, honest.csv and honest.png."""
     size = QUICK_BYTES if quick else FULL_BYTES
     looked_at = conditions(quick)
     cases, varied = cases_of(looked_at), varied_cases(looked_at)

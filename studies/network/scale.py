@@ -96,8 +96,6 @@ class Ring(Workload):
 
 @dataclass(frozen=True)
 class Case:
-    """One training job."""
-
     model: str
     world: int
     fusion_bytes: int = 0
@@ -105,7 +103,6 @@ class Case:
     jitter: float = 0.0
 
     def job(self, iterations: int) -> TrainingJob:
-        """fp16 gradients."""
         own = models.model(self.model)
         speed = models.Speed(GPU_IMAGES_PER_S[self.model], "V100", "derived from arXiv 1902.06855, abstract")
         return TrainingJob(
@@ -197,7 +194,6 @@ def host_iteration(job: tuple[HostCase, int, int]) -> float:
 
 
 def check_table(times: Mapping[tuple[int, int, int | None], float]) -> Table:
-    """Coarse rings beside full ones."""
     coarse_rings = sorted(
         (world, nbytes, steps, took) for (world, nbytes, steps), took in times.items() if steps is not None
     )
@@ -218,8 +214,6 @@ def check_table(times: Mapping[tuple[int, int, int | None], float]) -> Table:
 
 
 def speedup_table(found: Mapping[Case, float]) -> Table:
-    """Speed-ups, and what is published."""
-
     def published(case: Case) -> _sweep.Cell:
         if case.world != WORLD or not case.sparse or not case.fusion_bytes:
             return ""
@@ -247,7 +241,6 @@ def speedup_table(found: Mapping[Case, float]) -> Table:
 
 
 def hosts_table(found: Mapping[HostCase, float]) -> Table:
-    """Dense beside sparse."""
     pairs = [
         (case, dense, found[replace(case, scheme="sparse")])
         for case, dense in found.items()
@@ -310,7 +303,6 @@ def cases(quick: bool) -> list[Case]:
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Tables on the terminal; scale.md, scale.csv, scale.png in the folder."""
     iterations = 1 if quick else 2
     worlds = (16, 64) if quick else (16, 64, 512)
     rings = [

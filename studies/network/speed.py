@@ -102,7 +102,6 @@ def run(output: Path, quick: bool, seeds: int) -> None:
 
 
 def _flow_files(folder: Path) -> dict[str, Path]:
-    """The workloads as files, for native programs."""
     files = {name: folder / name for name in _reference.WORKLOADS}
     for name, path in files.items():
         path.write_text(_reference.rows(name), encoding="utf-8")
@@ -139,7 +138,6 @@ def _measure(
 
 
 def _simulate(case: Case) -> None:
-    """Once more."""
     result = _reference.scenario(case.workload, case.name).run()
     if result.partial or not result.flows.finished.all():
         raise AssertionError(f"{case.workload} over {case.name} did not finish")

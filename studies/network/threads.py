@@ -108,7 +108,6 @@ def _table(cases: Sequence[Case]) -> Table:
 
 
 def _draw(cases: Sequence[Case], path: Path) -> None:
-    """A point per pair, and the median."""
     from dlcp_sim.report import pictures
 
     with pictures.new_figure(1, height=1.5 + 0.7 * len(cases), width=6.4) as (figure, (axes,)):

@@ -91,12 +91,10 @@ class Case:
 
     @property
     def fabric(self) -> ThreeTier:
-        """One switch."""
         hosts = WORKERS + (SERVERS if self.topology == "hub" else 0)
         return ThreeTier(hosts_per_edge=hosts, rate_bps=self.rate_bps, delay_s=1e-6)
 
     def scenario(self, iterations: int, seed: int) -> Scenario:
-        """What is run."""
         transport, policy = self._network()
         return Scenario(
             fabric=self.fabric,
@@ -153,8 +151,6 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a case, over its seeds."""
-
     iteration_s: float = field(metadata=MEAN)
     exposed_s: float = field(metadata=MEAN)
     abandoned_ratio: float = field(metadata=MEAN)
@@ -164,7 +160,6 @@ class Found:
 
 
 def simulate(job: tuple[Case, int, int]) -> Found:
-    """One run."""
     case, iterations, seed = job
     result = case.scenario(iterations, seed).run()
     report = training_report(result)
@@ -192,7 +187,6 @@ def measure(
 
 
 def main_cases(models: Sequence[str], rates: Sequence[float]) -> list[Case]:
-    """Every system on every model, topology and rate."""
     return [
         Case(model, topology, system, rate)
         for rate in rates
@@ -345,7 +339,6 @@ def _float(value: object) -> float:
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Tables on the terminal; training.md, training.csv, training.png in the folder."""
     models = ("resnet50", "inception_v3") if quick else MODELS
     rates = (10e9,) if quick else RATES_BPS
     buffers: tuple[int | None, ...] = (128_000, None) if quick else (128_000, 512_000, None)

@@ -48,7 +48,6 @@ class Arm:
         return f"residual {self.decay:g}" if self.fill == "residual" else self.fill
 
     def run(self, task: str, loss: float, rate: float, seed: int) -> Run:
-        """One training."""
         return Run(
             task,
             self.fill,

@@ -25,7 +25,6 @@ class StudyError(DlcpError, RuntimeError):
 
 
 def tolerance(options: argparse.Namespace) -> None:
-    """How much loss a training bears."""
     with _one_thread():
         from studies.training import report, table
         from studies.training.plan import QUICK, Scope, missing
@@ -87,7 +86,6 @@ def _trained(
 
 
 def mse(options: argparse.Namespace) -> None:
-    """How far an aggregated tensor is from the truth."""
     with _one_thread():
         from dataclasses import asdict
 

@@ -40,7 +40,6 @@ TITLES = {"transformer": "Transformer", "cnn": "Convolutional network", "mlp": "
 
 
 def draw(results: Results, path: Path) -> None:
-    """Writes the picture."""
     tasks = results.tasks()
     every = {arm for task in tasks for arm in results.arms(task)}
     arms = sorted(

@@ -30,7 +30,6 @@ TITLES = {"flat": "blocks all alike", "uneven": "blocks of scales that differ"}
 
 
 def draw(found: Found, path: Path) -> None:
-    """Writes the picture."""
     panels = [(f"One tensor, {TITLES[kind]}", ways, COLOURS) for kind, ways in found.mse.items()]
     panels += [
         (f"Sum over {STEPS} steps, {TITLES[kind]}", fills, COLOURS_STEPS)

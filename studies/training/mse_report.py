@@ -19,7 +19,6 @@ MIDDLE = RATES[1]
 
 
 def tables(found: Found) -> Iterator[tuple[str, Rows]]:
-    """Titles and tables."""
     rates, at = [f"{100 * rate:g} %" for rate in RATES], f"at {100 * MIDDLE:g} %"
     for kind, ways in found.mse.items():
         head = ["method", *rates, f"over TAR {at}", "published, over TAR", f"worst block {at}"]
@@ -50,7 +49,6 @@ def tables(found: Found) -> Iterator[tuple[str, Rows]]:
 
 
 def text(found: Found) -> str:
-    """The whole report for a terminal."""
     about = f"One tensor of {found.entries} entries, sum over {found.ranks} ranks"
     about += "; mean squared error, 1: knowing nothing"
     return "\n\n".join(
@@ -59,7 +57,6 @@ def text(found: Found) -> str:
 
 
 def markdown(found: Found) -> Iterator[str]:
-    """The whole report by paragraphs."""
     yield "# How far one aggregated tensor is from the truth under equal drops"
     yield (
         f"`dlcp study mse --entries {found.entries} --ranks {found.ranks}`: mean squared error of the sum, per unit of "

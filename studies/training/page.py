@@ -32,7 +32,6 @@ def page(path: Path, title: str, about: str, height: float) -> Iterator[Figure]:
 
 
 def curves(axes: Axes, title: str) -> None:
-    """Axes for curves."""
     axes.set_title(title, fontsize=11.5, fontweight="bold", color=INK, loc="left", pad=9)
     axes.grid(True, axis="y", color=FAINT, lw=0.8)
     axes.spines["left"].set_visible(False)

@@ -86,8 +86,6 @@ ORDER = (BASELINE, *CANDIDATES, *_CHANCE, *_CHOICE[:3], *_OTHERWISE, *_CHOICE[3:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much of the study."""
-
     tasks: tuple[str, ...] = tuple(TASKS)
     seeds: int = 3
     refine: bool = True
@@ -123,7 +121,6 @@ def missing(scope: Scope, results: Results) -> Iterator[list[list[Run]]]:
 
 
 def _clean(scope: Scope, task: str) -> list[Run]:
-    """Loss-free runs at all rates."""
     return [_loss_free(task, rate, seed) for rate in RATES for seed in range(scope.seeds)]
 
 

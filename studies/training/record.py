@@ -46,7 +46,6 @@ class Record:
             self.results.add(Run(*run), Result(*result))
 
     def add(self, runs: Sequence[Run], results: Sequence[Result]) -> None:
-        """Writes runs that have ended."""
         self._write(
             [
                 [*(getattr(run, name) for name in _RUN), f"{result.held_out:.6g}", f"{result.given_up:.5g}"]

@@ -36,16 +36,13 @@ def leave(
 
 
 def plain(rows: Rows) -> str:
-    """A table for the terminal."""
     return "\n".join(f"  {line}" for line in aligned(rows))
 
 
 def pipes(rows: Rows) -> str:
-    """A table for Markdown."""
     head, *body = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([head, f"|{'---|' * len(rows[0])}", *body])
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """A list for Markdown."""
     return "\n".join(f"- {line}" for line in lines)

@@ -21,13 +21,11 @@ from studies.training.training import Run
 
 
 def doing(runs: Sequence[Run]) -> str:
-    """What is run, in a few words."""
     first = runs[0]
     return f"{first.task}, {Arm.of(first).name if first.loss else 'loss-free'}, {first.process}"
 
 
 def text(results: Results, *, complete: bool) -> str:
-    """The whole report for a terminal."""
     shown = [*findings(results)]
     if not complete:
         shown.append("Some runs are missing: the same command without --draw goes on.")
@@ -45,7 +43,6 @@ LEGEND = (
 
 
 def about(results: Results, task: str) -> str:
-    """A model and its loss-free run, in a line."""
     one = open_task(task)
     clean = results.clean(task)
     return (
@@ -102,7 +99,6 @@ def worse_than_zero(results: Results, arm: Arm) -> tuple[list[str], int]:
 
 
 def findings(results: Results) -> list[str]:
-    """Sentences that say what the numbers show."""
     found = []
     for arm in CANDIDATES:
         for process in PROCESSES:
@@ -161,7 +157,6 @@ def as_dict(results: Results, *, complete: bool) -> dict[str, Any]:
 
 
 def markdown(results: Results, *, complete: bool) -> Iterator[str]:
-    """The report by paragraphs."""
     yield "# How much gradient loss a training tolerates"
     yield (
         f"`dlcp study tolerance`: {len(results)} runs of {WORKERS} workers each in one process. Only contributions "

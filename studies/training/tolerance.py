@@ -25,8 +25,6 @@ EXTRA_ROUNDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The largest loss that is borne."""
-
     loss: float
     """From 0 to 1."""
     at_least: bool
@@ -51,7 +49,6 @@ class Results:
             self.add(run, result)
 
     def add(self, run: Run, result: Result) -> None:
-        """Takes in one more."""
         self._results[run] = result
         if run.rounds != 1.0:
             return

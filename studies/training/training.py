@@ -24,8 +24,6 @@ ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One training."""
-
     task: str
     fill: Fill
     who: Who
@@ -49,7 +47,6 @@ class Run:
 
     @property
     def group(self) -> tuple[object, ...]:
-        """What runs that train together have in common."""
         return self.task, self.fill, self.who, self.process, self.rounds, self.loss == 0.0
 
     @property
