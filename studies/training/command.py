@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ def tolerance(options: argparse.Namespace) -> None:
 
         scope = QUICK if options.quick else Scope()
         if options.seeds is not None:
-            scope = scope.with_seeds(options.seeds)
+            scope = replace(scope, seeds=options.seeds)
         record = Record(options.out)
         results = record.results
         begin = time.monotonic()
@@ -87,8 +88,6 @@ def _trained(
 
 def mse(options: argparse.Namespace) -> None:
     with _one_thread():
-        from dataclasses import asdict
-
         from studies.training import mse, mse_report, report
 
         found = mse.measure(

@@ -86,14 +86,19 @@ def _curves(axes: Axes, results: Results, task: str, *, first: bool) -> None:
 
 
 def _legend(figure: Figure, known: set[Arm], level: float) -> None:
-    left = 0.04
-    for arm, (colour, thick, kind) in CURVES.items():
-        if arm not in known:
-            continue
-        line = Line2D([left, left + 0.02], [level, level], color=colour, lw=min(thick, 4), ls=kind)
-        figure.add_artist(line)
-        words = figure.text(left + 0.024, level, arm.name, fontsize=9, color=SOFT, va="center")
-        left = float(words.get_window_extent().x1 / figure.bbox.width) + 0.02
+    lines = [
+        Line2D([], [], color=colour, lw=min(thick, 4), ls=kind, label=arm.name)
+        for arm, (colour, thick, kind) in CURVES.items()
+        if arm in known
+    ]
+    figure.legend(
+        handles=lines,
+        loc="center left",
+        bbox_to_anchor=(0.03, level),
+        ncols=len(lines),
+        frameon=False,
+        fontsize=9,
+    )
 
 
 def _dots(

@@ -96,10 +96,6 @@ class Scope:
         """Of a model, at the loss-free rate."""
         return self.seeds * open_task(task).seeds_factor
 
-    def with_seeds(self, seeds: int) -> Scope:
-        """The same with another number of seeds."""
-        return replace(self, seeds=seeds)
-
 
 QUICK = Scope(tasks=("mlp",), seeds=2, refine=False, arms=(BASELINE, *CANDIDATES[:3], _CHANCE[0], _CHANCE[4]))
 
