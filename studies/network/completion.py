@@ -165,17 +165,14 @@ class Case:
 
 def by_load_cases(workload: str, loads: Sequence[float]) -> list[Case]:
     """Every transport at each load, in one condition."""
-    return [
-        case
-        for load in loads
-        for case in (
-            Case(workload, "dctcp", load, BUFFER_BYTES, TIMEOUT_S),
-            Case(workload, "pfabric", load),
-            Case(workload, "ndp", load),
-            Case(workload, "dlcp reliable", load, BUFFER_BYTES),
-            Case(workload, "dlcp bounded", load, BUFFER_BYTES),
-        )
-    ]
+    transports = (
+        ("dctcp", BUFFER_BYTES, TIMEOUT_S),
+        ("pfabric", None, None),
+        ("ndp", None, None),
+        ("dlcp reliable", BUFFER_BYTES, None),
+        ("dlcp bounded", BUFFER_BYTES, None),
+    )
+    return [Case(workload, name, load, *own) for load in loads for name, *own in transports]
 
 
 def by_condition_cases(workload: str, buffers: Sequence[int], timeouts: Sequence[float]) -> list[Case]:
@@ -252,10 +249,6 @@ def _timeout(seconds: float | None) -> str:
     return "own" if seconds is None else f"{seconds * 1e3:g} ms"
 
 
-def _condition(case: Case) -> str:
-    return f"buffer {_buffer(case.buffer_bytes)}, timeout {_timeout(case.timeout_s)}"
-
-
 def by_load(workload: str, found: Mapping[Case, Found]) -> Table:
     """Every transport at each load, beside DCTCP."""
 
@@ -301,15 +294,9 @@ def gains(workload: str, found: Mapping[Case, Found]) -> list[Gain]:
     for rival, theirs in found.items():
         if (rival.workload, rival.load) != (workload, LOAD) or rival.transport not in PUBLISHED:
             continue
-        buffer = rival.buffer_bytes or BUFFER_BYTES
-        bounded, reliable = (
-            found[Case(workload, f"dlcp {kind}", LOAD, buffer)] for kind in ("bounded", "reliable")
-        )
-        same = (
-            found.get(Case(workload, "dlcp bounded", LOAD, buffer, rival.timeout_s))
-            if rival.timeout_s
-            else None
-        )
+        ours = Case(workload, "dlcp bounded", LOAD, rival.buffer_bytes or BUFFER_BYTES)
+        bounded, reliable = found[ours], found[replace(ours, transport="dlcp reliable")]
+        same = found.get(replace(ours, timeout_s=rival.timeout_s)) if rival.timeout_s else None
         listed.append(
             Gain(
                 rival,
@@ -320,10 +307,12 @@ def gains(workload: str, found: Mapping[Case, Found]) -> list[Gain]:
             )
         )
     order = list(PUBLISHED)
-    return sorted(
-        listed,
-        key=lambda g: (order.index(g.rival.transport), g.rival.buffer_bytes or 0, -(g.rival.timeout_s or 0)),
-    )
+
+    def place(gain: Gain) -> tuple[int, int, float]:
+        rival = gain.rival
+        return order.index(rival.transport), rival.buffer_bytes or 0, -(rival.timeout_s or 0)
+
+    return sorted(listed, key=place)
 
 
 def by_condition(workload: str, found: Mapping[Case, Found]) -> Table:
@@ -361,7 +350,7 @@ def verdict(workload: str, found: Mapping[Case, Found]) -> Iterator[str]:
             f"{workload}, against {rival}: dlcp's p99 changes by {_range(g.p99 for g in mine)}, its mean by "
             f"{_range(g.mean for g in mine)}. Published: {change(published_p99)[0]} and "
             f"{change(published_mean)[0]}. Nearest here: {change(near.p99)[0]} and {change(near.mean)[0]}, "
-            f"with {_condition(near.rival)}."
+            f"with buffer {_buffer(near.rival.buffer_bytes)}, timeout {_timeout(near.rival.timeout_s)}."
         )
         by_timeout: dict[float, list[Gain]] = {}
         for gain in mine:
@@ -427,13 +416,8 @@ def every_case(found: Mapping[Case, Found]) -> str:
     )
 
 
-COLOURS = dict(
-    zip(
-        ("dctcp", "pfabric", "ndp", "dlcp reliable", "dlcp bounded", "dctcp, no probes"),
-        pictures.COLOURS,
-        strict=False,
-    )
-)
+_DRAWN = ("dctcp", "pfabric", "ndp", "dlcp reliable", "dlcp bounded", "dctcp, no probes")
+COLOURS = dict(zip(_DRAWN, pictures.COLOURS, strict=False))
 
 
 def draw(found: Mapping[Case, Found], path: Path) -> None:

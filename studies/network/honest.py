@@ -77,15 +77,13 @@ class Condition:
     """How many times larger the tensor is: the smaller one fits into the first windows."""
 
     @property
+    def spines(self) -> int:
+        return HOSTS_PER_LEAF // self.oversubscription
+
+    @property
     def fabric(self) -> Fabric:
         """Spines of the hosts' rate, so that thresholds mean the same at every port."""
-        return LeafSpine(
-            LEAVES,
-            HOSTS_PER_LEAF // self.oversubscription,
-            HOSTS_PER_LEAF,
-            rate_bps=RATE_BPS,
-            delay_s=DELAY_S,
-        )
+        return LeafSpine(LEAVES, self.spines, HOSTS_PER_LEAF, rate_bps=RATE_BPS, delay_s=DELAY_S)
 
     def __str__(self) -> str:
         link = ", gray link" if self.gray else ""
@@ -98,12 +96,12 @@ class Condition:
         Rails: each rank sends 7/8 of the tensor each way, all of it by way of the spines. Servers: each takes an
         eighth of the tensor from 56 workers, 49 of them on other leaves.
         """
-        spines, size = HOSTS_PER_LEAF // self.oversubscription, size * self.scale
+        size *= self.scale
         if self.load == "rails":
             host, leaf = size * 7 / 8, HOSTS_PER_LEAF * size * 7 / 8
         else:
             host, leaf = 56 * size / 8, 49 * size / 8
-        one_way_s = 8 * max(host / RATE_BPS, leaf / (spines * RATE_BPS))
+        one_way_s = 8 * max(host / RATE_BPS, leaf / (self.spines * RATE_BPS))
         return one_way_s * (2 - given_up)
 
 
@@ -120,18 +118,14 @@ class Case:
 
     def scenario(self, size: int, seed: int) -> Scenario:
         transport, policy = self._transport()
-        bounded = self.configuration.startswith(BOUNDED)
+        loss_ratio = LOSS_RATIO if self.configuration.startswith(BOUNDED) else 0.0
+        where = self.condition
         return Scenario(
-            fabric=self.condition.fabric,
+            fabric=where.fabric,
             transport=transport,
-            workload=workload(
-                self.condition.load,
-                size * self.condition.scale,
-                LOSS_RATIO if bounded else 0.0,
-                self.critical_ratio,
-            ),
+            workload=workload(where.load, size * where.scale, loss_ratio, self.critical_ratio),
             switch=policy,
-            faults=[RandomLoss(GRAY_LINK, ratio=GRAY_RATIO)] if self.condition.gray else [],
+            faults=[RandomLoss(GRAY_LINK, ratio=GRAY_RATIO)] if where.gray else [],
             seed=seed,
             until_s=LIMIT_S,
             name=self.configuration,
@@ -392,12 +386,8 @@ def variations(found: Mapping[Case, Found], cases: Sequence[Case]) -> Table:
 def words(found: Mapping[Case, Found], size: int) -> list[str]:
     """What follows, from the figures alone."""
     conditions = compared(found)
-    # FORGIVE's shape.
-    shape = [
-        c
-        for c in conditions
-        if (c.load, c.switch, c.oversubscription, c.gray) == ("rails", "trimming", 4, False)
-    ]
+    forgive = ("rails", "trimming", 4, False)
+    shape = [c for c in conditions if (c.load, c.switch, c.oversubscription, c.gray) == forgive]
     return [
         *_by_switch(found, conditions),
         *(_room(found, condition, size) for condition in shape),

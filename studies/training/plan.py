@@ -130,7 +130,7 @@ def _reference(scope: Scope, task: str, results: Results) -> list[Run]:
 
 
 def _loss_free(task: str, rate: float, seed: int) -> Run:
-    return Run(task, "zero", "random", "independent", 0.0, rate, seed)
+    return Run(task, BASELINE, 0.0, rate, seed)
 
 
 def _arm(scope: Scope, task: str, arm: Arm, results: Results) -> Iterator[Run]:
@@ -147,7 +147,7 @@ def _arm(scope: Scope, task: str, arm: Arm, results: Results) -> Iterator[Run]:
             rates = NEIGHBOURS
         for neighbour in rates:
             for seed in range(scope.seeds_of(task) if neighbour == 1.0 else scope.seeds):
-                yield arm.run(task, loss, round(best * neighbour, 4), seed)
+                yield Run(task, arm, loss, round(best * neighbour, 4), seed)
 
 
 def losses(scope: Scope, task: str, arm: Arm, results: Results) -> list[float]:

@@ -22,7 +22,7 @@ from studies.training.training import Run
 
 def doing(runs: Sequence[Run]) -> str:
     first = runs[0]
-    return f"{first.task}, {Arm.of(first).name if first.loss else 'loss-free'}, {first.process}"
+    return f"{first.task}, {first.arm.name if first.loss else 'loss-free'}, {first.arm.process}"
 
 
 def text(results: Results, *, complete: bool) -> str:

@@ -58,7 +58,7 @@ class Results:
             if not run.again:
                 self._clean.setdefault(run.task, {}).setdefault(run.rate, {})[run.seed] = result.held_out
             return
-        rates = self._lossy.setdefault((run.task, Arm.of(run)), {}).setdefault(run.loss, {})
+        rates = self._lossy.setdefault((run.task, run.arm), {}).setdefault(run.loss, {})
         rates.setdefault(run.rate, {})[run.seed] = result
 
     def __contains__(self, run: object) -> bool:

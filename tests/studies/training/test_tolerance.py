@@ -24,7 +24,7 @@ DEFAULT = Arm("transport", "residual", 0.9)
 
 def pretend(run: Run) -> Result:
     """A training whose end is known: best at rate 1; zero fill is worse by its loss, all else by a tenth of it."""
-    slope = 1.0 if run.fill == "zero" and run.who == "random" else 0.1
+    slope = 1.0 if run.arm.fill == "zero" and run.arm.who == "random" else 0.1
     end = 2.0 + 0.001 * run.seed + 0.1 * math.log2(run.rate) ** 2 + slope * run.loss + 2.0 * (1 - run.rounds)
     return Result(end, run.loss)
 
@@ -63,11 +63,11 @@ def test_diverged_runs_are_not_borne() -> None:
     results = Results()
     for seed in range(2):
         for rounds in (1.0, FEWER_ROUNDS):
-            run = Run("mlp", "zero", "random", "independent", 0.0, 1.0, seed, rounds=rounds)
+            run = Run("mlp", BASELINE, 0.0, 1.0, seed, rounds=rounds)
             results.add(run, pretend(run))
     for loss, end in ((0.1, 2.0), (0.3, math.nan)):
-        results.add(DEFAULT.run("mlp", loss, 1.0, 0), Result(end, loss))
-        results.add(DEFAULT.run("mlp", loss, 1.0, 1), Result(2.0, loss))
+        results.add(Run("mlp", DEFAULT, loss, 1.0, 0), Result(end, loss))
+        results.add(Run("mlp", DEFAULT, loss, 1.0, 1), Result(2.0, loss))
     assert results.excess("mlp", DEFAULT, 0.3, 1.0) == math.inf
     found = results.tolerance("mlp", DEFAULT, tuned=False)
     assert found is not None
