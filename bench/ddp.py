@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench.collectives.compare import progress
 from bench.collectives.world import DLCP, DLCP_SHM, GLOO, Backend, Place, Ranks
-from bench.report import Figure, Report, ratios, spread
+from bench.report import Figure, Report, in_turn, ratios, slowest, spread
 from dlcp import lab
 
 SUMMARY = "steps of DDP with 25 million parameters, worlds of 2 and 4, Gloo beside; Python's share per bucket"
@@ -48,13 +47,12 @@ def run(*, quick: bool) -> Report:
     found: dict[tuple[str, str], list[list[Steps]]] = {}
 
     def measure(ranks: Ranks, places: dict[str, tuple[Place, tuple[Backend, ...]]]) -> None:
-        for repeat in range(repeats):
-            for words, (place, these) in places.items():
-                for backend in these:
-                    progress(f"{repeat + 1}/{repeats} {words}, {backend.label}")
-                    steps = ranks.run(train, place, backend, seconds)
-                    found.setdefault((words, backend.label), []).append(steps)
-        progress("")
+        cases = {
+            (words, backend.label): (place, backend)
+            for words, (place, these) in places.items()
+            for backend in these
+        }
+        found.update(in_turn(repeats, cases, lambda case: ranks.run(train, *case, seconds)))
 
     with Ranks() as ranks:
         measure(ranks, {f"loopback, {n} ranks": (Place.loopback(n), backends) for n in (2, 4)})
@@ -95,7 +93,7 @@ def _judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, 
 
 def step_s(steps: list[Steps]) -> float:
     """The median over steps of the slowest rank's time."""
-    return statistics.median(max(times) for times in zip(*(rank.times_s for rank in steps), strict=True))
+    return statistics.median(slowest(rank.times_s for rank in steps))
 
 
 # --- on every rank --------------------------------------------------------------------------------------------

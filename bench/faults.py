@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.collectives.compare import MIB, progress
+from bench.collectives.compare import MIB
 from bench.collectives.world import DLCP, DLCP_SHM, Backend, Broken, Place, Rank, Ranks, WorldError
-from bench.report import Figure, Report, percentile
+from bench.report import Figure, Report, percentile, progress
 from dlcp.lab import Lab, missing
 
 SUMMARY = "ranks killed, frozen, cut off in an all-reduce of 4: what the others raise, and when"

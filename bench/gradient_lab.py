@@ -15,9 +15,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench.collectives.compare import progress
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
-from bench.report import Figure, Report, percentile, ratios, spread
+from bench.report import Figure, Report, in_turn, percentile, ratios, slowest, spread
 from dlcp.lab import Lab, Link, Loss
 
 SUMMARY = "DDP steps of 4 ranks, one link at 1 % loss, one at half rate: Gloo, dlcp, dlcp with bounded loss"
@@ -81,12 +80,11 @@ def run(*, quick: bool) -> Report:
     for words, (links, times) in places.items():
         with Ranks() as ranks, Lab(hosts=4, rate_bps=RATE_BPS, links=links) as lab:
             place = Place.of_lab(lab, lab.hosts)
-            for repeat in range(times):
-                for backend, options in BACKENDS.items():
-                    progress(f"{repeat + 1}/{times} {words}, {backend.label}")
-                    steps_of_ranks = ranks.run(train, place, backend, steps, options)
-                    found.setdefault((words, backend.label), []).append(steps_of_ranks)
-            progress("")
+            cases = {
+                (words, backend.label): (place, backend, steps, options)
+                for backend, options in BACKENDS.items()
+            }
+            found |= in_turn(times, cases, lambda case: ranks.run(train, *case))
             if links:
                 settings["loss seen"] = f"{lab.arrivals(LOSSY_HOST).loss_ratio:.4f}"
     return judge(found, settings)
@@ -135,7 +133,7 @@ def judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, o
 
 def slowest_s(steps: list[Steps]) -> list[float]:
     """What each step took: the time of its slowest rank."""
-    return [max(times_s) for times_s in zip(*(rank.times_s for rank in steps), strict=True)]
+    return slowest(rank.times_s for rank in steps)
 
 
 def median_s(steps: list[Steps]) -> float:

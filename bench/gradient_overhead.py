@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from bench.collectives.compare import MIB, progress
+from bench.collectives.compare import MIB
 from bench.collectives.world import DLCP, Backend, Place, Ranks
-from bench.report import Figure, Report, ratios
+from bench.report import Figure, Report, in_turn, ratios, slowest
 
 SUMMARY = "importance and residuals of a 64 MB buffer beside its all-reduce on loopback"
 NEEDS_LAB = False
@@ -90,13 +90,9 @@ class Account:
 
 def run(*, quick: bool) -> Report:
     worlds, iterations = (2, 5) if quick else (5, 15)
-    found: dict[str, list[list[Account]]] = {network.label: [] for network in NETWORKS}
+    place, networks = Place.loopback(WORLD), {network.label: network for network in NETWORKS}
     with Ranks() as ranks:
-        for world in range(worlds):
-            for network in NETWORKS:
-                progress(f"{world + 1}/{worlds} {network.label}")
-                found[network.label].append(ranks.run(measure, Place.loopback(WORLD), network, iterations))
-        progress("")
+        found = in_turn(worlds, networks, lambda network: ranks.run(measure, place, network, iterations))
     return judge(found)
 
 
@@ -137,7 +133,7 @@ def judge(found: dict[str, list[list[Account]]]) -> Report:
 
 def _slowest_s(ranks: list[Times]) -> float:
     """Of iterations, each as long as in its slowest rank."""
-    return statistics.median(map(max, zip(*(rank.wall_s for rank in ranks), strict=True)))
+    return statistics.median(slowest(rank.wall_s for rank in ranks))
 
 
 def _processor_s(ranks: list[Times]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TypeVar
@@ -16,10 +17,24 @@ T = TypeVar("T")
 def in_turn(repeats: int, cases: Mapping[K, C], measure: Callable[[C], T]) -> dict[K, list[T]]:
     """Every case once per repetition, A B C A B C …, so that all meet the same neighbours on the machine."""
     found: dict[K, list[T]] = {name: [] for name in cases}
-    for _ in range(repeats):
+    for repeat in range(repeats):
         for name, case in cases.items():
+            words = ", ".join(name) if isinstance(name, tuple) else name
+            progress(f"{repeat + 1}/{repeats} {words}")
             found[name].append(measure(case))
+    progress("")
     return found
+
+
+def progress(text: str) -> None:
+    """Where a long benchmark is, on a terminal's one line."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def slowest(ranks: Iterable[Sequence[float]]) -> list[float]:
+    """Of each iteration the time of its slowest rank."""
+    return [max(times) for times in zip(*ranks, strict=True)]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

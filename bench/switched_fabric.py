@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bench.collectives.compare import progress
 from bench.collectives.world import GLOO, Backend, Place, Ranks
 from bench.gradient_lab import LOSS_BUDGET, Steps, agreeing, all_times_s, given_up, median_s, train
-from bench.report import Figure, Report, percentile, ratios, spread
+from bench.report import Figure, Report, percentile, progress, ratios, spread
 from dlcp.lab.counts import Counts
 from dlcp.lab.fabric import Fabric
 from dlcp.lab.netlab import INTERFACE

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.collectives.timing import Timing, time_all_reduce
 from bench.collectives.world import GLOO, Backend, Place, Ranks
-from bench.report import Figure, Report, percentile, ratios, spread
+from bench.report import Figure, Report, in_turn, percentile, ratios, slowest, spread
 
 KIB, MIB = 1 << 10, 1 << 20
 # The engine's counters that are worth a note.
@@ -27,7 +26,7 @@ class Sample:
 
     @property
     def times_s(self) -> list[float]:
-        return [max(times) for times in zip(*(rank.times_s for rank in self.ranks), strict=True)]
+        return slowest(rank.times_s for rank in self.ranks)
 
     def time_s(self, percent: float) -> float:
         return percentile(self.times_s, percent)
@@ -150,24 +149,20 @@ def alternate(
     iterations_max: int = 2000,
 ) -> Comparison:
     """Times all-reduces of `sizes` at every place, backend after backend, `repeats` times. Raises WorldError."""
-    for repeat in range(repeats):
-        for name, place in places.items():
-            for backend in backends:
-                progress(f"{repeat + 1}/{repeats} {name}, {backend.label}")
-                timings = ranks.run(
-                    time_all_reduce, place, backend, list(sizes), seconds, place.interface, iterations_max
-                )
-                into.add(backend, name, timings)
-    progress("")
+    cases = {
+        (name, backend.label): (place, backend) for name, place in places.items() for backend in backends
+    }
+
+    def measure(case: tuple[Place, Backend]) -> list[list[Timing]]:
+        interface = case[0].interface
+        return ranks.run(time_all_reduce, *case, list(sizes), seconds, interface, iterations_max)
+
+    for (name, label), worlds in in_turn(repeats, cases, measure).items():
+        for timings in worlds:
+            into.add(cases[name, label][1], name, timings)
     return into
 
 
 def size_words(nbytes: int) -> str:
     """A size as people write it: 64 MB for 64 · 2^20 bytes."""
     return f"{nbytes // MIB} MB" if nbytes >= MIB else f"{nbytes // KIB} KB"
-
-
-def progress(text: str) -> None:
-    """Where a long benchmark is, on a terminal's one line."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import programs
-from bench.collectives.compare import progress
 from bench.collectives.limited_link import DATAGRAM_BYTES, OWN_BYTES
 from bench.collectives.world import DLCP, Place, Ranks
 from bench.layer_order.training import DDP_WAYS, OURS, WAYS, Account, Setting, compute, train
-from bench.report import Figure, Report, ratios, spread
+from bench.report import Figure, Report, progress, ratios, spread
 from dlcp.lab import Lab
 
 SUMMARY = "steps of DDP beside layer orders on a link that takes as long as the computation; a picture"
