@@ -679,18 +679,13 @@ def _names(table: Mapping[str, Any], kind: str, word: str) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Cable",
     "Dumbbell",
     "Fabric",
-    "FabricError",
     "FatTree",
     "Graph",
     "GraphFile",
-    "Hop",
     "LeafSpine",
     "Star",
     "ThreeTier",
     "TwoSites",
-    "graph_from_table",
-    "ports_of",
 ]

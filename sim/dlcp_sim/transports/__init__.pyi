@@ -42,7 +42,7 @@ class Dlcp(Transport):
     lower_layer_bytes: int = 66
     paths: int = 64
     run_packets: int = 1
-    congestion: str = 'window'
+    congestion: str = "window"
     target_delay_s: float | None = None
     initial_window_bytes: int | None = None
     max_window_bytes: int | None = None
@@ -97,7 +97,7 @@ class Tcp(Segments):
     pacing: bool = False
     persistent: bool = False
     handshake: bool = False
-    congestion: str = 'cubic'
+    congestion: str = "cubic"
     ecn: bool = False
     cubic_c: float = 0.4
     cubic_beta: float = 0.7

@@ -40,7 +40,7 @@ def stub() -> str:
 
 
 def class_stub(kind: type[Transport]) -> str:
-    """One class: the properties that its own body adds, and its fields, of which a type checker makes the constructor."""
+    """One class: properties of its own body, and fields, of which a type checker makes the constructor."""
     lines = ["@dataclass(frozen=True, kw_only=True)", f"class {kind.__name__}({kind.__bases__[0].__name__}):"]
     for name, value in vars(kind).items():
         if isinstance(value, property) and value.fget is not None:
