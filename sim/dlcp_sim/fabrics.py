@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dlcp.errors import ArgumentError
+from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:
     from dlcp_sim import _core
@@ -71,6 +72,8 @@ class Hop:
 class Fabric(ABC):
     """What all fabrics have in common."""
 
+    kind: ClassVar[str] = ""
+    """In a scenario's file."""
     rate_bps: float
     """Of host links. Policies and transports are tuned to it."""
     link_rates: Mapping[str, float]
@@ -129,6 +132,12 @@ class Fabric(ABC):
     def bandwidth_delay_bytes(self, data_bytes: int, ack_bytes: int = 64) -> int:
         """What is in flight when one host's link is just full, on a longest path."""
         return round(self.rate_bps * self.base_rtt_s(data_bytes, ack_bytes) / BITS)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The table of a scenario's file that makes it; what is None is left out. ArgumentError if there is none."""
+        if not self.kind:
+            raise ArgumentError(f"{self!r} has no form as a table: it is made in Python")
+        return table_of(self.kind, self)
 
     # Names that a file gave; others have their kind and number.
     def _own_names(self) -> Mapping[str, int]:
@@ -205,6 +214,7 @@ class ThreeTier(Fabric):
     spine. Without aggregations one edge switch: a star.
     """
 
+    kind = "three_tier"
     pods: int = 1
     edges: int = 1
     """Per pod."""
@@ -427,6 +437,7 @@ class _Graph(Fabric):
 class Dumbbell(_Graph):
     """`left` hosts on "switch 0", `right` hosts on "switch 1", and one cable between them: the bottleneck."""
 
+    kind = "dumbbell"
     left: int
     right: int
     rate_bps: float = 100e9
@@ -472,6 +483,7 @@ class TwoSites(_Graph):
     the long ones have `uplink_rate_bps`.
     """
 
+    kind = "two_sites"
     leaves: int
     spines: int
     hosts_per_leaf: int
@@ -536,6 +548,7 @@ class TwoSites(_Graph):
 class Graph(_Graph):
     """Any graph: hosts with one cable each, switches, cables between their numbers (hosts first, then switches)."""
 
+    kind = "graph"
     host_names: Sequence[str]
     switch_names: Sequence[str]
     cables: Sequence[Cable]
@@ -590,6 +603,16 @@ class Graph(_Graph):
     def name(self, node: int) -> str:
         """What the file, or whoever made the graph, calls a node."""
         return [*self.host_names, *self.switch_names][node]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The tables that `graph_from_table` reads."""
+        names = list(self._own_names())
+        cables = [
+            {"from": names[c.a], "to": names[c.b], "rate_bps": c.rate_bps, "delay_s": c.delay_s}
+            for c in self.cables
+        ]
+        nodes = {"hosts": list(self.host_names), "switches": list(self.switch_names)}
+        return {"kind": self.kind, **nodes, "pods": list(self.pods), "cable": cables}
 
     def _own_names(self) -> Mapping[str, int]:
         numbers: Mapping[str, int] = self.__dict__["_numbers"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dlcp.errors import ArgumentError
 from dlcp_sim.fabrics import Fabric, picoseconds, ports_of
+from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:
     from dlcp_sim import _core
@@ -93,8 +94,7 @@ class Fault:
 
     def as_dict(self) -> dict[str, Any]:
         """Kind and fields as a scenario's file has them; what is None is left out."""
-        values = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
-        return {"kind": self.kind} | {name: value for name, value in values if value is not None}
+        return table_of(self.kind, self)
 
 
 # --- what switches notice ------------------------------------------------------------------------------------

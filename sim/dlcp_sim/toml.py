@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import numpy as np
-
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.switch.policy import Policy
 from dlcp.toml_text import toml_key, toml_value
 from dlcp_sim import fabrics, faults, switches, workloads
 from dlcp_sim.annotations import as_whole, check, hints_of
+from dlcp_sim.plain import plain
 from dlcp_sim.scenario import Sample, Scenario, Trace
 from dlcp_sim.transports import TRANSPORTS, transport_named
 from dlcp_sim.workloads.load import Workload
@@ -241,57 +240,17 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
     }
     if scenario.until_s is not None:
         tables["until_s"] = scenario.until_s
-    tables["fabric"] = described(scenario.fabric)
+    tables["fabric"] = scenario.fabric.as_dict()
     tables["transport"] = scenario.transport.as_dict()
     if scenario.switch is not None:
         tables["switch"] = tomllib.loads(scenario.switch.to_toml())
-    tables["workload"] = plain(scenario.workload.as_dict())
+    tables["workload"] = scenario.workload.as_dict()
     if scenario.faults:
         tables["faults"] = [fault.as_dict() for fault in scenario.faults]
     for key in ("sample", "trace"):
         if (value := getattr(scenario, key)) is not None:
-            tables[key] = {name: plain(item) for name, item in vars(value).items()}
+            tables[key] = plain(value)
     return tables
-
-
-def described(thing: Any) -> dict[str, Any]:
-    """A fabric or a workload as the table that makes it; what is None is left out."""
-    if isinstance(thing, fabrics.Graph):
-        names = [*thing.host_names, *thing.switch_names]
-        cables = [
-            {"from": names[c.a], "to": names[c.b], "rate_bps": c.rate_bps, "delay_s": c.delay_s}
-            for c in thing.cables
-        ]
-        graph = {
-            "hosts": list(thing.host_names),
-            "switches": list(thing.switch_names),
-            "pods": list(thing.pods),
-        }
-        return {"kind": "graph", **graph, "cable": cables}
-    kinds = {maker: kind for kind, maker in FABRICS.items()}
-    kind = kinds.get(type(thing))
-    if kind is None or not dataclasses.is_dataclass(thing):
-        raise ArgumentError(f"{thing!r} has no form as a table: it is made in Python")
-    values = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing) if field.init}
-    return {"kind": kind} | {name: plain(value) for name, value in values.items() if value is not None}
-
-
-def plain(value: Any) -> Any:
-    """A setting as plain data."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case np.generic():
-            return value.item()
-        case np.ndarray():
-            return value.tolist()
-        case Path():
-            return str(value.resolve())
-        case Mapping():
-            return {str(name): plain(item) for name, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-    return described(value)
 
 
 # --- text -----------------------------------------------------------------------------------------------------

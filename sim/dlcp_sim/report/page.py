@@ -108,7 +108,7 @@ def _page(
     yield f'<div class="scroll">{run_costs(results).html()}</div>'
     yield "<h2>To run it again</h2>"
     for name, result in zip(names(results), results, strict=True):
-        scenario = to_text(_plain(result.scenario))
+        scenario = to_text(result.scenario)
         versions = (result.metadata.get("versions") or {}).items()
         about = ", ".join(
             [f"{name}, seed {result.seed}", *(f"{part} {version}" for part, version in versions)]
@@ -177,12 +177,3 @@ def _pictures(results: Sequence[Result], timelines: Mapping[str, pictures.Iterat
 
 def _later(draw: Callable[..., Figure], *arguments: Any) -> Callable[[], Figure]:
     return lambda: draw(*arguments)
-
-
-def _plain(value: Any) -> Any:
-    """Mappings and sequences as TOML has them; everything else that it does not know as text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
+from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -169,8 +170,7 @@ class Transport:
 
     def as_dict(self) -> dict[str, Any]:
         """Kind and settings as a scenario's file has them; what is None is left out."""
-        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"kind": self.name} | {name: value for name, value in settings.items() if value is not None}
+        return table_of(self.name, self)
 
 
 def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:

@@ -7,7 +7,6 @@ load goes into a simulation that has nothing else.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
+from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:
     from dlcp_sim import _core
@@ -314,28 +314,7 @@ class Workload(ABC):
 
     def as_dict(self) -> dict[str, Any]:
         """Kind and settings as a scenario's file has them; what is None is left out."""
-        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"kind": self.kind} | {
-            name: _plain(value) for name, value in settings.items() if value is not None
-        }
-
-    @classmethod
-    def setting_names(cls) -> tuple[str, ...]:
-        """The names of its settings."""
-        return tuple(field.name for field in dataclasses.fields(cls))
-
-
-def _plain(value: Any) -> Any:
-    """A value as a file can hold it."""
-    if isinstance(value, Workload):
-        return value.as_dict()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value
+        return table_of(self.kind, self)
 
 
 def host_numbers(fabric: Fabric, hosts: Sequence[int] | int | None, name: str = "hosts") -> Array:
