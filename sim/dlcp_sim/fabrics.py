@@ -612,7 +612,8 @@ class Graph(_Graph):
             for c in self.cables
         ]
         nodes = {"hosts": list(self.host_names), "switches": list(self.switch_names)}
-        return {"kind": self.kind, **nodes, "pods": list(self.pods), "cable": cables}
+        rates = {"link_rates": dict(self.link_rates)} if self.link_rates else {}
+        return {"kind": self.kind, **nodes, "pods": list(self.pods), **rates, "cable": cables}
 
     def _own_names(self) -> Mapping[str, int]:
         numbers: Mapping[str, int] = self.__dict__["_numbers"]

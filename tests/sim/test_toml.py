@@ -151,6 +151,7 @@ def test_a_graph_stands_alone_once_it_was_read(tmp_path: Path) -> None:
         switches = 1
         rate_bps = 10e9
         delay_s = 1e-6
+        link_rates = { "alice" = 1e9 }
         [[cable]]
         from = "alice"
         to = "switch 0"
@@ -173,6 +174,7 @@ def test_a_graph_stands_alone_once_it_was_read(tmp_path: Path) -> None:
     assert "lab.toml" not in scenario.to_toml()
     again = read(scenario.to_toml())
     assert again.as_dict() == scenario.as_dict()
+    assert again.fabric.link_rates == {"alice": 1e9}
     assert scenario.run().ports.name(0) == "alice → switch 0"
     assert again.run().flows.finished.all()
 
