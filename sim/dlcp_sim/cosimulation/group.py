@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlcp import _native
 from dlcp.errors import ArgumentError, DlcpError
-from dlcp.transport.schedule import build
 from dlcp.units import PS_PER_S
 from dlcp_sim import _core, faults, switches
 from dlcp_sim.transports import Dlcp
-from dlcp_sim.transports.dlcp import compiled, memory_bytes, part_bytes
+from dlcp_sim.transports.dlcp import compiled, part_bytes
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -184,22 +183,7 @@ class SimulatedGroup:
         """
         values, elements = self._values(arrays)
         outputs = [value.copy() for value in values]
-        plans = [build("all_reduce", algorithm, self.size, rank) for rank in range(self.size)]
-        memory = [
-            (
-                (0, 0),
-                (_address(outputs, rank), memory_bytes("all_reduce", plan, self.size, rank, elements * 4)[1]),
-            )
-            for rank, plan in enumerate(plans)
-        ]
-        index = _core.add_collective(
-            self._simulation,
-            self.hosts,
-            [compiled("all_reduce", algorithm, self.size, rank) for rank in range(self.size)],
-            [into for into, _ in memory],
-            [out for _, out in memory],
-            average_over=self.size if average else 0,
-        )
+        index = self._add("all_reduce", algorithm, None, outputs, elements, average)
         return self._run(index, [], outputs, elements, start_s, timeout_s)
 
     def bounded_all_reduce(
@@ -236,13 +220,13 @@ class SimulatedGroup:
             ]
             if len(given) != self.size or any(len(row) != self.size for row in given):
                 raise ArgumentError(f"importance is not {self.size} rows of {self.size}")
-        index = _core.add_collective(
-            self._simulation,
-            self.hosts,
-            [compiled("bounded_all_reduce", "direct", self.size, rank) for rank in range(self.size)],
-            [(_address(inputs, rank), elements * ELEMENT_BYTES) for rank in range(self.size)],
-            [(_address(outputs, rank), elements * ELEMENT_BYTES) for rank in range(self.size)],
-            average_over=self.size if average else 0,
+        index = self._add(
+            "bounded_all_reduce",
+            "direct",
+            inputs,
+            outputs,
+            elements,
+            average,
             loss=_native.LossRules(loss_ratio, patience_s=patience_s, rescale=rescale),
             critical_ratio=critical_ratio,
             importance=given,
@@ -265,6 +249,28 @@ class SimulatedGroup:
                     f" dimension, {arrays[0].size} elements as the first"
                 )
         return list(arrays), int(arrays[0].size)
+
+    def _add(
+        self,
+        collective: str,
+        algorithm: str,
+        inputs: list[Values] | None,
+        outputs: list[Values],
+        elements: int,
+        average: bool,
+        **bounded: Any,
+    ) -> int:
+        """The number of a new collective. `inputs` None: it works in its outputs. `bounded`: as the core has it."""
+        ranks, nbytes = range(self.size), elements * ELEMENT_BYTES
+        return _core.add_collective(
+            self._simulation,
+            self.hosts,
+            [compiled(collective, algorithm, self.size, rank) for rank in ranks],
+            [(0, 0) if inputs is None else (_address(inputs, rank), nbytes) for rank in ranks],
+            [(_address(outputs, rank), nbytes) for rank in ranks],
+            average_over=self.size if average else 0,
+            **bounded,
+        )
 
     def _run(
         self,

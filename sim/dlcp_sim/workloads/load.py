@@ -256,7 +256,11 @@ class Load:
         ):
             simulation.add_channel(int(credit_bytes), together=bool(together))
         if self.collectives:
-            add_to_executor(simulation, self.collectives)
+            from dlcp_sim.transports.dlcp import add_collective
+
+            for place, one in enumerate(self.collectives):  # by which tasks know them
+                index = add_collective(simulation, one)
+                assert index == place, "the simulation had collectives before"
         if len(self.tasks):
             simulation.add_tasks(**self.tasks.columns())
         if len(self.edges):
@@ -273,26 +277,6 @@ def iteration_times_s(backward: Array, finished_ps: Array) -> list[float]:
     if (ends < 0).any():
         ends = ends[: int(np.argmax((ends < 0).any(axis=1)))]
     return [float(step) / PS_PER_S for step in np.diff(ends, axis=0).mean(axis=1)]
-
-
-def add_to_executor(simulation: _core.Simulation, collectives: Sequence[Collective]) -> None:
-    """Collectives for the transport's own executor; tasks know them by their place in the load."""
-    from dlcp_sim.transports.dlcp import add_collective
-
-    for place, one in enumerate(collectives):
-        index = add_collective(
-            simulation,
-            collective=one.collective,
-            algorithm=one.algorithm,
-            members=list(one.hosts),
-            nbytes=one.bytes,
-            traffic_class=one.traffic_class,
-            root=one.root,
-            loss_ratio=one.loss_ratio,
-            critical_ratio=one.critical_ratio,
-            patience_s=one.patience_s,
-        )
-        assert index == place, "the simulation had collectives before"
 
 
 @dataclass(frozen=True, kw_only=True)
