@@ -15,6 +15,31 @@ CLASSES: dict[str, type[Transport]]
 def transport_named(name: str, settings: Mapping[str, Any] | None = None) -> Transport: ...
 
 @dataclass(frozen=True, kw_only=True)
+class LineRate(Transport):
+    payload_bytes: int = 4096
+    header_bytes: int = 64
+    ecn_capable: bool = True
+
+@dataclass(frozen=True, kw_only=True)
+class PFabric(Transport):
+    payload_bytes: int = 1460
+    header_bytes: int = 40
+    window_packets: int = 0
+    rto_s: float = 0.0
+    probe_after_timeouts: int = 5
+    paths: int = 64
+
+@dataclass(frozen=True, kw_only=True)
+class Ndp(Transport):
+    payload_bytes: int = 4096
+    header_bytes: int = 64
+    window_packets: int = 0
+    paths: int = 64
+    rto_s: float = 0.001
+    queue_packets: int = 8
+    header_queue_bytes: int = 4000000
+
+@dataclass(frozen=True, kw_only=True)
 class Dcqcn(Transport):
     payload_bytes: int = 4096
     header_bytes: int = 64
@@ -31,6 +56,22 @@ class Dcqcn(Transport):
     ack_bytes: int = 65536
     rto_s: float = 0.016777216
     spray: bool = False
+
+@dataclass(frozen=True, kw_only=True)
+class Uet(Transport):
+    payload_bytes: int = 4096
+    header_bytes: int = 64
+    entropies: int = 256
+    recycle: bool = True
+    trimming: bool = True
+    probe: bool = True
+    ack_bytes: int = 16384
+    max_window_bdp: float = 1.5
+    target_delay_rtt: float | None = None
+    base_rtt_s: float | None = None
+    min_rto_s: float | None = None
+    reorder_rtt: float | None = None
+    delay_gain: float = 0.0125
 
 @dataclass(frozen=True, kw_only=True)
 class Dlcp(Transport):
@@ -56,31 +97,6 @@ class Dlcp(Transport):
     warm_sessions: bool = True
     trim: bool = False
     trim_critical: bool = False
-
-@dataclass(frozen=True, kw_only=True)
-class LineRate(Transport):
-    payload_bytes: int = 4096
-    header_bytes: int = 64
-    ecn_capable: bool = True
-
-@dataclass(frozen=True, kw_only=True)
-class Ndp(Transport):
-    payload_bytes: int = 4096
-    header_bytes: int = 64
-    window_packets: int = 0
-    paths: int = 64
-    rto_s: float = 0.001
-    queue_packets: int = 8
-    header_queue_bytes: int = 4000000
-
-@dataclass(frozen=True, kw_only=True)
-class PFabric(Transport):
-    payload_bytes: int = 1460
-    header_bytes: int = 40
-    window_packets: int = 0
-    rto_s: float = 0.0
-    probe_after_timeouts: int = 5
-    paths: int = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Tcp(Segments):
@@ -123,22 +139,6 @@ class Dctcp(Segments):
     persistent: bool = False
     handshake: bool = False
     gain: float = 0.0625
-
-@dataclass(frozen=True, kw_only=True)
-class Uet(Transport):
-    payload_bytes: int = 4096
-    header_bytes: int = 64
-    entropies: int = 256
-    recycle: bool = True
-    trimming: bool = True
-    probe: bool = True
-    ack_bytes: int = 16384
-    max_window_bdp: float = 1.5
-    target_delay_rtt: float | None = None
-    base_rtt_s: float | None = None
-    min_rto_s: float | None = None
-    reorder_rtt: float | None = None
-    delay_gain: float = 0.0125
 
 __all__ = [
     "CLASSES",

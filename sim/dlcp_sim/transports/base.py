@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from dlcp_sim import _core
     from dlcp_sim.fabrics import Fabric
 
+TRANSPORTS: dict[str, type[Transport]] = {}
+"""By name, those that `native` made."""
+
 Value = TypeVar("Value")
 Kind = TypeVar("Kind", bound="Transport")
 
@@ -60,7 +63,7 @@ def setting(
 
 
 def native(kind: type[Kind]) -> type[Kind]:
-    """The class as a frozen dataclass of the settings in its native transport's table."""
+    """The class as a frozen dataclass of the settings in its native transport's table, and one of TRANSPORTS."""
     from dlcp_sim import _core
 
     rows = [_field_of(row) for row in _core.transport_settings(kind.name)]
@@ -69,6 +72,7 @@ def native(kind: type[Kind]) -> type[Kind]:
         kind.__annotations__[name] = annotation
     made = dataclass(frozen=True)(kind)
     made.__doc__ = "\n".join([(kind.__doc__ or "").rstrip(), "", *setting_lines(made)])
+    TRANSPORTS[kind.name] = made
     return made
 
 

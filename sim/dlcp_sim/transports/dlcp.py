@@ -17,6 +17,7 @@ from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import RankSchedule, build
 from dlcp.transport.schedule_memory import compile_schedule
+from dlcp_sim import switches
 from dlcp_sim.transports.base import Transport, native
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ class Dlcp(Transport):
 
     def policy(self, fabric: Fabric) -> Policy:
         """Droppable packets go before critical ones are marked, the least important first."""
-        from dlcp_sim import switches
-
         return switches.dlcp(fabric, packet_bytes=self.packet_bytes, trim=self.trim)
 
 
