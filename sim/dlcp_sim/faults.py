@@ -1,6 +1,6 @@
 """What goes wrong in a fabric, and when: cut links, dead switches, flapping, and gray links that lose, slow or delay.
 
-A link is named as in `fabrics.ports_of`: "edge 0 - aggregation 1" both directions, "edge 0 -> aggregation 1" one,
+A link is named as in `fabrics.base.ports_of`: "edge 0 - aggregation 1" both directions, "edge 0 -> aggregation 1" one,
 "host 3" its cable. A cut link loses what is sent into it until all switches know, `reroute_s` later, and use other
 routes; one that has come back waits as long for its traffic. Gray links go unnoticed: no routes change for them. Times
 are seconds of the simulation. A fault is a description; `events` makes the simulator's list of a set of them.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.fabrics import Fabric, picoseconds, ports_of
+from dlcp_sim.fabrics.base import Fabric, picoseconds, ports_of
 from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:

@@ -18,8 +18,10 @@ from typing import Any, NoReturn, TypeVar
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.switch.policy import Policy
 from dlcp.toml_text import toml_key, toml_value
-from dlcp_sim import fabrics, faults, switches, workloads
+from dlcp_sim import faults, switches, workloads
 from dlcp_sim.annotations import as_whole, check, hints_of
+from dlcp_sim.fabrics import Dumbbell, Fabric, FatTree, GraphFile, LeafSpine, Star, ThreeTier, TwoSites
+from dlcp_sim.fabrics.graphs import graph_from_table
 from dlcp_sim.plain import plain
 from dlcp_sim.scenario import Sample, Scenario, Trace
 from dlcp_sim.transports import TRANSPORTS, transport_named
@@ -28,14 +30,14 @@ from dlcp_sim.workloads.load import Workload
 Tables = Mapping[str, Any]
 Made = TypeVar("Made")
 
-FABRICS: dict[str, Callable[..., fabrics.Fabric]] = {
-    "fat_tree": fabrics.FatTree,
-    "leaf_spine": fabrics.LeafSpine,
-    "star": fabrics.Star,
-    "three_tier": fabrics.ThreeTier,
-    "dumbbell": fabrics.Dumbbell,
-    "two_sites": fabrics.TwoSites,
-    "graph_file": fabrics.GraphFile,
+FABRICS: dict[str, Callable[..., Fabric]] = {
+    "fat_tree": FatTree,
+    "leaf_spine": LeafSpine,
+    "star": Star,
+    "three_tier": ThreeTier,
+    "dumbbell": Dumbbell,
+    "two_sites": TwoSites,
+    "graph_file": GraphFile,
 }
 SWITCHES: dict[str, Any] = {"unbounded": switches.unbounded, **switches.BY_NAME}
 FAULTS: dict[str, Callable[..., faults.Fault]] = {**faults.KINDS, "switch_down": faults.SwitchDown}
@@ -78,12 +80,12 @@ def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
     return Scenario(**values)
 
 
-def _fabric_from(table: Tables, folder: Path | None) -> fabrics.Fabric:
+def _fabric_from(table: Tables, folder: Path | None) -> Fabric:
     if table.get("kind") == "graph":
         values = {key: value for key, value in table.items() if key != "kind"}
-        return _made("fabric (graph)", lambda: fabrics.graph_from_table(values))
-    known = FABRICS | {"graph": fabrics.graph_from_table}
-    fabric: fabrics.Fabric = _construct(known, table, "fabric", folder)
+        return _made("fabric (graph)", lambda: graph_from_table(values))
+    known = FABRICS | {"graph": graph_from_table}
+    fabric: Fabric = _construct(known, table, "fabric", folder)
     return fabric
 
 
@@ -95,7 +97,7 @@ def _transport_from(table: Tables) -> Any:
     return transport_named(kind, values)
 
 
-def _policy_from(table: Tables, fabric: fabrics.Fabric, folder: Path | None) -> Policy:
+def _policy_from(table: Tables, fabric: Fabric, folder: Path | None) -> Policy:
     """`kind` names one that is made for the fabric, `path` a policy's own file; else the table is a policy."""
     if "kind" in table:
         maker = SWITCHES.get(table["kind"]) if isinstance(table["kind"], str) else None
