@@ -55,8 +55,8 @@ COLLECTIVES: Mapping[str, tuple[str, str]] = {
     "REDUCE_SCATTER_BLOCK": ("reduce_scatter", "ring"),
     "BARRIER": ("all_reduce", "tree"),  # of nothing
 }
-"""Collectives by Chakra's comm_type, in the order of its numbers, each with the algorithm that runs it unless a workload
-says another."""
+"""Collectives by Chakra's comm_type, in the order of its numbers, and the algorithm that runs each, if a workload does not
+say."""
 COMM_TYPES = {name: number for number, name in enumerate(COLLECTIVES)}
 
 
