@@ -370,9 +370,7 @@ def _add_scenario(action: argparse.ArgumentParser) -> None:
         metavar="SETTING=VALUE",
         help="change a setting: transport.window_packets=30, faults.0.ratio=0.01; may be repeated",
     )
-    action.add_argument(
-        "--threads", type=option(1, 1024), metavar="N", help="of each run; changes no result"
-    )
+    action.add_argument("--threads", type=option(1, 1024), metavar="N", help="of each run; changes no result")
     action.add_argument(
         "--import",
         dest="modules",

@@ -55,8 +55,7 @@ COLLECTIVES: Mapping[str, tuple[str, str]] = {
     "REDUCE_SCATTER_BLOCK": ("reduce_scatter", "ring"),
     "BARRIER": ("all_reduce", "tree"),  # of nothing
 }
-"""Collectives by Chakra's comm_type, in the order of its numbers, and the algorithm that runs each, if a workload does not
-say."""
+"""Collectives by Chakra's comm_type, in the order of its numbers, each with its algorithm if a workload names none."""
 COMM_TYPES = {name: number for number, name in enumerate(COLLECTIVES)}
 
 
@@ -415,7 +414,9 @@ class _Import:
             raise TraceError(f"node {nodes[0].id}: ranks disagree about type and size: {sorted(kinds)}")
         kind, nbytes = next(iter(kinds))
         if not 0 <= kind < len(COLLECTIVES):
-            raise TraceError(f"node {nodes[0].id}: comm_type is {kind}; accepted: 0 to {len(COLLECTIVES) - 1}")
+            raise TraceError(
+                f"node {nodes[0].id}: comm_type is {kind}; accepted: 0 to {len(COLLECTIVES) - 1}"
+            )
         collective, algorithm = list(COLLECTIVES.values())[kind]
         algorithm = self.workload.algorithms.get(collective, algorithm)
         hosts = self.hosts[members]
