@@ -23,7 +23,8 @@ import numpy as np
 
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
-from dlcp_sim.workloads.collectives import Delivery, lay, template
+from dlcp_sim.workloads.collectives import Delivery, lay
+from dlcp_sim.workloads.graphs import template
 from dlcp_sim.workloads.load import NONE, Load, When, Workload, host_numbers
 
 if TYPE_CHECKING:

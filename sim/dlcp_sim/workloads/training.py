@@ -36,8 +36,8 @@ from dlcp_sim.workloads.collectives import (
     hub,
     lay,
     split,
-    template,
 )
+from dlcp_sim.workloads.graphs import template
 from dlcp_sim.workloads.load import (
     Array,
     Collective,
