@@ -168,6 +168,20 @@ def dlcp(
     return Policy("dlcp", classes, path_choice, port_bytes=buffer, trimmed_class=CONTROL_CLASS)
 
 
+# What is the same by name in a policy and in the core's.
+_OF_PORTS = (
+    *(
+        "path_choice",
+        "port_bytes",
+        "shared_bytes",
+        "shared_alpha_log2",
+        "pause_above_bytes",
+        "resume_below_bytes",
+    ),
+    *("trimmed_bytes", "trimmed_class", "trimmed_run_packets"),
+)
+
+
 def to_core(policy: Policy) -> _core.Policy:
     """The simulator's policy. DSCP values, ports' rates and path groups are not its business: the fabric has them.
 
@@ -192,18 +206,9 @@ def to_core(policy: Policy) -> _core.Policy:
                 trim_above=at.trim_above_bytes,
                 drop_above=at.drop_above_bytes,
             )
-    core.path_choice = policy.path_choice
-    if policy.port_bytes is not None:
-        core.port_bytes = policy.port_bytes
-    if policy.shared_bytes is not None:
-        core.shared_bytes = policy.shared_bytes
-        core.shared_alpha_log2 = policy.shared_alpha_log2
-    core.trimmed_bytes = policy.trimmed_bytes
-    core.trimmed_class = policy.trimmed_class
-    core.trimmed_run_packets = policy.trimmed_run_packets
-    if policy.pause_above_bytes is not None:
-        core.pause_above_bytes = policy.pause_above_bytes
-        core.resume_below_bytes = policy.resume_below_bytes
+    for name in _OF_PORTS:
+        if (value := getattr(policy, name)) is not None:  # else the core's own: no bound
+            setattr(core, name, value)
     error = core.validate()
     assert not error, f"a policy that Python accepts and the core refuses: {error}"
     return core

@@ -8,13 +8,13 @@ scenario hold every setting, also those that have their default, and no path to 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
+from dlcp.checks import did_you_mean
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.switch.policy import Policy
 from dlcp.toml_text import toml_key, toml_value
@@ -23,7 +23,7 @@ from dlcp_sim.annotations import as_whole, check, hints_of
 from dlcp_sim.fabrics import Dumbbell, Fabric, FatTree, GraphFile, LeafSpine, Star, ThreeTier, TwoSites
 from dlcp_sim.fabrics.graphs import graph_from_table
 from dlcp_sim.plain import plain
-from dlcp_sim.scenario import Sample, Scenario, Trace
+from dlcp_sim.scenario import Sample, Scenario, Trace, refuse
 from dlcp_sim.transports import TRANSPORTS, transport_named
 from dlcp_sim.workloads.load import Workload
 
@@ -69,7 +69,7 @@ def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
         values["switch"] = _policy_from(_table("switch", tables["switch"]), fabric, folder)
     found = tables.get("faults", [])
     if not isinstance(found, list | tuple):
-        _refuse("faults", found, "tables, each under [[faults]]")
+        refuse("faults", found, "tables, each under [[faults]]")
     values["faults"] = tuple(
         _construct(FAULTS, _table(f"faults[{i}]", fault), f"faults[{i}]", folder)
         for i, fault in enumerate(found)
@@ -93,7 +93,7 @@ def _transport_from(table: Tables) -> Any:
     values = dict(table)
     kind = values.pop("kind", None)
     if not isinstance(kind, str):
-        _refuse("transport.kind", kind, ", ".join(TRANSPORTS))
+        refuse("transport.kind", kind, ", ".join(TRANSPORTS))
     return transport_named(kind, values)
 
 
@@ -145,7 +145,7 @@ def _construct(
             raise ArgumentError(f"{where} has no kind; accepted: {', '.join(makers)}")
         own = ", or one of your own, by --import MODULE" if where.startswith("workload") else ""
         raise ArgumentError(
-            f"{where}.kind is {kind!r}; {_near(str(kind), makers)}accepted: {', '.join(makers)}{own}"
+            f"{where}.kind is {kind!r}; {did_you_mean(str(kind), makers)}accepted: {', '.join(makers)}{own}"
         )
     return _called(makers[kind], values, f"{where} ({kind})", folder, **given)
 
@@ -197,7 +197,7 @@ def _argument(where: str, name: str, value: Any, folder: Path | None) -> Any:
 def _file(where: str, value: object, folder: Path | None) -> Path:
     """A file that a table names, looked for in `folder`."""
     if not isinstance(value, str | Path):
-        _refuse(where, value, "the name of a file")
+        refuse(where, value, "the name of a file")
     path = (folder or Path()) / value
     if not path.exists():
         raise ArgumentError(f"{where}: there is no file {path}")
@@ -206,7 +206,7 @@ def _file(where: str, value: object, folder: Path | None) -> Path:
 
 def _table(where: str, value: object) -> Tables:
     if not isinstance(value, Mapping):
-        _refuse(where, value, "a table")
+        refuse(where, value, "a table")
     return value
 
 
@@ -216,17 +216,8 @@ def _check_keys(where: str, table: Tables, known: Iterable[str]) -> None:
         if key not in known:
             accepted = ", ".join(known) or "nothing else"
             raise ArgumentError(
-                f"{where} has no setting {key!r}; {_near(str(key), known)}accepted: {accepted}"
+                f"{where} has no setting {key!r}; {did_you_mean(str(key), known)}accepted: {accepted}"
             )
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]}? " if near else ""
-
-
-def _refuse(name: str, value: object, accepted: str) -> NoReturn:
-    raise ArgumentError(f"{name} is {value!r}; accepted: {accepted}")
 
 
 # --- scenario to tables ---------------------------------------------------------------------------------------
@@ -286,7 +277,7 @@ def with_setting(tables: Tables, name: str, value: Any) -> dict[str, Any]:
     """
     words = name.split(".")
     if not all(words):
-        _refuse("setting", name, "a dotted name, such as transport.window_packets")
+        refuse("setting", name, "a dotted name, such as transport.window_packets")
     return _with(dict(tables), words, value, name)
 
 
@@ -303,7 +294,7 @@ def _with(tables: dict[str, Any], words: list[str], value: Any, name: str) -> di
             or int(rest[0]) >= len(inner)
             or not isinstance(inner[int(rest[0])], Mapping)
         ):
-            _refuse(
+            refuse(
                 "setting",
                 name,
                 f"{word}.0 to {word}.{len(inner) - 1} and a name" if inner else f"nothing in {word}",
@@ -312,7 +303,7 @@ def _with(tables: dict[str, Any], words: list[str], value: Any, name: str) -> di
         items[int(rest[0])] = _with(dict(items[int(rest[0])]), rest[1:] or [""], value, name)
         return tables | {word: items}
     if not isinstance(inner, Mapping):
-        _refuse("setting", name, f"{word} is no table")
+        refuse("setting", name, f"{word} is no table")
     return tables | {word: _with(dict(inner), rest, value, name)}
 
 
