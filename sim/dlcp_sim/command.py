@@ -1,4 +1,4 @@
-"""The words of `dlcp sim`: run one scenario, compare transports on it, vary its settings, make a page of results.
+"""The command `dlcp sim`: run one scenario, compare transports on it, vary its settings, make a page of results.
 
 Exit status: 0 done; 1 some points of a sweep failed; 2 bad input; 130 after Ctrl-C, with what was found until then
 printed and saved.
@@ -305,7 +305,7 @@ def _results(path: Path, options: argparse.Namespace) -> list[Result]:
         return list(store.results())
 
 
-# --- words ----------------------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------
 
 
 def _parser() -> Parser:

@@ -232,13 +232,13 @@ def events(faults: Iterable[Fault], fabric: Fabric, core: _core.Fabric | None = 
 
 
 def _in_order(found: Iterable[Event]) -> list[Event]:
-    # What ends goes before what begins, so that of two faults of one link, one after the other, the second holds.
+    # Ends go before begins: of two faults of one link, one after the other, the second holds.
     order = {"up": 0, "down": 1, "reroute": 3}
     return sorted(found, key=lambda event: (event[0], order.get(event[2], 2)))
 
 
 def _noticed_returns(found: list[Event], delay_ps: int) -> Iterator[Event]:
-    """Routes are made for all links at once. Who finds a cut because of another fault finds its end too."""
+    """Reroutes at the end of cuts that an earlier reroute, for another fault, found: it makes routes for all links."""
     cuts: Counter[int] = Counter()
     avoided: set[int] = set()
     for at_ps, port, kind, *_ in found:
@@ -253,7 +253,7 @@ def _noticed_returns(found: list[Event], delay_ps: int) -> Iterator[Event]:
 
 
 def _once(found: list[Event]) -> Iterator[Event]:
-    """Without what changes nothing: a link that several faults cut is up when the last is over."""
+    """The events that change something. A link that several faults cut is up when the last of them is over."""
     cuts: Counter[int] = Counter()
     before: Event | None = None
     for event in found:

@@ -204,7 +204,7 @@ def _jobs(points: Sequence[Point]) -> int:
 
 @dataclass
 class _Worker:
-    """A process, and what it works at."""
+    """A process and the point that it simulates."""
 
     process: subprocess.Popen[bytes]
     connection: Connection
@@ -213,7 +213,7 @@ class _Worker:
 
     @classmethod
     def start(cls, point: Point) -> _Worker:
-        """A new one, at work at a point."""
+        """A new one that simulates a point."""
         connection, other = Pipe()
         with other:
             command = [sys.executable, "-m", "dlcp_sim.worker", str(other.fileno())]
@@ -225,7 +225,7 @@ class _Worker:
         return worker
 
     def give(self, point: Point) -> None:
-        """Sends it a point. If it is dead, its answer will be none."""
+        """Sends it a point. A dead worker's answer is None."""
         self.point, self.since = point, time.monotonic()
         with contextlib.suppress(OSError):
             self.connection.send((point.tables, point.modules))
@@ -290,7 +290,7 @@ def _died(status: int) -> str:
     return f"its process ended with status {status} and no answer"
 
 
-# ---- words ----
+# ---- as the command line says it ----
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
 

@@ -168,20 +168,6 @@ def dlcp(
     return Policy("dlcp", classes, path_choice, port_bytes=buffer, trimmed_class=CONTROL_CLASS)
 
 
-# What is the same by name in a policy and in the core's.
-_OF_PORTS = (
-    *(
-        "path_choice",
-        "port_bytes",
-        "shared_bytes",
-        "shared_alpha_log2",
-        "pause_above_bytes",
-        "resume_below_bytes",
-    ),
-    *("trimmed_bytes", "trimmed_class", "trimmed_run_packets"),
-)
-
-
 def to_core(policy: Policy) -> _core.Policy:
     """The simulator's policy. DSCP values, ports' rates and path groups are not its business: the fabric has them.
 
@@ -206,8 +192,9 @@ def to_core(policy: Policy) -> _core.Policy:
                 trim_above=at.trim_above_bytes,
                 drop_above=at.drop_above_bytes,
             )
-    for name in _OF_PORTS:
-        if (value := getattr(policy, name)) is not None:  # else the core's own: no bound
+    limits = ("port_bytes", "shared_bytes", "shared_alpha_log2", "pause_above_bytes", "resume_below_bytes")
+    for name in ("path_choice", "trimmed_bytes", "trimmed_class", "trimmed_run_packets", *limits):
+        if (value := getattr(policy, name)) is not None:  # None: the core's default, no limit
             setattr(core, name, value)
     error = core.validate()
     assert not error, f"a policy that Python accepts and the core refuses: {error}"

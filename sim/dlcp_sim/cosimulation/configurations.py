@@ -119,12 +119,12 @@ class Exact(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded(Configuration):
-    """Blocks may be given up within `loss_ratio`, the least important first; what was is added to the next step."""
+    """Blocks may be abandoned within `loss_ratio`, the least important first, and are added to the next step."""
 
     transport: Dlcp = field(default_factory=Dlcp)
     loss_ratio: float = 0.1
     critical_share: float = 0.1
-    """Of the droppable blocks by importance, never given up."""
+    """Of the droppable blocks: the most important ones, which are never abandoned."""
     rescale: bool = False
     patience_s: float | None = None
     residual: bool = True

@@ -44,7 +44,7 @@ class CosimulationError(DlcpError):
 
 @dataclass(frozen=True)
 class Abandoned:
-    """What was given up of one message, as elements of the sending rank's array."""
+    """What was abandoned of one message, as elements of the sending rank's array."""
 
     sender: int
     owner: int
@@ -199,12 +199,12 @@ class SimulatedGroup:
         start_s: float | Sequence[float] | None = None,
         timeout_s: float = 60.0,
     ) -> Reduction:
-        """The sum of what came: on the way to the rank that adds, blocks may be given up within `loss_ratio`.
+        """The sum of what arrived: on the way to the rank that adds, blocks may be abandoned within `loss_ratio`.
 
-        `importance[rank][owner]`: uint8 per block of the rank's message to the owner, 255 never given up; without it
+        `importance[rank][owner]`: uint8 per block of the rank's message to the owner, 255 is never abandoned; without it
         `critical_ratio` of the blocks are drawn to be critical. `average`: results are divided by the number of ranks;
         `rescale`: a result is multiplied by ranks over contributions that came, so that a sum stays one. All ranks
-        end with the same bits. `patience_s`: so long after the start, what has not left is given up within the budget.
+        end with the same bits. `patience_s`: so long after the start, senders abandon unsent blocks within the budget.
         """
         if not 0.0 <= loss_ratio < 1.0:
             raise ArgumentError(f"loss_ratio is {loss_ratio}; accepted: 0 up to 1, 1 excluded")

@@ -122,7 +122,7 @@ class Transport:
     discipline: ClassVar[str] = "strict_priority"
     """How ports choose the next packet; "least_rank" for pFabric."""
     may_lose: ClassVar[bool] = False
-    """Whether a flow's `loss_ratio` of its bytes may be given up."""
+    """Whether it may abandon a flow's `loss_ratio` of its bytes."""
     serves_classes: ClassVar[bool] = True
     """Whether hosts prefer flows of a higher traffic class where switches do."""
 

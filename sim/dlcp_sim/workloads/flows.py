@@ -96,11 +96,11 @@ class FlowWorkload(Workload):
     traffic_class: int = 0
     """0 to 6; higher ones go first, in transports that know classes."""
     loss_ratio: float = 0.0
-    """How much of a flow may be given up; dlcp only."""
+    """How much of a flow may be abandoned; only dlcp does."""
     critical_ratio: float = 1.0
-    """How much of it never is."""
+    """How much of it is critical."""
     patience_s: float | None = None
-    """After which droppable blocks that have not left are given up; dlcp only."""
+    """After this time the sender abandons droppable blocks that it has not sent; only dlcp does."""
     label: str = ""
 
     def _add(self, load: Load, **columns: Any) -> None:

@@ -221,7 +221,7 @@ class Load:
         return {"labels": list(self.labels), "jobs": [dict(job) for job in self.jobs]}
 
     def note(self, sentence: str) -> None:
-        """Has the summary say, once, what a user should know of this load."""
+        """Adds a sentence about this load to the summary, once."""
         self._notes[sentence] = None
 
     def notes(self, transport: Transport) -> Iterator[str]:

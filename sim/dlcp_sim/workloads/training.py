@@ -88,10 +88,10 @@ class TrainingJob(Workload):
     send_ratio: float = 1.0
     """How much of each gradient travels: sparse methods."""
     loss_ratio: float | tuple[float, ...] = 0.0
-    """How much of a gradient's message may be given up, of all layers or of each. Of a collective other than "bounded"
+    """How much of a gradient's message may be abandoned, of all layers or of each. Of a collective other than "bounded"
     all messages may lose, as the papers have it; of a hub those to it."""
     critical_ratio: float = 1.0
-    """How much of a message never is."""
+    """How much of a message is critical."""
     patience_s: float | None = None
     stragglers: Mapping[int, float] = field(default_factory=dict)
     """How many times as long as the others single workers compute."""
