@@ -201,7 +201,7 @@ class SimulatedGroup:
     ) -> Reduction:
         """The sum of what arrived: on the way to the rank that adds, blocks may be abandoned within `loss_ratio`.
 
-        `importance[rank][owner]`: uint8 per block of the rank's message to the owner, 255 is never abandoned; without it
+        `importance[rank][owner]`: uint8 per block of the rank's message to the owner, 255 is critical; without it
         `critical_ratio` of the blocks are drawn to be critical. `average`: results are divided by the number of ranks;
         `rescale`: a result is multiplied by ranks over contributions that came, so that a sum stays one. All ranks
         end with the same bits. `patience_s`: so long after the start, senders abandon unsent blocks within the budget.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlcp.units import aligned, duration, rate
+from dlcp.units import aligned, duration, grouped, rate
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result
@@ -187,5 +187,4 @@ def _number(value: float, places: int) -> str:
 
 
 def _count(value: float) -> tuple[str, object]:
-    """A count with thin spaces between thousands: 941 320."""
-    return f"{int(value):,}".replace(",", " "), int(value)
+    return grouped(int(value)), int(value)
