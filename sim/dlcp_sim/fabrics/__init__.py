@@ -7,6 +7,8 @@ file calls them. Every link has two directions, each with a queue of its own at 
 """
 
 from dlcp_sim.fabrics.base import Fabric
+from dlcp_sim.fabrics.base import FabricError as FabricError
+from dlcp_sim.fabrics.graphs import Cable as Cable
 from dlcp_sim.fabrics.graphs import Dumbbell, Graph, GraphFile, TwoSites
 from dlcp_sim.fabrics.trees import FatTree, LeafSpine, Star, ThreeTier
 
