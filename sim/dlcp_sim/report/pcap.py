@@ -144,7 +144,7 @@ def _station(host: int) -> bytes:
 def _checksum(data: bytes) -> int:
     """The Internet checksum (RFC 1071)."""
     data += b"\x00" * (len(data) % 2)
-    total = sum(word for (word,) in struct.iter_unpack(">H", data))
+    total: int = sum(word for (word,) in struct.iter_unpack(">H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
