@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.report import Bar, Figure, Report, Table
+from bench import programs
+from bench.report import Figure, Report, spread
 
 SUMMARY = "processor time of the torch backend per call, without data; what registering costs import torch"
 NEEDS_LAB = False
@@ -27,26 +28,21 @@ IMPORT_MS_AT_MOST = 20.0
 
 def run(*, quick: bool) -> Report:
     repeats, calls, imports = (5, 300, 5) if quick else (15, 1000, 21)
-    table = Table("µs of processor time per call, one rank", ["", "dlcp", "gloo"])
-    report = Report("backend_overhead", {"calls": calls, "repeats": repeats}, [table])
+    report = Report("backend_overhead", {"calls": calls, "repeats": repeats})
+    table = report.table("µs of processor time per call, one rank", ["", "dlcp", "gloo"])
     found = {backend: _ask(backend, repeats, calls) for backend in ("dlcp", "gloo")}
     for name in found["dlcp"]:
-        table.add(name, *(Figure.of(found[backend][name]).show(1) for backend in found))
-    report.bars.append(
-        Bar("a bucket, µs", None, BUCKET_US_AT_MOST, Figure.of(found["dlcp"]["all_reduce, future, wait"]))
-    )
-    report.bars.append(Bar("import torch, ms more", None, IMPORT_MS_AT_MOST, _import_ms(imports)))
+        table.add(name, *(spread(times[name], 1) for times in found.values()))
+    report.at_most(BUCKET_US_AT_MOST, "a bucket, µs", Figure.of(found["dlcp"]["all_reduce, future, wait"]))
+    report.at_most(IMPORT_MS_AT_MOST, "import torch, ms more", _import_ms(imports))
     return report
 
 
 def _ask(backend: str, repeats: int, calls: int) -> dict[str, list[float]]:
     """Every figure of one backend, from a process of its own: one less thing that differs."""
     line = [sys.executable, "-m", "bench.backend_overhead", backend, str(repeats), str(calls)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(line)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     found: dict[str, list[float]] = {}
-    for row in done.stdout.splitlines():
+    for row in programs.run(line, timeout_s=600).splitlines():
         name, _, values = row.rpartition(":")
         found[name] = [float(value) for value in values.split()]
     return found
@@ -104,7 +100,7 @@ def _import_ms(imports: int) -> Figure:
         made.mkdir()
         (made / "METADATA").write_text("Metadata-Version: 2.1\nName: as-if-installed\nVersion: 1.0\n")
         (made / "entry_points.txt").write_text("[torch.backends]\ndlcp = dlcp.torch.registration:register\n")
-        root = str(Path(__file__).resolve().parent.parent)
+        root = str(programs.ROOT)
         settings = {
             "with": {"PYTHONPATH": os.pathsep.join([root, folder])},
             "without": {"PYTHONPATH": root, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench.collectives.compare import progress
 from bench.collectives.world import DLCP, DLCP_SHM, GLOO, Backend, Place, Ranks
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, in_turn, ratios, slowest, spread
 from dlcp import lab
 
 SUMMARY = "steps of DDP with 25 million parameters, worlds of 2 and 4, Gloo beside; Python's share per bucket"
@@ -48,13 +47,12 @@ def run(*, quick: bool) -> Report:
     found: dict[tuple[str, str], list[list[Steps]]] = {}
 
     def measure(ranks: Ranks, places: dict[str, tuple[Place, tuple[Backend, ...]]]) -> None:
-        for repeat in range(repeats):
-            for words, (place, these) in places.items():
-                for backend in these:
-                    progress(f"{repeat + 1}/{repeats} {words}, {backend.label}")
-                    steps = ranks.run(train, place, backend, seconds)
-                    found.setdefault((words, backend.label), []).append(steps)
-        progress("")
+        cases = {
+            (words, backend.label): (place, backend)
+            for words, (place, these) in places.items()
+            for backend in these
+        }
+        found.update(in_turn(repeats, cases, lambda case: ranks.run(train, *case, seconds)))
 
     with Ranks() as ranks:
         measure(ranks, {f"loopback, {n} ranks": (Place.loopback(n), backends) for n in (2, 4)})
@@ -69,36 +67,33 @@ def run(*, quick: bool) -> Report:
 
 def _judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, object]) -> Report:
     parameters = next(iter(found.values()))[0][0].parameters
-    table = Table(
+    report = Report("ddp", settings)
+    table = report.table(
         f"{parameters / 1e6:.1f} million parameters: median (lowest–highest)",
         ["", "steps", "ms per step", "buckets", "Python µs per bucket", "in the step", "last loss"],
     )
-    report = Report("ddp", settings, [table])
     for (words, label), runs in found.items():
-        python = Figure.of([max(rank.alone_us for rank in steps) for steps in runs])
-        in_step = Figure.of([max(rank.in_step_us for rank in steps) for steps in runs])
+        python = Figure.of(max(rank.alone_us for rank in steps) for steps in runs)
+        in_step = Figure.of(max(rank.in_step_us for rank in steps) for steps in runs)
         table.add(
             f"{words}, {label}",
             str(sum(len(steps[0].times_s) for steps in runs)),
-            Figure.of([1e3 * step_s(steps) for steps in runs]).show(1),
+            spread((1e3 * step_s(steps) for steps in runs), 1),
             str(runs[0][0].buckets or ""),
             python.show(0) if label != GLOO.label else "",
             in_step.show(0) if label != GLOO.label else "",
             f"{runs[0][0].last_loss:.6f}",
         )
-        if label == GLOO.label:
-            continue
-        pairs = zip(runs, found[words, GLOO.label], strict=True)
-        ratio = Figure.of([step_s(own) / step_s(theirs) for own, theirs in pairs])
-        report.bars.append(Bar(f"{words}: time per step, {label} / Gloo", None, 1.0, ratio))
-        what = f"{words}: {label}, Python per bucket, µs"
-        report.bars.append(Bar(what, None, PYTHON_US_AT_MOST, python))
+        if label != GLOO.label:
+            ratio = ratios(map(step_s, runs), map(step_s, found[words, GLOO.label]))
+            report.at_most(1.0, f"{words}: time per step, {label} / Gloo", ratio)
+            report.at_most(PYTHON_US_AT_MOST, f"{words}: {label}, Python per bucket, µs", python)
     return report
 
 
 def step_s(steps: list[Steps]) -> float:
     """The median over steps of the slowest rank's time."""
-    return statistics.median(max(times) for times in zip(*(rank.times_s for rank in steps), strict=True))
+    return statistics.median(slowest(rank.times_s for rank in steps))
 
 
 # --- on every rank --------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench import programs
-from bench.report import Figure, Report, Table
+from bench.report import Report, in_turn, spread
 
 SUMMARY = "ns per packet of the engine alone, sender and receiver"
 NEEDS_LAB = False
@@ -15,31 +15,31 @@ CASES = {
 }
 
 
+# Columns, and what answers call them.
+COLUMNS = {
+    "sender": "sender_ns",
+    "transmit": "sender_transmit_ns",
+    "acks": "sender_arrive_ns",
+    "receiver": "receiver_ns",
+    "arrive": "receiver_arrive_ns",
+    "acks out": "receiver_transmit_ns",
+}
+
+
 def run(*, quick: bool) -> Report:
     repeats, packets = (2, 200_000) if quick else (5, 1_000_000)
-    found: dict[str, list[dict]] = {name: [] for name in CASES}
-    for _ in range(repeats):
-        for name, options in CASES.items():
-            found[name].append(
-                programs.ask("messages_in_flight", messages=4, blocks=3000, packets=packets, **options)
-            )
-
-    table = Table(
+    found = in_turn(
+        repeats,
+        CASES,
+        lambda options: programs.ask(
+            "messages_in_flight", messages=4, blocks=3000, packets=packets, **options
+        ),
+    )
+    report = Report("engine", {"repeats": repeats, "packets": packets})
+    table = report.table(
         "ns per data packet of processor time: median (lowest–highest)",
-        ["4 messages of 3000 blocks", "sender", "transmit", "acks", "receiver", "arrive", "acks out"],
+        ["4 messages of 3000 blocks", *COLUMNS],
     )
     for name, answers in found.items():
-
-        def of(key: str, answers: list[dict] = answers) -> str:
-            return Figure.of([a[key] for a in answers]).show(0)
-
-        table.add(
-            name,
-            of("sender_ns"),
-            of("sender_transmit_ns"),
-            of("sender_arrive_ns"),
-            of("receiver_ns"),
-            of("receiver_arrive_ns"),
-            of("receiver_transmit_ns"),
-        )
-    return Report("engine", {"repeats": repeats, "packets": packets}, [table])
+        table.add(name, *(spread((a[key] for a in answers), 0) for key in COLUMNS.values()))
+    return report

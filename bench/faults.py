@@ -24,11 +24,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from bench.collectives.compare import MIB, progress
+from bench.collectives.compare import MIB
 from bench.collectives.world import DLCP, DLCP_SHM, Backend, Broken, Place, Rank, Ranks, WorldError
-from bench.report import Bar, Figure, Report, Table, percentile
+from bench.report import Figure, Report, percentile, progress
 from dlcp.lab import Lab, missing
 
 SUMMARY = "ranks killed, frozen, cut off in an all-reduce of 4: what the others raise, and when"
@@ -141,8 +140,8 @@ def campaign(
 
 def _judge(trials: dict[str, list[Trial]], settings: dict[str, object]) -> Report:
     columns = ["", "blows", "errors", "p50 s", "p99 s", "latest s", "no hang", "named in full", "kinds"]
-    table = Table("how long after its timeout an error was raised (before it: negative)", columns)
-    report = Report("faults", settings, [table])
+    report = Report("faults", settings)
+    table = report.table("how long after its timeout an error was raised (before it: negative)", columns)
     for name, of_kind in trials.items():
         raised = [one for trial in of_kind for one in trial.raised.values()]
         late_s = [one.late_s for one in raised]
@@ -158,21 +157,15 @@ def _judge(trials: dict[str, list[Trial]], settings: dict[str, object]) -> Repor
             f"{good} of {len(of_kind)}",
             ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()),
         )
-        report.bars.append(
-            Bar(f"{name}: latest error, s after the timeout", None, LATE_AT_MOST_S, _all(late_s, max))
-        )
-        report.bars.append(
-            Bar(f"{name}: blows after which all is well", 1.0, None, Figure.of([good / len(of_kind)]))
-        )
+        latest_s = Figure.of([max(late_s, default=float("inf"))])
+        report.at_most(LATE_AT_MOST_S, f"{name}: latest error, s after the timeout", latest_s)
+        well = Figure.of([good / len(of_kind)])
+        report.at_least(1.0, f"{name}: blows after which all is well", well)
         found = Counter(complaint for trial in of_kind for complaint in trial.complaints)
         for complaint, count in found.most_common(6):
             said = next((f"\n    {t.words[complaint]}" for t in of_kind if complaint in t.words), "")
             report.notes.append(f"{name}: {count} × {complaint}{said}")
     return report
-
-
-def _all(values: list[float], one: Any) -> Figure:
-    return Figure.of([one(values)] if values else [float("inf")])
 
 
 # --- one batch ------------------------------------------------------------------------------------------------

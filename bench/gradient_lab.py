@@ -15,9 +15,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench.collectives.compare import progress
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
-from bench.report import Bar, Figure, Report, Table, percentile
+from bench.report import Figure, Report, in_turn, percentile, ratios, slowest, spread
 from dlcp.lab import Lab, Link, Loss
 
 SUMMARY = "DDP steps of 4 ranks, one link at 1 % loss, one at half rate: Gloo, dlcp, dlcp with bounded loss"
@@ -81,12 +80,11 @@ def run(*, quick: bool) -> Report:
     for words, (links, times) in places.items():
         with Ranks() as ranks, Lab(hosts=4, rate_bps=RATE_BPS, links=links) as lab:
             place = Place.of_lab(lab, lab.hosts)
-            for repeat in range(times):
-                for backend, options in BACKENDS.items():
-                    progress(f"{repeat + 1}/{times} {words}, {backend.label}")
-                    steps_of_ranks = ranks.run(train, place, backend, steps, options)
-                    found.setdefault((words, backend.label), []).append(steps_of_ranks)
-            progress("")
+            cases = {
+                (words, backend.label): (place, backend, steps, options)
+                for backend, options in BACKENDS.items()
+            }
+            found |= in_turn(times, cases, lambda case: ranks.run(train, *case))
             if links:
                 settings["loss seen"] = f"{lab.arrivals(LOSSY_HOST).loss_ratio:.4f}"
     return judge(found, settings)
@@ -95,21 +93,20 @@ def run(*, quick: bool) -> Report:
 def judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, object]) -> Report:
     """What was found, by network and backend: a world per repetition, a rank's account per rank."""
     parameters = next(iter(found.values()))[0][0].parameters
-    table = Table(
+    report = Report("gradient_lab", settings)
+    table = report.table(
         f"{parameters / 1e6:.2f} million parameters, slowest rank; p50 of a repetition: median (lowest–highest)",
         ["", "steps", "p50 ms", "p99 ms", "longest", "p99/p50", "deviation", "last loss", "same weights"],
     )
-    report = Report("gradient_lab", settings, [table])
     tails: dict[tuple[str, str], float] = {}
     for (words, label), runs in found.items():
-        times_s = [time_s for steps in runs for time_s in slowest_s(steps)]
+        times_s, alike = all_times_s(runs), agreeing(runs)
         p50, p99 = percentile(times_s, 50), percentile(times_s, 99)
         tails[words, label] = p99
-        alike = sum(len({rank.digest for rank in steps}) == 1 for steps in runs)
         table.add(
             f"{words}, {label}",
             str(len(times_s)),
-            _median_s(runs, 1e3).show(1),
+            spread((1e3 * median_s(steps) for steps in runs), 1),
             f"{1e3 * p99:.1f}",
             f"{1e3 * max(times_s):.1f}",
             f"{p99 / p50:.2f}",
@@ -117,30 +114,26 @@ def judge(found: dict[tuple[str, str], list[list[Steps]]], settings: dict[str, o
             f"{runs[0][0].last_loss:.4f}",
             f"{alike} of {len(runs)}",
         )
-        if accounts := [rank.given_up for steps in runs for rank in steps if rank.given_up is not None]:
-            sent, abandoned = (
-                sum(getattr(one, n) for one in accounts) for n in ("sent_bytes", "abandoned_bytes")
-            )
-            kept = max(one.residual_bytes for one in accounts)
+        if whole := given_up(runs):
+            sent, abandoned = whole.sent_bytes, whole.abandoned_bytes
             report.notes.append(
                 f"{words}, {label}: given up {abandoned / 1e6:.2f} MB of {sent / 1e6:.0f} MB, {abandoned / sent:.2%}; "
-                f"kept at the end by one rank at most {kept / 1e3:.1f} kB"
+                f"kept at the end by one rank at most {whole.residual_bytes / 1e3:.1f} kB"
             )
         if alike < len(runs):
             report.notes.append(f"WRONG: {words}, {label}: ranks ended with different weights")
     # Not of whole links: there TCP's smaller headers decide.
     for over, under in ((GLOO, DLCP), (DLCP, BOUNDED), (GLOO, BOUNDED), (DLCP, IMPATIENT), (GLOO, IMPATIENT)):
-        pairs = zip(found[TROUBLE, over.label], found[TROUBLE, under.label], strict=True)
-        ratio = Figure.of([median_s(a) / median_s(b) for a, b in pairs])
-        report.bars.append(Bar(f"{TROUBLE}: p50, {over.label} / {under.label}", 1.0, None, ratio))
+        ratio = ratios(map(median_s, found[TROUBLE, over.label]), map(median_s, found[TROUBLE, under.label]))
+        report.at_least(1.0, f"{TROUBLE}: p50, {over.label} / {under.label}", ratio)
         tail = Figure.of([tails[TROUBLE, over.label] / tails[TROUBLE, under.label]])
-        report.bars.append(Bar(f"{TROUBLE}: p99, {over.label} / {under.label}", 1.0, None, tail))
+        report.at_least(1.0, f"{TROUBLE}: p99, {over.label} / {under.label}", tail)
     return report
 
 
 def slowest_s(steps: list[Steps]) -> list[float]:
     """What each step took: the time of its slowest rank."""
-    return [max(times_s) for times_s in zip(*(rank.times_s for rank in steps), strict=True)]
+    return slowest(rank.times_s for rank in steps)
 
 
 def median_s(steps: list[Steps]) -> float:
@@ -148,8 +141,24 @@ def median_s(steps: list[Steps]) -> float:
     return statistics.median(slowest_s(steps))
 
 
-def _median_s(runs: list[list[Steps]], scale: float) -> Figure:
-    return Figure.of([scale * median_s(steps) for steps in runs])
+def all_times_s(runs: list[list[Steps]]) -> list[float]:
+    """Of all worlds' steps."""
+    return [time_s for steps in runs for time_s in slowest_s(steps)]
+
+
+def agreeing(runs: list[list[Steps]]) -> int:
+    """In how many worlds all ranks ended with the same weights."""
+    return sum(len({rank.digest for rank in steps}) == 1 for steps in runs)
+
+
+def given_up(runs: list[list[Steps]]) -> GivenUp | None:
+    """By all ranks of all worlds together, and the most that one kept; None: nothing could be given up."""
+    accounts = [rank.given_up for steps in runs for rank in steps if rank.given_up is not None]
+    if not accounts:
+        return None
+    sent_bytes = sum(one.sent_bytes for one in accounts)
+    abandoned_bytes = sum(one.abandoned_bytes for one in accounts)
+    return GivenUp(sent_bytes, abandoned_bytes, max(one.residual_bytes for one in accounts))
 
 
 # --- on every rank --------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from bench.collectives.compare import MIB, progress
+from bench.collectives.compare import MIB
 from bench.collectives.world import DLCP, Backend, Place, Ranks
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, in_turn, ratios, slowest
 
 SUMMARY = "importance and residuals of a 64 MB buffer beside its all-reduce on loopback"
 NEEDS_LAB = False
@@ -90,13 +90,9 @@ class Account:
 
 def run(*, quick: bool) -> Report:
     worlds, iterations = (2, 5) if quick else (5, 15)
-    found: dict[str, list[list[Account]]] = {network.label: [] for network in NETWORKS}
+    place, networks = Place.loopback(WORLD), {network.label: network for network in NETWORKS}
     with Ranks() as ranks:
-        for world in range(worlds):
-            for network in NETWORKS:
-                progress(f"{world + 1}/{worlds} {network.label}")
-                found[network.label].append(ranks.run(measure, Place.loopback(WORLD), network, iterations))
-        progress("")
+        found = in_turn(worlds, networks, lambda network: ranks.run(measure, place, network, iterations))
     return judge(found)
 
 
@@ -114,11 +110,10 @@ def judge(found: dict[str, list[list[Account]]]) -> Report:
         ("ms, slowest rank", _slowest_s),
         ("ms of processor time, mean of ranks", _processor_s),
     ):
-        table = Table(
+        table = report.table(
             f"{title}; medians of a world: median (lowest–highest); part: of the all-reduce's",
             ["", *PARTS, "sum", "part"],
         )
-        report.tables.append(table)
         for worlds in found.values():
             blocks = f"blocks of {worlds[0][0].block_bytes}"
             whole = [of([account.all_reduce for account in accounts]) for accounts in worlds]
@@ -127,11 +122,10 @@ def judge(found: dict[str, list[list[Account]]]) -> Report:
                 done = [[account.overhead[way] for account in accounts] for accounts in worlds]
                 each = [[of([one[part] for one in accounts]) for accounts in done] for part in PARTS]
                 total = [of([Times.sum(one.values()) for one in accounts]) for accounts in done]
-                ratio = Figure.of([one / other for one, other in zip(total, whole, strict=True)])
+                ratio = ratios(total, whole)
                 table.add(f"{blocks}, {way}", *map(_ms, each), _ms(total), ratio)
                 if of is _slowest_s:
-                    what = f"{blocks}, {way}: overhead / all-reduce"
-                    report.bars.append(Bar(what, None, RATIO_AT_MOST, ratio))
+                    report.at_most(RATIO_AT_MOST, f"{blocks}, {way}: overhead / all-reduce", ratio)
             transform = [of([account.hadamard for account in accounts]) for accounts in worlds]
             table.add("  apart: Hadamard, there and back", *[""] * len(PARTS), _ms(transform), "")
     return report
@@ -139,7 +133,7 @@ def judge(found: dict[str, list[list[Account]]]) -> Report:
 
 def _slowest_s(ranks: list[Times]) -> float:
     """Of iterations, each as long as in its slowest rank."""
-    return statistics.median(map(max, zip(*(rank.wall_s for rank in ranks), strict=True)))
+    return statistics.median(slowest(rank.wall_s for rank in ranks))
 
 
 def _processor_s(ranks: list[Times]) -> float:
@@ -147,7 +141,7 @@ def _processor_s(ranks: list[Times]) -> float:
 
 
 def _ms(times_s: list[float]) -> Figure:
-    return Figure.of([1e3 * time_s for time_s in times_s])
+    return Figure.of(1e3 * time_s for time_s in times_s)
 
 
 # --- on a rank -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ rate measures the scheduler.
 from __future__ import annotations
 
 from bench.peers import OVERHEAD_BYTES, Exchange, exchange
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, in_turn, spread
 from dlcp.lab import Lab
 
 SUMMARY = "two senders into one port, 1 Gbit/s and 300 Mbit/s: total and fairness"
@@ -39,38 +39,37 @@ def unfairness(shares: list[float]) -> float:
 def run(*, quick: bool) -> Report:
     """Both programs in turn, alone and together, at each rate."""
     repeats, seconds = (2, 3) if quick else (5, 6)
-    table = Table(
+    report = Report("incast", {"repeats": repeats, "message": "1 MiB, 4 under way"})
+    table = report.table(
         "Mbit/s of payload at the receiver: median (lowest–highest)",
         ["", "one sender", "two senders", "of the port", "off the mean", "queue drops", "idle"],
     )
-    bars = []
     for rate_bps in RATES_BPS:
         rate = f"{rate_bps // 10**6} Mbit/s"
-        found: dict[str, list[tuple[Exchange, Exchange, int]]] = {name: [] for name in PROGRAMS}
         with Lab(hosts=3, rate_bps=rate_bps) as lab:
-            for _ in range(repeats):
-                for name, program in PROGRAMS.items():
-                    options = {"bytes": MESSAGE_BYTES, "outstanding": 4, "seconds": seconds}
-                    alone = exchange(lab, program, senders=[1], **options)
-                    drops = lab.queue_drops()
-                    both = exchange(lab, program, senders=[1, 2], **options)
-                    found[name].append((alone, both, lab.queue_drops() - drops))
+
+            def send(program: str, lab: Lab = lab) -> tuple[Exchange, Exchange, int]:
+                options = {"bytes": MESSAGE_BYTES, "outstanding": 4, "seconds": seconds}
+                alone = exchange(lab, program, senders=[1], **options)
+                drops = lab.queue_drops()
+                both = exchange(lab, program, senders=[1, 2], **options)
+                return alone, both, lab.queue_drops() - drops
+
+            found = in_turn(repeats, PROGRAMS, send)
         for name, runs in found.items():
             shares = [shares_bps(both) for _, both, _ in runs]
-            total = Figure.of([sum(share) / capacity_bps(rate_bps) for share in shares])
-            unfair = Figure.of([unfairness(share) for share in shares])
+            total = Figure.of(sum(share) / capacity_bps(rate_bps) for share in shares)
+            unfair = Figure.of(map(unfairness, shares))
             table.add(
                 f"{name}, {rate}",
-                Figure.of([alone.goodput_bps / 1e6 for alone, _, _ in runs]).show(0),
-                Figure.of([sum(share) / 1e6 for share in shares]).show(0),
-                total.show(),
-                unfair.show(),
-                Figure.of([drops for _, _, drops in runs]).show(0),
-                Figure.of([both.idle_ratio for _, both, _ in runs]).show(2),
+                spread((alone.goodput_bps / 1e6 for alone, _, _ in runs), 0),
+                spread((sum(share) / 1e6 for share in shares), 0),
+                total,
+                unfair,
+                spread((drops for _, _, drops in runs), 0),
+                spread((both.idle_ratio for _, both, _ in runs), 2),
             )
             if name == "dlcp":
-                bars += [
-                    Bar(f"{rate}: both together, of what the port carries", TOTAL_AT_LEAST, None, total),
-                    Bar(f"{rate}: furthest from an equal share", None, UNFAIR_AT_MOST, unfair),
-                ]
-    return Report("incast", {"repeats": repeats, "message": "1 MiB, 4 under way"}, [table], bars)
+                report.at_least(TOTAL_AT_LEAST, f"{rate}: both together, of what the port carries", total)
+                report.at_most(UNFAIR_AT_MOST, f"{rate}: furthest from an equal share", unfair)
+    return report

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 
 from bench import programs
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, ratios, spread
 
 SUMMARY = "packets per CPU second on loopback beside bare GSO/GRO, authentication off and on"
 NEEDS_LAB = False
@@ -55,10 +55,6 @@ def _limit(options: list[str], seconds: float) -> tuple[float, float]:
     return answer["sender_packets_per_cpu_second"], answer["receiver_packets_per_cpu_second"]
 
 
-def _engine(options: dict[str, object], seconds: float) -> dict:
-    return programs.ask("engine_loopback", seconds=seconds, **options)
-
-
 def run(*, quick: bool) -> Report:
     repeats, seconds = (2, 1) if quick else (5, 2)
     limits: dict[str, list[tuple[float, float]]] = {name: [] for name in LIMITS}
@@ -67,7 +63,7 @@ def run(*, quick: bool) -> Report:
         for name, words in LIMITS.items():
             limits[name].append(_limit(words, seconds))
         for name, options in CASES.items():
-            engines[name].append(_engine(options, seconds))
+            engines[name].append(programs.ask("engine_loopback", seconds=seconds, **options))
 
     rates = dict(limits)
     for name, answers in engines.items():
@@ -77,9 +73,11 @@ def run(*, quick: bool) -> Report:
         ]
 
     def part(name: str, side: int) -> Figure:
-        return Figure.of([own[side] / bare[side] for own, bare in zip(rates[name], rates[BARE], strict=True)])
+        return ratios((own[side] for own in rates[name]), (bare[side] for bare in rates[BARE]))
 
-    table = Table(
+    crypto = engines["cold, 1 path, authenticated"][0]["crypto"]
+    report = Report("loopback", {"repeats": repeats, "seconds each": seconds, "crypto": crypto})
+    table = report.table(
         "thousand packets per CPU second, and that as a part of bare with the same memory: median (lowest–highest)",
         ["", "sender", "receiver", "sender part", "receiver part", "Gbit/s", "lost"],
     )
@@ -87,17 +85,12 @@ def run(*, quick: bool) -> Report:
         answers = engines.get(name)
         table.add(
             name,
-            Figure.of([tx / 1e3 for tx, _ in found]).show(0),
-            Figure.of([rx / 1e3 for _, rx in found]).show(0),
-            part(name, 0).show(2),
-            part(name, 1).show(2),
-            Figure.of([a["receiver"][0]["goodput_bps"] / 1e9 for a in answers]).show(1) if answers else "",
+            *(spread((sample[side] / 1e3 for sample in found), 0) for side in (0, 1)),
+            *(part(name, side).show(2) for side in (0, 1)),
+            spread((a["receiver"][0]["goodput_bps"] / 1e9 for a in answers), 1) if answers else "",
             str(sum(a["sender"][0]["lost_packets"] for a in answers)) if answers else "",
         )
-    bars = [
-        Bar(f"{side}, {what}", at_least, None, part(name, index))
-        for what, name, at_least in JUDGED
-        for index, side in enumerate(("sender", "receiver"))
-    ]
-    crypto = engines["cold, 1 path, authenticated"][0]["crypto"]
-    return Report("loopback", {"repeats": repeats, "seconds each": seconds, "crypto": crypto}, [table], bars)
+    for what, name, limit in JUDGED:
+        for index, side in enumerate(("sender", "receiver")):
+            report.at_least(limit, f"{side}, {what}", part(name, index))
+    return report

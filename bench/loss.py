@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.peers import Exchange, exchange
-from bench.report import Bar, Figure, Report, Table, percentile
+from bench.report import Figure, Report, percentile, ratios, spread
 from dlcp.lab import Lab, Loss
 
 SUMMARY = "1 Gbit/s, 1 % loss: p50 and p99 of 4 MB messages, goodput, TCP cubic beside"
@@ -42,66 +42,43 @@ def run(*, quick: bool) -> Report:
                     seen_loss.append(lab.arrivals(0).loss_ratio)
 
     def tails(name: str) -> Figure:
-        return Figure.of([percentile(e.times_ms, 99) / percentile(e.times_ms, 50) for e in single[name]])
+        return Figure.of(percentile(e.times_ms, 99) / percentile(e.times_ms, 50) for e in single[name])
 
-    table = Table(
+    report = Report("lab", {"repeats": repeats, "rate": "1 Gbit/s", "message": "4 MiB"})
+    table = report.table(
         "one message at a time; goodput and processor time with 4 under way: median (lowest–highest)",
         [
-            "",
-            "messages",
-            "p50 ms",
-            "p99 ms",
-            "longest ms",
-            "p99/p50",
-            "goodput Mbit/s",
-            "CPU s/GB tx",
-            "CPU s/GB rx",
-            "idle",
+            *("", "messages", "p50 ms", "p99 ms", "longest ms", "p99/p50"),
+            *("goodput Mbit/s", "CPU s/GB tx", "CPU s/GB rx", "idle"),
         ],
     )
     for name, *_ in CASES:
-
-        def cost(end: str, name: str = name) -> str:
-            return Figure.of(
-                [
-                    getattr(e, end)["cpu_s"] / (e.sender["messages"] * MESSAGE_BYTES / 1e9)
-                    for e in stream[name]
-                ]
-            ).show(2)
-
+        one, several = single[name], stream[name]
+        gigabytes = [e.sender["messages"] * MESSAGE_BYTES / 1e9 for e in several]
         table.add(
             name,
-            str(sum(len(e.times_ms) for e in single[name])),
-            Figure.of([percentile(e.times_ms, 50) for e in single[name]]).show(1),
-            Figure.of([percentile(e.times_ms, 99) for e in single[name]]).show(1),
-            f"{max(max(e.times_ms) for e in single[name]):.1f}",
+            str(sum(len(e.times_ms) for e in one)),
+            *(spread((percentile(e.times_ms, percent) for e in one), 1) for percent in (50, 99)),
+            f"{max(max(e.times_ms) for e in one):.1f}",
             tails(name).show(2),
-            Figure.of([e.goodput_bps / 1e6 for e in stream[name]]).show(0),
-            cost("sender"),
-            cost("receiver"),
-            Figure.of([e.idle_ratio for e in single[name]]).show(2),
+            spread((e.goodput_bps / 1e6 for e in several), 0),
+            ratios((e.sender["cpu_s"] for e in several), gigabytes).show(2),
+            ratios((e.receiver["cpu_s"] for e in several), gigabytes).show(2),
+            spread((e.idle_ratio for e in one), 2),
         )
-
-    kept = Figure.of(
-        [
-            lossy.goodput_bps / clean.goodput_bps
-            for lossy, clean in zip(stream["reliable, 1 %"], stream["reliable, no loss"], strict=True)
-        ]
-    )
+    lossy, clean = ([e.goodput_bps for e in stream[f"reliable, {loss}"]] for loss in ("1 %", "no loss"))
+    report.at_most(TAIL_RELIABLE, "reliable at 1 % loss, p99 / p50", tails("reliable, 1 %"))
+    report.at_most(TAIL_BOUNDED, "bounded 2 % at 1 % loss, p99 / p50", tails("bounded 2 %, 1 %"))
+    report.at_least(GOODPUT_KEPT, "reliable, goodput at 1 % loss / without", ratios(lossy, clean))
     bounded = (*single["bounded 2 %, 1 %"], *stream["bounded 2 %, 1 %"])
     abandoned = sum(e.receiver["abandoned_bytes"] for e in bounded)
     total = sum(e.sender["messages"] * MESSAGE_BYTES for e in bounded)
-    bars = [
-        Bar("reliable at 1 % loss, p99 / p50", None, TAIL_RELIABLE, tails("reliable, 1 %")),
-        Bar("bounded 2 % at 1 % loss, p99 / p50", None, TAIL_BOUNDED, tails("bounded 2 %, 1 %")),
-        Bar("reliable, goodput at 1 % loss / without", GOODPUT_KEPT, None, kept),
-    ]
-    notes = [
-        f"link lost {Figure.of(seen_loss).show(4)} of packets; bounded messages went without "
+    report.notes += [
+        f"link lost {spread(seen_loss, 4)} of packets; bounded messages went without "
         f"{abandoned / total:.4f} of their bytes",
         f"TCP was {'/'.join(sorted({e.sender['congestion'] for e in single['TCP cubic, 1 %']}))}; "
         f"its p99 / p50 at 1 % loss: {tails('TCP cubic, 1 %').show(2)}",
         f"what this machine's scheduling makes of p99 / p50 without loss: reliable "
         f"{tails('reliable, no loss').show(2)}, bounded {tails('bounded 2 %, no loss').show(2)}",
     ]
-    return Report("lab", {"repeats": repeats, "rate": "1 Gbit/s", "message": "4 MiB"}, [table], bars, notes)
+    return report

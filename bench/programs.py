@@ -17,24 +17,14 @@ class ProgramError(RuntimeError):
     """A build or a program failed; the message holds its last words."""
 
 
-def build() -> None:
-    """Configures and builds bench/native in build/bench. Does nothing that is up to date."""
+def build(*targets: str) -> None:
+    """Configures and builds bench/native in build/bench, or some of it. Does nothing that is up to date."""
     if shutil.which("cmake") is None:
         raise ProgramError("the benchmarks need cmake (Debian: cmake, ninja-build)")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    run(
-        [
-            "cmake",
-            "-S",
-            str(ROOT),
-            "-B",
-            str(BUILD),
-            *generator,
-            "-DCMAKE_BUILD_TYPE=Release",
-            "-DDLCP_BUILD_BENCH=ON",
-        ]
-    )
-    run(["cmake", "--build", str(BUILD), "--parallel"])
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DDLCP_BUILD_BENCH=ON"]
+    run(["cmake", "-S", str(ROOT), "-B", str(BUILD), *generator, *options])
+    run(["cmake", "--build", str(BUILD), "--parallel", *(["--target", *targets] if targets else [])])
 
 
 def path(name: str) -> Path:

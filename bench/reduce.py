@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from bench import programs
-from bench.report import Figure, Report, Table
+from bench.report import Report, spread
 
 SUMMARY = "GB/s of the reduction kernels, beside memcpy and torch"
 NEEDS_LAB = False
@@ -19,8 +19,8 @@ TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32"}
 
 def run(*, quick: bool) -> Report:
     repeats, turns = (2, 5) if quick else (5, 11)
+    report = Report("reduce", {"repeats": repeats, "turns": turns})
     variants: list[str] = []
-    tables = []
     for title, size in SIZES.items():
         found: dict[tuple[str, str], list[float]] = {}
         for _ in range(repeats):
@@ -41,12 +41,11 @@ def run(*, quick: bool) -> Report:
                         found.setdefault((kind + way, name), []).append(row["gigabytes_per_s"])
                 found.setdefault((kind, "torch"), []).append(_torch_gigabytes_per_s(TYPES[kind], size, turns))
         columns = [*variants, "torch"]
-        table = Table(f"{title} per operand: GB/s, median (lowest–highest)", ["a += b", *columns])
+        table = report.table(f"{title} per operand: GB/s, median (lowest–highest)", ["a += b", *columns])
         for row_name in dict.fromkeys(row for row, _ in found):
             cells = [found.get((row_name, column)) for column in columns]
-            table.add(row_name, *(Figure.of(cell).show(1) if cell else "" for cell in cells))
-        tables.append(table)
-    return Report("reduce", {"repeats": repeats, "turns": turns}, tables)
+            table.add(row_name, *(spread(cell, 1) if cell else "" for cell in cells))
+    return report
 
 
 def _torch_gigabytes_per_s(dtype: str, size: int, turns: int) -> float:

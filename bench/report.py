@@ -4,8 +4,37 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+def in_turn(repeats: int, cases: Mapping[K, C], measure: Callable[[C], T]) -> dict[K, list[T]]:
+    """Every case once per repetition, A B C A B C …, so that all meet the same neighbours on the machine."""
+    found: dict[K, list[T]] = {name: [] for name in cases}
+    for repeat in range(repeats):
+        for name, case in cases.items():
+            words = ", ".join(name) if isinstance(name, tuple) else name
+            progress(f"{repeat + 1}/{repeats} {words}")
+            found[name].append(measure(case))
+    progress("")
+    return found
+
+
+def progress(text: str) -> None:
+    """Where a long benchmark is, on a terminal's one line."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def slowest(ranks: Iterable[Sequence[float]]) -> list[float]:
+    """Of each iteration the time of its slowest rank."""
+    return [max(times) for times in zip(*ranks, strict=True)]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -25,8 +54,9 @@ class Figure:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Figure:
-        return cls(statistics.median(values), min(values), max(values))
+    def of(cls, values: Iterable[float]) -> Figure:
+        listed = list(values)
+        return cls(statistics.median(listed), min(listed), max(listed))
 
     def show(self, digits: int = 3) -> str:
         def number(value: float) -> str:
@@ -35,6 +65,16 @@ class Figure:
         if self.low == self.high:
             return number(self.median)
         return f"{number(self.median)} ({number(self.low)}–{number(self.high)})"
+
+
+def spread(values: Iterable[float], digits: int = 3) -> str:
+    """A cell: median (lowest–highest)."""
+    return Figure.of(values).show(digits)
+
+
+def ratios(over: Iterable[float], under: Iterable[float]) -> Figure:
+    """Of the same repetition each: within one the machine was in one mood."""
+    return Figure.of(a / b for a, b in zip(over, under, strict=True))
 
 
 @dataclass(frozen=True)
@@ -57,6 +97,9 @@ class Bar:
         return f"{self.what}: required {required}, found {self.figure.show()} → {judgement}"
 
 
+Cell = str | Figure | float
+
+
 @dataclass
 class Table:
     """Rows of one kind; every cell is text by the time it is here."""
@@ -65,7 +108,7 @@ class Table:
     columns: Sequence[str]
     rows: list[Sequence[str]] = field(default_factory=list)
 
-    def add(self, *cells: str | Figure | float) -> None:
+    def add(self, *cells: Cell) -> None:
         self.rows.append(
             [
                 cell if isinstance(cell, str) else cell.show() if isinstance(cell, Figure) else f"{cell:,.3f}"
@@ -94,6 +137,17 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     bars: list[Bar] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def table(self, title: str, columns: Sequence[str]) -> Table:
+        """Another table, to be filled."""
+        self.tables.append(Table(title, columns))
+        return self.tables[-1]
+
+    def at_least(self, limit: float, what: str, figure: Figure) -> None:
+        self.bars.append(Bar(what, limit, None, figure))
+
+    def at_most(self, limit: float, what: str, figure: Figure) -> None:
+        self.bars.append(Bar(what, None, limit, figure))
 
     def show(self) -> str:
         settings = ", ".join(f"{key} {value}" for key, value in self.settings.items())

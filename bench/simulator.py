@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from bench import programs
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, in_turn, ratios
 from studies.network import _reference
 
 SUMMARY = "simulated hops per second, beside a bare event core"
@@ -26,24 +26,22 @@ RATIO = {"P128": 4.0, "P1024": 7.0}
 def run(*, quick: bool) -> Report:
     repetitions = 3 if quick else 9
     report = Report("simulator", {"repetitions": repetitions, "transport": "ndp"})
-    table = Table("CPU time per hop, ns", ["", "simulator", "bare event core", "ratio", "hops"])
-    report.tables.append(table)
+    table = report.table("CPU time per hop, ns", ["", "simulator", "bare event core", "ratio", "hops"])
     with tempfile.TemporaryDirectory() as folder:
         for workload, k in K.items():
             file = Path(folder) / workload
             file.write_text(_reference.rows(workload), encoding="utf-8")
-            ours: list[float] = []
-            floor: list[float] = []
-            hops = 0
-            # In turn, so that both meet the same neighbours.
-            for _ in range(repetitions):
-                found = programs.ask("simulator", flows=file, k=k, settings=SETTINGS)
-                ours.append(found["ns_per_hop"])
-                hops = found["hops"]
-                floor.append(programs.ask("simulator_floor", flows=file, k=k)["ns_per_hop"])
-            ratios = Figure.of([a / b for a, b in zip(ours, floor, strict=True)])
-            table.add(workload, Figure.of(ours), Figure.of(floor), ratios, f"{hops:,}")
-            report.bars.append(
-                Bar(f"{workload}, simulator over bare event core", None, RATIO[workload], ratios)
+            words = {"flows": file, "k": k}
+            found = in_turn(
+                repetitions,
+                {"simulator": words | {"settings": SETTINGS}, "simulator_floor": words},
+                lambda words: programs.ask(
+                    "simulator" if "settings" in words else "simulator_floor", **words
+                ),
             )
+            ours, floor = ([one["ns_per_hop"] for one in answers] for answers in found.values())
+            ratio = ratios(ours, floor)
+            hops = found["simulator"][-1]["hops"]
+            table.add(workload, Figure.of(ours), Figure.of(floor), ratio, f"{hops:,}")
+            report.at_most(RATIO[workload], f"{workload}, simulator over bare event core", ratio)
     return report

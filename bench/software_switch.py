@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.programs import path
 from bench.programs import run as run_program
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, spread
 from dlcp.lab import simple_switch
 from dlcp.switch.policy import Policy, Thresholds, TrafficClass
 from dlcp.switch.software import start
@@ -125,7 +125,7 @@ def run(*, quick: bool) -> Report:
     else:
         report.notes.append(f"BMv2 was not measured: {reason}")
     what = f"kpps of which {DELIVERED} arrive, of {FRAME_BYTES[0]} B: {TIMES:g} times BMv2's {BMV2_KPPS:g}"
-    report.bars.append(Bar(what, TIMES * BMV2_KPPS, None, ours[0][FRAME_BYTES[0]]))
+    report.at_least(TIMES * BMV2_KPPS, what, ours[0][FRAME_BYTES[0]])
     return report
 
 
@@ -138,7 +138,7 @@ def _measure(
     report: Report,
 ) -> tuple[dict[int, Figure], dict[int, Figure]]:
     """By frame length: the highest load that arrives, and packets per CPU second. A table goes into the report."""
-    table = Table(
+    table = report.table(
         f"{name}: median (lowest–highest)", ["offered kpps", "bytes", "kpps", "delivered", "kpps/CPU-s"]
     )
     highest: dict[int, list[float]] = {frame_bytes: [] for frame_bytes in FRAME_BYTES}
@@ -154,14 +154,13 @@ def _measure(
                 highest[frame_bytes].append(max(good, default=0.0))
             for load, passed in rows.items():
                 per_cpu[frame_bytes] += [p.kpps_per_cpu for p in passed]
-                figures = (
-                    Figure.of([p.kpps for p in passed]),
-                    Figure.of([p.delivered for p in passed]),
-                    Figure.of([p.kpps_per_cpu for p in passed]),
+                table.add(
+                    "all it can" if load == 0 else f"{load:g}",
+                    str(frame_bytes),
+                    spread((p.kpps for p in passed), 0),
+                    spread(p.delivered for p in passed),
+                    spread((p.kpps_per_cpu for p in passed), 0),
                 )
-                shown = (figures[0].show(0), figures[1].show(3), figures[2].show(0))
-                table.add("all it can" if load == 0 else f"{load:g}", str(frame_bytes), *shown)
-    report.tables.append(table)
     return _figures(highest), _figures(per_cpu)
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from bench import programs
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, spread
 
 SUMMARY = "time until 2 to 64 ranks on this machine have met in a first barrier"
 NEEDS_LAB = False
@@ -25,18 +24,17 @@ AT_MOST_S = 15.0
 
 def run(*, quick: bool) -> Report:
     repeats = 1 if quick else 3
-    table = Table("median (lowest–highest)", ["ranks", "seconds", "store entries per rank", "peers per rank"])
-    bars = []
+    report = Report("startup", {"repeats": repeats})
+    table = report.table(
+        "median (lowest–highest)", ["ranks", "seconds", "store entries per rank", "peers per rank"]
+    )
     for size in SIZES:
-        answers = [_start(size) for _ in range(repeats)]
-        times = Figure.of([answer[0] for answer in answers])
-        entries = Figure.of([answer[1] / size for answer in answers])
-        table.add(
-            str(size), times.show(2), entries.show(1), Figure.of([answer[2] for answer in answers]).show(1)
-        )
+        times_s, entries, peers = zip(*(_start(size) for _ in range(repeats)), strict=True)
+        per_rank = spread((count / size for count in entries), 1)
+        table.add(str(size), spread(times_s, 2), per_rank, spread(peers, 1))
         if size == BAR_RANKS:
-            bars.append(Bar(f"seconds to start {size} ranks", None, AT_MOST_S, times))
-    return Report("startup", {"repeats": repeats}, [table], bars)
+            report.at_most(AT_MOST_S, f"seconds to start {size} ranks", Figure.of(times_s))
+    return report
 
 
 def _start(size: int) -> tuple[float, int, float]:
@@ -44,16 +42,9 @@ def _start(size: int) -> tuple[float, int, float]:
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         line = [sys.executable, "-m", "bench.startup", str(size), folder]
-        done = subprocess.run(
-            line, cwd=programs.ROOT, capture_output=True, text=True, check=False, timeout=600
-        )
+        peers = [int(word) for word in programs.run(line, timeout_s=600).split()]
         taken_s = time.perf_counter() - begin
-        if done.returncode:
-            raise programs.ProgramError(
-                f"{' '.join(line)} ended with {done.returncode}: {done.stderr.strip()}"
-            )
         entries = sum(1 for path in Path(folder).iterdir() if not path.name.startswith("."))
-        peers = [int(word) for word in done.stdout.split()]
         return taken_s, entries, sum(peers) / len(peers)
 
 

@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bench.collectives.compare import progress
 from bench.collectives.world import GLOO, Backend, Place, Ranks
-from bench.gradient_lab import LOSS_BUDGET, Steps, median_s, slowest_s, train
-from bench.report import Bar, Figure, Report, Table, percentile
+from bench.gradient_lab import LOSS_BUDGET, Steps, agreeing, all_times_s, given_up, median_s, train
+from bench.report import Figure, Report, percentile, progress, ratios, spread
 from dlcp.lab.counts import Counts
 from dlcp.lab.fabric import Fabric
-from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.policies import fifo, usual
 from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.lab.traffic import Stream
@@ -95,19 +94,18 @@ def judge(
     settings: dict[str, object],
 ) -> Report:
     """What was found, by policy and backend: a world per repetition, a rank's account per rank."""
-    table = Table(
+    report = Report("switched_fabric", settings)
+    table = report.table(
         "Step, slowest rank, ms; packets that switches dropped, in all repetitions",
         ["", "steps", "p50: median (lowest–highest)", "p99", "dropped", "of them critical", "same weights"],
     )
-    report = Report("switched_fabric", settings, [table])
     for (policy, label), runs in found.items():
-        times_s = [time_s for steps in runs for time_s in slowest_s(steps)]
-        alike = sum(len({rank.digest for rank in steps}) == 1 for steps in runs)
+        times_s, alike = all_times_s(runs), agreeing(runs)
         drops = dropped[policy, label]
         table.add(
             f"{policy}, {label}",
             str(len(times_s)),
-            Figure.of([1e3 * median_s(steps) for steps in runs]).show(0),
+            spread((1e3 * median_s(steps) for steps in runs), 0),
             f"{1e3 * percentile(times_s, 99):.0f}",
             str(sum(one.all for one in drops)),
             str(sum(one.critical for one in drops)) if policy == "policy" else "not told apart",
@@ -115,39 +113,27 @@ def judge(
         )
         if alike < len(runs):
             report.notes.append(f"WRONG: {policy}, {label}: ranks ended with different weights")
-        if accounts := [rank.given_up for steps in runs for rank in steps if rank.given_up is not None]:
-            sent, abandoned = (
-                sum(getattr(one, n) for one in accounts) for n in ("sent_bytes", "abandoned_bytes")
-            )
-            report.notes.append(f"{policy}, {label}: given up {abandoned / sent:.2%} of {sent / 1e6:.0f} MB")
+        if whole := given_up(runs):
+            share = whole.abandoned_bytes / whole.sent_bytes
+            report.notes.append(f"{policy}, {label}: given up {share:.2%} of {whole.sent_bytes / 1e6:.0f} MB")
+
+    def ratio(over: tuple[str, str], under: tuple[str, str]) -> Figure:
+        return ratios(map(median_s, found[over]), map(median_s, found[under]))
+
     for backend in BACKENDS:
-        ratio = _ratio(found, ("FIFO", backend.label), ("policy", backend.label))
+        gain = ratio(("FIFO", backend.label), ("policy", backend.label))
         if backend == GLOO:  # has no critical packets; the policy holds off the load for it too
-            report.notes.append(f"p50, FIFO / policy, Gloo: {ratio.show(2)}")
+            report.notes.append(f"p50, FIFO / policy, Gloo: {gain.show(2)}")
         else:
-            report.bars.append(Bar(f"p50, FIFO / policy, {backend.label}", 1.0, None, ratio))
+            report.at_least(1.0, f"p50, FIFO / policy, {backend.label}", gain)
     for backend in (DLCP, BOUNDED):
-        ratio = _ratio(found, ("policy", GLOO.label), ("policy", backend.label))
-        report.notes.append(f"p50 with the policy, Gloo / {backend.label}: {ratio.show(2)}")
-    ratios = [
-        one.critical / max(1, one.critical_offered)
-        for (policy, _), some in dropped.items()
-        if policy == "policy"
-        for one in some
-    ]
+        gain = ratio(("policy", GLOO.label), ("policy", backend.label))
+        report.notes.append(f"p50 with the policy, Gloo / {backend.label}: {gain.show(2)}")
+    with_policy = [one for (policy, _), some in dropped.items() if policy == "policy" for one in some]
     # The worst of all worlds: none may hide behind the others.
-    report.bars.append(
-        Bar("critical packets dropped with the policy, worst world", None, 0.001, Figure.of([max(ratios)]))
-    )
+    worst = max(one.critical / max(1, one.critical_offered) for one in with_policy)
+    report.at_most(0.001, "critical packets dropped with the policy, worst world", Figure.of([worst]))
     return report
-
-
-def _ratio(
-    found: dict[tuple[str, str], list[list[Steps]]], over: tuple[str, str], under: tuple[str, str]
-) -> Figure:
-    """Of median steps, repetition by repetition."""
-    pairs = zip(found[over], found[under], strict=True)
-    return Figure.of([median_s(a) / median_s(b) for a, b in pairs])
 
 
 @contextmanager

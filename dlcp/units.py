@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 PS_PER_S = 10**12
+TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
+RATE_UNITS = ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s"))
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
@@ -29,17 +31,22 @@ def parse_rate(text: str) -> int:
 
 def duration(seconds: float) -> str:
     """A time in a unit that suits it: 198 µs."""
-    return _with_unit(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps")))
+    return _with_unit(seconds, TIME_UNITS)
 
 
 def rate(bps: float) -> str:
     """A rate in a unit that suits it: 81.3 Gb/s."""
-    return _with_unit(bps, ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s")))
+    return _with_unit(bps, RATE_UNITS)
 
 
 def grouped(number: float) -> str:
     """A whole number with thin groups: 941 320."""
     return f"{number:,.0f}".replace(",", " ")
+
+
+def unit_of(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """The largest unit of which there is at least one, or else the smallest; `units`: sizes and words, largest first."""
+    return next(((size, word) for size, word in units if abs(value) >= size), units[-1])
 
 
 def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
@@ -48,15 +55,16 @@ def _with_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
         return "–"
     if value == 0:
         return f"0 {next(unit for size, unit in units if size == 1)}"
-    size, unit = next(((size, unit) for size, unit in units if abs(value) >= size), units[-1])
+    size, unit = unit_of(value, units)
     number = value / size
     digits = len(str(int(abs(number))))
     return f"{number:.{max(0, 4 - digits)}f} {unit}"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as lines of text: the first column to the left, the others to the right."""
+def aligned(rows: Sequence[Sequence[str]], left: int = 1, gap: str = "  ") -> Iterator[str]:
+    """Rows as lines of text: the first `left` columns to the left, the others to the right, `gap` between."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
-        yield "  ".join(cells).rstrip()
+        cells = [cell.ljust(width) for cell, width in zip(row[:left], widths, strict=False)]
+        cells += [cell.rjust(width) for cell, width in zip(row[left:], widths[left:], strict=True)]
+        yield gap.join(cells).rstrip()

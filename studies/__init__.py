@@ -1,19 +1,102 @@
 """Research on what dlcp does: the studies of `dlcp study`, run from a checkout. The wheel does without them.
 
 `training`: what loss does to training and to one tensor, in one process, without a network. `network`: how transports
-do on simulated networks. The two do not use each other; the command lists both.
+do on simulated networks. The two do not use each other. Here are the words of the command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from dlcp.arguments import Parser
+from dlcp.errors import ArgumentError
 
 
 def main(arguments: Sequence[str]) -> int:
     """`dlcp study NAME …`. Returns the exit status."""
-    from studies import network, training
+    options = _parser().parse_args(arguments)
+    if options.out.exists() and not options.out.is_dir():
+        options.parser.error(f"--out {options.out} is a file; give a folder")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--out {options.out}: {error.strerror or error}") from None
+    options.study(options)
+    return 0
 
-    simulated = network.studies()
-    if arguments and arguments[0] in simulated:
-        return network.main(arguments)
-    return training.main(arguments, others={study.name: study.summary for study in simulated.values()})
+
+def _parser() -> Parser:
+    from studies import network
+    from studies.training import command
+
+    parser = Parser(
+        prog="dlcp study",
+        description="Studies on this machine and without a network: what loss does to training, and how transports do "
+        "on simulated networks.",
+    )
+    listed = parser.add_subparsers(required=True, metavar="STUDY", parser_class=Parser)
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], None], summary: str, description: str = ""
+    ) -> Parser:
+        study: Parser = listed.add_parser(name, help=summary, description=description or summary)
+        study.set_defaults(study=run, parser=study)
+        folder = "folder for tables and pictures; default: dlcp-study"
+        study.add_argument("--out", type=Path, default=Path("dlcp-study"), metavar="DIR", help=folder)
+        return study
+
+    _tolerance_words(
+        add(
+            "tolerance",
+            command.tolerance,
+            "how much of its gradients a training may lose before it needs more rounds",
+            "The largest loss at which a training needs no extra rounds: by model, by who is dropped, by what becomes "
+            "of it. Goes on where it was stopped. In full about an hour of one processor.",
+        )
+    )
+    mse = add(
+        "mse",
+        command.mse,
+        "how far one aggregated tensor is from the truth under equal drops",
+        "Mean squared error of one aggregated tensor, by how it is aggregated, under equal drops.",
+    )
+    entries = "of the tensor; in pieces, so memory does not grow with it; default: 50000000"
+    mse.add_argument(
+        "--entries", type=_integer(10_000, 2_000_000_000), default=50_000_000, metavar="N", help=entries
+    )
+    mse.add_argument("--ranks", type=_integer(2, 64), default=8, metavar="N", help="2 to 64; default: 8")
+    mse.add_argument("--no-picture", action="store_true", help="only tables and numbers")
+    for name, module in network.studies().items():
+        study = add(name, partial(network.run, module), module.SUMMARY)
+        study.add_argument("--quick", action="store_true", help="fewer and smaller runs: a minute or two")
+        seeds = f"1 to 1000; default: {network.DEFAULT_SEEDS}, quick: 1"
+        study.add_argument("--seeds", type=_integer(1, 1000), metavar="N", help=seeds)
+    return parser
+
+
+def _tolerance_words(study: Parser) -> None:
+    for word, meaning in (
+        ("--quick", "one small model, fewer losses: a minute or two"),
+        ("--draw", "train nothing; report on what is in --out again"),
+        ("--no-picture", "only tables and numbers"),
+    ):
+        study.add_argument(word, action="store_true", help=meaning)
+    for word, most, least, name, default, meaning in (
+        ("--seeds", 100, 2, "N", None, "some models take N two or three times; default: 3, with --quick 2"),
+        ("--minutes", 10_000, 1, "M", None, "stop after M; the report says what is missing"),
+        ("--threads", 64, 1, "N", 1, "trainings at a time; default: 1"),
+    ):
+        study.add_argument(word, type=_integer(least, most), metavar=name, default=default, help=meaning)
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {low} to {high}")
+        return int(text)
+
+    return read

@@ -108,7 +108,7 @@ PYTHON_ARROWS = {
     "dlcp.switch.deploy": {"dlcp", "dlcp.switch", "finsy", "google", "grpc"},
     "dlcp.switch.deploy.shell_program": {"p4", "p4runtime_sh", "grpc", "google"},
     "dlcp.lab": {"dlcp"},  # commands of the operating system; a switch's software when it is asked for
-    "dlcp.lab.figure": {"dlcp.lab", "matplotlib"},  # loaded when a picture is asked for
+    "dlcp.lab.figure": {"dlcp", "dlcp.lab", "matplotlib"},  # loaded when a picture is asked for
     "dlcp.cli": {"dlcp"},
     "dlcp.doctor": {"dlcp", "dlcp._native", "dlcp.transport", "numpy"},
     "dlcp.train": {"dlcp", "dlcp.transport", "dlcp.torch", "numpy", "torch"},
@@ -131,7 +131,7 @@ PYTHON_ARROWS = {
     "dlcp_sim.cosimulation.tasks": {"dlcp.train", "dlcp_sim.cosimulation.models", "numpy", "torch"},
     "dlcp_sim.cosimulation.models": {"torch"},
     # Research, not in the wheel.
-    "studies": set(),
+    "studies": {"dlcp"},
     "studies.training": {
         "dlcp",
         "dlcp.torch",
@@ -140,9 +140,16 @@ PYTHON_ARROWS = {
         "numpy",
         "torch",
     },
-    "studies.network": {"dlcp", "dlcp.arguments", "dlcp.switch", "dlcp_sim", "numpy"},
-    "studies.training.figure": {"dlcp", "studies.training", "dlcp_sim.cosimulation.tasks", "matplotlib"},
-    "studies.training.mse_figure": {"dlcp", "studies.training", "matplotlib"},
+    "studies.network": {"dlcp", "dlcp.switch", "dlcp_sim", "numpy"},
+    "studies.training.page": {"dlcp", "matplotlib"},
+    "studies.training.figure": {
+        "dlcp",
+        "studies.training",
+        "studies.training.page",
+        "dlcp_sim.cosimulation.tasks",
+        "matplotlib",
+    },
+    "studies.training.mse_figure": {"studies.training", "studies.training.page", "matplotlib"},
     "bench": {
         "dlcp",
         "dlcp._native",
@@ -176,7 +183,7 @@ LAZY_PYTHON_ARROWS = {
     "studies.training": {"studies.training.figure", "studies.training.mse_figure"},
     "dlcp.doctor": {"torch"},
     "studies": {"studies.network", "studies.training"},
-    "studies.network": {"matplotlib", "torch"},
+    "studies.network": {"bench", "matplotlib", "torch"},  # the benchmarks' native programs
     "dlcp_sim": {"dlcp_sim.cosimulation.training", "matplotlib", "pyarrow", "ray", "torch"},
     "dlcp.train": {"dlcp.lab", "dlcp.train.figure", "dlcp.train.page", "sklearn", "rich"},
     "bench": {"scapy", "matplotlib"},

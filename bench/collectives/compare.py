@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.collectives.timing import Timing, time_all_reduce
-from bench.collectives.world import Backend, Place, Ranks
-from bench.report import Figure, Report, Table, percentile
+from bench.collectives.world import GLOO, Backend, Place, Ranks
+from bench.report import Figure, Report, in_turn, percentile, ratios, slowest, spread
 
 KIB, MIB = 1 << 10, 1 << 20
+# The engine's counters that are worth a note.
+TROUBLE = (
+    *("lost_packets", "spurious_losses", "probes_sent", "held_packets"),
+    *("bad_tag", "tx_dropped_packets", "rx_dropped_datagrams"),
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Sample:
 
     @property
     def times_s(self) -> list[float]:
-        return [max(times) for times in zip(*(rank.times_s for rank in self.ranks), strict=True)]
+        return slowest(rank.times_s for rank in self.ranks)
 
     def time_s(self, percent: float) -> float:
         return percentile(self.times_s, percent)
@@ -76,33 +80,44 @@ class Comparison:
         return self._samples[backend.label, place, nbytes]
 
     def figure(self, backend: Backend, place: str, nbytes: int, of: Callable[[Sample], float]) -> Figure:
-        return Figure.of([of(sample) for sample in self.samples(backend, place, nbytes)])
+        return Figure.of(map(of, self.samples(backend, place, nbytes)))
 
     def ratio(
         self, over: Backend, under: Backend, place: str, nbytes: int, of: Callable[[Sample], float]
     ) -> Figure:
         """A quantity of one backend over that of another, each repetition by itself."""
-        pairs = zip(self.samples(over, place, nbytes), self.samples(under, place, nbytes), strict=True)
-        return Figure.of([of(a) / of(b) for a, b in pairs])
+        return ratios(map(of, self.samples(over, place, nbytes)), map(of, self.samples(under, place, nbytes)))
 
-    def table(self, title: str, *, own_wire: bool = True) -> Table:
+    def report(self, name: str, settings: dict[str, object], title: str, *, own_wire: bool = True) -> Report:
+        """Table and notes; what is judged is to be added."""
+        report = Report(name, settings, notes=self.notes())
         columns = ["", "size", "times", "p50 ms", "p99 ms", "longest", "GB/s", "CPU s/GB", "wire", "repaired"]
-        table = Table(title, columns)
+        table = report.table(title, columns)
         for (backend, place, nbytes), samples in sorted(self._samples.items(), key=lambda item: item[0][1:]):
             table.add(
                 f"{place}, {backend}",
                 size_words(nbytes),
                 str(sum(len(sample.times_s) for sample in samples)),
-                Figure.of([sample.time_s(50) * 1e3 for sample in samples]).show(2),
-                Figure.of([sample.time_s(99) * 1e3 for sample in samples]).show(2),
+                *(spread((sample.time_s(percent) * 1e3 for sample in samples), 2) for percent in (50, 99)),
                 f"{max(max(sample.times_s) for sample in samples) * 1e3:.1f}",
-                Figure.of([sample.bandwidth_bps / 8e9 for sample in samples]).show(3),
-                Figure.of([sample.cpu_s_per_gb for sample in samples]).show(2),
+                spread((sample.bandwidth_bps / 8e9 for sample in samples), 3),
+                spread((sample.cpu_s_per_gb for sample in samples), 2),
                 # The loopback interface counts everybody's.
-                Figure.of([sample.wire_ratio for sample in samples]).show(2) if own_wire else "",
-                Figure.of([sample.repair_ratio for sample in samples]).show(4),
+                spread((sample.wire_ratio for sample in samples), 2) if own_wire else "",
+                spread((sample.repair_ratio for sample in samples), 4),
             )
-        return table
+        return report
+
+    def judge_speed(
+        self, report: Report, own: Backend, place: str, nbytes: int, at_least: float | None = None
+    ) -> None:
+        """Bars of dlcp beside Gloo: bandwidth, if `at_least` says what is asked, and no more processor time."""
+        what = f"{place}, {size_words(nbytes)}"
+        if at_least is not None:
+            faster = self.ratio(own, GLOO, place, nbytes, lambda sample: sample.bandwidth_bps)
+            report.at_least(at_least, f"{what}: bandwidth, dlcp / Gloo", faster)
+        cost = self.ratio(own, GLOO, place, nbytes, lambda sample: sample.cpu_s_per_gb)
+        report.at_most(1.0, f"{what}: CPU seconds per GB, dlcp / Gloo", cost)
 
     def notes(self) -> list[str]:
         """Wrong results, loudly; and what dlcp's engines and the kernel counted of trouble."""
@@ -111,18 +126,7 @@ class Comparison:
             wrong = sum(rank.wrong for sample in samples for rank in sample.ranks)
             if wrong:
                 notes.append(f"WRONG: {place}, {backend}, {size_words(nbytes)}: {wrong} elements")
-            trouble = {
-                name: sum(sample.engine(name) for sample in samples)
-                for name in (
-                    "lost_packets",
-                    "spurious_losses",
-                    "probes_sent",
-                    "held_packets",
-                    "bad_tag",
-                    "tx_dropped_packets",
-                    "rx_dropped_datagrams",
-                )
-            }
+            trouble = {name: sum(sample.engine(name) for sample in samples) for name in TROUBLE}
             dropped = sum(sample.kernel.get("RcvbufErrors", 0) for sample in samples)
             trouble |= {"dropped at full sockets": dropped if "dlcp" in backend else 0}
             if any(trouble.values()):
@@ -131,9 +135,6 @@ class Comparison:
                 window = f"; window {state['window_bytes'] / 1024:.0f} KiB" if "window_bytes" in state else ""
                 notes.append(f"{place}, {backend}, {size_words(nbytes)}: {said}{window}")
         return notes
-
-    def report(self, name: str, settings: dict[str, object], title: str, *, own_wire: bool = True) -> Report:
-        return Report(name, settings, [self.table(title, own_wire=own_wire)], [], self.notes())
 
 
 def alternate(
@@ -148,24 +149,20 @@ def alternate(
     iterations_max: int = 2000,
 ) -> Comparison:
     """Times all-reduces of `sizes` at every place, backend after backend, `repeats` times. Raises WorldError."""
-    for repeat in range(repeats):
-        for name, place in places.items():
-            for backend in backends:
-                progress(f"{repeat + 1}/{repeats} {name}, {backend.label}")
-                timings = ranks.run(
-                    time_all_reduce, place, backend, list(sizes), seconds, place.interface, iterations_max
-                )
-                into.add(backend, name, timings)
-    progress("")
+    cases = {
+        (name, backend.label): (place, backend) for name, place in places.items() for backend in backends
+    }
+
+    def measure(case: tuple[Place, Backend]) -> list[list[Timing]]:
+        interface = case[0].interface
+        return ranks.run(time_all_reduce, *case, list(sizes), seconds, interface, iterations_max)
+
+    for (name, label), worlds in in_turn(repeats, cases, measure).items():
+        for timings in worlds:
+            into.add(cases[name, label][1], name, timings)
     return into
 
 
 def size_words(nbytes: int) -> str:
     """A size as people write it: 64 MB for 64 · 2^20 bytes."""
     return f"{nbytes // MIB} MB" if nbytes >= MIB else f"{nbytes // KIB} KB"
-
-
-def progress(text: str) -> None:
-    """Where a long benchmark is, on a terminal's one line."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

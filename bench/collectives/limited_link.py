@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate, size_words
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report
 from dlcp import _native
 from dlcp.lab import Lab
 
@@ -49,7 +49,7 @@ def run(*, quick: bool) -> Report:
         {"rate": "1 Gbit/s", "repeats": repeats, "seconds each": seconds},
         "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
     )
-    table = Table("share of the link", ["", "size", "useful", "as the interface counts"])
+    table = report.table("share of the link", ["", "size", "useful", "as the interface counts"])
     for words, place in places.items():
         for backend in (GLOO, DLCP):
             for nbytes in SIZES[1:]:
@@ -62,12 +62,10 @@ def run(*, quick: bool) -> Report:
                 table.add(f"{words}, {backend.label}", size_words(nbytes), share, counted)
                 if backend is DLCP and nbytes == LARGE:
                     what = f"{words}, 64 MB: useful utilisation"
-                    report.bars.append(Bar(what, UTILISATION[place.world], None, share))
-        cost = found.ratio(DLCP, GLOO, words, LARGE, lambda sample: sample.cpu_s_per_gb)
-        report.bars.append(Bar(f"{words}, 64 MB: CPU seconds per GB, dlcp / Gloo", None, 1.0, cost))
+                    report.at_least(UTILISATION[place.world], what, share)
+        found.judge_speed(report, DLCP, words, LARGE)
     share = Figure.of([OWN_BYTES / DATAGRAM_BYTES])
-    report.bars.append(Bar("header and tag in a datagram of 1472 bytes", None, OVERHEAD_AT_MOST, share))
-    report.tables.append(table)
+    report.at_most(OVERHEAD_AT_MOST, "header and tag in a datagram of 1472 bytes", share)
     report.notes.append(f"dropped at full queues of the link, by both: {drops} packets")
     return report
 

@@ -6,8 +6,8 @@ A tail is judged by the samples of all repetitions together: single ones have to
 from __future__ import annotations
 
 from bench.collectives.compare import KIB, MIB, Comparison, alternate, size_words
-from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
-from bench.report import Bar, Figure, Report, Table, percentile
+from bench.collectives.world import DLCP, GLOO, Place, Ranks
+from bench.report import Figure, Report, percentile
 from dlcp.lab import Lab, Loss
 
 SUMMARY = (
@@ -33,18 +33,16 @@ def run(*, quick: bool) -> Report:
         {"rate": "1 Gbit/s", "loss": f"{seen:.4f}", "repeats": repeats, "seconds each": seconds},
         "all-reduce of f32, slowest rank: median (lowest–highest); wire: bytes sent per byte of the tensor",
     )
-    table = Table(
+    table = report.table(
         "all repetitions together", ["", "size", "samples", "p50 ms", "p90 ms", "p99 ms", "p99/p50"]
     )
-
-    def pooled(backend: Backend, words: str, nbytes: int) -> list[float]:
-        return [time for sample in found.samples(backend, words, nbytes) for time in sample.times_s]
 
     for words in places:
         for nbytes in SMALL:
             tails = {}
             for backend in (GLOO, DLCP):
-                times_s = pooled(backend, words, nbytes)
+                samples = found.samples(backend, words, nbytes)
+                times_s = [time_s for sample in samples for time_s in sample.times_s]
                 p50, p90, p99 = (percentile(times_s, percent) for percent in (50, 90, 99))
                 tails[backend] = p50, p99
                 table.add(
@@ -56,13 +54,7 @@ def run(*, quick: bool) -> Report:
                 )
             (_, theirs), (p50, p99) = tails[GLOO], tails[DLCP]
             what = f"{words}, {size_words(nbytes)}"
-            report.bars.append(Bar(f"{what}: p99, Gloo / dlcp", TAIL_BETTER, None, Figure.of([theirs / p99])))
-            report.bars.append(
-                Bar(f"{what}: p99 / p50 of dlcp", None, TAIL_OF_MEDIAN, Figure.of([p99 / p50]))
-            )
-        faster = found.ratio(DLCP, GLOO, words, LARGE, lambda sample: sample.bandwidth_bps)
-        report.bars.append(Bar(f"{words}, 64 MB: bandwidth, dlcp / Gloo", FASTER, None, faster))
-        cost = found.ratio(DLCP, GLOO, words, LARGE, lambda sample: sample.cpu_s_per_gb)
-        report.bars.append(Bar(f"{words}, 64 MB: CPU seconds per GB, dlcp / Gloo", None, 1.0, cost))
-    report.tables.append(table)
+            report.at_least(TAIL_BETTER, f"{what}: p99, Gloo / dlcp", Figure.of([theirs / p99]))
+            report.at_most(TAIL_OF_MEDIAN, f"{what}: p99 / p50 of dlcp", Figure.of([p99 / p50]))
+        found.judge_speed(report, DLCP, words, LARGE, FASTER)
     return report

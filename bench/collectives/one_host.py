@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.collectives.compare import KIB, MIB, Comparison, alternate
 from bench.collectives.world import DLCP_SHM, GLOO, Place, Ranks
-from bench.report import Bar, Report
+from bench.report import Report
 
 SUMMARY = "64 MB between 2 ranks of one host over shared memory, Gloo beside"
 NEEDS_LAB = False
@@ -27,9 +27,6 @@ def run(*, quick: bool) -> Report:
         own_wire=False,
     )
     for words, place in places.items():
-        if place.world == 2:
-            faster = found.ratio(DLCP_SHM, GLOO, words, LARGE, lambda sample: sample.bandwidth_bps)
-            report.bars.append(Bar(f"{words}, 64 MB: bandwidth, dlcp / Gloo", FASTER, None, faster))
-        cost = found.ratio(DLCP_SHM, GLOO, words, LARGE, lambda sample: sample.cpu_s_per_gb)
-        report.bars.append(Bar(f"{words}, 64 MB: CPU seconds per GB, dlcp / Gloo", None, 1.0, cost))
+        at_least = FASTER if place.world == 2 else None
+        found.judge_speed(report, DLCP_SHM, words, LARGE, at_least)
     return report

@@ -5,9 +5,9 @@ Judged against Gloo: algorithm bandwidth and processor time of 64 MB, the median
 
 from __future__ import annotations
 
-from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate
+from bench.collectives.compare import KIB, MIB, Comparison, alternate
 from bench.collectives.world import DLCP, DLCP_UNAUTHENTICATED, GLOO, Place, Ranks
-from bench.report import Bar, Report
+from bench.report import Report
 
 LARGE, SMALL = 64 * MIB, 4 * KIB
 FASTER, FASTER_UNAUTHENTICATED = 1.6, 2.0
@@ -27,18 +27,10 @@ def measure(name: str, ranks: Ranks, places: dict[str, Place], *, quick: bool) -
         own_wire=all(place.interface != "lo" for place in places.values()),
     )
     for words, place in places.items():
-        for backend, at_least in ((DLCP, FASTER), (DLCP_UNAUTHENTICATED, FASTER_UNAUTHENTICATED)):
-            faster = found.ratio(backend, GLOO, words, LARGE, _bandwidth)
-            report.bars.append(
-                Bar(f"{words}, 64 MB: bandwidth, {backend.label} / Gloo", at_least, None, faster)
-            )
-        cost = found.ratio(DLCP, GLOO, words, LARGE, lambda sample: sample.cpu_s_per_gb)
-        report.bars.append(Bar(f"{words}, 64 MB: CPU seconds per GB, dlcp / Gloo", None, 1.0, cost))
+        found.judge_speed(report, DLCP, words, LARGE, FASTER)
+        other = DLCP_UNAUTHENTICATED
+        faster = found.ratio(other, GLOO, words, LARGE, lambda sample: sample.bandwidth_bps)
+        report.at_least(FASTER_UNAUTHENTICATED, f"{words}, 64 MB: bandwidth, {other.label} / Gloo", faster)
         quicker = found.ratio(GLOO, DLCP, words, SMALL, lambda sample: sample.time_s(50))
-        at_least = QUICKER[place.world]
-        report.bars.append(Bar(f"{words}, 4 KB: p50, Gloo / dlcp", at_least, None, quicker))
+        report.at_least(QUICKER[place.world], f"{words}, 4 KB: p50, Gloo / dlcp", quicker)
     return report
-
-
-def _bandwidth(sample: Sample) -> float:
-    return sample.bandwidth_bps

@@ -10,10 +10,10 @@ from __future__ import annotations
 from bench.collectives.compare import KIB, MIB, Comparison, Sample, alternate
 from bench.collectives.limited_link import PAYLOAD_BYTES
 from bench.collectives.world import DLCP, GLOO, Backend, Place, Ranks
-from bench.report import Bar, Report, Table
+from bench.report import Report
 from dlcp.lab.counts import shares, total
 from dlcp.lab.fabric import Fabric
-from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.switched_lab import SwitchedLab
 
 SUMMARY = "the same across a leaf-spine of software switches, 100 Mbit/s: what policy and spraying cost"
@@ -49,21 +49,21 @@ def run(*, quick: bool) -> Report:
         {"rate": "100 Mbit/s", "repeats": repeats, "seconds each": seconds},
         "all-reduce of f32, slowest rank: median (lowest–highest)",
     )
-    table = Table("share of a host's link, headers counted", ["", *(f"{size // KIB} KiB" for size in SIZES)])
+    table = report.table(
+        "share of a host's link, headers counted", ["", *(f"{size // KIB} KiB" for size in SIZES)]
+    )
     for backend in (GLOO, DLCP):
 
         def useful(sample: Sample, backend: Backend = backend) -> float:
             return utilisation(backend, FABRIC.hosts, sample)
 
         table.add(backend.label, *(found.figure(backend, words, size, useful) for size in SIZES))
-    report.tables.append(table)
     faster = found.ratio(GLOO, DLCP, words, SIZES[-1], lambda sample: sample.time_s(50))
-    report.bars.append(Bar("4 MiB: Gloo's time / dlcp's", 1.0, None, faster))
-    ways = Table("packets by way", ["leaf", "spine", "sent", "share", "dropped"])
+    report.at_least(1.0, "4 MiB: Gloo's time / dlcp's", faster)
+    ways = report.table("packets by way", ["leaf", "spine", "sent", "share", "dropped"])
     for leaf in (name for name in counts if name.startswith("l")):
         group = tuple(port for port in counts[leaf] if port.startswith("s"))
         for port, share in shares(counts[leaf], group).items():
             count = counts[leaf][port]
             ways.add(leaf, port, f"{count.sent:,}", f"{share:.3f}", f"{total([count], 'dropped'):,}")
-    report.tables.append(ways)
     return report

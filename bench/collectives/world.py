@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dlcp.lab import Lab
-from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.namespaces import INTERFACE
 
 # How long a rank may take for what it was not told a time for.
 WORLD_S = 240.0

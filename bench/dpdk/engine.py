@@ -7,12 +7,13 @@ stands beside it with the driver's taken out.
 from __future__ import annotations
 
 import json
+import statistics
 
 from bench import programs
 from bench.dpdk import ends
 from bench.dpdk.ends import Ends, Words
-from bench.dpdk.rates import Sampling, ratios, take
-from bench.report import Figure, Report, Table
+from bench.dpdk.rates import Sampling, ratios, show, take
+from bench.report import Figure, Report
 
 BATCHES = (1, 8, 32, 64, 128, 256)
 RUNS: dict[str, Words] = {
@@ -56,7 +57,7 @@ def _sections(report: Report, sampling: Sampling, host: Ends, driver: bool) -> N
         {name: lambda w=words: (_engine(host, sampling, w, driver), {}) for name, words in kinds.items()},
         sampling.repeats,
     )
-    table = Table(
+    table = report.table(
         "ns per data packet (cycles), sender and receiver in one thread; transmit: poll_transmit, arrive: "
         "handle_packets, plain: memcpy of the payload alone; put: the driver into net_null, not in `engine`",
         ["", *SECTIONS],
@@ -69,7 +70,6 @@ def _sections(report: Report, sampling: Sampling, host: Ends, driver: bool) -> N
             return f"{ns.show(0)} ({cycles.median:.0f})"
 
         table.add(name, *(cell(section) for section in SECTIONS))
-    report.tables.append(table)
 
 
 def _bursts(report: Report, sampling: Sampling, host: Ends) -> None:
@@ -93,7 +93,7 @@ def _bursts(report: Report, sampling: Sampling, host: Ends) -> None:
         ("none", "no payload written"),
         ("body", "1408 B of payload from the caller's memory"),
     ):
-        table = Table(
+        table = report.table(
             f"ns (cycles) per packet of tx_get and tx_put into net_null, {what}, by packets per burst",
             ["", *map(str, BATCHES), f"{BATCHES[0]} : 64"],
         )
@@ -102,10 +102,8 @@ def _bursts(report: Report, sampling: Sampling, host: Ends) -> None:
             table.add(
                 runs,
                 *(
-                    f"{Figure.of([a['busy_ns'] for a in by_batch[b]]).show(1)} "
-                    f"({Figure.of([a['busy_cycles'] for a in by_batch[b]]).median:.0f})"
-                    for b in BATCHES
+                    f"{show(answers, 'busy_ns', 1)} ({statistics.median(a['busy_cycles'] for a in answers):.0f})"
+                    for answers in by_batch.values()
                 ),
                 ratios(by_batch[BATCHES[0]], by_batch[64], "busy_ns").show(1),
             )
-        report.tables.append(table)

@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 from bench.dpdk import ends
 from bench.dpdk.ends import MEMIF, Ends, Words
-from bench.dpdk.rates import Sample, Sampling, figure, ratios, take
-from bench.report import Figure, Report, Table
+from bench.dpdk.rates import Sample, Sampling, ratios, show, take
+from bench.report import Report, spread
 
 MESSAGE_BYTES = 64 << 20
 ANSWER = {"bytes": MESSAGE_BYTES, "answer_bytes": 1, "warm_up_messages": 2}
 PING = {"bytes": 64, "answer_bytes": 64, "warm_up_messages": 200}
 IDLE = {"mode": "idle"}
 POLLS = ("spin", "yield", "sleep", "auto")
+LOSSES = ("lost_packets", "spurious_losses", "tx_dropped_packets")
 BASE = "UDP on loopback, no offload"
 
 Ask = Callable[..., Sample]
@@ -57,7 +58,7 @@ def _udp(where: Ends, offload: bool, cable: bool) -> Ask:
 
 
 def _show_round_trips(report: Report, places: dict[str, Ask], found: dict[str, list[Sample]]) -> None:
-    table = Table(
+    table = report.table(
         f"a message of {PING['bytes']} B and its answer, µs; processor time of an endpoint that waits, ms per second",
         ["", "median", "least", "p99", "times faster", "waiting ms/s"],
     )
@@ -67,41 +68,29 @@ def _show_round_trips(report: Report, places: dict[str, Ask], found: dict[str, l
         idle = [1e3 * sample[0]["cpu_s"] / sample[0]["wall_s"] for sample in found[f"idle|{name}"]]
         table.add(
             name,
-            *(figure(asked, key).show(1) for key in ("median_us", "least_us", "p99_us")),
+            *(show(asked, key, 1) for key in ("median_us", "least_us", "p99_us")),
             ratios(base, asked, "median_us").show(1),
-            Figure.of(idle).show(1),
+            spread(idle, 1),
         )
-    report.tables.append(table)
 
 
 def _show_goodput(report: Report, places: dict[str, Ask], found: dict[str, list[Sample]]) -> None:
-    table = Table(
+    table = report.table(
         f"goodput of a reliable message of {MESSAGE_BYTES >> 20} MiB between two engines; packets held to be lost,\n"
         "those of them that had arrived, and those dropped at either end, in all",
         [
-            "",
-            "Gbit/s",
-            "times",
-            "sender CPU ms/message",
-            "lost",
-            "… wrongly",
-            "dropped by sender",
-            "by receiver",
+            *("", "Gbit/s", "times", "sender CPU ms/message", "lost", "… wrongly"),
+            *("dropped by sender", "by receiver"),
         ],
     )
     base = [sample[0] for sample in found[f"goodput|{BASE}"]]
     for name in places:
         asked, answered = ([sample[side] for sample in found[f"goodput|{name}"]] for side in (0, 1))
-        messages = [max(1, a["messages"]) for a in asked]
         table.add(
             name,
-            Figure.of([MESSAGE_BYTES * 8e-3 / a["median_us"] for a in asked]).show(2),
+            spread((MESSAGE_BYTES * 8e-3 / a["median_us"] for a in asked), 2),
             ratios(base, asked, "median_us").show(1),
-            Figure.of([1e3 * a["cpu_s"] / n for a, n in zip(asked, messages, strict=True)]).show(1),
-            *(
-                str(sum(a[key] for a in asked))
-                for key in ("lost_packets", "spurious_losses", "tx_dropped_packets")
-            ),
+            spread((1e3 * a["cpu_s"] / max(1, a["messages"]) for a in asked), 1),
+            *(str(sum(a[key] for a in asked)) for key in LOSSES),
             str(sum(a["rx_dropped_datagrams"] for a in answered)),
         )
-    report.tables.append(table)

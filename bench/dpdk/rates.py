@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 from bench.dpdk import ends
 from bench.dpdk.ends import AF_PACKET, MEMIF, NULL, Device, Ends, Words
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, spread
 
 KEPT = 0.8  # of DPDK alone
 TIMES = 5.0  # sockets without segmentation offload
 BURSTS = (1, 8, 32, 64)
 TRIES = 3
+ADDRESSED: Words = {"from": ends.ADDRESSES[0], "to": ends.ADDRESSES[1], "port": ends.PORT}
 BODY = "payload written"
 SUMS = "payload and checksum"
 
@@ -73,12 +74,7 @@ def pairs(
     device: Device, memory: str = ends.NO_PAGES, what: Sequence[str] = ()
 ) -> dict[str, tuple[tuple[str, Words], tuple[str, Words]]]:
     """Senders and receivers on one device: "bare: …", "driver: …" by kind of sender, and "driver receives"."""
-    addressed = {
-        "from": ends.ADDRESSES[0],
-        "to": ends.ADDRESSES[1],
-        "to_mac": ends.MACS[1],
-        "port": ends.PORT,
-    }
+    addressed = ADDRESSED | {"to_mac": ends.MACS[1]}
     listening = _limit(device, 1, memory, {"port": ends.PORT})
     found = {}
     for kind, (bare, own, options) in SENDERS.items():
@@ -116,11 +112,10 @@ def by_burst(where: Ends, sampling: Sampling) -> dict[str, Case]:
 def into_null(where: Ends, sampling: Sampling) -> dict[str, Case]:
     """The same senders into a device that frees what it is given."""
     more: Words = {"seconds": sampling.seconds}
-    addressed = {"from": ends.ADDRESSES[0], "to": ends.ADDRESSES[1], "port": ends.PORT}
     cases: dict[str, Case] = {}
     for kind, (bare, own, options) in SENDERS.items():
         for side, (program, words) in {
-            "bare": _limit(NULL, 0, ends.NO_PAGES, {**addressed, **bare}),
+            "bare": _limit(NULL, 0, ends.NO_PAGES, {**ADDRESSED, **bare}),
             "driver": _driver(NULL, 0, ends.NO_PAGES, options, own),
         }.items():
             cases[f"{side}: {kind}"] = lambda p=program, w=words: (where.send(p, w, **more), {})
@@ -150,7 +145,7 @@ def sockets(where: Ends, sampling: Sampling, offload: bool, cable: bool) -> Case
 
 def judge_devices(found: dict[str, dict[str, list[Sample]]], report: Report) -> None:
     """Table and bars of the driver beside DPDK alone; by device, then by case."""
-    table = Table(
+    table = report.table(
         "the dpdk driver's table beside DPDK alone, 1472 B: thousand packets per CPU second, empty polls included;\n"
         "cycles of a packet in bursts that moved some; the driver's part of DPDK's rate by either, a bar being about\n"
         "the former: median (lowest–highest)",
@@ -162,30 +157,24 @@ def judge_devices(found: dict[str, dict[str, list[Sample]]], report: Report) -> 
         for end, kind, side, bare, own in rows:
             if bare not in cases or not cases[bare][0][side]:
                 continue
-            one = [sample[side] for sample in cases[bare]]
+            alone = [sample[side] for sample in cases[bare]]
+            driver = [sample[side] for sample in cases.get(own, [])]
             name = f"{device}, {end}, {kind}"
-            alone = figure(one, "kpps_per_cpu_s").show(0), figure(one, "busy_cycles").show(0)
-            if own not in cases:
-                table.add(name, alone[0], "", "", alone[1], "", "")
-                continue
-            two = [sample[side] for sample in cases[own]]
-            by_cpu, by_cycles = ratios(two, one, "kpps_per_cpu_s"), ratios(one, two, "busy_cycles")
-            table.add(
-                name,
-                alone[0],
-                figure(two, "kpps_per_cpu_s").show(0),
-                by_cpu.show(2),
-                alone[1],
-                figure(two, "busy_cycles").show(0),
-                by_cycles.show(2),
+            by_cpu, by_cycles = "", ""
+            if driver:
+                part = ratios(driver, alone, "kpps_per_cpu_s")
+                report.at_least(KEPT, f"{name}: part of DPDK's packets per CPU second", part)
+                by_cpu, by_cycles = part.show(2), ratios(alone, driver, "busy_cycles").show(2)
+            kpps, cycles = (
+                [show(said, key) if said else "" for said in (alone, driver)]
+                for key in ("kpps_per_cpu_s", "busy_cycles")
             )
-            report.bars.append(Bar(f"{name}: part of DPDK's packets per CPU second", KEPT, None, by_cpu))
-    report.tables.append(table)
+            table.add(name, *kpps, by_cpu, *cycles, by_cycles)
 
 
 def show_bursts(found: dict[str, list[Sample]], report: Report) -> None:
     """Table of a packet's cycles by how many move at a time."""
-    table = Table(
+    table = report.table(
         "cycles per packet on memif by packets per call, no payload written",
         ["", *(str(burst) for burst in BURSTS)],
     )
@@ -197,26 +186,17 @@ def show_bursts(found: dict[str, list[Sample]], report: Report) -> None:
     ):
         if f"{case}|{BURSTS[0]}" in found:
             cells = ([sample[side] for sample in found[f"{case}|{burst}"]] for burst in BURSTS)
-            table.add(name, *(figure(answers, "busy_cycles").show(0) for answers in cells))
-    report.tables.append(table)
+            table.add(name, *(show(answers, "busy_cycles") for answers in cells))
 
 
 def judge_sockets(found: dict[str, list[Sample]], own: str, against: Sequence[str], report: Report) -> None:
     """Table of the driver at both ends beside sockets, and bars against those named. `own` may not be there."""
-    table = Table(
+    table = report.table(
         "both ends through a driver's table, 1472 B: thousand packets per CPU second, empty polls included; cycles of\n"
         "a packet in bursts that moved some; times by either, a bar being about the former: median (lowest–highest)",
         [
-            "",
-            "sender kpps/CPU-s",
-            "receiver",
-            "sender cycles",
-            "receiver",
-            "kpps",
-            "times by CPU-s, sender",
-            "receiver",
-            "by cycles, sender",
-            "receiver",
+            *("", "sender kpps/CPU-s", "receiver", "sender cycles", "receiver", "kpps"),
+            *("times by CPU-s, sender", "receiver", "by cycles, sender", "receiver"),
         ],
     )
     for name, samples in found.items():
@@ -227,26 +207,21 @@ def judge_sockets(found: dict[str, list[Sample]], own: str, against: Sequence[st
         by_cycles = [ratios(b, a, "busy_cycles") for a, b in zip(ours, theirs, strict=True)]
         table.add(
             name,
-            figure(sender, "kpps_per_cpu_s").show(0),
-            figure(receiver, "kpps_per_cpu_s").show(0),
-            figure(sender, "busy_cycles").show(0),
-            figure(receiver, "busy_cycles").show(0),
-            figure(receiver, "kpps").show(0),
+            *(show(end, key) for key in ("kpps_per_cpu_s", "busy_cycles") for end in (sender, receiver)),
+            show(receiver, "kpps"),
             *(times.show(1) for times in by_cpu + by_cycles),
         )
         if own in found and name in against:
             for side, times in zip(("sender", "receiver"), by_cpu, strict=True):
-                what = f"{side}, {own}: times the packets per CPU second of {name}"
-                report.bars.append(Bar(what, TIMES, None, times))
-    report.tables.append(table)
+                report.at_least(TIMES, f"{side}, {own}: times the packets per CPU second of {name}", times)
 
 
-def figure(answers: Sequence[dict], key: str) -> Figure:
-    return Figure.of([answer[key] for answer in answers])
+def show(answers: Sequence[dict], key: str, digits: int = 0) -> str:
+    return spread((answer[key] for answer in answers), digits)
 
 
 def ratios(above: Sequence[dict], below: Sequence[dict], key: str) -> Figure:
-    return Figure.of([a[key] / max(b[key], 1e-9) for a, b in zip(above, below, strict=True)])
+    return Figure.of(a[key] / max(b[key], 1e-9) for a, b in zip(above, below, strict=True))
 
 
 def run(report: Report, sampling: Sampling, driver: bool) -> None:

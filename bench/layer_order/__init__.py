@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import programs
-from bench.collectives.compare import progress
 from bench.collectives.limited_link import DATAGRAM_BYTES, OWN_BYTES
 from bench.collectives.world import DLCP, Place, Ranks
 from bench.layer_order.training import DDP_WAYS, OURS, WAYS, Account, Setting, compute, train
-from bench.report import Bar, Figure, Report, Table
+from bench.report import Figure, Report, progress, ratios, spread
 from dlcp.lab import Lab
 
 SUMMARY = "steps of DDP beside layer orders on a link that takes as long as the computation; a picture"
@@ -68,7 +67,7 @@ def judge(
 ) -> None:
     """Adds what one kind of computation showed."""
     wire_s = 8 * setting.gradient_bytes * WIRE_RATIO / rate_bps
-    table = Table(
+    table = report.table(
         f"{kind}: {setting.layers} layers, {setting.gradient_bytes / 1e6:.1f} MB of gradients; computation alone"
         f" {alone_s * 1e3:.0f} ms, gradients alone at least {wire_s * 1e3:.0f} ms at {rate_bps / 1e6:.0f} Mbit/s",
         ["", "steps", "ms per step", "longest", "over DDP", "processors busy"],
@@ -84,16 +83,14 @@ def judge(
         table.add(
             way,
             str(sum(len(times) for times in steps)),
-            Figure.of([1e3 * median for median in medians]).show(0),
+            spread((1e3 * median for median in medians), 0),
             f"{1e3 * max(max(times) for times in steps):.0f}",
-            Figure.of([own / ddp for own, ddp in zip(medians, best, strict=True)]).show(3),
-            f"{Figure.of([used / wall for used, wall in zip(busy, walls, strict=True)]).show(2)} of {os.cpu_count()}",
+            ratios(medians, best),
+            f"{ratios(busy, walls).show(2)} of {os.cpu_count()}",
         )
         if way == OURS:
-            saved = Figure.of([1 - own / ddp for own, ddp in zip(medians, best, strict=True)])
-            what = f"{kind}: share of a DDP step that {OURS} saves"
-            report.bars.append(Bar(what, SHORTER_AT_LEAST, None, saved))
-    report.tables.append(table)
+            saved = Figure.of(1 - own / ddp for own, ddp in zip(medians, best, strict=True))
+            report.at_least(SHORTER_AT_LEAST, f"{kind}: share of a DDP step that {OURS} saves", saved)
     if len({account.checksum for account in accounts}) > 1:
         report.notes.append(f"WRONG: {kind}: ranks ended with different parameters")
 

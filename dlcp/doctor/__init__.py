@@ -8,18 +8,10 @@ error that ends the examination, which is one line.
 from __future__ import annotations
 
 import argparse
-import json
-import logging
-import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from dlcp.arguments import Parser
-from dlcp.doctor.launcher import LAUNCHER, look_at_launcher
-
-if TYPE_CHECKING:
-    from dlcp.doctor.ranks import Examination
-    from dlcp.transport.store import Store
+from dlcp.checks import option
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,145 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "        → in a checkout of dlcp, pip install --no-deps --force-reinstall --no-cache-dir ."
         )
         return 1
-    # What endpoints warn of is among the findings; DLCP_LOG_LEVEL shows it still.
-    logging.getLogger("dlcp").addHandler(logging.NullHandler())
-    if options.listen:
-        return _listen(options)
-    if options.peers:
-        return _report(options, _examine_peers(options))
-    if (
-        not options.alone
-        and all(os.environ.get(name) for name in LAUNCHER)
-        and os.environ["WORLD_SIZE"] != "1"
-    ):
-        found = _examine_ranks(options, os.environ)
-        return 0 if found is None else _report(options, found)
-    return _alone(options)
+    from dlcp.doctor.command import run
 
-
-# --- its three forms -------------------------------------------------------------------------------------------
-
-
-def _alone(options: argparse.Namespace) -> int:
-    from dlcp.doctor.host import look_at_host
-    from dlcp.doctor.ranks import Examination
-    from dlcp.doctor.software import describe_host
-
-    found = [] if options.alone else look_at_launcher(os.environ)
-    found += look_at_host(options.toward, _environ(options))
-    findings = [one.to_json() for one in found]
-    return _report(options, Examination([], [{"name": describe_host(), "findings": findings}], [], []))
-
-
-def _listen(options: argparse.Namespace) -> int:
-    from dlcp.doctor.hosts import Listener
-    from dlcp.transport import Settings
-
-    try:
-        with Listener(Settings.load(**_changes(options))) as listener:
-            print(
-                f"listening on {listener.address}; on one host: dlcp doctor --peers {listener.address}",
-                flush=True,
-            )
-            listener.join()
-    except KeyboardInterrupt:
-        pass
-    return 0
-
-
-def _examine_peers(options: argparse.Namespace) -> Examination:
-    from dlcp.doctor.hosts import examine_hosts
-    from dlcp.transport import Settings
-
-    return examine_hosts(options.peers, Settings.load(**_changes(options)), options.timeout)
-
-
-def _examine_ranks(options: argparse.Namespace, environ: Mapping[str, str]) -> Examination | None:
-    from dlcp.doctor.ranks import examine_ranks
-    from dlcp.errors import JobError
-
-    store, rank, size = _rendezvous(environ)
-    # Loaded by now.
-    from torch.distributed import DistError
-
-    try:
-        return examine_ranks(
-            store,
-            rank,
-            size,
-            toward=environ["MASTER_ADDR"],
-            environ=_environ(options),
-            timeout_s=options.timeout,
-            changes=_changes(options),
-        )
-    except DistError as error:
-        reason = str(error).partition("\n")[0]
-        raise JobError(
-            f"rank {rank} lost the launcher's store: {reason}; see whether rank 0 has died"
-        ) from error
-
-
-def _rendezvous(environ: Mapping[str, str]) -> tuple[Store, int, int]:
-    """The launcher's store, as torch.distributed would find it, rank and size. Raises JobError: it is not there."""
-    import datetime
-
-    # Its own lines would stand between the findings; what fails is said below.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    from torch.distributed import DistNetworkError
-    from torch.distributed.rendezvous import rendezvous
-
-    from dlcp.errors import JobError
-
-    address = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-    try:
-        store, rank, size = next(rendezvous("env://", timeout=datetime.timedelta(seconds=60)))
-    except (DistNetworkError, OSError, ValueError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise JobError(
-            f"rank {environ['RANK']} does not reach the launcher's store at {address} (TCP): {reason}; see that"
-            f" MASTER_ADDR is rank 0's address and TCP port {environ['MASTER_PORT']} is let in: nc -vz"
-            f" {environ['MASTER_ADDR']} {environ['MASTER_PORT']}"
-        ) from error
-    return store, rank, size
-
-
-# --- what comes out -------------------------------------------------------------------------------------------
-
-
-def _report(options: argparse.Namespace, found: Examination) -> int:
-    from dlcp.doctor import report
-    from dlcp.doctor.finding import Finding, Verdict, worst
-
-    everything = [Finding.from_json(one) for host in found.hosts for one in host["findings"]] + found.findings
-    status = 1 if worst(everything) == Verdict.FAIL else 0
-    if options.json:
-        print(json.dumps(report.to_json(found.hosts, found.findings, found.pairs), indent=2))
-        return status
-    colour = report.wants_colour()
-    for host in found.hosts:
-        print(f"{host['name']}:")
-        findings = [Finding.from_json(one) for one in host["findings"]]
-        # With others to look at, a host that is in order is one line.
-        shown = (
-            findings
-            if options.verbose or not found.names
-            else [one for one in findings if one.verdict != "ok"]
-        )
-        for line in report.finding_lines(shown, colour):
-            print(line)
-        if len(shown) < len(findings):
-            print(f"  {len(findings) - len(shown)} in order (--verbose shows them)")
-    if found.names:
-        print(f"\nbetween {', '.join(found.names)}:")
-        for line in report.finding_lines(found.findings, colour):
-            print(line)
-        for line in report.pair_lines(found.names, found.pairs):
-            print(line)
-    print(f"\n{report.summary_line(everything)}")
-    return status
-
-
-# --- what is asked for ----------------------------------------------------------------------------------------
+    return run(options)
 
 
 def _parser() -> Parser:
@@ -198,10 +54,9 @@ def _parser() -> Parser:
     parser.add_argument("--peers", type=_peers, metavar="HOST:PORT,…", help="listeners to look at")
     parser.add_argument("--timeout", type=_seconds, default=5.0, metavar="S", help="to wait for a peer (5)")
     where = parser.add_argument_group("endpoint")
-    where.add_argument(
-        "--bind", metavar="HOST", help="own address (default: of the interface that leads to the others)"
-    )
-    where.add_argument("--port", type=_port, metavar="N", help="with --listen: UDP port (7010)")
+    own_address = "own address (default: of the interface that leads to the others)"
+    where.add_argument("--bind", dest="bind_host", metavar="HOST", help=own_address)
+    where.add_argument("--port", type=option(1, 65535), metavar="N", help="with --listen: UDP port (7010)")
     where.add_argument("--interface", metavar="PATTERN", help="such as eth0, eth,ib, =eth0 or ^docker,lo")
     where.add_argument("--key-file", metavar="FILE", help="job key; a launcher's ranks draw their own")
     where.add_argument("--allow-unauthenticated", action="store_true", default=None, help="do without a key")
@@ -219,24 +74,6 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         parser.error("--json is for the host that asks; a listener prints nothing of note")
 
 
-def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    given = {
-        "bind_host": options.bind,
-        "port": options.port,
-        "interface": options.interface,
-        "key_file": options.key_file,
-        "allow_unauthenticated": options.allow_unauthenticated,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _environ(options: argparse.Namespace) -> dict[str, str]:
-    """The environment as if the options had been in it, for findings about settings."""
-    return dict(os.environ) | {
-        f"DLCP_{name.upper()}": str(value) for name, value in _changes(options).items()
-    }
-
-
 def _peers(text: str) -> list[str]:
     peers = [word.strip() for word in text.split(",") if word.strip()]
     for peer in peers:
@@ -246,12 +83,6 @@ def _peers(text: str) -> list[str]:
     if not peers:
         raise argparse.ArgumentTypeError("no peer; accepted: host:port, such as node1:7010,node2:7010")
     return peers
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r}; accepted: 1 to 65535")
-    return int(text)
 
 
 def _seconds(text: str) -> float:

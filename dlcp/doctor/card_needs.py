@@ -5,11 +5,12 @@ A card that is bound to vfio-pci no longer says whose it is; its model does (ven
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dlcp.doctor.driver import DPDK
 from dlcp.doctor.eal_arguments import EalArguments
-from dlcp.doctor.finding import Finding, ok, warn
+from dlcp.doctor.finding import Finding, listed
 from dlcp.doctor.pci import NetworkDevice
 
 # E810-C and E810-XXV (linux/drivers/net/ethernet/intel/ice/ice_devids.h).
@@ -23,42 +24,37 @@ _DDP_FOLDERS = ("lib/firmware/updates/intel/ice/ddp", "lib/firmware/intel/ice/dd
 _DDP_ELSEWHERE = ("safe-mode-support=1", "ddp_pkg_file=")
 
 
+@listed
 def look_at_needs(
     named: Sequence[NetworkDevice], arguments: EalArguments, root: Path = Path("/")
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Findings about what is beside cards. `named`: the devices that the settings name."""
-    findings = []
     options = dict(arguments.allowed)
     for device in named:
         if device.driver == "ice" or device.model in _ICE:
-            findings += _look_at_ddp(device, options.get(device.address, ""), root)
+            yield from _look_at_ddp(device, options.get(device.address, ""), root)
         elif device.driver == "ena" or device.model in _ENA:
-            findings.append(_say_write_combining(device))
-    return findings
+            yield _say_write_combining(device)
 
 
-def _look_at_ddp(device: NetworkDevice, options: str, root: Path) -> list[Finding]:
+def _look_at_ddp(device: NetworkDevice, options: str, root: Path) -> Iterator[Finding]:
     if any(word in options for word in _DDP_ELSEWHERE):
-        return []
+        return
     # For all cards, or for the one of a serial number (DPDK, NIC guide, ice); perhaps compressed.
     names = ("ice.pkg*", f"ice-{'[0-9a-f]' * 16}.pkg*")
     if any(any((root / folder).glob(name)) for folder in _DDP_FOLDERS for name in names):
-        return []
-    return [
-        warn(
-            "dpdk",
-            f"{device.describe()} is of Intel's E810, whose DPDK driver does not start without a DDP package, and there"
-            f" is none in {' or '.join(f'/{folder}' for folder in _DDP_FOLDERS)}",
-            "apt-get install firmware-misc-nonfree (Debian 13: firmware-intel-misc), or do without: -a"
-            f" {device.address},safe-mode-support=1 in DLCP_EAL_ARGUMENTS (no checksums by the card, one queue)",
-        )
-    ]
+        return
+    yield DPDK.warn(
+        f"{device.describe()} is of Intel's E810, whose DPDK driver does not start without a DDP package, and there"
+        f" is none in {' or '.join(f'/{folder}' for folder in _DDP_FOLDERS)}",
+        "apt-get install firmware-misc-nonfree (Debian 13: firmware-intel-misc), or do without: -a"
+        f" {device.address},safe-mode-support=1 in DLCP_EAL_ARGUMENTS (no checksums by the card, one queue)",
+    )
 
 
 def _say_write_combining(device: NetworkDevice) -> Finding:
     """Neither igb_uio (its parameter is not in /sys) nor a patched vfio-pci says beforehand whether it does it."""
-    return ok(
-        "dpdk",
+    return DPDK.ok(
         f"{device.describe()} is of AWS's ena, which from the sixth generation of instances on sends very slowly"
         " without write combining: vfio-pci does it when patched, igb_uio with wc_activate=1",
         "grep write-combining /sys/kernel/debug/x86/pat_memtype_list (while dlcp runs it names the card's memory)",

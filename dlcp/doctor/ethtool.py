@@ -61,14 +61,13 @@ def _driver(channel: socket.socket, interface: str) -> str | None:
 
 def _speed_bps(channel: socket.socket, interface: str) -> int | None:
     # First the kernel says how long its masks are, as a negative number; then the same question with that length.
-    request = array.array("B", struct.pack("=I", _GLINKSETTINGS) + bytes(_LINK_SETTINGS_BYTES - 4))
-    if not _ask(channel, interface, request):
-        return None
-    words = struct.unpack_from("=b", request, 15)[0]
-    request = array.array("B", struct.pack("=I", _GLINKSETTINGS) + bytes(_LINK_SETTINGS_BYTES - 4))
-    struct.pack_into("=b", request, 15, -words)
-    if not _ask(channel, interface, request):
-        return None
+    words = 0
+    for _ in range(2):
+        request = array.array("B", struct.pack("=I", _GLINKSETTINGS) + bytes(_LINK_SETTINGS_BYTES - 4))
+        struct.pack_into("=b", request, 15, words)
+        if not _ask(channel, interface, request):
+            return None
+        words = -struct.unpack_from("=b", request, 15)[0]
     speed_mbps: int = struct.unpack_from("=I", request, 4)[0]
     return None if speed_mbps in (0, _SPEED_UNKNOWN) else speed_mbps * 1_000_000
 

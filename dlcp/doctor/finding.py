@@ -7,8 +7,12 @@ work. A sentence names the thing and its value, so that it can be read without i
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
 
 
 class Verdict(enum.StrEnum):
@@ -31,31 +35,43 @@ class Finding:
     remedy: str | None = None
     """A command, or what else to do."""
 
-    def to_json(self) -> dict[str, str | None]:
-        """As `--json` prints it."""
-        return {"topic": self.topic, "verdict": str(self.verdict), "text": self.text, "remedy": self.remedy}
-
     @classmethod
-    def from_json(cls, values: dict[str, str | None]) -> Finding:
-        """As another rank sent it."""
-        return cls(
-            str(values["topic"]), Verdict(str(values["verdict"])), str(values["text"]), values.get("remedy")
-        )
+    def from_json(cls, values: dict[str, Any]) -> Finding:
+        """As another rank sent it; `asdict` makes what is sent and printed."""
+        return cls(values["topic"], Verdict(values["verdict"]), values["text"], values.get("remedy"))
 
 
-def ok(topic: str, text: str, better: str | None = None) -> Finding:
-    """Nothing to do."""
-    return Finding(topic, Verdict.OK, text, better)
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Makes the findings about one thing."""
+
+    name: str
+
+    def ok(self, text: str, better: str | None = None) -> Finding:
+        """Nothing to do."""
+        return Finding(self.name, Verdict.OK, text, better)
+
+    def warn(self, text: str, remedy: str | None = None) -> Finding:
+        """It works, but not as it should."""
+        return Finding(self.name, Verdict.WARN, text, remedy)
+
+    def fail(self, text: str, remedy: str | None = None) -> Finding:
+        """It does not work."""
+        return Finding(self.name, Verdict.FAIL, text, remedy)
+
+    def lack(self, needed: bool, text: str, remedy: str | None = None) -> Finding:
+        """Something is not there: a failure if it is needed, else only a fact."""
+        return self.fail(text, remedy) if needed else self.ok(text, remedy)
 
 
-def warn(topic: str, text: str, remedy: str | None = None) -> Finding:
-    """It works, but not as it should."""
-    return Finding(topic, Verdict.WARN, text, remedy)
+def listed(look: Callable[P, Iterable[Finding]]) -> Callable[P, list[Finding]]:
+    """A check that yields its findings, as one that returns them in a list."""
 
+    @functools.wraps(look)
+    def whole(*values: P.args, **named: P.kwargs) -> list[Finding]:
+        return list(look(*values, **named))
 
-def fail(topic: str, text: str, remedy: str | None = None) -> Finding:
-    """It does not work."""
-    return Finding(topic, Verdict.FAIL, text, remedy)
+    return whole
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

@@ -8,41 +8,41 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
+from collections.abc import Iterator
 from typing import Any
 
-from dlcp.doctor.finding import Finding, ok, warn
+from dlcp.doctor.files import output
+from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.transport import Settings
 
+FIREWALL = Topic("firewall")
 
-def look_at_firewall(settings: Settings) -> list[Finding]:
+
+@listed
+def look_at_firewall(settings: Settings) -> Iterator[Finding]:
     """Findings about filters of this host. Runs nft and iptables, if they are there, to read."""
     if os.geteuid() != 0:
-        return [ok("firewall", "not looked at: only root can read the rules", "sudo dlcp doctor")]
+        yield FIREWALL.ok("not looked at: only root can read the rules", "sudo dlcp doctor")
+        return
     chains = _nft_chains()
-    legacy = _iptables_input()
+    legacy = output("iptables", "-S", "INPUT")
     if chains is None and legacy is None:
-        return [ok("firewall", "not looked at: neither nft nor iptables is here to read the rules")]
+        yield FIREWALL.ok("not looked at: neither nft nor iptables is here to read the rules")
+        return
     ports = ports_of(settings)
-    findings = []
     for chain in chains or []:
-        findings.append(
-            warn(
-                "firewall",
-                f"nft's chain {chain['table']} {chain['name']} drops what no rule accepts; see that UDP comes in",
-                f"nft insert rule {chain['family']} {chain['table']} {chain['name']} udp dport {ports} accept",
-            )
+        yield FIREWALL.warn(
+            f"nft's chain {chain['table']} {chain['name']} drops what no rule accepts; see that UDP comes in",
+            f"nft insert rule {chain['family']} {chain['table']} {chain['name']} udp dport {ports} accept",
         )
-    if legacy is not None and "-P INPUT DROP" in legacy and not findings:
-        findings.append(
-            warn(
-                "firewall",
-                "iptables drops incoming packets that no rule accepts; see that UDP comes in",
-                f"iptables -I INPUT -p udp --dport {ports.replace('-', ':')} -j ACCEPT",
-            )
+    legacy_drops = legacy is not None and "-P INPUT DROP" in legacy
+    if legacy_drops and not chains:
+        yield FIREWALL.warn(
+            "iptables drops incoming packets that no rule accepts; see that UDP comes in",
+            f"iptables -I INPUT -p udp --dport {ports.replace('-', ':')} -j ACCEPT",
         )
-    return findings or [ok("firewall", "nothing on this host drops incoming packets by default")]
+    if not chains and not legacy_drops:
+        yield FIREWALL.ok("nothing on this host drops incoming packets by default")
 
 
 def ports_of(settings: Settings) -> str:
@@ -55,28 +55,12 @@ def ports_of(settings: Settings) -> str:
 
 def _nft_chains() -> list[dict[str, Any]] | None:
     """Base chains of nft that filter input and drop by default; None: not known."""
-    text = _output("nft", "-j", "list", "chains")
+    text = output("nft", "-j", "list", "chains")
     if text is None:
         return None
     try:
-        listed = json.loads(text)["nftables"]
+        found = json.loads(text)["nftables"]
     except (ValueError, KeyError, TypeError):
         return None
-    chains = [one["chain"] for one in listed if "chain" in one]
+    chains = [one["chain"] for one in found if "chain" in one]
     return [one for one in chains if one.get("hook") == "input" and one.get("policy") == "drop"]
-
-
-def _iptables_input() -> str | None:
-    return _output("iptables", "-S", "INPUT")
-
-
-def _output(program: str, *words: str) -> str | None:
-    """What a program prints; None: it is not there, or refuses."""
-    path = shutil.which(program)
-    if path is None:
-        return None
-    try:
-        done = subprocess.run([path, *words], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from dlcp.doctor.dpdk import look_at_dpdk
-from dlcp.doctor.finding import Finding, Verdict, fail, ok
+from dlcp.doctor.finding import Finding, Topic, Verdict, listed
 from dlcp.doctor.firewall import look_at_firewall
 from dlcp.doctor.machine import look_at_machine
 from dlcp.doctor.network import look_at_network
@@ -20,9 +20,10 @@ from dlcp.errors import DlcpError
 from dlcp.transport import Endpoint, Settings
 
 
+@listed
 def look_at_host(
     toward: str | None = None, environ: Mapping[str, str] = os.environ, *, opens: bool = True
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Findings about this host. `toward`: a host of the job, if it is known.
 
     `opens`: tries to open an endpoint; False where one with these settings is opened anyway, and has the port. Takes
@@ -31,26 +32,25 @@ def look_at_host(
     toward = toward or environ.get("MASTER_ADDR") or None
     why_toward = "MASTER_ADDR" if toward == environ.get("MASTER_ADDR") else "a host of the job"
     settings, findings = look_at_settings(environ)
-    network = look_at_network(settings, toward, why_toward)
+    yield from look_at_software()
+    yield from findings
+    yield from look_at_network(settings, toward, why_toward)
     # What is wrong is said by then.
-    is_wrong = any(one.topic == "settings" and one.verdict == Verdict.FAIL for one in findings)
-    return [
-        *look_at_software(),
-        *findings,
-        *network,
-        *([] if is_wrong else look_at_opening(settings, toward, opens=opens)),
-        # Below the kernel its sockets and filters do not see its packets.
-        *([] if settings.below_kernel else [*look_at_sockets(settings), *look_at_firewall(settings)]),
-        *look_at_dpdk(settings),
-        *look_at_xdp(settings),
-        *look_at_machine(settings, environ),
-        look_at_engine(),
-    ]
+    if not any(one.topic == "settings" and one.verdict == Verdict.FAIL for one in findings):
+        yield from look_at_opening(settings, toward, opens=opens)
+    # Below the kernel its sockets and filters do not see its packets.
+    if not settings.below_kernel:
+        yield from look_at_sockets(settings)
+        yield from look_at_firewall(settings)
+    yield from look_at_dpdk(settings)
+    yield from look_at_xdp(settings)
+    yield from look_at_machine(settings, environ)
+    yield look_at_engine()
 
 
 def look_at_engine() -> Finding:
     """Whether two endpoints of this process reach each other over loopback, and how fast."""
-    settings = Settings(key=secrets.token_bytes(32))
+    engine, settings = Topic("engine"), Settings(key=secrets.token_bytes(32))
     try:
         with (
             Endpoint(1, settings=settings) as answering,
@@ -59,13 +59,11 @@ def look_at_engine() -> Finding:
         ):
             pair = probe(asking, 0, 1, 1, answering.address, timeout_s=5.0)
     except DlcpError as error:
-        return fail("engine", f"no endpoint opens on loopback: {error}")
+        return engine.fail(f"no endpoint opens on loopback: {error}")
     if pair.rtt_s is None or pair.goodput_bps is None:
-        return fail(
-            "engine", f"two endpoints of this process do not reach each other over loopback: {pair.error}"
-        )
-    return ok(
-        "engine",
+        text = f"two endpoints of this process do not reach each other over loopback: {pair.error}"
+        return engine.fail(text)
+    return engine.ok(
         f"two endpoints exchange authenticated messages over loopback: {pair.goodput_bps / 1e9:.1f} Gbit/s, round trip"
-        f" {pair.rtt_s * 1e6:.0f} µs",
+        f" {pair.rtt_s * 1e6:.0f} µs"
     )

@@ -11,17 +11,18 @@ import secrets
 import socket
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
+from dlcp.doctor.finding import Finding
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.probe import RankPair, Responder, ask, probe, split_address
 from dlcp.doctor.rank_pairs import Member, look_at_rank_pairs
-from dlcp.doctor.ranks import Examination
-from dlcp.doctor.software import versions_of
+from dlcp.doctor.report import Examination, Host
 from dlcp.errors import AddressError, DlcpError
 from dlcp.transport import Endpoint, Settings
 from dlcp.transport.interfaces import choose_bind_host
-from dlcp.transport.rank_card import this_place
+from dlcp.transport.rank_card import RankCard
 
 PORT = 7010
 # To measure one pair, which takes longest when it is closed.
@@ -75,7 +76,7 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._responder.__exit__(None, None, None)
+        self._responder.__exit__()
 
     @property
     def address(self) -> str:
@@ -91,13 +92,13 @@ class Listener:
             settings = self._endpoint.settings
             toward = None if settings.below_kernel else settings.bind_host
             return {
-                "member": _member("", self._endpoint, self._interface).to_json(),
-                "findings": [one.to_json() for one in look_at_host(toward, opens=False)],
+                "member": asdict(_member("", self._endpoint, self._interface)),
+                "findings": [asdict(one) for one in look_at_host(toward, opens=False)],
             }
         if request.get("order") == "probe":
             address = str(request["address"])
             pair = probe(self._endpoint, 0, 0, rank_of(address), address, float(request["timeout_s"]))
-            return {"pair": pair.to_json()}
+            return {"pair": asdict(pair)}
         return {"error": f"no order {request.get('order')!r}; run one version of dlcp on all hosts"}
 
 
@@ -115,8 +116,7 @@ def examine_hosts(
     settings = settings.replace(shm=False)
     if not settings.below_kernel:
         settings = settings.replace(interface=None)
-    findings = look_at_host(toward, environ, opens=False)
-    hosts = [{"name": socket.gethostname(), "findings": [one.to_json() for one in findings]}]
+    hosts = [Host(socket.gethostname(), look_at_host(toward, environ, opens=False))]
     with Endpoint(secrets.randbits(32), settings=settings) as endpoint, Responder(endpoint):
         members = [_member("here", endpoint, interface)]
         pairs = [
@@ -129,9 +129,14 @@ def examine_hosts(
             if "member" in card:
                 known.append(place)
                 members.append(Member(**(card["member"] | {"name": peer, "address": address})))
-                hosts.append({"name": members[-1].host, "findings": card["findings"]})
+                hosts.append(Host(members[-1].host, list(map(Finding.from_json, card["findings"]))))
             else:
-                members.append(_stranger(peer, address, members[0]))
+                # Nothing is known of it but its address.
+                host = split_address(peer)[0]
+                stranger = replace(
+                    members[0], name=peer, host=host, address=address, interface="", where=address
+                )
+                members.append(stranger)
         for source in known:
             for target, address in enumerate(addresses, 1):
                 if target == source:
@@ -161,25 +166,4 @@ def _order(endpoint: Endpoint, address: str, order: dict[str, Any]) -> dict[str,
 
 
 def _member(name: str, endpoint: Endpoint, interface: str) -> Member:
-    return Member(
-        name=name,
-        host=socket.gethostname(),
-        address=endpoint.address,
-        interface=interface,
-        where=this_place(),
-        **versions_of(),
-    )
-
-
-def _stranger(name: str, address: str, asker: Member) -> Member:
-    """A listener of which nothing is known but its address."""
-    return Member(
-        name=name,
-        host=split_address(name)[0],
-        address=address,
-        interface="",
-        where=address,
-        version=asker.version,
-        wire_version=asker.wire_version,
-        torch=asker.torch,
-    )
+    return Member.of(name, RankCard.of_this_process(0, endpoint.address, interface))

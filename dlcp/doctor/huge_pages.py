@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlcp.doctor.finding import Finding, fail, ok
+from dlcp.doctor.driver import DPDK
+from dlcp.doctor.files import lines, read
+from dlcp.doctor.finding import Finding, listed
 
 # EAL arguments with which its memory is files of a mounted hugetlbfs (native/io/dpdk/eal_arguments.cpp adds
 # --in-memory to all others).
@@ -30,28 +33,29 @@ class _HugePages:
         return f"{self.free} of {self.total} of {size}"
 
 
-def look_at_huge_pages(asked: bool, arguments: set[str], root: Path = Path("/")) -> list[Finding]:
+@listed
+def look_at_huge_pages(asked: bool, arguments: set[str], root: Path = Path("/")) -> Iterator[Finding]:
     """Findings about huge pages. `arguments`: names of EAL's options."""
     if "--no-huge" in arguments:
-        return [ok("dpdk", "no huge pages are used, as --no-huge says: virtual devices only")]
+        yield DPDK.ok("no huge pages are used, as --no-huge says: virtual devices only")
+        return
     sizes = _list_huge_pages(root)
     if not sizes:
         text = "this kernel has no huge pages (no /sys/kernel/mm/hugepages)"
         remedy = "eal_arguments --no-huge -m 256 (virtual devices only), or a kernel with CONFIG_HUGETLBFS"
-        return [fail("dpdk", text, remedy) if asked else ok("dpdk", text, remedy)]
+        yield DPDK.lack(asked, text, remedy)
+        return
     words = f"huge pages free: {', '.join(one.describe() for one in sizes)}"
     if any(one.free for one in sizes):
-        findings = [ok("dpdk", words)]
+        yield DPDK.ok(words)
     else:
         reserve = f"echo 512 > {sizes[0].reserve}"
-        text = f"{words}; DPDK needs some, 1 GiB is plenty"
-        findings = [fail("dpdk", text, reserve) if asked else ok("dpdk", text)]
+        yield DPDK.lack(asked, f"{words}; DPDK needs some, 1 GiB is plenty", reserve if asked else None)
     files = sorted(arguments & _WANT_FILES)
     if asked and files and "--in-memory" not in arguments and not _hugetlbfs_is_mounted(root):
         text = f"eal_arguments have {files[0]}, so huge pages are files, and no hugetlbfs is mounted"
         remedy = "mkdir -p /dev/hugepages && mount -t hugetlbfs nodev /dev/hugepages"
-        findings.append(fail("dpdk", text, f"{remedy} (or add --in-memory)"))
-    return findings
+        yield DPDK.fail(text, f"{remedy} (or add --in-memory)")
 
 
 def _list_huge_pages(root: Path) -> list[_HugePages]:
@@ -59,11 +63,10 @@ def _list_huge_pages(root: Path) -> list[_HugePages]:
     place = "sys/kernel/mm/hugepages"
     found = []
     for folder in (root / place).glob("hugepages-*kB"):
-        counts = [
-            _number(folder / f"{name}_hugepages")
-            for name in ("nr", "free", "resv", "nr_overcommit", "surplus")
-        ]
-        total, free, reserved, more, surplus = counts
+        names = ("nr", "free", "resv", "nr_overcommit", "surplus")
+        total, free, reserved, more, surplus = (
+            int(read(folder / f"{name}_hugepages") or 0) for name in names
+        )
         left = max(0, free - reserved) + max(0, more - surplus)
         kibibytes = int(folder.name.removeprefix("hugepages-").removesuffix("kB"))
         found.append(
@@ -73,15 +76,4 @@ def _list_huge_pages(root: Path) -> list[_HugePages]:
 
 
 def _hugetlbfs_is_mounted(root: Path) -> bool:
-    try:
-        lines = (root / "proc/self/mounts").read_text().splitlines()
-    except OSError:
-        return False
-    return any(line.split()[2:3] == ["hugetlbfs"] for line in lines)
-
-
-def _number(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0
+    return any(words[2:3] == ["hugetlbfs"] for words in lines(root / "proc/self/mounts"))

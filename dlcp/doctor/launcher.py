@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dlcp.doctor.finding import Finding, warn
+from dlcp.doctor.finding import Finding, Topic
 
 LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -19,4 +19,6 @@ def look_at_launcher(environ: Mapping[str, str]) -> list[Finding]:
     if not missing or not {"RANK", "WORLD_SIZE"}.intersection(there) or environ.get("WORLD_SIZE") == "1":
         return []
     text = f"{', '.join(there)} set, {', '.join(missing)} not: only this host is checked, no pairs of ranks"
-    return [warn("launcher", text, "run it by torchrun, as `dlcp doctor --help` shows, or with --alone")]
+    return [
+        Topic("launcher").warn(text, "run it by torchrun, as `dlcp doctor --help` shows, or with --alone")
+    ]

@@ -12,12 +12,15 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dlcp.doctor.finding import Finding, ok, warn
+from dlcp.doctor.files import lines, read
+from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.transport import Settings
 
+PROCESSORS, CLOCK, TIMERS = Topic("processors"), Topic("clock"), Topic("timers")
+SHARED_MEMORY = Topic("shared memory")
 # Clocks that are read without a system call.
 _FAST_CLOCKS = {"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"}
 _TIME_ERROR = 5
@@ -26,20 +29,19 @@ _LATENESS_S_MAX = 1e-3
 _GIB = 1 << 30
 
 
-def look_at_machine(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+@listed
+def look_at_machine(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Findings about this machine. Takes about 10 ms, in which it waits for timers."""
-    return [
-        *_look_at_processors(environ),
-        *_look_at_clock(),
-        _look_at_timers(),
-        look_at_shared_memory(settings),
-    ]
+    yield from _look_at_processors(environ)
+    yield from _look_at_clock()
+    yield _look_at_timers()
+    yield look_at_shared_memory(settings)
 
 
 # --- processors and memory ------------------------------------------------------------------------------------
 
 
-def _look_at_processors(environ: Mapping[str, str]) -> list[Finding]:
+def _look_at_processors(environ: Mapping[str, str]) -> Iterator[Finding]:
     allowed = len(os.sched_getaffinity(0))
     quota = _processor_quota()
     usable = allowed if quota is None else min(allowed, quota)
@@ -50,34 +52,26 @@ def _look_at_processors(environ: Mapping[str, str]) -> list[Finding]:
     if memory is not None:
         words += f" and {memory / _GIB:.1f} GiB of memory"
     ranks = environ.get("LOCAL_WORLD_SIZE", "")
-    findings = []
     if ranks.isdecimal() and int(ranks) > usable:
-        findings.append(
-            warn(
-                "processors",
-                f"{ranks} ranks of this host share {words}: they wait for each other's turn",
-                f"torchrun --nproc-per-node {max(1, int(usable))}",
-            )
+        yield PROCESSORS.warn(
+            f"{ranks} ranks of this host share {words}: they wait for each other's turn",
+            f"torchrun --nproc-per-node {max(1, int(usable))}",
         )
     else:
-        findings.append(ok("processors", f"a rank may use {words}"))
-    governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    driver = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver") or ""
+        yield PROCESSORS.ok(f"a rank may use {words}")
+    governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    driver = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver") or ""
     # Where the hardware chooses, `powersave` is the ordinary governor and no brake.
     if governor == "powersave" and "pstate" not in driver:
-        findings.append(
-            warn(
-                "processors",
-                "the frequency governor is powersave: packets wait for a slow processor",
-                "cpupower frequency-set -g performance",
-            )
+        yield PROCESSORS.warn(
+            "the frequency governor is powersave: packets wait for a slow processor",
+            "cpupower frequency-set -g performance",
         )
-    return findings
 
 
 def _own_cgroup() -> Path | None:
     """The folder of this process's cgroup (version 2)."""
-    for line in (_read("/proc/self/cgroup") or "").splitlines():
+    for line in (read("/proc/self/cgroup") or "").splitlines():
         if line.startswith("0::"):
             return Path("/sys/fs/cgroup") / line[3:].lstrip("/")
     return None
@@ -86,13 +80,10 @@ def _own_cgroup() -> Path | None:
 def _processor_quota() -> float | None:
     """Processors that the cgroup's quota allows; None: no limit known."""
     group = _own_cgroup()
-    words = (_read(group / "cpu.max") or "").split() if group is not None else []
+    words = (read(group / "cpu.max") or "").split() if group is not None else []
     if len(words) == 2 and words[0] != "max":
         return int(words[0]) / int(words[1])
-    quota, period = (
-        _read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-        _read("/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
-    )
+    quota, period = (read(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))
     if quota and period and int(quota) > 0:
         return int(quota) / int(period)
     return None
@@ -101,11 +92,11 @@ def _processor_quota() -> float | None:
 def _memory_bytes() -> int | None:
     """Memory that this process may have; None: not known."""
     limits = []
-    for line in (_read("/proc/meminfo") or "").splitlines():
-        if line.startswith("MemTotal:"):
-            limits.append(int(line.split()[1]) * 1024)
+    for name, *words in lines("/proc/meminfo"):
+        if name == "MemTotal:":
+            limits.append(int(words[0]) * 1024)
     group = _own_cgroup()
-    limit = _read(group / "memory.max") if group is not None else None
+    limit = read(group / "memory.max") if group is not None else None
     if limit and limit != "max":
         limits.append(int(limit))
     return min(limits, default=None)
@@ -114,45 +105,31 @@ def _memory_bytes() -> int | None:
 # --- clocks and timers ----------------------------------------------------------------------------------------
 
 
-def _look_at_clock() -> list[Finding]:
-    source = _read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+def _look_at_clock() -> Iterator[Finding]:
+    place = "/sys/devices/system/clocksource/clocksource0"
+    source = read(f"{place}/current_clocksource")
     resolution_s = time.clock_getres(time.CLOCK_MONOTONIC)
-    others = (_read("/sys/devices/system/clocksource/clocksource0/available_clocksource") or "").split()
-    findings = []
+    others = (read(f"{place}/available_clocksource") or "").split()
     if source is not None and source not in _FAST_CLOCKS:
         better = next((one for one in others if one in _FAST_CLOCKS), None)
-        remedy = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-        findings.append(
-            warn(
-                "clock",
-                f"the kernel reads time from {source}, a system call and a slow device per packet burst",
-                f"echo {better} > {remedy}"
-                if better
-                else "boot with clocksource=tsc if the processor allows it",
-            )
+        set_it = f"echo {better} > {place}/current_clocksource"
+        yield CLOCK.warn(
+            f"the kernel reads time from {source}, a system call and a slow device per packet burst",
+            set_it if better else "boot with clocksource=tsc if the processor allows it",
         )
     elif resolution_s > 1e-6:
-        findings.append(
-            warn(
-                "clock",
-                f"CLOCK_MONOTONIC advances in steps of {resolution_s * 1e3:g} ms: no high-resolution timers",
-                "boot without highres=off, with a kernel that has CONFIG_HIGH_RES_TIMERS",
-            )
+        yield CLOCK.warn(
+            f"CLOCK_MONOTONIC advances in steps of {resolution_s * 1e3:g} ms: no high-resolution timers",
+            "boot without highres=off, with a kernel that has CONFIG_HIGH_RES_TIMERS",
         )
     else:
         source_words = f", read from {source}" if source else ""
-        findings.append(ok("clock", f"CLOCK_MONOTONIC resolves {resolution_s * 1e9:g} ns{source_words}"))
-    synchronised = _clock_is_synchronised()
-    if synchronised is not None:
-        text = "the time of day is kept by NTP" if synchronised else "the time of day is not kept by NTP"
-        findings.append(
-            ok(
-                "clock",
-                f"{text}; dlcp needs no common time, but logs of several hosts do",
-                None if synchronised else "timedatectl set-ntp true",
-            )
-        )
-    return findings
+        yield CLOCK.ok(f"CLOCK_MONOTONIC resolves {resolution_s * 1e9:g} ns{source_words}")
+    is_kept = _clock_is_synchronised()
+    if is_kept is not None:
+        text = f"the time of day is {'' if is_kept else 'not '}kept by NTP"
+        remedy = None if is_kept else "timedatectl set-ntp true"
+        yield CLOCK.ok(f"{text}; dlcp needs no common time, but logs of several hosts do", remedy)
 
 
 def _clock_is_synchronised() -> bool | None:
@@ -172,9 +149,8 @@ def _look_at_timers() -> Finding:
     ticks = _kernel_ticks()
     words = f"timers are {median * 1e6:.0f} µs late (median){ticks}"
     if median <= _LATENESS_S_MAX:
-        return ok("timers", words)
-    return warn(
-        "timers",
+        return TIMERS.ok(words)
+    return TIMERS.warn(
         f"{words}: repairs and pacing are as coarse",
         "leave processors to the ranks: fewer per host, or taskset",
     )
@@ -182,7 +158,7 @@ def _look_at_timers() -> Finding:
 
 def _kernel_ticks() -> str:
     """`, HZ is 250`, if the kernel's configuration is there to read."""
-    for line in (_read(f"/boot/config-{os.uname().release}") or "").splitlines():
+    for line in (read(f"/boot/config-{os.uname().release}") or "").splitlines():
         if line.startswith("CONFIG_HZ="):
             return f", HZ is {line.removeprefix('CONFIG_HZ=')}"
     return ""
@@ -194,12 +170,11 @@ def _kernel_ticks() -> str:
 def look_at_shared_memory(settings: Settings) -> Finding:
     """Whether ranks of this host can share memory: a memory file handed over a socket in a folder of /tmp."""
     if not settings.shm:
-        return ok("shared memory", "ranks of this host use the network, as DLCP_SHM=0 says", "unset DLCP_SHM")
+        return SHARED_MEMORY.ok("ranks of this host use the network, as DLCP_SHM=0 says", "unset DLCP_SHM")
     try:
         _hand_over_memory()
     except OSError as error:
-        return warn(
-            "shared memory",
+        return SHARED_MEMORY.warn(
             f"ranks of this host cannot share memory: {error.strerror or error}; they use the network",
             "allow memfd_create and sockets under /tmp (seccomp or AppArmor profile of the container)",
         )
@@ -207,7 +182,7 @@ def look_at_shared_memory(settings: Settings) -> Finding:
     with contextlib.suppress(OSError):
         free = os.statvfs("/dev/shm")
         place = f"; /dev/shm, which data loaders use, has {free.f_bavail * free.f_frsize / _GIB:.1f} GiB free"
-    return ok("shared memory", f"ranks of this host and user can share memory{place}")
+    return SHARED_MEMORY.ok(f"ranks of this host and user can share memory{place}")
 
 
 def _hand_over_memory() -> None:
@@ -232,11 +207,3 @@ def _hand_over_memory() -> None:
             finally:
                 for descriptor in (memory, *received):
                     os.close(descriptor)
-
-
-def _read(path: str | Path) -> str | None:
-    """What a file of the kernel says; None: it is not there or not for us."""
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return None

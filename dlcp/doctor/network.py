@@ -9,18 +9,18 @@ import ipaddress
 import itertools
 import shlex
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dlcp.doctor.ethtool import Card, read_card
-from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.errors import AddressError, InterfaceError
 from dlcp.transport import Settings
 from dlcp.transport.interfaces import Chosen, Interface, choose_bind_host, list_interfaces
 
+INTERFACE, ROUTE, MTU, OFFLOADS, NAME = map(Topic, ("interface", "route", "mtu", "offloads", "name"))
 # The smallest UDP payload that dlcp's packets need (wire format), behind 28 bytes of IPv4 and UDP headers.
 _MTU_BYTES_MIN = 576 + 28
-_MTU_BYTES_ETHERNET = 1500
-_MTU_BYTES_JUMBO = 9000
+_MTU_BYTES_IPV6_MIN, _MTU_BYTES_ETHERNET, _MTU_BYTES_JUMBO = 1280, 1500, 9000
 _HEADER_BYTES = {4: 28, 6: 48}
 # Without these the kernel handles packets one by one, at 3.4 µs each (measured on loopback and virtual Ethernet).
 _OFFLOADS = {
@@ -29,48 +29,51 @@ _OFFLOADS = {
 }
 
 
-def look_at_network(settings: Settings, toward: str | None, why_toward: str) -> list[Finding]:
+@listed
+def look_at_network(settings: Settings, toward: str | None, why_toward: str) -> Iterator[Finding]:
     """Findings about interfaces. `toward`: a host of the job, if known, and `why_toward` where it comes from."""
     interfaces = list_interfaces()
-    chosen, findings = _look_at_choice(settings, toward, why_toward, interfaces)
+    chosen, finding = _look_at_choice(settings, toward, why_toward, interfaces)
+    yield finding
     used = next((one for one in interfaces if chosen is not None and one.name == chosen.interface), None)
     if used is not None and not used.loopback:
-        findings += look_at_interface(used, read_card(used.name))
+        yield from look_at_interface(used, read_card(used.name))
     others = [one for one in interfaces if one != used and not one.loopback]
     if others:
-        findings.append(ok("interface", f"also there: {', '.join(map(_describe, others))}"))
-    return [*findings, *look_at_overlaps(interfaces), *_look_at_own_name()]
+        yield INTERFACE.ok(f"also there: {', '.join(map(_describe, others))}")
+    yield from look_at_overlaps(interfaces)
+    yield from _look_at_own_name()
 
 
 def _look_at_choice(
     settings: Settings, toward: str | None, why_toward: str, interfaces: Sequence[Interface]
-) -> tuple[Chosen | None, list[Finding]]:
+) -> tuple[Chosen | None, Finding]:
     """What dlcp would bind, and why."""
     if settings.below_kernel:
         where = f"dlcp has {settings.own_address or 'no address yet'} below the kernel"
-        return None, [ok("interface", f"{where}, on a port of {settings.network_driver} (see there)")]
+        return None, INTERFACE.ok(f"{where}, on a port of {settings.network_driver} (see there)")
     usable = [one for one in interfaces if one.usable and not one.loopback]
     try:
         chosen = choose_place(settings, toward, interfaces)
     except InterfaceError as error:
         remedy = f"export DLCP_INTERFACE={usable[0].name}" if usable else None
-        return None, [fail("interface", str(error), remedy)]
+        return None, INTERFACE.fail(str(error), remedy)
     except AddressError as error:
-        return None, [fail("route", str(error), _see_route(settings.bind_host or toward))]
+        return None, ROUTE.fail(str(error), _see_route(settings.bind_host or toward))
     if settings.bind_host is not None and settings.interface is None:
-        return chosen, [ok("interface", f"dlcp is to bind {settings.bind_host}, as bind_host says")]
+        return chosen, INTERFACE.ok(f"dlcp is to bind {settings.bind_host}, as bind_host says")
     goal = settings.bind_host or toward
     where = f"dlcp binds {chosen.host} on {chosen.interface}"
     if not usable:
         down = next((one.name for one in interfaces if not one.up and not one.loopback), None)
         text = f"{where}, and no other interface is up with an address: only ranks of this host can take part"
-        return chosen, [warn("interface", text, f"ip link set {down} up" if down else None)]
+        return chosen, INTERFACE.warn(text, f"ip link set {down} up" if down else None)
     if settings.interface is not None:
-        return chosen, [ok("interface", f"{where}, as DLCP_INTERFACE={settings.interface} says")]
+        return chosen, INTERFACE.ok(f"{where}, as DLCP_INTERFACE={settings.interface} says")
     if goal is not None:
-        return chosen, [ok("interface", f"{where}, which leads to {goal} ({why_toward})")]
+        return chosen, INTERFACE.ok(f"{where}, which leads to {goal} ({why_toward})")
     text = f"{where}, by the default route; a job takes the interface that leads to its MASTER_ADDR"
-    return chosen, [ok("interface", text, "export DLCP_INTERFACE=NAME (to take another)")]
+    return chosen, INTERFACE.ok(text, "export DLCP_INTERFACE=NAME (to take another)")
 
 
 def choose_place(settings: Settings, toward: str | None, interfaces: Sequence[Interface]) -> Chosen:
@@ -104,61 +107,50 @@ def _see_route(goal: str | None) -> str:
     return f"ip route get {goal}"
 
 
-def look_at_interface(used: Interface, card: Card) -> list[Finding]:
+@listed
+def look_at_interface(used: Interface, card: Card) -> Iterator[Finding]:
     """Findings about the interface that dlcp uses."""
     speed = f", {card.speed_bps / 1e9:g} Gbit/s" if card.speed_bps else ""
     driver = f", driver {card.driver}" if card.driver else ""
-    findings = [ok("interface", f"{used.name} is up with {used.state}{speed}{driver}")]
+    yield INTERFACE.ok(f"{used.name} is up with {used.state}{speed}{driver}")
     if card.speed_bps is not None and card.speed_bps < 10**9:
-        findings.append(
-            warn(
-                "interface",
-                f"{used.name} runs at {card.speed_bps / 1e6:g} Mbit/s",
-                f"see cable and port: ethtool {used.name}",
-            )
+        yield INTERFACE.warn(
+            f"{used.name} runs at {card.speed_bps / 1e6:g} Mbit/s", f"see cable and port: ethtool {used.name}"
         )
-    return [*findings, _look_at_mtu(used), *_look_at_offloads(used.name, card)]
+    yield _look_at_mtu(used)
+    yield from _look_at_offloads(used.name, card)
 
 
 def _look_at_mtu(used: Interface) -> Finding:
     payload = used.mtu_bytes - _HEADER_BYTES[used.addresses[0].version]
     text = f"{used.name} has MTU {used.mtu_bytes}, so a datagram carries {payload} bytes"
+    change = f"ip link set dev {used.name} mtu"
     if used.mtu_bytes < _MTU_BYTES_MIN:
-        return fail(
-            "mtu", f"{text}; dlcp needs 576", f"ip link set dev {used.name} mtu {_MTU_BYTES_ETHERNET}"
-        )
-    if used.mtu_bytes < 1280:
-        return warn(
-            "mtu",
-            f"{text}, less than any usual network's",
-            f"ip link set dev {used.name} mtu {_MTU_BYTES_ETHERNET}",
-        )
-    if used.mtu_bytes < _MTU_BYTES_JUMBO:
-        better = f"ip link set dev {used.name} mtu 9000 (if every switch in between carries it)"
-        return ok("mtu", text, better)
-    return ok("mtu", text)
+        return MTU.fail(f"{text}; dlcp needs 576", f"{change} {_MTU_BYTES_ETHERNET}")
+    if used.mtu_bytes < _MTU_BYTES_IPV6_MIN:
+        return MTU.warn(f"{text}, less than any usual network's", f"{change} {_MTU_BYTES_ETHERNET}")
+    better = f"{change} {_MTU_BYTES_JUMBO} (if every switch in between carries it)"
+    return MTU.ok(text, better if used.mtu_bytes < _MTU_BYTES_JUMBO else None)
 
 
-def _look_at_offloads(name: str, card: Card) -> list[Finding]:
+def _look_at_offloads(name: str, card: Card) -> Iterator[Finding]:
     if not card.features:
-        return [ok("offloads", f"{name} does not say what its offloads are")]
-    off = {feature: words for feature, words in _OFFLOADS.items() if not card.features.get(feature, False)}
-    findings = [
-        warn("offloads", f"{word} is off on {name}: {cost}", f"ethtool -K {name} {word} on")
-        for word, cost in off.values()
-    ]
-    on = ", ".join(word for feature, (word, _) in _OFFLOADS.items() if feature not in off)
+        yield OFFLOADS.ok(f"{name} does not say what its offloads are")
+        return
+    on = []
+    for feature, (word, cost) in _OFFLOADS.items():
+        if card.features.get(feature):
+            on.append(word)
+        else:
+            yield OFFLOADS.warn(f"{word} is off on {name}: {cost}", f"ethtool -K {name} {word} on")
     if on:
-        by_card = (
-            "and by the card itself"
-            if card.features.get("tx-udp-segmentation")
-            else "in the kernel, not the card"
-        )
-        findings.append(ok("offloads", f"{on} on {name}; UDP is segmented {by_card}"))
-    return findings
+        by_card = card.features.get("tx-udp-segmentation")
+        where = "and by the card itself" if by_card else "in the kernel, not the card"
+        yield OFFLOADS.ok(f"{', '.join(on)} on {name}; UDP is segmented {where}")
 
 
-def look_at_overlaps(interfaces: Sequence[Interface]) -> list[Finding]:
+@listed
+def look_at_overlaps(interfaces: Sequence[Interface]) -> Iterator[Finding]:
     """Two interfaces in one network: the kernel may answer for the one through the other."""
     networks = [
         (one.name, address.network)
@@ -167,39 +159,30 @@ def look_at_overlaps(interfaces: Sequence[Interface]) -> list[Finding]:
         for address in one.addresses
         if address.version == 4 and address.network.prefixlen < 32
     ]
-    return [
-        warn(
-            "route",
-            f"{a} and {b} are both in {net}: packets for one may come and go through the other",
-            "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2",
-        )
-        for (a, net), (b, other) in itertools.combinations(networks, 2)
-        if a != b and net == other
-    ]
+    for (a, net), (b, other) in itertools.combinations(networks, 2):
+        if a != b and net == other:
+            yield ROUTE.warn(
+                f"{a} and {b} are both in {net}: packets for one may come and go through the other",
+                "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2",
+            )
 
 
-def _look_at_own_name() -> list[Finding]:
+def _look_at_own_name() -> Iterator[Finding]:
     """A host whose name means loopback to itself: as MASTER_ADDR it would lead rank 0 astray in other software."""
     name = socket.gethostname()
     try:
         addresses = {one[4][0] for one in socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)}
     except OSError:
-        return [
-            warn(
-                "name",
-                f"this host's name, {name}, has no address; launchers use it as MASTER_ADDR",
-                f"echo ADDRESS {name} >> /etc/hosts",
-            )
-        ]
-    if any(not str(one).startswith("127.") and one != "::1" for one in addresses):
-        return []
-    return [
-        ok(
-            "name",
+        yield NAME.warn(
+            f"this host's name, {name}, has no address; launchers use it as MASTER_ADDR",
+            f"echo ADDRESS {name} >> /etc/hosts",
+        )
+        return
+    if all(str(one).startswith("127.") or one == "::1" for one in addresses):
+        yield NAME.ok(
             f"this host's name, {name}, means loopback here (/etc/hosts); dlcp then takes the default route's address",
             "give launchers an address as MASTER_ADDR (not this name)",
         )
-    ]
 
 
 def _describe(one: Interface) -> str:

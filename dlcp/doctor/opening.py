@@ -10,15 +10,16 @@ from __future__ import annotations
 import ctypes
 import itertools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.doctor.network import choose_place, kernel_owner
 from dlcp.errors import AddressError, DlcpError, DriverError, InterfaceError, PortInUseError, ResourceError
 from dlcp.transport import Endpoint, Settings, plugins
 from dlcp.transport.driver import BELOW_KERNEL, NAMES, nearest_driver
 from dlcp.transport.interfaces import Interface, list_interfaces
 
+START = Topic("start")
 _OVER_SOCKETS = set(NAMES) - set(BELOW_KERNEL)
 # From here on ports need no privilege (ip_unprivileged_port_start), and one that is as good as any.
 _PORT_MIN, _PORT = 1024, 7000
@@ -26,13 +27,14 @@ _PORT_MIN, _PORT = 1024, 7000
 _NOWHERE = "-doctor-s-nowhere"
 
 
+@listed
 def look_at_opening(
     settings: Settings,
     toward: str | None,
     *,
     opens: bool = True,
     interfaces: Sequence[Interface] | None = None,
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Findings about opening. `toward`: a host of the job, if known. `opens`: False leaves sockets alone.
 
     `interfaces`: the kernel's, in place of those of this host.
@@ -42,33 +44,29 @@ def look_at_opening(
     # Of a job the ranks draw one: what is missing is looked at elsewhere.
     settings = settings.replace(key=secrets.token_bytes(32), key_file=None)
     if settings.below_kernel:
-        return _look_at_words(settings, interfaces)
-    if name not in _OVER_SOCKETS:
-        return [_look_at_plugin(settings)]
-    return _open(settings, toward, interfaces) if opens else []
+        yield from _look_at_words(settings, interfaces)
+    elif name not in _OVER_SOCKETS:
+        yield _look_at_plugin(settings)
+    elif opens:
+        yield from _open(settings, toward, interfaces)
 
 
 # --- over the kernel's sockets --------------------------------------------------------------------------------
 
 
-def _open(settings: Settings, toward: str | None, interfaces: Sequence[Interface]) -> list[Finding]:
+def _open(settings: Settings, toward: str | None, interfaces: Sequence[Interface]) -> Iterator[Finding]:
     try:
         chosen = choose_place(settings, toward, interfaces)
     except (InterfaceError, AddressError):
-        return []  # what is said of the interface
+        return  # what is said of the interface
     try:
         with Endpoint(0, settings=settings, bind_host=settings.bind_host or chosen.host) as endpoint:
-            return [ok("start", f"an endpoint opens with these settings, here at {endpoint.address}")]
+            yield START.ok(f"an endpoint opens with these settings, here at {endpoint.address}")
     except PortInUseError as error:
-        return [warn("start", f"{error}; it may be a running job's", "ss -ulpn")]
+        yield START.warn(f"{error}; it may be a running job's", "ss -ulpn")
     except AddressError as error:
-        return [
-            fail(
-                "start",
-                str(error),
-                "unset DLCP_BIND_HOST; dlcp then takes the interface that leads to the others",
-            )
-        ]
+        remedy = "unset DLCP_BIND_HOST; dlcp then takes the interface that leads to the others"
+        yield START.fail(str(error), remedy)
     except DlcpError as error:
         words = settings.driver_options
         remedy = "see what it names"
@@ -76,37 +74,35 @@ def _open(settings: Settings, toward: str | None, interfaces: Sequence[Interface
             remedy = "unset DLCP_DRIVER_OPTIONS"
         elif isinstance(error, ResourceError) and 0 < settings.ports[0] < _PORT_MIN:
             remedy = f"export DLCP_PORT={_PORT}"
-        return [fail("start", str(error), remedy)]
+        yield START.fail(str(error), remedy)
 
 
 # --- below the kernel -----------------------------------------------------------------------------------------
 
 
-def _look_at_words(settings: Settings, interfaces: Sequence[Interface]) -> list[Finding]:
+def _look_at_words(settings: Settings, interfaces: Sequence[Interface]) -> Iterator[Finding]:
     """A finding if the driver does not take its words, or the address."""
     if plugins.why_not(settings.network_driver) is not None or settings.own_address is None:
-        return []  # what is said of the driver
+        return  # what is said of the driver
     if settings.network_driver == "xdp":
         owner = kernel_owner(settings.own_address, interfaces)
         if owner is not None:
             text = f"the kernel has {settings.own_address} on {owner}, and xdp takes no address that it has"
-            return [
-                fail("start", text, "export DLCP_BIND_HOST=ADDRESS/PREFIX, one that no host's kernel has")
-            ]
+            yield START.fail(text, "export DLCP_BIND_HOST=ADDRESS/PREFIX, one that no host's kernel has")
+            return
     try:
         Endpoint(0, settings=_to_nowhere(settings)).close()
     except InterfaceError:
-        return []  # xdp looks for the interface when all else is right
+        pass  # xdp looks for the interface when all else is right
     except DlcpError as error:
-        text = str(error).replace(_NOWHERE, "")
         if _NOWHERE in str(error) and settings.network_driver == "dpdk":
-            return []  # and dpdk for an end of EAL's arguments
+            return  # and dpdk for an end of EAL's arguments
+        remedy = "see the options in DLCP_DRIVER_OPTIONS"
         if isinstance(error, DriverError):
-            return [fail("start", text, plugins.install(settings.network_driver))]
-        if isinstance(error, AddressError):
-            return [fail("start", text, "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own")]
-        return [fail("start", text, "see the options in DLCP_DRIVER_OPTIONS")]
-    return []
+            remedy = plugins.install(settings.network_driver)
+        elif isinstance(error, AddressError):
+            remedy = "export DLCP_BIND_HOST=10.0.0.1/24, an address of the port's own"
+        yield START.fail(str(error).replace(_NOWHERE, ""), remedy)
 
 
 def _to_nowhere(settings: Settings) -> Settings:
@@ -126,13 +122,13 @@ def _to_nowhere(settings: Settings) -> Settings:
 
 def _look_at_plugin(settings: Settings) -> Finding:
     if _is_driver(settings.network_driver):
-        return ok("start", f"driver {settings.driver} is a plugin that loads; only a job opens it")
+        return START.ok(f"driver {settings.driver} is a plugin that loads; only a job opens it")
     try:
         Endpoint(0, settings=settings).close()  # ends at the loading, and says what a job would
     except DlcpError as error:
         near = nearest_driver(settings.driver) or "udp"
-        return fail("start", str(error), f"export DLCP_DRIVER={near}")
-    return ok("start", f"an endpoint opens with driver {settings.driver}")
+        return START.fail(str(error), f"export DLCP_DRIVER={near}")
+    return START.ok(f"an endpoint opens with driver {settings.driver}")
 
 
 def _is_driver(name: str) -> bool:

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlcp.doctor.files import read
+
 # PCI class 02: network controllers (Ethernet, InfiniBand, others).
 _NETWORK_CLASS = 0x02
 # Drivers of the kernel that hand a device to programs.
@@ -39,25 +41,15 @@ def list_network_devices(root: Path = Path("/")) -> list[NetworkDevice]:
     """All network devices of the bus, by address; [] where there is no PCI bus. `root`: where /sys is."""
     found = []
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
-        try:
-            kind = int((folder / "class").read_text(), 16) >> 16
-        except (OSError, ValueError):
-            continue
-        if kind != _NETWORK_CLASS:
+        if int(read(folder / "class") or "0", 16) >> 16 != _NETWORK_CLASS:
             continue
         driver = (folder / "driver").resolve().name if (folder / "driver").exists() else None
         # Below a bus of its own with virtio.
         names = {one.name for pattern in ("net/*", "virtio*/net/*") for one in folder.glob(pattern)}
-        found.append(NetworkDevice(folder.name, driver, tuple(sorted(names)), _model(folder)))
+        vendor, model = ((read(folder / name) or "").removeprefix("0x") for name in ("vendor", "device"))
+        whole = f"{vendor}:{model}" if vendor and model else ""
+        found.append(NetworkDevice(folder.name, driver, tuple(sorted(names)), whole))
     return found
-
-
-def _model(folder: Path) -> str:
-    try:
-        words = [(folder / name).read_text().strip().removeprefix("0x") for name in ("vendor", "device")]
-    except OSError:
-        return ""
-    return ":".join(words)
 
 
 def is_address(name: str) -> bool:
@@ -88,10 +80,8 @@ def holder_of(device: NetworkDevice, root: Path = Path("/")) -> str | None:
     for process in (root / "proc").glob("[0-9]*"):
         if files.isdisjoint(_open_files(process)):
             continue
-        try:
-            return f"process {process.name} ({(process / 'comm').read_text().strip()})"
-        except OSError:
-            continue  # it has ended
+        if (name := read(process / "comm")) is not None:  # else it has ended
+            return f"process {process.name} ({name})"
     return None
 
 

@@ -21,11 +21,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Any, Self
 
+from dlcp.doctor.files import lines
 from dlcp.errors import ClosedError, DlcpError, ForkError, PeerTimeoutError
 from dlcp.transport import Endpoint
 from dlcp.transport.driver_events import MENDED, count_oversized
@@ -81,10 +80,6 @@ class RankPair:
     clock_offset_s: float | None = None
     """How far the target's time of day is ahead."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As it travels and as `--json` prints it."""
-        return asdict(self)
-
 
 def probe(endpoint: Endpoint, own: int, target: int, rank: int, address: str, timeout_s: float) -> RankPair:
     """Measures the pair from this endpoint to another; raises nothing for a pair that is not open.
@@ -132,9 +127,7 @@ class Responder:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Closes the endpoint, which ends the thread's wait."""
         self._stopping = True
         self._endpoint.close()
@@ -260,57 +253,43 @@ class Knock:
     """
 
     def __init__(self, address: str) -> None:
-        self._host, port = split_address(address)
-        self._at_port = _Datagram(self._host, port)
-        self._beside = _Datagram(self._host, _CLOSED_PORT)
+        self._host, self._port = split_address(address)
+        self._sockets: dict[int, socket.socket] = {}
+        self._codes: dict[int, int | None] = {}
+        for port in (self._port, _CLOSED_PORT):
+            try:
+                self._sockets[port] = _connected_socket(self._host, port)
+                self._sockets[port].setblocking(False)
+                self._sockets[port].send(b"?")
+            except OSError as error:
+                self._codes[port] = error.errno
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._at_port.close()
-        self._beside.close()
+    def __exit__(self, *_: object) -> None:
+        for one in self._sockets.values():
+            one.close()
 
     def heard(self) -> str:
         """What came back so far, one of the values of `RankPair.silence`. Does not block."""
         if _is_no_neighbour(self._host):
             return "no neighbour"
-        code = self._at_port.error_code()
+        code = self._error_code(self._port)
         if code is None:
-            return "unanswered" if self._beside.error_code() == errno.ECONNREFUSED else "silent"
+            return "unanswered" if self._error_code(_CLOSED_PORT) == errno.ECONNREFUSED else "silent"
         return "refused" if code == errno.ECONNREFUSED else "unreachable"
 
-
-class _Datagram:
-    """One datagram to an address, and the error that the network answered."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._socket: socket.socket | None = None
-        self._code: int | None = None
-        try:
-            self._socket = _connected_socket(host, port)
-            self._socket.setblocking(False)
-            self._socket.send(b"?")
-        except OSError as error:
-            self._code = error.errno
-
-    def error_code(self) -> int | None:
+    def _error_code(self, port: int) -> int | None:
         """The errno that sending met or that ICMP brought so far; None: nothing came, or data."""
-        if self._code is None and self._socket is not None:
+        if port not in self._codes:
             try:
-                self._socket.recv(1)
+                self._sockets[port].recv(1)
             except BlockingIOError:
                 pass
             except OSError as error:
-                self._code = error.errno
-        return self._code
-
-    def close(self) -> None:
-        """Closes the socket."""
-        if self._socket is not None:
-            self._socket.close()
+                self._codes[port] = error.errno
+        return self._codes.get(port)
 
 
 def path_mtu_bytes(address: str, datagram_bytes: int) -> int | None:
@@ -344,12 +323,8 @@ def _connected_socket(host: str, port: int) -> socket.socket:
 
 def _is_no_neighbour(host: str) -> bool:
     """Whether ARP was not answered for an address of this network."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/thread-self/net/arp").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[0] == host:
-                return int(words[2], 16) & 0x2 == 0  # ATF_COM: complete
-    return False
+    found = next((words for words in lines("/proc/thread-self/net/arp") if words[0] == host), None)
+    return found is not None and int(found[2], 16) & 0x2 == 0  # ATF_COM: complete
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.doctor.probe import RankPair, split_address
+from dlcp.doctor.software import version_of
 from dlcp.transport.driver_events import OVERSIZED_CAUSE, OVERSIZED_REMEDY
+from dlcp.transport.rank_card import RankCard
 
+VERSIONS, REACH, MTU, SPEED = map(Topic, ("versions", "reach", "mtu", "speed"))
+LOSS, CLOCK, HOST = map(Topic, ("loss", "clock", "host"))
 # Beyond this share of lost packets something is wrong in between; dlcp copes, but pays.
 LOSS_RATIO_MAX = 1e-3
 # A pair this much worse than the median of all is named.
@@ -38,32 +41,39 @@ class Member:
     wire_version: int
     torch: str = ""
 
+    @classmethod
+    def of(cls, name: str, card: RankCard) -> Member:
+        """The member with this card, which is of this process."""
+        return cls(
+            name=name,
+            host=card.host,
+            address=card.address,
+            interface=card.interface,
+            where=card.where,
+            version=card.version,
+            wire_version=card.wire_version,
+            torch=version_of("torch"),
+        )
+
     def describe(self) -> str:
         """Name, host, interface and address."""
         on = f", {self.interface}" if self.interface else ""
         return f"{self.name} ({self.host}{on}, {self.address.partition('+')[0]})"
 
-    def to_json(self) -> dict[str, Any]:
-        """As it travels."""
-        return asdict(self)
 
-
+@listed
 def look_at_rank_pairs(
     members: Sequence[Member], pairs: Sequence[RankPair], *, keys_agree: bool = True
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Findings about the pairs of members; pairs refer to places in `members`.
 
     `keys_agree`: all members are known to have one job key, as the ranks of a job do.
     """
-    return [
-        *_look_at_versions(members),
-        *_look_at_reach(members, pairs, keys_agree),
-        *_look_at_datagrams(members, pairs),
-        *_look_at_speed(members, pairs),
-        *_look_at_loss(members, pairs),
-        *_look_at_clocks(members, pairs),
-        *_look_at_hosts(members),
-    ]
+    yield from _look_at_versions(members)
+    yield from _look_at_reach(members, pairs, keys_agree)
+    for look in (_look_at_datagrams, _look_at_speed, _look_at_loss, _look_at_clocks):
+        yield from look(members, pairs)
+    yield from _look_at_hosts(members)
 
 
 def _look_at_versions(members: Sequence[Member]) -> Iterator[Finding]:
@@ -72,19 +82,17 @@ def _look_at_versions(members: Sequence[Member]) -> Iterator[Finding]:
         one for one in members if (one.version, one.wire_version) != (first.version, first.wire_version)
     ]
     for one in differing:
-        yield fail(
-            "versions",
+        yield VERSIONS.fail(
             f"{one.name} on {one.host} runs dlcp {one.version} (wire version {one.wire_version}), {first.name} on"
             f" {first.host} runs dlcp {first.version} (wire version {first.wire_version})",
             f"on {one.host}: in a checkout of dlcp {first.version}, pip install .",
         )
     torches = sorted({one.torch for one in members})
     if len(torches) > 1:
-        yield warn(
-            "versions", f"ranks run different torch: {', '.join(torches)}", "install one version everywhere"
-        )
+        text = f"ranks run different torch: {', '.join(torches)}"
+        yield VERSIONS.warn(text, "install one version everywhere")
     if not differing:
-        yield ok("versions", f"all run dlcp {first.version}, wire version {first.wire_version}")
+        yield VERSIONS.ok(f"all run dlcp {first.version}, wire version {first.wire_version}")
 
 
 def _look_at_reach(
@@ -93,105 +101,106 @@ def _look_at_reach(
     closed = [pair for pair in pairs if pair.error is not None]
     open_ = len(pairs) - len(closed)
     if not closed:
-        yield ok(
-            "reach", f"all {open_} pairs of {len(members)} are open" if open_ != 1 else "the pair is open"
-        )
+        yield REACH.ok(f"all {open_} pairs of {len(members)} are open" if open_ != 1 else "the pair is open")
         return
-    named: set[frozenset[int]] = set()
-    for pair in closed:
-        both_ends = frozenset((pair.source, pair.target))
-        if both_ends in named:
-            continue
-        named.add(both_ends)
-        back = next((one for one in closed if (one.source, one.target) == (pair.target, pair.source)), None)
-        yield _closed_pair(
-            members[pair.source], members[pair.target], pair, both=back is not None, keys_agree=keys_agree
-        )
+    ends = [(pair.source, pair.target) for pair in closed]
+    for place, pair in enumerate(closed):
+        back = (pair.target, pair.source)
+        if back not in ends[:place]:
+            source, target = members[pair.source], members[pair.target]
+            yield _closed_pair(source, target, pair, both=back in ends, keys_agree=keys_agree)
     if open_:
-        yield ok("reach", f"{open_} of {len(pairs)} pairs are open")
+        yield REACH.ok(f"{open_} of {len(pairs)} pairs are open")
 
 
 _COMPARE_KEYS = 'on both hosts: sha256sum "$DLCP_KEY_FILE" (or the file of --key-file); echo "$DLCP_JOB"'
+_LET_IN = (
+    "on {target}: nft insert rule inet filter input {family} saddr {from_host} meta l4proto udp accept (or: iptables -I"
+    " INPUT -s {from_host} -p udp -j ACCEPT), and the same between them; routes: ip route get {to_host}"
+)
+# By what came back from there (RankPair.silence): what that means, and what mends it.
+_CLOSED = {
+    "refused": (
+        "the host is there, but nobody has UDP port {to_port}, or a firewall there rejects it",
+        "see that it runs at that address, on {target}: ss -ulpn 'sport = :{to_port}'",
+    ),
+    "no neighbour": (
+        "no host answers at {to_host} on that network",
+        "see cable, VLAN and interface, on {target}: ip -br address; on {source}: ip neighbour show {to_host}",
+    ),
+    "unreachable": (
+        "the network answers that {to_host} cannot be reached",
+        "see the route, on {source}: ip route get {to_host}; tracepath -n {to_host}",
+    ),
+    "unanswered": (
+        "UDP reaches the host, and what has port {to_port} does not answer: another job key or job number at one of the"
+        " two, or another program",
+        f"{_COMPARE_KEYS}; on {{target}}: ss -ulpn 'sport = :{{to_port}}'",
+    ),
+    "silent": (
+        "nothing comes back, as when a firewall drops UDP or the network does not route between them",
+        _LET_IN,
+    ),
+    "silent, keys may differ": (
+        "nothing comes back, as when the job keys or job numbers differ, a firewall drops UDP or the network does not"
+        " route between them",
+        f"first compare the keys, {_COMPARE_KEYS}; if they are equal, {_LET_IN}",
+    ),
+}
 
 
 def _closed_pair(source: Member, target: Member, pair: RankPair, *, both: bool, keys_agree: bool) -> Finding:
-    verb = "and" if both else "cannot reach"
-    text = f"{source.describe()} {verb} {target.describe()}{' do not reach each other' if both else ''}"
+    ends = source.describe(), target.describe()
+    text = "{} and {} do not reach each other" if both else "{} cannot reach {}"
+    silence = pair.silence
+    if silence == "silent" and not keys_agree:
+        silence = "silent, keys may differ"
+    if silence not in _CLOSED:
+        return REACH.fail(f"{text.format(*ends)}: {pair.error}")
     from_host, _ = split_address(source.address)
     to_host, to_port = split_address(target.address)
-    family = "ip6" if ":" in from_host else "ip"
-    if pair.silence == "refused":
-        return fail(
-            "reach",
-            f"{text}: the host is there, but nobody has UDP port {to_port}, or a firewall there rejects it",
-            f"see that it runs at that address, on {target.host}: ss -ulpn 'sport = :{to_port}'",
-        )
-    if pair.silence == "no neighbour":
-        return fail(
-            "reach",
-            f"{text}: no host answers at {to_host} on that network",
-            f"see cable, VLAN and interface, on {target.host}: ip -br address; on {source.host}: ip neighbour show"
-            f" {to_host}",
-        )
-    if pair.silence == "unreachable":
-        return fail(
-            "reach",
-            f"{text}: the network answers that {to_host} cannot be reached",
-            f"see the route, on {source.host}: ip route get {to_host}; tracepath -n {to_host}",
-        )
-    if pair.silence == "unanswered":
-        return fail(
-            "reach",
-            f"{text}: UDP reaches the host, and what has port {to_port} does not answer: another job key or job number"
-            " at one of the two, or another program",
-            f"{_COMPARE_KEYS}; on {target.host}: ss -ulpn 'sport = :{to_port}'",
-        )
-    if pair.silence == "silent":
-        cause = "as when a firewall drops UDP or the network does not route between them"
-        remedy = (
-            f"on {target.host}: nft insert rule inet filter input {family} saddr {from_host} meta l4proto udp accept"
-            f" (or: iptables -I INPUT -s {from_host} -p udp -j ACCEPT), and the same between them; routes: ip route get"
-            f" {to_host}"
-        )
-        if not keys_agree:
-            cause = f"as when the job keys or job numbers differ, {cause.removeprefix('as when ')}"
-            remedy = f"first compare the keys, {_COMPARE_KEYS}; if they are equal, {remedy}"
-        return fail("reach", f"{text}: nothing comes back, {cause}", remedy)
-    return fail("reach", f"{text}: {pair.error}")
+    facts = {
+        "source": source.host,
+        "target": target.host,
+        "from_host": from_host,
+        "to_host": to_host,
+        "to_port": to_port,
+        "family": "ip6" if ":" in from_host else "ip",
+    }
+    cause, remedy = _CLOSED[silence]
+    return REACH.fail(f"{text.format(*ends)}: {cause.format(**facts)}", remedy.format(**facts))
 
 
 def _look_at_datagrams(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iterator[Finding]:
     sizes = {pair.datagram_bytes for pair in pairs if pair.datagram_bytes is not None}
-    narrow: list[tuple[RankPair, int]] = []
+    carried = {(pair.source, pair.target): pair.datagram_bytes_own for pair in pairs}
+    narrow: list[RankPair] = []
     for pair in pairs:
-        if pair.datagram_bytes is None or pair.datagram_bytes_own is None:
-            continue
-        back = next((one for one in pairs if (one.source, one.target) == (pair.target, pair.source)), None)
-        target_own = back.datagram_bytes_own if back is not None else None
-        if pair.datagram_bytes < min(pair.datagram_bytes_own, target_own or pair.datagram_bytes_own):
-            narrow.append((pair, pair.datagram_bytes))
-    for pair, datagram_bytes in narrow:
+        if pair.datagram_bytes is not None and (own_bytes := pair.datagram_bytes_own) is not None:
+            target_bytes = carried.get((pair.target, pair.source)) or own_bytes
+            if pair.datagram_bytes < min(own_bytes, target_bytes):
+                narrow.append(pair)
+    for pair in narrow:
         source, target = members[pair.source], members[pair.target]
         find = f"tracepath -n {split_address(target.address)[0]}"
         text = (
-            f"from {source.name} to {target.name} datagrams of {datagram_bytes} bytes get through, though the"
+            f"from {source.name} to {target.name} datagrams of {pair.datagram_bytes} bytes get through, though the"
             f" interfaces carry {pair.datagram_bytes_own}: something in between has"
         )
         if pair.path_mtu_bytes is None:
-            yield warn("mtu", f"{text} a smaller MTU and does not say which", find)
+            yield MTU.warn(f"{text} a smaller MTU and does not say which", find)
         else:
             mend = f"ip link set dev {source.interface or 'NAME'} mtu {pair.path_mtu_bytes}"
-            yield warn("mtu", f"{text} MTU {pair.path_mtu_bytes}", f"{find}; or, on both hosts: {mend}")
+            yield MTU.warn(f"{text} MTU {pair.path_mtu_bytes}", f"{find}; or, on both hosts: {mend}")
     own = {pair.source: pair.datagram_bytes_own for pair in pairs if pair.datagram_bytes_own is not None}
     if len(set(own.values())) > 1:
         listed = ", ".join(f"{members[source].name} {size}" for source, size in sorted(own.items()))
-        yield warn(
-            "mtu",
+        yield MTU.warn(
             f"interfaces carry datagrams of different sizes: {listed} bytes",
             "give all the same MTU: ip link set dev NAME mtu BYTES",
         )
     elif sizes and not narrow:
-        yield ok("mtu", f"every pair carries datagrams of {', '.join(map(str, sorted(sizes)))} bytes")
+        yield MTU.ok(f"every pair carries datagrams of {', '.join(map(str, sorted(sizes)))} bytes")
 
 
 def _look_at_speed(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iterator[Finding]:
@@ -200,22 +209,19 @@ def _look_at_speed(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iter
     if not rates or not trips:
         return
     rate, trip = statistics.median(rates), statistics.median(trips)
-    yield ok(
-        "speed",
+    yield SPEED.ok(
         f"goodput {min(rates) / 1e9:.2f} to {max(rates) / 1e9:.2f} Gbit/s, least round trip {min(trips) * 1e6:.0f} to"
-        f" {max(trips) * 1e6:.0f} µs",
+        f" {max(trips) * 1e6:.0f} µs"
     )
     for pair in pairs:
         names = f"from {members[pair.source].name} to {members[pair.target].name}"
         if pair.goodput_bps is not None and pair.goodput_bps * _ODD_FACTOR < rate:
-            yield warn(
-                "speed",
+            yield SPEED.warn(
                 f"{names} goodput is {pair.goodput_bps / 1e9:.2f} Gbit/s, the median {rate / 1e9:.2f}",
                 f"see link and load of {members[pair.target].host}: ethtool {members[pair.target].interface or 'NAME'}",
             )
         if pair.rtt_s is not None and pair.rtt_s > max(_ODD_FACTOR * trip, _RTT_S_NAMED):
-            yield warn(
-                "speed",
+            yield SPEED.warn(
                 f"{names} a round trip takes {pair.rtt_s * 1e3:.1f} ms, the median {trip * 1e3:.2f}",
                 f"see the route: tracepath -n {split_address(members[pair.target].address)[0]}",
             )
@@ -232,18 +238,15 @@ def _look_at_loss(members: Sequence[Member], pairs: Sequence[RankPair]) -> Itera
         )
         if pair.oversized_frames:
             text += f"; {target.name} dropped {pair.oversized_frames} frames that are longer than its MTU"
-            yield warn("loss", f"{text}, {OVERSIZED_CAUSE}", OVERSIZED_REMEDY)
+            yield LOSS.warn(f"{text}, {OVERSIZED_CAUSE}", OVERSIZED_REMEDY)
             continue
-        yield warn(
-            "loss",
+        yield LOSS.warn(
             text,
             f"see where, on {target.host}: nstat -az UdpRcvbufErrors; ethtool -S {target.interface or 'NAME'} |"
             " grep -iE 'drop|err|discard'",
         )
     if measured and not lossy:
-        yield ok(
-            "loss", f"at most {100 * LOSS_RATIO_MAX:g} % of packets were lost on any pair, at full speed"
-        )
+        yield LOSS.ok(f"at most {100 * LOSS_RATIO_MAX:g} % of packets were lost on any pair, at full speed")
 
 
 def _look_at_clocks(members: Sequence[Member], pairs: Sequence[RankPair]) -> Iterator[Finding]:
@@ -254,14 +257,13 @@ def _look_at_clocks(members: Sequence[Member], pairs: Sequence[RankPair]) -> Ite
     if far > _CLOCK_OFFSET_S_MAX:
         ahead = (pair.clock_offset_s or 0) > 0
         late, early = (pair.source, pair.target) if ahead else (pair.target, pair.source)
-        yield warn(
-            "clock",
+        yield CLOCK.warn(
             f"the time of day of {members[early].name} is {far:.1f} s ahead of {members[late].name}'s; dlcp needs no"
             " common time, but logs and certificates do",
             "timedatectl set-ntp true",
         )
         return
-    yield ok("clock", f"times of day differ by at most {far * 1e3:.1f} ms")
+    yield CLOCK.ok(f"times of day differ by at most {far * 1e3:.1f} ms")
 
 
 def _look_at_hosts(members: Sequence[Member]) -> Iterator[Finding]:
@@ -274,4 +276,4 @@ def _look_at_hosts(members: Sequence[Member]) -> Iterator[Finding]:
         names = ", ".join(one.name for one in group)
         shared = all("+shm:" in one.address for one in group)
         how = "talk through shared memory" if shared else "talk through the network's loopback"
-        yield ok("host", f"{names} are on one host, {group[0].host}, and {how}")
+        yield HOST.ok(f"{names} are on one host, {group[0].host}, and {how}")

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, replace
 from typing import Any
 
-from dlcp.doctor.finding import Finding, fail
+from dlcp.doctor.finding import Finding, Topic
 from dlcp.doctor.host import look_at_host
 from dlcp.doctor.probe import RankPair, Responder, probe
 from dlcp.doctor.rank_pairs import Member, look_at_rank_pairs
-from dlcp.doctor.software import versions_of
+from dlcp.doctor.report import Examination, Host
 from dlcp.errors import DlcpError, StoreTimeoutError
 from dlcp.transport.job import Job
 from dlcp.transport.rank_card import this_place
@@ -26,18 +26,6 @@ from dlcp.transport.store import PrefixStore, Store, wait_for
 
 # From the first rank at the store to the last; and for all ranks to be through one round.
 MEET_TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True)
-class Examination:
-    """What all ranks found."""
-
-    names: list[str]
-    hosts: list[dict[str, Any]]
-    """Per host its name, ranks and findings."""
-    findings: list[Finding]
-    """Between ranks."""
-    pairs: list[RankPair]
 
 
 def rounds(size: int) -> Iterator[list[tuple[int, int]]]:
@@ -69,14 +57,14 @@ def examine_ranks(
     # One rank of a host looks at it: several at once would measure each other.
     is_first = environ.get("LOCAL_RANK", "0") == "0"
     findings = look_at_host(toward, environ, opens=False) if is_first else []
-    card: dict[str, Any] = {"where": this_place(), "findings": [one.to_json() for one in findings]}
+    card: dict[str, Any] = {"where": this_place(), "findings": [asdict(one) for one in findings]}
     job: Job | None = None
     try:
         job = Job(part, rank, size, timeout_s=MEET_TIMEOUT_S, toward=toward, **changes)
     except DlcpError as error:
         card["refusal"] = str(error)
     else:
-        card["member"] = _member(job).to_json()
+        card["member"] = asdict(Member.of(f"rank {rank}", job.card))
     pairs: list[RankPair] = []
     part.set(f"doctor/card/{rank}", json.dumps(card))
     cards = [json.loads(_wait(part, f"doctor/card/{other}", other)) for other in range(size)]
@@ -84,7 +72,7 @@ def examine_ranks(
     if job is not None:
         with job, Responder(job.endpoint):
             pairs = _meet(job, part, taking_part, timeout_s)
-            part.set(f"doctor/pairs/{rank}", json.dumps([pair.to_json() for pair in pairs]))
+            part.set(f"doctor/pairs/{rank}", json.dumps([asdict(pair) for pair in pairs]))
             # Nobody closes before everybody has measured.
             for other in taking_part:
                 _wait(part, f"doctor/pairs/{other}", other)
@@ -124,39 +112,24 @@ def _probe(job: Job, target: int, timeout_s: float) -> RankPair:
     return probe(job.endpoint, job.rank, target, target, address, timeout_s)
 
 
-def _member(job: Job) -> Member:
-    card = job.card
-    return Member(
-        name=f"rank {job.rank}",
-        host=card.host,
-        address=card.address,
-        interface=card.interface,
-        where=card.where,
-        **versions_of(),
-    )
-
-
 def _conclude(
     cards: Sequence[dict[str, Any]], taking_part: Sequence[int], pairs: Sequence[RankPair]
 ) -> Examination:
-    hosts: dict[str, dict[str, Any]] = {}
+    hosts: dict[str, Host] = {}
     for rank, card in enumerate(cards):
-        member = card.get("member", {})
-        nobody = {"name": member.get("host", f"rank {rank}"), "ranks": [], "findings": []}
-        host = hosts.setdefault(card["where"], nobody)
-        host["ranks"].append(rank)
-        host["findings"] = host["findings"] or card["findings"]
+        name = card.get("member", {}).get("host", f"rank {rank}")
+        host = hosts.setdefault(card["where"], Host(name, []))
+        host.ranks.append(rank)
+        if not host.findings:
+            host.findings.extend(map(Finding.from_json, card["findings"]))
     refusals = [
-        fail("start", f"rank {rank} cannot take part: {card['refusal']}")
+        Topic("start").fail(f"rank {rank} cannot take part: {card['refusal']}")
         for rank, card in enumerate(cards)
         if "refusal" in card
     ]
     members = [Member(**cards[rank]["member"]) for rank in taking_part]
     places = {rank: place for place, rank in enumerate(taking_part)}
-    renumbered = [
-        RankPair(**(pair.to_json() | {"source": places[pair.source], "target": places[pair.target]}))
-        for pair in pairs
-    ]
+    renumbered = [replace(pair, source=places[pair.source], target=places[pair.target]) for pair in pairs]
     between = look_at_rank_pairs(members, renumbered) if len(members) > 1 else []
     return Examination([one.name for one in members], list(hosts.values()), refusals + between, renumbered)
 

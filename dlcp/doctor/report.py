@@ -6,6 +6,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, TextIO
 
 from dlcp.doctor.finding import Finding, Verdict, worst
@@ -15,6 +16,61 @@ from dlcp.doctor.probe import RankPair
 RANKS_SHOWN_MAX = 16
 _COLOURS = {Verdict.OK: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
 _Number = Callable[[RankPair], float | None]
+
+
+@dataclass(frozen=True)
+class Host:
+    """What was found on one host."""
+
+    name: str
+    findings: list[Finding]
+    ranks: list[int] = field(default_factory=list)
+    """Empty: there is no job."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All that was found."""
+
+    names: list[str]
+    """Of the members that were measured pairwise; pairs refer to places in it."""
+    hosts: list[Host]
+    findings: list[Finding]
+    """Between members."""
+    pairs: list[RankPair]
+
+    @property
+    def everything(self) -> list[Finding]:
+        """All findings, those of hosts first."""
+        return [one for host in self.hosts for one in host.findings] + self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole report, as `--json` prints it."""
+        hosts = [asdict(host) for host in self.hosts]
+        return {
+            "verdict": worst(self.everything),
+            "hosts": [
+                {name: value for name, value in host.items() if value or name != "ranks"} for host in hosts
+            ],
+            "between": [asdict(one) for one in self.findings],
+            "pairs": [asdict(pair) for pair in self.pairs],
+        }
+
+    def lines(self, *, verbose: bool, colour: bool) -> Iterator[str]:
+        """The whole report for people. `verbose`: where there are several hosts, what is in order on each as well."""
+        for host in self.hosts:
+            yield f"{host.name}:"
+            # With others to look at, a host that is in order is one line.
+            whole = verbose or not self.names
+            shown = [one for one in host.findings if whole or one.verdict != Verdict.OK]
+            yield from finding_lines(shown, colour)
+            if len(shown) < len(host.findings):
+                yield f"  {len(host.findings) - len(shown)} in order (--verbose shows them)"
+        if self.names:
+            yield f"\nbetween {', '.join(self.names)}:"
+            yield from finding_lines(self.findings, colour)
+            yield from pair_lines(self.names, self.pairs)
+        yield f"\n{summary_line(self.everything)}"
 
 
 def finding_lines(findings: Iterable[Finding], colour: bool = False) -> Iterator[str]:
@@ -57,19 +113,6 @@ def pair_lines(names: Sequence[str], pairs: Sequence[RankPair]) -> Iterator[str]
             )
         else:
             yield _extremes(title, names, pairs, number, form)
-
-
-def to_json(
-    hosts: Sequence[dict[str, Any]], findings: Sequence[Finding], pairs: Sequence[RankPair]
-) -> dict[str, Any]:
-    """The whole report. `hosts`: per host its name and findings; `findings`: between ranks."""
-    everything = [Finding.from_json(one) for host in hosts for one in host["findings"]] + list(findings)
-    return {
-        "verdict": str(worst(everything)),
-        "hosts": list(hosts),
-        "between": [one.to_json() for one in findings],
-        "pairs": [pair.to_json() for pair in pairs],
-    }
 
 
 def wants_colour(stream: TextIO | None = None) -> bool:

@@ -8,36 +8,48 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
-from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.doctor.files import lines
+from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.transport import Settings
 
+BUFFERS, KERNEL, SOCKETS, DROPS = map(Topic, ("buffers", "kernel", "sockets", "drops"))
 # What the driver asks for when nothing is set (native/io/udp_driver.cpp).
 _BUFFER_BYTES_DEFAULT = 8 * 1024 * 1024
 # linux/udp.h, asm-generic/socket.h; Python has no names for them.
 _UDP_SEGMENT, _UDP_GRO = 103, 104
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 32, 33, 35
 _IP_RECVTOS, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 13, 10, 3
+# Level, option, value; its name, and what its lack costs.
+_OPTIONS = (
+    (socket.IPPROTO_UDP, _UDP_SEGMENT, 0, "UDP_SEGMENT (Linux 4.18)", "sending costs ten times more CPU"),
+    (socket.IPPROTO_UDP, _UDP_GRO, 1, "UDP_GRO (Linux 5.0)", "receiving costs several times more CPU"),
+    (socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1, "SO_TIMESTAMPNS", "delays include this host's own"),
+    (socket.IPPROTO_IP, _IP_RECVTOS, 1, "IP_RECVTOS", "congestion marks of switches are not seen"),
+    (socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE, "IP_PMTUDISC_PROBE", "large packets may break"),
+)
 # Beyond this share of datagrams a full buffer is no accident of the past.
 _DROPPED_RATIO_MAX = 1e-4
 
 
-def look_at_sockets(settings: Settings) -> list[Finding]:
+@listed
+def look_at_sockets(settings: Settings) -> Iterator[Finding]:
     """Findings about UDP sockets."""
     wanted = settings.socket_buffer_bytes or _BUFFER_BYTES_DEFAULT
     try:
         probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
     except OSError as error:
-        return [fail("sockets", f"no UDP socket can be made: {error.strerror}", "ulimit -n 65536")]
+        yield SOCKETS.fail(f"no UDP socket can be made: {error.strerror}", "ulimit -n 65536")
+        return
     with probe:
-        findings = [
-            _look_at_buffer(probe, "receive", socket.SO_RCVBUF, _SO_RCVBUFFORCE, "net.core.rmem_max", wanted),
-            _look_at_buffer(probe, "send", socket.SO_SNDBUF, _SO_SNDBUFFORCE, "net.core.wmem_max", wanted),
-            *_look_at_options(probe),
-        ]
-    return [*findings, *look_at_counters(_udp_counters(), _backlog_drops()), *_look_at_descriptors(settings)]
+        yield _look_at_buffer(
+            probe, "receive", socket.SO_RCVBUF, _SO_RCVBUFFORCE, "net.core.rmem_max", wanted
+        )
+        yield _look_at_buffer(probe, "send", socket.SO_SNDBUF, _SO_SNDBUFFORCE, "net.core.wmem_max", wanted)
+        yield from _look_at_options(probe)
+    yield from look_at_counters(_udp_counters(), _backlog_drops())
+    yield from _look_at_descriptors()
 
 
 def _look_at_buffer(
@@ -52,106 +64,69 @@ def _look_at_buffer(
     # The kernel reports twice what it took the request for.
     granted = probe.getsockopt(socket.SOL_SOCKET, ordinary) // 2
     if granted >= wanted:
-        return ok("buffers", f"the {what} buffer may have the {_mebibytes(wanted)} that dlcp asks for, {how}")
-    return warn(
-        "buffers",
+        return BUFFERS.ok(f"the {what} buffer may have the {_mebibytes(wanted)} that dlcp asks for, {how}")
+    return BUFFERS.warn(
         f"the {what} buffer gets {_mebibytes(granted)} of the {_mebibytes(wanted)} that dlcp asks for: bursts may be"
         " lost on this host",
         f"sysctl -w {sysctl}={wanted}",
     )
 
 
-def _look_at_options(probe: socket.socket) -> list[Finding]:
-    missing = []
-    for level, option, value, name, cost in (
-        (socket.IPPROTO_UDP, _UDP_SEGMENT, 0, "UDP_SEGMENT (Linux 4.18)", "sending costs ten times more CPU"),
-        (socket.IPPROTO_UDP, _UDP_GRO, 1, "UDP_GRO (Linux 5.0)", "receiving costs several times more CPU"),
-        (socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1, "SO_TIMESTAMPNS", "delays include this host's own"),
-        (socket.IPPROTO_IP, _IP_RECVTOS, 1, "IP_RECVTOS", "congestion marks of switches are not seen"),
-        (
-            socket.IPPROTO_IP,
-            _IP_MTU_DISCOVER,
-            _IP_PMTUDISC_PROBE,
-            "IP_PMTUDISC_PROBE",
-            "large packets may break",
-        ),
-    ):
+def _look_at_options(probe: socket.socket) -> Iterator[Finding]:
+    has_all = True
+    for level, option, value, name, cost in _OPTIONS:
         try:
             probe.setsockopt(level, option, value)
         except OSError:
-            missing.append(warn("kernel", f"this kernel has no {name}: {cost}", "boot a newer kernel"))
-    if missing:
-        return missing
-    text = (
-        "segmentation offload, GRO, arrival times, congestion marks and path MTU probes are all there for UDP"
-    )
-    return [ok("kernel", f"Linux {os.uname().release}: {text}")]
+            has_all = False
+            yield KERNEL.warn(f"this kernel has no {name}: {cost}", "boot a newer kernel")
+    if has_all:
+        options = "segmentation offload, GRO, arrival times, congestion marks and path MTU probes"
+        yield KERNEL.ok(f"Linux {os.uname().release}: {options} are all there for UDP")
 
 
-def look_at_counters(udp: Mapping[str, int], backlog_drops: int) -> list[Finding]:
+@listed
+def look_at_counters(udp: Mapping[str, int], backlog_drops: int) -> Iterator[Finding]:
     """Findings about datagrams that this kernel dropped since the boot. `udp`: /proc/net/snmp by name."""
-    findings = []
-    arrived, full = udp.get("InDatagrams", 0), udp.get("RcvbufErrors", 0)
-    if full > _DROPPED_RATIO_MAX * (arrived + full):
-        findings.append(
-            warn(
-                "drops",
-                f"since the boot {full} of {arrived + full} UDP datagrams were dropped because a socket was full, some"
-                " program's: if it was dlcp's, see the receive buffer above",
-                "nstat -az UdpRcvbufErrors (does it grow while training?)",
-            )
+    full = udp.get("RcvbufErrors", 0)
+    datagrams = udp.get("InDatagrams", 0) + full
+    is_full = full > _DROPPED_RATIO_MAX * datagrams
+    if is_full:
+        yield DROPS.warn(
+            f"since the boot {full} of {datagrams} UDP datagrams were dropped because a socket was full, some"
+            " program's: if it was dlcp's, see the receive buffer above",
+            "nstat -az UdpRcvbufErrors (does it grow while training?)",
         )
     if backlog_drops > 0:
-        findings.append(
-            warn(
-                "drops",
-                f"since the boot {backlog_drops} packets of any kind were dropped before a processor took them",
-                "sysctl -w net.core.netdev_max_backlog=10000",
-            )
+        yield DROPS.warn(
+            f"since the boot {backlog_drops} packets of any kind were dropped before a processor took them",
+            "sysctl -w net.core.netdev_max_backlog=10000",
         )
-    if not findings:
-        findings.append(
-            ok(
-                "drops",
-                f"{full} of {arrived + full} UDP datagrams met a full socket since the boot, none the backlog",
-            )
+    if not is_full and not backlog_drops:
+        yield DROPS.ok(
+            f"{full} of {datagrams} UDP datagrams met a full socket since the boot, none the backlog"
         )
-    return findings
 
 
 def _udp_counters() -> dict[str, int]:
     """The line `Udp` of /proc/net/snmp; empty if there is none."""
-    try:
-        lines = [line.split() for line in Path("/proc/thread-self/net/snmp").read_text().splitlines()]
-    except OSError:
-        return {}
-    pairs = [line[1:] for line in lines if line and line[0] == "Udp:"]
+    pairs = [words[1:] for words in lines("/proc/thread-self/net/snmp") if words[:1] == ["Udp:"]]
     return dict(zip(pairs[0], map(int, pairs[1]), strict=True)) if len(pairs) == 2 else {}
 
 
 def _backlog_drops() -> int:
     """The second column of /proc/net/softnet_stat, over all processors."""
-    try:
-        lines = Path("/proc/net/softnet_stat").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1], 16) for line in lines)
+    return sum(int(words[1], 16) for words in lines("/proc/net/softnet_stat"))
 
 
-def _look_at_descriptors(settings: Settings) -> list[Finding]:
+def _look_at_descriptors() -> Iterator[Finding]:
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     # One socket per path, and as many again for shared memory and everything else that a training program opens.
-    if limit == resource.RLIM_INFINITY or limit >= 1024:
-        return []
-    return [
-        warn(
-            "sockets",
-            f"a process may open {limit} files; a rank with data loaders needs more",
-            "ulimit -n 65536",
-        )
-    ]
+    if limit != resource.RLIM_INFINITY and limit < 1024:
+        text = f"a process may open {limit} files; a rank with data loaders needs more"
+        yield SOCKETS.warn(text, "ulimit -n 65536")
 
 
 def _mebibytes(count: int) -> str:

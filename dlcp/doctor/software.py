@@ -6,58 +6,50 @@ import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from dlcp import __version__, _native
-from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.doctor.finding import Finding, Topic, listed
 from dlcp.errors import SettingsError
 from dlcp.transport import Settings
 from dlcp.transport.driver import BELOW_KERNEL
 
+VERSIONS, CRYPTO, SETTINGS, KEY = map(Topic, ("versions", "crypto", "settings", "key"))
 # What dlcp is built and tested against (pyproject.toml).
 _TORCH_MIN = (2, 4)
 # Variables of others that name an interface for the same purpose.
 _OTHERS_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
-def look_at_software() -> list[Finding]:
+@listed
+def look_at_software() -> Iterator[Finding]:
     """Findings about versions."""
-    findings = [
-        ok(
-            "versions",
-            f"dlcp {__version__}, wire version {_native.WIRE_VERSION}, Python {platform.python_version()}, numpy"
-            f" {_version('numpy')}, torch {_version('torch')}",
-        )
-    ]
-    torch = _version("torch")
+    torch = version_of("torch")
+    yield VERSIONS.ok(
+        f"dlcp {__version__}, wire version {_native.WIRE_VERSION}, Python {platform.python_version()}, numpy"
+        f" {version_of('numpy')}, torch {torch}"
+    )
     if torch == "absent":
-        findings.append(
-            fail(
-                "versions", 'torch is not installed: init_process_group("dlcp") needs it', "pip install torch"
-            )
+        yield VERSIONS.fail(
+            'torch is not installed: init_process_group("dlcp") needs it', "pip install torch"
         )
     elif tuple(int(word) for word in torch.split(".")[:2] if word.isdecimal()) < _TORCH_MIN:
         wanted = ".".join(map(str, _TORCH_MIN))
-        findings.append(
-            fail("versions", f"torch is {torch}; dlcp needs {wanted} or later", "pip install -U torch")
-        )
+        yield VERSIONS.fail(f"torch is {torch}; dlcp needs {wanted} or later", "pip install -U torch")
+
     library = _native.fastest_crypto_library()
     if library.startswith("ipsec"):
-        findings.append(ok("crypto", f"packets are protected by {library}, the fastest there is"))
+        yield CRYPTO.ok(f"packets are protected by {library}, the fastest there is")
     else:
-        findings.append(
-            ok(
-                "crypto",
-                f"packets are protected by {library}",
-                "cheaper tags on x86: apt-get install libipsec-mb1 (or your distribution's intel-ipsec-mb)",
-            )
+        yield CRYPTO.ok(
+            f"packets are protected by {library}",
+            "cheaper tags on x86: apt-get install libipsec-mb1 (or your distribution's intel-ipsec-mb)",
         )
-    return findings
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Of an installed package; "absent": it is not."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -67,30 +59,24 @@ def _version(package: str) -> str:
 def look_at_settings(environ: Mapping[str, str]) -> tuple[Settings, list[Finding]]:
     """The settings of this environment, or the defaults if they are wrong, and findings about them."""
     given = sorted(name for name in environ if name.startswith("DLCP_"))
-    settings, findings = Settings(), []
+    settings = Settings()
     try:
         settings = Settings.load(environ=environ)
     except SettingsError as error:
         text = f"{error} (what follows is of the defaults)"
-        findings.append(fail("settings", text, _remedy(str(error), given, environ)))
+        found = SETTINGS.fail(text, _remedy(str(error), given, environ))
     else:
-        words = (
-            ", ".join(f"{name}={environ[name]}" for name in given)
-            or "no DLCP_* variable is set: all defaults"
-        )
-        findings.append(ok("settings", words))
-    if settings.interface is None and settings.bind_host is None:
-        for name in _OTHERS_INTERFACES:
-            if environ.get(name):
-                findings.append(
-                    warn(
-                        "settings",
-                        f"{name}={environ[name]} is not read by dlcp",
-                        f"export DLCP_INTERFACE='{environ[name]}'",
-                    )
-                )
-                break
-    return settings, [*findings, *_look_at_key(settings)]
+        words = ", ".join(f"{name}={environ[name]}" for name in given)
+        found = SETTINGS.ok(words or "no DLCP_* variable is set: all defaults")
+    return settings, [found, *_look_at_others(settings, environ), _look_at_key(settings)]
+
+
+def _look_at_others(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """A finding if another library's variable names an interface and no setting of dlcp's does."""
+    name = next((name for name in _OTHERS_INTERFACES if environ.get(name)), None)
+    if name is not None and settings.interface is None and settings.bind_host is None:
+        text = f"{name}={environ[name]} is not read by dlcp"
+        yield SETTINGS.warn(text, f"export DLCP_INTERFACE='{environ[name]}'")
 
 
 def _remedy(error: str, given: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -115,34 +101,24 @@ def _remedy(error: str, given: Sequence[str], environ: Mapping[str, str]) -> str
     return f"unset {bad}"
 
 
-def _look_at_key(settings: Settings) -> list[Finding]:
+def _look_at_key(settings: Settings) -> Finding:
     if settings.key_file is None:
         if settings.allow_unauthenticated:
-            return [
-                warn(
-                    "key",
-                    "DLCP_ALLOW_UNAUTHENTICATED is set: whoever can send to a rank can forge what it receives",
-                    "unset DLCP_ALLOW_UNAUTHENTICATED",
-                )
-            ]
-        return [ok("key", "a job draws its own key and shares it through the launcher's store")]
+            return KEY.warn(
+                "DLCP_ALLOW_UNAUTHENTICATED is set: whoever can send to a rank can forge what it receives",
+                "unset DLCP_ALLOW_UNAUTHENTICATED",
+            )
+        return KEY.ok("a job draws its own key and shares it through the launcher's store")
     path = Path(settings.key_file)
     try:
         settings.job_key()
     except SettingsError as error:
-        return [fail("key", str(error), f"(umask 077; head -c 32 /dev/urandom > {path})")]
+        return KEY.fail(str(error), f"(umask 077; head -c 32 /dev/urandom > {path})")
     mode = path.stat().st_mode
     if mode & 0o077:
-        return [
-            warn("key", f"key file {path} can be read by others (mode {mode & 0o777:o})", f"chmod 600 {path}")
-        ]
+        return KEY.warn(f"key file {path} can be read by others (mode {mode & 0o777:o})", f"chmod 600 {path}")
     owner = "" if path.stat().st_uid == os.geteuid() else ", another user's"
-    return [ok("key", f"the job key is in {path}{owner}")]
-
-
-def versions_of() -> dict[str, Any]:
-    """What two ranks should have in common, for their cards."""
-    return {"version": __version__, "wire_version": _native.WIRE_VERSION, "torch": _version("torch")}
+    return KEY.ok(f"the job key is in {path}{owner}")
 
 
 def describe_host() -> str:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlcp.doctor.finding import Finding, fail, ok, warn
+from dlcp.doctor.driver import XDP, look_at_driver
+from dlcp.doctor.files import lines, output
+from dlcp.doctor.finding import Finding, listed
 from dlcp.errors import SettingsError
 from dlcp.transport import Settings, plugins
 from dlcp.transport.interfaces import Interface, describe, list_interfaces
@@ -28,69 +28,65 @@ _OWN_PROGRAM = "dlcp_xdp"
 _IPV4_UDP_BYTES, _IPV6_UDP_BYTES = 28, 48
 
 
-def look_at_xdp(settings: Settings, root: Path = Path("/")) -> list[Finding]:
+@listed
+def look_at_xdp(settings: Settings, root: Path = Path("/")) -> Iterator[Finding]:
     """Findings about XDP. `root`: where /proc is."""
     asked = settings.network_driver == "xdp"
     lack = plugins.why_not("xdp")
-    if lack is not None:
-        if asked:
-            return [fail("xdp", f"driver is {settings.driver}, and {lack.text}", lack.remedy)]
-        return [ok("xdp", f"{lack.text}; only driver xdp needs it", lack.remedy)]
-    if not asked:
-        return [ok("xdp", "dlcp has its driver for XDP; DLCP_DRIVER=xdp would use it")]
-    findings = [ok("xdp", f"dlcp has its driver for XDP; driver is {settings.driver}")]
+    yield look_at_driver(XDP, settings, lack, "XDP")
+    if lack is not None or not asked:
+        return
     try:
         settings.need_own_address()
     except SettingsError as error:
-        findings.append(fail("xdp", str(error), "export DLCP_BIND_HOST=10.0.0.1/24"))
+        yield XDP.fail(str(error), "export DLCP_BIND_HOST=10.0.0.1/24")
     interfaces = list_interfaces()
-    findings += look_at_named_interfaces(settings.devices, interfaces)
+    yield from look_at_named_interfaces(settings.devices, interfaces)
     links = _read_links()
     for one in interfaces:
         if one.name in settings.devices:
-            findings += look_at_limits(settings, one, links.get(one.name, {}))
-    return [*findings, look_at_privileges(root)]
+            yield from look_at_limits(settings, one, links.get(one.name, {}))
+    yield look_at_privileges(root)
 
 
-def look_at_named_interfaces(named: Sequence[str], interfaces: Sequence[Interface]) -> list[Finding]:
+@listed
+def look_at_named_interfaces(named: Sequence[str], interfaces: Sequence[Interface]) -> Iterator[Finding]:
     """Findings about the interfaces that the settings name, against those that there are."""
     others = [one for one in interfaces if not one.loopback]
     if not named:
         name = next((one.name for one in others if one.usable), "eth0")
         text = f"the settings name no interface: there are {describe(others)}"
-        return [fail("xdp", text, f"export DLCP_INTERFACE={name}")]
-    findings = []
+        yield XDP.fail(text, f"export DLCP_INTERFACE={name}")
     for name in named:
         found = next((one for one in interfaces if one.name == name), None)
         if found is None:
             text = f"the settings name the interface {name}, which is not here: there are {describe(others)}"
-            findings.append(fail("xdp", text, "ip link show"))
+            yield XDP.fail(text, "ip link show")
         elif not found.up:
-            findings.append(fail("xdp", f"{name} is down", f"ip link set {name} up"))
+            yield XDP.fail(f"{name} is down", f"ip link set {name} up")
         elif not found.carrier:
-            findings.append(warn("xdp", f"{name} has no carrier", "see the cable and the other end"))
+            yield XDP.warn(f"{name} has no carrier", "see the cable and the other end")
         else:
-            findings.append(ok("xdp", f"{name} is up, MTU {found.mtu_bytes}"))
-    return findings
+            yield XDP.ok(f"{name} is up, MTU {found.mtu_bytes}")
 
 
-def look_at_limits(settings: Settings, interface: Interface, link: Mapping[str, Any]) -> list[Finding]:
+@listed
+def look_at_limits(settings: Settings, interface: Interface, link: Mapping[str, Any]) -> Iterator[Finding]:
     """Findings about what the driver does not open on. `link`: as `ip -json link` shows the interface."""
     name = interface.name
     kind = "loopback" if interface.loopback else link.get("link_type", "ether")
     if kind != "ether":
         text = f"{name} carries no Ethernet frames (it is of type {kind})"
-        return [fail("xdp", text, "export DLCP_INTERFACE=NAME, one that `ip link show` calls link/ether")]
-    findings = []
+        yield XDP.fail(text, "export DLCP_INTERFACE=NAME, one that `ip link show` calls link/ether")
+        return
     is_v6 = ":" in str(settings.own_address or "")
     largest = _MTU_BYTES_MAX - (_IPV6_UDP_BYTES if is_v6 else _IPV4_UDP_BYTES)
     asked = settings.max_datagram_bytes
     if interface.mtu_bytes > _MTU_BYTES_MAX and (asked is None or asked > largest):
         text = f"{name} has an MTU of {interface.mtu_bytes}, and xdp carries frames of an MTU of {_MTU_BYTES_MAX}"
-        findings.append(fail("xdp", text, f"export DLCP_MAX_DATAGRAM_BYTES={largest}"))
+        yield XDP.fail(text, f"export DLCP_MAX_DATAGRAM_BYTES={largest}")
     if "xdp" in link:
-        findings.append(_look_at_program(name, link["xdp"]))
-    return findings
+        yield _look_at_program(name, link["xdp"])
 
 
 def _look_at_program(name: str, shown: Mapping[str, Any]) -> Finding:
@@ -99,21 +95,19 @@ def _look_at_program(name: str, shown: Mapping[str, Any]) -> Finding:
     program = shown.get("prog", {}).get("name")
     if program == _OWN_PROGRAM:
         text = f"a process with driver xdp has {name}: another one needs an interface of its own"
-        return ok("xdp", text, f"ip link add NAME link {name} type macvlan mode bridge")
+        return XDP.ok(text, f"ip link add NAME link {name} type macvlan mode bridge")
     if program is None:
-        return warn(
-            "xdp", f"{name} has an XDP program; if it is not a running job's, xdp does not open", remedy
-        )
-    return fail("xdp", f"{name} has another XDP program, {program}, beside which xdp does not open", remedy)
+        return XDP.warn(f"{name} has an XDP program; if it is not a running job's, xdp does not open", remedy)
+    return XDP.fail(f"{name} has another XDP program, {program}, beside which xdp does not open", remedy)
 
 
 def _read_links() -> dict[str, Mapping[str, Any]]:
     """Interfaces of this network namespace, by name; none where there is no ip, or one that knows no JSON."""
     try:
-        done = subprocess.run(["ip", "-json", "link", "show"], capture_output=True, text=True, timeout=10)
-        return {one["ifname"]: one for one in json.loads(done.stdout) if "ifname" in one}
-    except (OSError, subprocess.TimeoutExpired, ValueError):
+        links = json.loads(output("ip", "-json", "link", "show") or "[]")
+    except ValueError:
         return {}
+    return {one["ifname"]: one for one in links if "ifname" in one}
 
 
 def look_at_privileges(root: Path = Path("/")) -> Finding:
@@ -123,10 +117,9 @@ def look_at_privileges(root: Path = Path("/")) -> Finding:
     if held >> _CAP_SYS_ADMIN & 1:
         missing = [name for name in missing if name != "CAP_BPF"]
     if not missing:
-        return ok("xdp", f"this process may use XDP: it has {', '.join(_CAPABILITIES)}")
+        return XDP.ok(f"this process may use XDP: it has {', '.join(_CAPABILITIES)}")
     words = ",".join(name.lower() for name in _CAPABILITIES)
-    return fail(
-        "xdp",
+    return XDP.fail(
         f"this process may not use XDP: it lacks {', '.join(missing)}",
         f"run as root, or: setcap {words}+ep {os.path.realpath(sys.executable)}",
     )
@@ -134,8 +127,5 @@ def look_at_privileges(root: Path = Path("/")) -> Finding:
 
 def _capabilities(root: Path) -> int:
     """This process's effective capabilities, a bit each."""
-    try:
-        found = re.search(r"^CapEff:\s*([0-9a-f]+)$", (root / "proc/self/status").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return 0 if found is None else int(found[1], 16)
+    status = {words[0]: words[1:] for words in lines(root / "proc/self/status") if words}
+    return int(status.get("CapEff:", ["0"])[0], 16)

@@ -1,6 +1,7 @@
 """A private network on one machine: see netlab."""
 
-from dlcp.lab.link import Arrivals, Link, Loss
-from dlcp.lab.netlab import Lab, LabError, missing
+from dlcp.lab.losses import Arrivals, Loss
+from dlcp.lab.namespaces import LabError
+from dlcp.lab.netlab import Lab, Link, missing
 
 __all__ = ["Arrivals", "Lab", "LabError", "Link", "Loss", "missing"]

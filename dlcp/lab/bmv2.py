@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,18 +22,17 @@ from dlcp.lab.counts import CLASSES, CRITICAL_LEVEL, ClassCount, Counts, PortCou
 from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
 from dlcp.lab.namespaces import NETNS, run
-from dlcp.lab.netlab import LabError
-from dlcp.lab.network import Network, each_of, host_mac
+from dlcp.lab.network import Network, each_of, host_places
 from dlcp.lab.next_hops import shared_next_hops
-from dlcp.lab.simple_switch import Runtime
+from dlcp.lab.simple_switch import Runtime, SimpleSwitch
+from dlcp.lab.switches import Switches
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
     from dlcp.switch.entries import Entry
     from dlcp.switch.programs import Decision
-    from dlcp.switch.topology import BridgeEntry, SwitchTarget
+    from dlcp.switch.topology import SwitchTarget
 
-READY_S = 30.0
 # Of a frame besides the IP packet on its cable: header, checksum, preamble and gap (IEEE 802.3, 3.1.1 and 4.4.2).
 _OVERHEAD_BYTES = 14 + 24
 _PROGRAM = "v1model"
@@ -42,46 +40,30 @@ _PROGRAM = "v1model"
 _CUT = "pfifo"
 
 
-class Bmv2Switches:
-    """One process per switch. `policies`: by switch."""
+class Bmv2Switches(Switches):
+    """One process per switch."""
 
     def __init__(self, network: Network, directory: Path, policies: Mapping[str, Policy]) -> None:
-        self._network = network
-        self._fabric = network.fabric
-        self._directory = directory
-        self._policies = dict(policies)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}  # those that this object started
+        super().__init__(network, directory, policies)
+        self._started: list[SimpleSwitch] = []
 
     # ---- what every kind of switch can do ----
 
     def start(self) -> None:
-        """Starts the processes and deploys. FabricError: BMv2 is not here. LabError: a switch does not start."""
         from dlcp.switch.deploy.packages import require
 
         if (reason := simple_switch.missing()) is not None:
             raise FabricError(f"switch is 'bmv2': {reason}")
         require()
-        for switch in self._fabric.switch_names:
-            self._processes[switch] = self._start(switch)
-        for switch, process in self._processes.items():
-            self._await(switch, process)
-        each_of(self._fabric.switch_names, self._set_up)
+        each_of(self._fabric.switch_names, self._start)
         self.set_policies(self._policies)
 
     def stop(self) -> None:
-        """Ends the processes that this object started; others live in the namespaces, and end with them."""
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
-            try:
-                process.wait(simple_switch.STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._processes = {}
+        for switch in self._started:
+            switch.stop()
+        self._started = []
 
     def notes(self) -> list[str]:
-        """What is done differently from the policy."""
         from dlcp.switch.entries import desired_entries
 
         limits = {
@@ -94,7 +76,7 @@ class Bmv2Switches:
         return [*sorted(limits), rates]
 
     def set_policies(self, policies: Mapping[str, Policy]) -> None:
-        """Another policy for each switch, live, on all or on none. DeployError: a switch does not take it."""
+        """As of every kind, on all switches or on none. DeployError: a switch does not take it."""
         from dlcp.switch import programs
         from dlcp.switch.deploy import transaction
         from dlcp.switch.deploy.grpc_session import GrpcSession
@@ -113,7 +95,6 @@ class Bmv2Switches:
         self._policies = dict(policies)
 
     def set_fault(self, link: Link, fault: Fault) -> None:
-        """Makes the fault so, and no other. FabricError: a loss."""
         if fault.loss_ratio or fault.burst is not None:
             what = "burst" if fault.burst is not None else "loss_ratio"
             raise FabricError(f"switch is 'bmv2': {what} is {fault}; accepted: none; software and kernel can")
@@ -152,8 +133,7 @@ class Bmv2Switches:
             return list(entries)
         chosen = shared_next_hops(self._fabric, switch, self._network.around)
         ports = self._ports(switch)
-        spines = [f"s{i}" for i in range(self._fabric.spines)]
-        left_out = [spine for spine in spines if spine not in chosen]
+        left_out = [spine for spine in self._fabric.spine_names if spine not in chosen]
         instead = {ports[s]: ports[chosen[i % len(chosen)]] for i, s in enumerate(left_out)}
         changed: list[Entry] = []
         for entry in entries:
@@ -167,7 +147,6 @@ class Bmv2Switches:
         return changed
 
     def counts(self) -> Counts:
-        """What all ports did so far."""
         return {switch: self._count(switch) for switch in self._fabric.switch_names}
 
     # ---- what a switch is ----
@@ -177,82 +156,41 @@ class Bmv2Switches:
         return {peer: number for number, peer in enumerate(self._fabric.ports(switch), 1)}
 
     def _target(self, switch: str) -> SwitchTarget:
-        from dlcp.switch.topology import SwitchTarget
+        from dlcp.switch.topology import BridgeEntry, SwitchTarget
 
+        groups = self._fabric.path_groups(switch)
         return SwitchTarget(
             switch,
             simple_switch.address(self._folder(switch)),
             self._ports(switch),
             device_id=1,
-            bridge=tuple(self._bridge(switch)),
+            bridge=tuple(
+                BridgeEntry(mac, group=place) if place in groups else BridgeEntry(mac, port=place)
+                for mac, place in host_places(self._fabric, switch).items()
+            ),
         )
-
-    def _bridge(self, switch: str) -> Iterator[BridgeEntry]:
-        """Where every host lies: at its port, or up or down the fabric."""
-        from dlcp.switch.topology import BridgeEntry
-
-        ports, groups = self._fabric.ports(switch), self._fabric.path_groups(switch)
-        for host in range(self._fabric.hosts):
-            mac, leaf = host_mac(self._fabric, host), self._fabric.leaf_of(host)
-            if f"h{host}" in ports:
-                yield BridgeEntry(mac, port=f"h{host}")
-            elif leaf in ports:
-                yield BridgeEntry(mac, port=leaf)
-            elif groups:
-                yield BridgeEntry(mac, group=next(iter(groups)))
-            else:
-                yield BridgeEntry(mac, port="s0")
 
     def _packets_per_s(self, rate_bps: int) -> int:
         return max(1, rate_bps // 8 // (self._fabric.mtu + _OVERHEAD_BYTES))
 
     def _runtime(self, switch: str) -> contextlib.closing[Runtime]:
         """A connection to that switch's Thrift server."""
-        return contextlib.closing(Runtime(namespace=NETNS / self._network.namespace(switch)))
-
-    # ---- processes ----
+        return contextlib.closing(Runtime(NETNS / self._network.namespace(switch)))
 
     def _folder(self, switch: str) -> Path:
         return self._directory / switch
 
-    def _start(self, switch: str) -> subprocess.Popen[bytes]:
-        folder = self._folder(switch)
-        folder.mkdir(exist_ok=True)
+    def _start(self, switch: str) -> None:
+        """Starts a switch, and sets the rates of its ports."""
         interfaces = {number: peer for peer, number in self._ports(switch).items()}
-        with (folder / "log").open("wb") as log:
-            # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
-            return subprocess.Popen(
-                self._network.command(switch, simple_switch.command(interfaces, folder)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def _await(self, switch: str, process: subprocess.Popen[bytes]) -> None:
-        until = time.monotonic() + READY_S
-        while not self._is_up(switch):
-            if process.poll() is not None or time.monotonic() > until:
-                words = (self._folder(switch) / "log").read_text(errors="replace").strip().splitlines()
-                fate = "does not answer" if process.returncode is None else f"ended with {process.returncode}"
-                raise LabError(f"switch {switch} {fate}: {words[-1] if words else 'no word'}")
-            time.sleep(0.02)
-
-    def _is_up(self, switch: str) -> bool:
-        if not simple_switch.is_up(self._folder(switch)):
-            return False
-        try:
-            with self._runtime(switch):
-                return True
-        except OSError:
-            return False
-
-    def _set_up(self, switch: str) -> None:
-        """Rates of its ports, and queues that end where the policy's buffer ends and not before."""
-        with self._runtime(switch) as runtime:
-            runtime.set_depth(simple_switch.DEEP_PACKETS)
-            for peer, link in self._fabric.ports(switch).items():
-                runtime.set_rate(self._packets_per_s(link.rate_bps), self._ports(switch)[peer])
+        prefix = self._network.command(switch, [])
+        folder, name = self._folder(switch), f"switch {switch}"
+        process = SimpleSwitch(interfaces, prefix=prefix, folder=folder, name=name)
+        self._started.append(process)
+        process.start()
+        for peer, link in self._fabric.ports(switch).items():
+            process.runtime.set_rate(self._packets_per_s(link.rate_bps), self._ports(switch)[peer])
+        process.runtime.close()  # whoever changes something connects anew
 
     # ---- counts ----
 

@@ -15,8 +15,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from dlcp.lab.namespaces import run
-from dlcp.lab.netlab import LabError
+from dlcp.lab.namespaces import LabError, run
 
 # bpf(2)'s commands, in the order of enum bpf_cmd.
 _LOOKUP, _UPDATE, _PROGRAM_BY_ID, _MAP_BY_ID, _INFO = 1, 2, 13, 14, 15
@@ -24,12 +23,12 @@ _SYSCALL = {"x86_64": 321, "aarch64": 280}
 _INFO_BYTES = 256
 
 
-def compile_program(source: Path, target: Path) -> Path:
-    """Compiles a BPF program with clang. Raises LabError with its words."""
+def compile_program(name: str, target: Path) -> None:
+    """Compiles a BPF program with clang; its source lies beside this file. Raises LabError with clang's words."""
+    source = Path(__file__).with_name(f"{name}.bpf.c")
     # clang's BPF target does not search the host's architecture directory, where Debian keeps asm/.
     include = f"-I/usr/include/{os.uname().machine}-linux-gnu"
     run("clang", "-O2", "-g", "-target", "bpf", include, "-c", source, "-o", target)
-    return target
 
 
 def attach(namespace: str, interface: str, direction: str, program: Path) -> int:

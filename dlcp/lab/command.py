@@ -15,13 +15,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from dlcp.arguments import Parser
-from dlcp.lab import show, state, unprivileged
+from dlcp.exit_status import raising
+from dlcp.lab import policies, show, state, unprivileged
 from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
 from dlcp.lab.ranks import exit_status, parse_hosts, run_ranks
@@ -56,7 +56,8 @@ def main(words: Sequence[str]) -> int:
     if not words:
         _parser().print_help()
         return 2
-    own, command = _split(list(words))
+    at = words.index("--") if "--" in words else len(words)
+    own, command = list(words[:at]), list(words[at + 1 :])
     if own[:1] in (["run"], ["exec"]) and not command and not {"-h", "--help"} & set(own):
         # Before anything is parsed: a command that stands without -- is taken for something else.
         form = "run SPEC -- python train.py" if own[0] == "run" else "exec h0 -- ping 10.78.0.4"
@@ -67,34 +68,15 @@ def main(words: Sequence[str]) -> int:
     options.command = command
     if options.word in ("run", "demo") and os.geteuid() != 0:
         unprivileged.run_again(["lab", *words])
-    with _terminating():
-        return int(options.function(options))
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in words:
-        return words, []
-    at = words.index("--")
-    return words[:at], words[at + 1 :]
+    try:
+        with raising(_Terminated, signal.SIGTERM, signal.SIGHUP):
+            return int(options.function(options))
+    except _Terminated:
+        return 143
 
 
 class _Terminated(KeyboardInterrupt):
     """SIGTERM: ends as Ctrl-C does, through the end of every `with`."""
-
-
-@contextlib.contextmanager
-def _terminating() -> Iterator[None]:
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise _Terminated
-
-    before = [(number, signal.signal(number, interrupt)) for number in (signal.SIGTERM, signal.SIGHUP)]
-    try:
-        yield
-    except _Terminated:
-        raise SystemExit(143) from None
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
 
 
 # --- what the words do ----------------------------------------------------------------------------------------
@@ -157,23 +139,13 @@ def _exec(options: argparse.Namespace) -> int:
 def _fault(options: argparse.Namespace) -> int:
     lab = SwitchedLab.find(_name(options))
     link = lab.fabric.link(options.link)
-    changes: dict[str, Any] = {
-        key: value
-        for key, value in {
-            "loss_ratio": options.loss,
-            "burst": options.burst,
-            "rate_bps": options.rate,
-            "down": options.down,
-        }.items()
-        if value is not None
-    }
+    given = {field.name: getattr(options, field.name) for field in fields(Fault)}
+    changes = {name: value for name, value in given.items() if value is not None}
     if not changes and not options.clear:
         raise FabricError("no fault; accepted: --loss, --burst, --rate, --down, --up, --clear")
-    if options.rate is not None and options.rate >= link.rate_bps:
-        raise FabricError(
-            f"rate is {rate_words(options.rate)}; accepted: less than the {rate_words(link.rate_bps)} that "
-            f"{link.name} has"
-        )
+    if options.rate_bps is not None and options.rate_bps >= link.rate_bps:
+        accepted = f"less than the {rate_words(link.rate_bps)} that {link.name} has"
+        raise FabricError(f"rate is {rate_words(options.rate_bps)}; accepted: {accepted}")
     before = NO_FAULT if options.clear else lab.faults.get(link.name, NO_FAULT)
     if lab.fabric.switch == "software":
         _check_losses(link.name, before, options)
@@ -195,24 +167,16 @@ def _fault(options: argparse.Namespace) -> int:
 
 def _check_losses(link: str, before: Fault, options: argparse.Namespace) -> None:
     """FabricError: losses and bursts together, which software switches cannot."""
-    if options.burst is not None and before.loss_ratio and options.loss is None:
-        raise FabricError(
-            f"{link} already loses {before.loss_ratio:g}, and bursts beside that only kernel switches can; add --clear"
-        )
-    if options.loss and before.burst is not None and options.burst is None:
-        raise FabricError(
-            f"{link} already loses in bursts, and other losses beside that only kernel switches can; add --clear"
-        )
+    only = "beside that only kernel switches can; add --clear"
+    if options.burst is not None and before.loss_ratio and options.loss_ratio is None:
+        raise FabricError(f"{link} already loses {before.loss_ratio:g}, and bursts {only}")
+    if options.loss_ratio and before.burst is not None and options.burst is None:
+        raise FabricError(f"{link} already loses in bursts, and other losses {only}")
 
 
 def _policy(options: argparse.Namespace) -> int:
-    from dlcp.switch.policy import Policy
-
     lab = SwitchedLab.find(_name(options))
-    try:
-        policy = Policy.load(options.policy)
-    except OSError as error:
-        raise FabricError(f"policy {options.policy}: {error.strerror}") from None
+    policy = policies.read(options.policy)
     lab.set_policy(policy)
     print(f"lab {lab.name}: policy {policy.name or options.policy}")
     return 0
@@ -234,14 +198,14 @@ def _status(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from dlcp.lab import demo
 
-    scene = demo.play(options.rate)
-    print("\n".join(demo.lines(scene)))
+    run = demo.play(options.rate)
+    print("\n".join(demo.lines(run)))
     try:
         from dlcp.lab.figure import draw
     except ImportError as error:
         print(f"no picture: {error}; pip install '.[demo]' in a checkout of dlcp")
         return 0
-    draw(scene, options.output)
+    draw(run, options.output)
     print(f"picture: {options.output}")
     return 0
 
@@ -294,94 +258,82 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     words = parser.add_subparsers(dest="word", required=True, metavar="WORD", parser_class=Parser)
-    named = Parser(add_help=False)
+    named, shaped = Parser(add_help=False), Parser(add_help=False)
     named.add_argument("--name", metavar="NAME", help="which lab; default: $DLCP_LAB, or lab")
-    shaped = _shaped()
+    _describe_fabric(shaped)
 
-    up = words.add_parser("up", parents=[named, shaped], help="make a lab that stays until it is taken down")
-    up.set_defaults(function=_up)
-    run = words.add_parser(
-        "run", parents=[shaped], help="make a lab, run a command on every host as a rank, take the lab down"
-    )
+    def word(
+        name: str, function: Callable[[argparse.Namespace], int], summary: str, *parents: Parser
+    ) -> Parser:
+        added: Parser = words.add_parser(name, parents=parents, help=summary)
+        added.set_defaults(function=function)
+        return added
+
+    word("up", _up, "make a lab that stays until it is taken down", named, shaped)
+    run = word("run", _run, "make a lab, run a command on every host as a rank, take the lab down", shaped)
     run.add_argument(
         "--name", metavar="NAME", help="for `dlcp lab fault` and `status` meanwhile; default: a new one"
     )
     run.add_argument("--hosts", metavar="LIST", help="run it on some only, such as 0-2,5; default: on all")
     run.add_argument("--status", action="store_true", help="at the end, print what `dlcp lab status` would")
-    run.set_defaults(function=_run)
-    down = words.add_parser("down", parents=[named], help="take a lab down, and what killed ones left")
+    down = word("down", _down, "take a lab down, and what killed ones left", named)
     down.add_argument("--all", action="store_true", help="all labs that stand")
-    down.set_defaults(function=_down)
-    execute = words.add_parser("exec", parents=[named], help="run a command on one host or switch of a lab")
+    execute = word("exec", _exec, "run a command on one host or switch of a lab", named)
     execute.add_argument("host", metavar="HOST", help="h0, l0, s0, …")
-    execute.set_defaults(function=_exec)
-    fault = words.add_parser("fault", parents=[named], help="make a link lossy, slow, cut or whole")
-    fault.add_argument("link", metavar="LINK", help="such as h0-l0 or l0-s1")
-    fault.add_argument(
-        "--loss", type=_ratio, metavar="RATIO", help="of the packets of each direction, 0 to 1"
-    )
-    fault.add_argument(
+    _describe_fault(word("fault", _fault, "make a link lossy, slow, cut or whole", named))
+    policy = word("policy", _policy, "give all switches another policy, live", named)
+    policy.add_argument("policy", type=Path, metavar="POLICY", help="a TOML file")
+    status = word("status", _status, "links, faults, queues, shares of equal next hops", named)
+    status.add_argument("--json", action="store_true", help="for programs")
+    demo = word("demo", _demo, "twice a port's rate in four classes, with and without thresholds: a picture")
+    rate = "of each link; default: 50M"
+    demo.add_argument("--rate", type=parse_rate, default=50_000_000, metavar="RATE", help=rate)
+    picture = Path("queue.png")
+    demo.add_argument("--output", type=Path, default=picture, metavar="FILE", help=f"default: {picture}")
+    return parser
+
+
+def _describe_fault(parser: Parser) -> None:
+    """The words that describe a fault, and when others learn of it."""
+    parser.add_argument("link", metavar="LINK", help="such as h0-l0 or l0-s1")
+    loss = "of the packets of each direction, 0 to 1"
+    parser.add_argument("--loss", dest="loss_ratio", type=_ratio, metavar="RATIO", help=loss)
+    parser.add_argument(
         "--burst",
         type=_burst,
         metavar="ENTER,LEAVE[,LOSS]",
         help="Gilbert's bursts: with what probability a packet begins one and ends one, and the loss in it (1)",
     )
-    fault.add_argument("--rate", type=parse_rate, metavar="RATE", help="a lower rate, such as 20M")
-    cable = fault.add_mutually_exclusive_group()
+    rate = "a lower rate, such as 20M"
+    parser.add_argument("--rate", dest="rate_bps", type=parse_rate, metavar="RATE", help=rate)
+    cable = parser.add_mutually_exclusive_group()
     cable.add_argument("--down", action="store_true", default=None, help="pull the cable")
     cable.add_argument("--up", dest="down", action="store_false", default=None, help="plug it in again")
-    fault.add_argument(
+    parser.add_argument(
         "--converge",
         type=_converge,
         metavar="SECONDS",
         help="how long after --down or --up the other leaves learn it, and this command ends; or never, so that they "
         "go on sending by the spine that misses a leaf. Default: at once",
     )
-    fault.add_argument("--clear", action="store_true", help="mend everything first")
-    fault.set_defaults(function=_fault)
-    policy = words.add_parser("policy", parents=[named], help="give all switches another policy, live")
-    policy.add_argument("policy", type=Path, metavar="POLICY", help="a TOML file")
-    policy.set_defaults(function=_policy)
-    status = words.add_parser(
-        "status", parents=[named], help="links, faults, queues, shares of equal next hops"
-    )
-    status.add_argument("--json", action="store_true", help="for programs")
-    status.set_defaults(function=_status)
-    demo = words.add_parser(
-        "demo", help="twice a port's rate in four classes, with and without thresholds: a picture"
-    )
-    demo.add_argument(
-        "--rate", type=parse_rate, default=50_000_000, metavar="RATE", help="of each link; default: 50M"
-    )
-    demo.add_argument(
-        "--output", type=Path, default=Path("queue.png"), metavar="FILE", help="default: queue.png"
-    )
-    demo.set_defaults(function=_demo)
-    return parser
+    parser.add_argument("--clear", action="store_true", help="mend everything first")
 
 
-def _shaped() -> Parser:
+def _describe_fabric(parser: Parser) -> None:
     """The words that describe a fabric."""
-    parser = Parser(add_help=False)
     parser.add_argument("spec", nargs="?", default="leaf-spine", metavar="SPEC", help="default: leaf-spine")
-    parser.add_argument("--leaves", type=int, metavar="N")
-    parser.add_argument("--spines", type=int, metavar="N")
-    parser.add_argument("--hosts-per-leaf", type=int, metavar="N")
-    parser.add_argument("--rate", type=parse_rate, metavar="RATE", help="of all links, such as 100M")
-    parser.add_argument(
-        "--host-rate", dest="host_rate_bps", type=parse_rate, metavar="RATE", help="of hosts' links"
-    )
-    parser.add_argument(
-        "--fabric-rate",
-        dest="fabric_rate_bps",
-        type=parse_rate,
-        metavar="RATE",
-        help="between leaves and spines",
-    )
+    for count in ("--leaves", "--spines", "--hosts-per-leaf"):
+        parser.add_argument(count, type=int, metavar="N")
+    for name, of in (
+        ("rate", "of all links, such as 100M"),
+        ("host_rate_bps", "of hosts' links"),
+        ("fabric_rate_bps", "between leaves and spines"),
+    ):
+        flag = f"--{name.removesuffix('_bps').replace('_', '-')}"
+        parser.add_argument(flag, dest=name, type=parse_rate, metavar="RATE", help=of)
     parser.add_argument("--mtu", type=int, metavar="BYTES")
     parser.add_argument("--switch", choices=SWITCHES)
     parser.add_argument("--policy", type=Path, metavar="FILE", help="a policy file in TOML")
-    return parser
 
 
 def _converge(text: str) -> float:

@@ -46,7 +46,6 @@ class PortCount:
     """What else was lost, by reason; none of it is the policy's doing."""
 
     def to_json(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             **{name: value for name, value in vars(self).items() if name != "classes"},
             "classes": [vars(one) for one in self.classes],

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.lab.fabric import Fabric
-from dlcp.lab.netlab import LabError
+from dlcp.lab.namespaces import LabError
 from dlcp.lab.switched_lab import SwitchedLab
 from dlcp.lab.traffic import Stream
 

@@ -20,14 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dlcp.checks import integer
-from dlcp.lab.fault import (
-    NO_FAULT,
-    RATE_BPS_MAX,
-    RATE_BPS_MIN,
-    FabricError,
-    Fault,
-    refuse,
-)
+from dlcp.lab.fault import NO_FAULT, RATE_BPS_MAX, RATE_BPS_MIN, FabricError, Fault, refuse
 
 SWITCHES = ("software", "kernel", "bmv2", "none")
 LEAVES_MAX, SPINES_MAX, HOSTS_MAX = 16, 16, 64
@@ -99,14 +92,8 @@ class Fabric:
         for name, difference in self.links.items():
             if name not in names:
                 raise FabricError(f"link {name!r} is not there; accepted: {', '.join(names)}")
-            if difference.rate_bps is not None:
-                integer(
-                    f"link {name}: rate_bps",
-                    difference.rate_bps,
-                    RATE_BPS_MIN,
-                    RATE_BPS_MAX,
-                    error=FabricError,
-                )
+            if (rate_bps := difference.rate_bps) is not None:
+                integer(f"link {name}: rate_bps", rate_bps, RATE_BPS_MIN, RATE_BPS_MAX, error=FabricError)
 
     # ---- what is in it ----
 
@@ -121,9 +108,19 @@ class Fabric:
         return [f"h{i}" for i in range(self.hosts)]
 
     @property
+    def leaf_names(self) -> list[str]:
+        """l0, l1 and so on."""
+        return [f"l{i}" for i in range(self.leaves)]
+
+    @property
+    def spine_names(self) -> list[str]:
+        """s0, s1 and so on."""
+        return [f"s{i}" for i in range(self.spines)]
+
+    @property
     def switch_names(self) -> list[str]:
-        """Leaves, then spines: l0, l1, s0, s1."""
-        return [f"l{i}" for i in range(self.leaves)] + [f"s{i}" for i in range(self.spines)]
+        """Leaves, then spines."""
+        return self.leaf_names + self.spine_names
 
     def leaf_of(self, host: int) -> str:
         """The switch that this host hangs on."""
@@ -132,9 +129,7 @@ class Fabric:
     def each_link(self) -> Iterator[Link]:
         """All links, those of hosts first."""
         pairs = [(f"h{i}", self.leaf_of(i), self.host_rate_bps) for i in range(self.hosts)]
-        pairs += [
-            (f"l{i}", f"s{j}", self.fabric_rate_bps) for i in range(self.leaves) for j in range(self.spines)
-        ]
+        pairs += [(leaf, s, self.fabric_rate_bps) for leaf in self.leaf_names for s in self.spine_names]
         for lower, upper, rate_bps in pairs:
             name = f"{lower}-{upper}"
             own = self.links.get(name, Difference())
@@ -157,7 +152,7 @@ class Fabric:
     def path_groups(self, switch: str) -> dict[str, tuple[str, ...]]:
         """Ports of this switch to equal next hops: a leaf's to the spines."""
         if switch.startswith("l") and self.spines > 1:
-            return {"spines": tuple(f"s{i}" for i in range(self.spines))}
+            return {"spines": tuple(self.spine_names)}
         return {}
 
     # ---- addresses ----

@@ -7,7 +7,7 @@ matplotlib; draws without a display.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,23 +15,12 @@ from matplotlib.figure import Figure
 
 from dlcp.lab.demo import BUFFER_BYTES, CLASSES, LIMIT_BYTES, DemoRun
 from dlcp.lab.fault import rate_words
+from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, SOFT, FAINT = "#1f2933", "#6b7785", "#d5dae0"
 COLOURS = dict(zip(CLASSES, ("#0072b2", "#009e73", "#e69f00", "#d55e00"), strict=True))
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-}
 # Over which delivery is taken: long enough for some packets of each class.
 _WINDOW_S = 0.1
 # Where curves lie on each other, the more urgent class is drawn thinner and on top.
@@ -60,7 +49,7 @@ def draw(run: DemoRun, path: Path) -> None:
             axes.set_axisbelow(True)
             axes.set_xlim(-0.1, run.seconds + 0.2)
             _key(axes)
-        figure.savefig(path, dpi=110, facecolor="white")
+        figure.savefig(path, dpi=110, facecolor=PAPER)
 
 
 def _queues(axes: Axes, run: DemoRun) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,6 @@ from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError
 from dlcp.lab.losses import missing
 from dlcp.lab.namespaces import batch
-from dlcp.lab.network import Network, bpf_source
 from dlcp.lab.plain import PlainSwitches
 
 if TYPE_CHECKING:
@@ -49,13 +49,7 @@ _FRAME_BYTES = 14
 class KernelSwitches(PlainSwitches):
     """Routers that obey policies, one per switch."""
 
-    def __init__(self, network: Network, directory: Path, policies: Mapping[str, Policy]) -> None:
-        super().__init__(network, directory)
-        self._policies = dict(policies)
-        self._program = directory / "policy.o"
-
     def notes(self) -> list[str]:
-        """What is done differently from the policy, for people."""
         trims = any(
             at.trim_above_bytes is not None
             for policy in self._policies.values()
@@ -68,17 +62,19 @@ class KernelSwitches(PlainSwitches):
             *["shared_bytes: ports do not know of each other; each has all of the buffer"] * shares,
         ]
 
+    @property
+    def _program(self) -> Path:
+        return self._directory / "policy.o"
+
     def start(self) -> None:
-        """Compiles the program, attaches it everywhere. FabricError: the policy or the system does not let it."""
         if (reason := missing()) is not None:
             raise FabricError(f"switch is 'kernel': {reason}; accepted: software, none")
         for policy in self._policies.values():
             check(policy)
-        bpf_map.compile_program(bpf_source("policy"), self._program)
+        bpf_map.compile_program("policy", self._program)
         super().start()
 
     def set_policies(self, policies: Mapping[str, Policy]) -> None:
-        """Another policy for each switch, live: what waits stays."""
         for policy in policies.values():
             check(policy)
         self._policies = dict(policies)
@@ -154,19 +150,14 @@ class KernelSwitches(PlainSwitches):
         dropped_at = [
             sum(found[n * (_LEVELS + 1) + level][2] for n in range(CLASSES)) for level in range(_LEVELS + 1)
         ]
-        return PortCount(
+        return replace(
+            plain,
             rate_bps=rate_bps,
-            up=plain.up,
-            sent=plain.sent,
-            waiting_bytes=plain.waiting_bytes,
             classes=tuple(classes),
             critical_kept=sum(found[n * (_LEVELS + 1) + CRITICAL_LEVEL][0] for n in range(CLASSES))
             - dropped_at[CRITICAL_LEVEL],
             critical_dropped=dropped_at[CRITICAL_LEVEL],
             droppable_dropped=sum(dropped_at[:CRITICAL_LEVEL]),
-            faults_lost=plain.faults_lost,
-            arrivals_lost=plain.arrivals_lost,
-            other=plain.other,
         )
 
 

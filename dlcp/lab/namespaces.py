@@ -1,7 +1,7 @@
-"""Network namespaces of the lab: their names, who lives in them, and how they are cleared away.
+"""Network namespaces of the lab: their names, what runs in them, and how they are cleared away.
 
-A namespace is called dlcp-PID-LAB-NODE, PID being the process that made it. netlab's (dlcp-PID-N-HOST, N a number) are
-none of these. Only the standard library, since the reaper runs this too.
+A namespace is called dlcp-PID-LAB-NODE, PID being the process that made it. Of the libraries only the standard one,
+since the reaper runs this too.
 """
 
 from __future__ import annotations
@@ -9,17 +9,76 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from dlcp.lab.netlab import LabError
+from dlcp.errors import DlcpError
 
 NETNS = Path("/run/netns")
+INTERFACE = "eth-lab"
+"""What every host calls its only interface."""
 _NAME = re.compile(r"(dlcp-(\d+)-([a-z][a-z0-9_]*))-([hls]\d+)")
 _END_S = 2.0
+_READY_S = 30.0
+_LOG_LINES = 5  # of a process that did not start
+_TOOLS = {"ip": "iproute2", "tc": "iproute2", "ethtool": "ethtool"}
+
+
+class LabError(DlcpError, RuntimeError):
+    """A command that builds the lab failed; the message holds the command and its words."""
+
+
+def missing(what: str, without_root: str = "") -> str | None:
+    """Why there can be no namespaces, cables and queues here, or None. `what` needs them; `without_root`: a way out."""
+    if os.geteuid() != 0:
+        return f"{what} needs root{without_root}"
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool) is None:
+            return f"{what} needs {tool} (Debian: {package})"
+    probe = f"dlcp-{os.getpid()}-probe"
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", probe], capture_output=True)
+    return f"no network namespaces here: {made.stderr.strip()}" if made.returncode else None
+
+
+class Nodes:
+    """The hosts and switches of a lab, a namespace each, and the processes that were started there."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def namespace(self, node: str | int) -> str:
+        """The name of a node's network namespace, for `ip -n` and setns(2). A number is a host's."""
+        return f"{self.prefix}-{f'h{node}' if isinstance(node, int) else node}"
+
+    def command(self, node: str | int, words: Iterable[object]) -> list[str]:
+        """The command line that runs `words` on that node."""
+        return ["ip", "netns", "exec", self.namespace(node), *map(str, words)]
+
+    def start(self, node: str | int, words: Iterable[object], **popen: object) -> subprocess.Popen[Any]:
+        """A process on that node, with text pipes for output and errors; ended with the lab at the latest."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        options: dict[str, Any] = {**pipes, **popen}
+        process: subprocess.Popen[Any] = subprocess.Popen(self.command(node, words), **options)
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Ends what was started, and closes its pipes."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+        for process in self._started:
+            process.wait()
+            for pipe in (process.stdout, process.stderr, process.stdin):
+                if pipe is not None:
+                    pipe.close()
 
 
 def prefix_of(lab: str) -> str:
@@ -51,6 +110,33 @@ def batch(tool: str, namespace: str | None, lines: Sequence[str]) -> None:
         raise LabError(
             f"{' '.join(words[:-2])} {line}: {complaint.splitlines()[0] if complaint else 'failed'}"
         )
+
+
+def launch(
+    what: str, words: Sequence[str], log: Path, is_ready: Callable[[int], bool]
+) -> subprocess.Popen[bytes]:
+    """A process that writes to `log`, when it is ready: `is_ready` is asked with its id.
+
+    Raises LabError, which begins with `what` and holds the process's last words, if it does not get ready.
+    It has a session of its own: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
+    """
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with log.open("wb") as output:
+        process = subprocess.Popen(words, stdout=output, start_new_session=True, **streams)
+    end_s = time.monotonic() + _READY_S
+    try:
+        while not is_ready(process.pid):
+            if process.poll() is not None or time.monotonic() > end_s:
+                said = log.read_text(errors="replace").strip().splitlines()
+                status = process.returncode
+                how = f"is not ready after {_READY_S:g} s" if status is None else f"ended with {status}"
+                raise LabError(f"{what} {how}: {'; '.join(said[-_LOG_LINES:]) or 'it said nothing'}")
+            time.sleep(0.02)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process
 
 
 def each() -> Iterator[tuple[str, str, int]]:

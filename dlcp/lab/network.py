@@ -12,43 +12,38 @@ that set up a node can be run again, which mends what the kernel forgets of an i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from dlcp.lab import namespaces
 from dlcp.lab.fabric import Fabric, Link
-from dlcp.lab.namespaces import batch, run
-from dlcp.lab.netlab import INTERFACE
-from dlcp.lab.next_hops import leaves, next_hops
+from dlcp.lab.namespaces import INTERFACE, batch, run
+from dlcp.lab.next_hops import next_hops
 
 CONGESTION = "cubic"
 # What a host may have waiting for its own cable: more than a socket's buffer, so that the host itself loses nothing.
 HOST_QUEUE_BYTES = 4_000_000
 _SUBNETS = ("10.78.0.0/24", "fd78::/64")
+# For interface $i of a shell. Not every kernel lets the last be changed; where it does not, `gso off` covers it.
+SEGMENT_NOTHING = (
+    "ethtool -K $i tso off gso off gro off || exit 1",
+    "ethtool -K $i tx-udp-segmentation off 2>/dev/null",
+)
 
 
-class Network:
+class Network(namespaces.Nodes):
     """Namespaces and cables of a fabric. `routed`: its switches are routers, so hosts send to them and not through.
 
     around: the cut links that routing knows of (next_hops.py).
     """
 
     def __init__(self, fabric: Fabric, prefix: str, *, routed: bool, around: Collection[str] = ()) -> None:
+        super().__init__(prefix)
         self.fabric = fabric
-        self.prefix = prefix
         self.routed = routed
         self.around = frozenset(around)
 
     # ---- names ----
-
-    def namespace(self, node: str) -> str:
-        """Of a host or switch."""
-        return f"{self.prefix}-{node}"
-
-    def command(self, node: str, words: Iterable[object]) -> list[str]:
-        """The command line that runs `words` on that node."""
-        return ["ip", "netns", "exec", self.namespace(node), *map(str, words)]
 
     def interface(self, node: str, peer: str) -> str:
         """What the node calls its end of the cable to `peer`."""
@@ -79,15 +74,13 @@ class Network:
 
     def _set_up(self, node: str) -> None:
         interfaces = [self.interface(node, peer) for peer in self._peers(node)]
-        # Not every kernel lets all of these be changed one by one: then `gso off` covers them.
         script = [
-            f"for i in {' '.join(interfaces)}; do ethtool -K $i tso off gso off gro off || exit 1",
-            "ethtool -K $i tx-udp-segmentation off 2>/dev/null",
+            f"for i in {' '.join(interfaces)}; do",
+            *SEGMENT_NOTHING,
             "ethtool -K $i rxvlan off txvlan off 2>/dev/null",
+            *["ethtool -K $i tx off || exit 1"] * (not self.routed),
+            "done",
         ]
-        if not self.routed:
-            script.append("ethtool -K $i tx off || exit 1")
-        script.append("done")
         # IPv6 announces itself on what has it; ports of a switch that bridges have no addresses at all.
         off = int(not node.startswith("h") and not self.routed)
         script += [
@@ -171,7 +164,13 @@ class Network:
 
     def set_host_rate(self, host: str, rate_bps: int) -> None:
         """What that host's interface sends."""
-        shape(self.namespace(host), INTERFACE, rate_bps, self.fabric.mtu, HOST_QUEUE_BYTES)
+        self.shape(host, INTERFACE, rate_bps, HOST_QUEUE_BYTES)
+
+    def shape(self, node: str, interface: str, rate_bps: int, queue_bytes: int) -> None:
+        """One queue, first in first out, at a rate."""
+        # A millisecond's worth, or a few frames: what a card takes from its ring at once.
+        burst_bytes = max(4 * (self.fabric.mtu + 14), rate_bps // 8000)
+        shape(self.namespace(node), interface, rate_bps, burst_bytes, queue_bytes)
 
     def set_down(self, link: Link, down: bool) -> None:
         """Pulls the link's cable, or plugs it in again. Both ends see no carrier; hosts keep what they have set up."""
@@ -185,7 +184,7 @@ class Network:
         """Routing knows that these links are cut, and of no others: where switches route, leaves choose anew."""
         self.around = frozenset(links)
         if self.routed:
-            for leaf in leaves(self.fabric):
+            for leaf in self.fabric.leaf_names:
                 batch("ip", self.namespace(leaf), self._router_lines(leaf))
 
 
@@ -194,12 +193,27 @@ def host_mac(fabric: Fabric, host: int) -> str:
     return fabric.mac(f"h{host}", fabric.leaf_of(host))
 
 
-def shape(namespace: str, interface: str, rate_bps: int, mtu: int, queue_bytes: int) -> None:
-    """One queue, first in first out, at a rate."""
-    # A millisecond's worth, or a few frames: what a card takes from its ring at once.
-    burst = max(4 * (mtu + 14), rate_bps // 8000)
-    run("tc", "-n", namespace, "qdisc", "replace", "dev", interface, "root", "handle", "1:", "tbf", "rate",
-        f"{rate_bps}bit", "burst", burst, "limit", queue_bytes)  # fmt: skip
+def host_places(fabric: Fabric, switch: str) -> dict[str, str]:
+    """Where every host lies, by its MAC address: behind a port, or a group of ports. So nothing need be learned."""
+    ports, groups = fabric.ports(switch), fabric.path_groups(switch)
+    found = {}
+    for host in range(fabric.hosts):
+        hops = (f"h{host}", fabric.leaf_of(host), *groups, "s0")
+        found[host_mac(fabric, host)] = next(hop for hop in hops if hop in ports or hop in groups)
+    return found
+
+
+def shape(
+    namespace: str,
+    interface: str,
+    rate_bps: int,
+    burst_bytes: int,
+    queue_bytes: int,
+    place: Sequence[str] = ("root", "handle", "1:"),
+) -> None:
+    """One queue, first in first out, at a rate. `place`: where in the tree of tc's queues."""
+    limits = ["rate", f"{rate_bps}bit", "burst", burst_bytes, "limit", queue_bytes]
+    run("tc", "-n", namespace, "qdisc", "replace", "dev", interface, *place, "tbf", *limits)
 
 
 def each_of(nodes: Sequence[str], function: Callable[[str], object]) -> None:
@@ -212,8 +226,3 @@ def _gateways(switch: str) -> tuple[str, str]:
     """Addresses that stand for a switch as next hop; they are entered as neighbours, and nobody has them."""
     kind, number = (1 if switch.startswith("l") else 2), int(switch[1:])
     return f"169.254.{kind}.{number + 1}", f"fe80::{kind}:{number + 1:x}"
-
-
-def bpf_source(name: str) -> Path:
-    """A BPF program's source, installed beside this file."""
-    return Path(__file__).with_name(f"{name}.bpf.c")

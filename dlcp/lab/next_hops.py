@@ -15,28 +15,30 @@ from dlcp.lab.fabric import Fabric
 
 def next_hops(fabric: Fabric, leaf: str, others: Collection[str], around: Collection[str]) -> tuple[str, ...]:
     """The spines by which `leaf` sends to all of `others`."""
-    spines = tuple(f"s{i}" for i in range(fabric.spines))
+    spines = tuple(fabric.spine_names)
     own = tuple(s for s in spines if f"{leaf}-{s}" not in around)
     return tuple(s for s in own if all(f"{other}-{s}" not in around for other in others)) or own or spines
 
 
 def shared_next_hops(fabric: Fabric, leaf: str, around: Collection[str]) -> tuple[str, ...]:
     """The same of a leaf that has one group of spines for whatever lies beyond."""
-    return next_hops(fabric, leaf, [other for other in leaves(fabric) if other != leaf], around)
+    return next_hops(fabric, leaf, [other for other in fabric.leaf_names if other != leaf], around)
 
 
-def leaves(fabric: Fabric) -> list[str]:
-    """By number."""
-    return [f"l{i}" for i in range(fabric.leaves)]
+def left_out(fabric: Fabric, leaf: str, around: Collection[str]) -> frozenset[str]:
+    """The spines that such a leaf does not send by; none for a switch that is no leaf."""
+    if not leaf.startswith("l"):
+        return frozenset()
+    return frozenset(fabric.spine_names) - set(shared_next_hops(fabric, leaf, around))
 
 
 def lost_next_hops(
     fabric: Fabric, cut: Collection[str], around: Collection[str], *, routed: bool, sees_own: bool
 ) -> Iterator[tuple[str, str, str]]:
     """(leaf, other leaf, spine) for every next hop in use that leads nowhere. `sees_own`: leaves see their cables."""
-    for leaf in leaves(fabric):
+    for leaf in fabric.leaf_names:
         known = {*around, *(link for link in cut if sees_own and link.startswith(f"{leaf}-"))}
-        for other in leaves(fabric):
+        for other in fabric.leaf_names:
             if other == leaf:
                 continue
             chosen = (

@@ -7,16 +7,17 @@ a flow's addresses and ports, so by a dlcp path, which is a source port.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dlcp.lab import losses
 from dlcp.lab.counts import Counts, PortCount
-from dlcp.lab.fabric import Fabric, Link
+from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
-from dlcp.lab.losses import Losses
+from dlcp.lab.losses import Loss
 from dlcp.lab.namespaces import run
-from dlcp.lab.network import Network, each_of, shape
+from dlcp.lab.network import each_of
+from dlcp.lab.switches import Switches
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
@@ -25,32 +26,21 @@ if TYPE_CHECKING:
 QUEUE_S = 0.02
 
 
-class PlainSwitches:
+class PlainSwitches(Switches):
     """Routers with one queue per port: what a fabric does without any policy."""
 
-    def __init__(self, network: Network, directory: Path) -> None:
-        self._network = network
-        self._fabric: Fabric = network.fabric
-        self._losses = Losses(network, directory)
-
     def start(self) -> None:
-        """Shapes every port of every switch."""
         each_of(self._fabric.switch_names, self._start)
 
-    def stop(self) -> None:
-        """Nothing: all of it goes with the namespaces."""
-
     def set_policies(self, policies: Mapping[str, Policy]) -> None:
-        """FabricError: there is nobody to obey them."""
         raise FabricError("switch is 'none': it obeys no policy; accepted: software, kernel, bmv2")
 
-    def notes(self) -> list[str]:
-        """What is done differently from the policy, for people."""
-        return []
-
     def set_fault(self, link: Link, fault: Fault) -> None:
-        """Makes the fault so, and no other. FabricError: the system does not let it."""
-        self._losses.set(link, fault)
+        loses = bool(fault.loss_ratio or fault.burst)
+        if loses and (reason := losses.missing()) is not None:
+            raise FabricError(f"link {link.name}: no losses here: {reason}")
+        for place in self._places(link):
+            losses.set_loss(*place, self._directory / "fault.o", Loss(fault.loss_ratio), fault.burst)
         rate_bps = min(link.rate_bps, fault.rate_bps or link.rate_bps)
         for node, peer in link.ends:
             if node.startswith("h"):
@@ -59,12 +49,7 @@ class PlainSwitches:
                 self._set_rate(node, peer, rate_bps)
         self._network.set_down(link, fault.down)
 
-    def go_around(self, links: Collection[str]) -> None:
-        """Leaves send by no spine behind one of these links, as long as there is another."""
-        self._network.go_around(links)
-
     def counts(self) -> Counts:
-        """What all ports did."""
         return {
             switch: {
                 port: self._count(switch, port, link) for port, link in self._fabric.ports(switch).items()
@@ -77,20 +62,25 @@ class PlainSwitches:
             self._set_rate(switch, port, link.rate_bps)
 
     def _set_rate(self, switch: str, port: str, rate_bps: int) -> None:
-        queue_bytes = round(rate_bps / 8 * QUEUE_S)
-        shape(self._network.namespace(switch), port, rate_bps, self._fabric.mtu, queue_bytes)
+        self._network.shape(switch, port, rate_bps, round(rate_bps / 8 * QUEUE_S))
 
     def _count(self, switch: str, port: str, link: Link) -> PortCount:
         root = self._root(switch, port)
+        lower, upper = self._places(link)
+        far, near = (lower, upper) if switch == link.upper else (upper, lower)
         return PortCount(
             rate_bps=int(root.get("options", {}).get("rate", 0)) * 8 or link.rate_bps,
             up=self._is_up(switch, port),
             sent=int(root.get("packets", 0)),
             waiting_bytes=int(root.get("backlog", 0)),
-            faults_lost=self._losses.lost(port, switch),
-            arrivals_lost=self._losses.lost(switch, port) if port.startswith("h") else 0,
+            faults_lost=losses.count_arrivals(*far).dropped,
+            arrivals_lost=losses.count_arrivals(*near).dropped if port.startswith("h") else 0,
             other={"queue_full": int(root.get("drops", 0))},
         )
+
+    def _places(self, link: Link) -> list[tuple[str, str]]:
+        """Namespace and interface of the link's lower and upper end."""
+        return [(self._network.namespace(n), self._network.interface(n, peer)) for n, peer in link.ends]
 
     def _root(self, switch: str, port: str) -> dict[str, Any]:
         """The account that tc gives of the port's root queue."""

@@ -6,6 +6,7 @@ Pure. `dlcp.switch` is loaded when it is asked for, as the rest of the lab does 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlcp.lab.fabric import Fabric
@@ -35,15 +36,20 @@ def fifo(rate_bps: int) -> Policy:
 
 def load(fabric: Fabric) -> Policy:
     """The fabric's policy: its file's, or the usual one for its slowest ports. Raises PolicyError."""
+    if fabric.policy is not None:
+        return read(fabric.policy)
+    ports = max(len(fabric.ports(switch)) for switch in fabric.switch_names)
+    return usual(min(link.rate_bps for link in fabric.each_link()), ports)
+
+
+def read(path: Path) -> Policy:
+    """A file's policy. Raises PolicyError; FabricError: it cannot be read."""
     from dlcp.switch.policy import Policy
 
-    if fabric.policy is None:
-        ports = max(len(fabric.ports(switch)) for switch in fabric.switch_names)
-        return usual(min(link.rate_bps for link in fabric.each_link()), ports)
     try:
-        return Policy.load(fabric.policy)
+        return Policy.load(path)
     except OSError as error:
-        raise FabricError(f"policy {fabric.policy}: {error.strerror}") from None
+        raise FabricError(f"policy {path}: {error.strerror}") from None
 
 
 def fit(policy: Policy, fabric: Fabric) -> dict[str, Policy]:

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from dlcp.exit_status import fate
 from dlcp.lab.fault import FabricError
-from dlcp.lab.netlab import INTERFACE
+from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.switched_lab import SwitchedLab
 
 MASTER_PORT = 29500
@@ -120,12 +121,8 @@ def _watch(ranks: list[_Rank], selector: selectors.BaseSelector) -> int:
         over = [rank for rank in ranks if rank.process.poll() is not None]
         if failed is None and (failed := next((r for r in over if r.process.returncode), None)) is not None:
             if len(ranks) > 1:
-                print(
-                    f"rank {failed.number} on h{failed.host} {_fate(failed.process.returncode)}; "
-                    "the others are ended",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                text = f"rank {failed.number} on h{failed.host} {fate(failed.process.returncode)}"
+                print(f"{text}; the others are ended", file=sys.stderr, flush=True)
             _end(ranks)
         if len(over) == len(ranks) and not selector.select(0.1):
             break
@@ -139,12 +136,6 @@ def _watch(ranks: list[_Rank], selector: selectors.BaseSelector) -> int:
 def exit_status(returncode: int) -> int:
     """As shells say it: 128 and the signal's number for what a signal ended."""
     return 128 - returncode if returncode < 0 else returncode
-
-
-def _fate(returncode: int) -> str:
-    if returncode < 0:
-        return f"was killed by {signal.Signals(-returncode).name}"
-    return f"ended with status {returncode}"
 
 
 def _end(ranks: list[_Rank]) -> None:

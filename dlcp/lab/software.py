@@ -10,68 +10,53 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.lab.counts import CRITICAL_LEVEL, ClassCount, Counts, PortCount
-from dlcp.lab.fabric import Fabric, Link
+from dlcp.lab.fabric import Link
 from dlcp.lab.fault import FabricError, Fault
-from dlcp.lab.netlab import LabError
-from dlcp.lab.network import Network, host_mac
-from dlcp.lab.next_hops import leaves, shared_next_hops
+from dlcp.lab.namespaces import launch
+from dlcp.lab.network import Network, each_of, host_places
+from dlcp.lab.next_hops import left_out
+from dlcp.lab.switches import Switches
 
 if TYPE_CHECKING:
     from dlcp.switch import Policy
     from dlcp.switch.software import Control
 
-READY_S = 20.0
 _DROPS = ("dropped_threshold", "dropped_buffer", "dropped_trimmed", "dropped_memory")
 
 
-class SoftwareSwitches:
-    """One process per switch. `policies`: by switch. `sample_s`: how often each notes its queues."""
+class SoftwareSwitches(Switches):
+    """One process per switch. `sample_s`: how often each notes its queues."""
 
     def __init__(
         self, network: Network, directory: Path, policies: Mapping[str, Policy], sample_s: float | None = None
     ) -> None:
-        self._network = network
-        self._fabric = network.fabric
-        self._directory = directory
-        self._policies = dict(policies)
+        super().__init__(network, directory, policies)
         self._sample_s = sample_s
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Starts the processes and waits until all forward. LabError: one does not, with its own words."""
-        for switch in self._fabric.switch_names:
-            self._processes[switch] = self._start(switch)
-        for switch, process in self._processes.items():
-            self._await(switch, process)
+        each_of(self._fabric.switch_names, self._start)
 
     def stop(self) -> None:
-        """Ends what was started here; in a lab that was found, processes end with their namespaces."""
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
             process.wait()
 
-    def notes(self) -> list[str]:
-        """What is done differently from the policy: nothing."""
-        return []
-
     def set_policies(self, policies: Mapping[str, Policy]) -> None:
-        """Another policy for each switch, live: what waits stays."""
         for switch, policy in policies.items():
             with self.control(switch) as control:
                 control.set_policy(policy)
         self._policies = dict(policies)
 
     def set_fault(self, link: Link, fault: Fault) -> None:
-        """Makes the fault so, and no other. FabricError: not by this kind of switch."""
         burst = fault.burst
         if burst is not None and (burst.loss_ratio != 1 or fault.loss_ratio):
             what = "burst.loss_ratio" if burst.loss_ratio != 1 else "loss_ratio"
@@ -102,29 +87,24 @@ class SoftwareSwitches:
 
     def go_around(self, links: Collection[str]) -> None:
         """Leaves leave out spines that miss another leaf, as long as one reaches all: their port there is held down."""
-        before = {leaf: self._left_out(leaf) for leaf in leaves(self._fabric)}
+        before = {leaf: self._left_out(leaf) for leaf in self._fabric.leaf_names}
         self._network.go_around(links)
-        for leaf, left_out in before.items():
-            for spine in left_out ^ self._left_out(leaf):
+        for leaf, avoided in before.items():
+            for spine in avoided ^ self._left_out(leaf):
                 # A port whose own cable is cut is held down by its fault.
                 with self.control(leaf) as control:
-                    control.set_link(spine, spine in left_out and f"{leaf}-{spine}" not in links)
+                    control.set_link(spine, spine in avoided and f"{leaf}-{spine}" not in links)
 
     def _left_out(self, switch: str) -> frozenset[str]:
-        """The spines that this leaf does not send by."""
-        if not switch.startswith("l"):
-            return frozenset()
-        spines = {f"s{i}" for i in range(self._fabric.spines)}
-        return frozenset(spines - set(shared_next_hops(self._fabric, switch, self._network.around)))
+        return left_out(self._fabric, switch, self._network.around)
 
     def counts(self) -> Counts:
-        """What all ports did so far."""
         found: Counts = {}
         for switch in self._fabric.switch_names:
             with self.control(switch) as control:
                 ports = control.status()["ports"]
             found[switch] = {name: _count(ports[name]) for name in self._fabric.ports(switch)}
-        for leaf in leaves(self._fabric):
+        for leaf in self._fabric.leaf_names:
             for spine in self._left_out(leaf):
                 # It is held down for its group's sake; whether there is a cable, the other end says.
                 found[leaf][spine] = replace(found[leaf][spine], up=found[spine][leaf].up)
@@ -149,7 +129,7 @@ class SoftwareSwitches:
     def _socket(self, switch: str) -> Path:
         return self._directory / f"{switch}.sock"
 
-    def _start(self, switch: str) -> subprocess.Popen[bytes]:
+    def _start(self, switch: str) -> None:
         policy = self._directory / f"{switch}.toml"
         self._policies[switch].save(policy)
         words: list[object] = [sys.executable, "-m", "dlcp.switch.software", policy]
@@ -157,54 +137,17 @@ class SoftwareSwitches:
         words += ["--salt", _seed(switch, "salt"), "--seed", _seed(switch, "seed")]
         if self._sample_s is not None:
             words += ["--sample", f"{self._sample_s * 1e6:.0f}us"]
-        for mac, place in addresses(self._fabric, switch).items():
+        for mac, place in host_places(self._fabric, switch).items():
             words += ["--address", f"{mac}={place}"]
-        with (self._directory / f"{switch}.log").open("wb") as log:
-            # Its own session: Ctrl-C is for who holds the lab, and a lab that stands outlives the terminal.
-            return subprocess.Popen(
-                self._network.command(switch, words),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def _await(self, switch: str, process: subprocess.Popen[bytes]) -> None:
-        log = self._directory / f"{switch}.log"
-        end_s = time.monotonic() + READY_S
-        while b"ready:" not in log.read_bytes():
-            if process.poll() is not None or time.monotonic() > end_s:
-                words = log.read_text(errors="replace").strip().splitlines()
-                fate = (
-                    "does not get ready" if process.returncode is None else f"ended with {process.returncode}"
-                )
-                raise LabError(f"switch {switch} {fate}: {words[-1] if words else 'no word'}")
-            time.sleep(0.02)
-
-
-def addresses(fabric: Fabric, switch: str) -> dict[str, str]:
-    """Where every host lies, by its MAC address: behind a port, or a group of ports. So nothing need be learned."""
-    ports, groups = fabric.ports(switch), fabric.path_groups(switch)
-    found = {}
-    for host in range(fabric.hosts):
-        hops = (f"h{host}", fabric.leaf_of(host), *groups, "s0")
-        found[host_mac(fabric, host)] = next(hop for hop in hops if hop in ports or hop in groups)
-    return found
+        command, log = self._network.command(switch, words), self._directory / f"{switch}.log"
+        process = launch(f"switch {switch}", command, log, lambda _: b"ready:" in log.read_bytes())
+        self._processes[switch] = process
 
 
 def _count(port: Mapping[str, Any]) -> PortCount:
     """From the switch's own account."""
-    classes = tuple(
-        ClassCount(
-            one["sent"],
-            one["dropped"],
-            one["marked"],
-            one["trimmed"],
-            one["waiting_bytes"],
-            one["max_waiting_bytes"],
-        )
-        for one in port["classes"]
-    )
+    names = [each.name for each in fields(ClassCount)]
+    classes = tuple(ClassCount(**{name: one[name] for name in names}) for one in port["classes"])
     dropped = [d for d in port["decisions"] if d["fate"] in _DROPS]
     critical = [d for d in port["decisions"] if d["level"] == CRITICAL_LEVEL]
     drops = dict(port["drops"])

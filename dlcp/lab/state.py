@@ -84,7 +84,6 @@ class State:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether its holder is gone."""
         return self.holder is not None and not namespaces.is_alive(*self.holder)
 
     def create(self) -> None:

@@ -13,54 +13,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dlcp.lab import namespaces, policies, state
 from dlcp.lab.counts import Counts
-from dlcp.lab.fabric import Fabric, Link
+from dlcp.lab.fabric import Fabric
 from dlcp.lab.fault import NO_FAULT, FabricError, Fault
 from dlcp.lab.network import Network
-from dlcp.lab.next_hops import leaves, lost_next_hops, shared_next_hops
+from dlcp.lab.next_hops import left_out, lost_next_hops
 from dlcp.lab.reaper import Reaper
 from dlcp.lab.state import State
+from dlcp.lab.switches import Switches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dlcp.switch import Policy
 
-_TOOLS = {"ip": "iproute2", "tc": "iproute2", "ethtool": "ethtool"}
 # Kinds whose switches route; the others bridge.
 ROUTED = ("kernel", "none")
-
-
-class Switches(Protocol):
-    """All switches of a fabric, of one kind. Found again by another process from the network and the lab's folder."""
-
-    def start(self) -> None:
-        """Makes them forward. Raises FabricError or LabError."""
-
-    def stop(self) -> None:
-        """Ends them; what goes with the namespaces need not be ended."""
-
-    def set_policies(self, policies: Mapping[str, Policy]) -> None:
-        """Another policy for each, live."""
-
-    def set_fault(self, link: Link, fault: Fault) -> None:
-        """Makes the link's fault so, and no other. FabricError: this kind cannot."""
-
-    def go_around(self, links: Collection[str]) -> None:
-        """Routing knows that these links are cut, and of no others; leaves choose their spines by it (next_hops.py)."""
-
-    def counts(self) -> Counts:
-        """What all ports did so far."""
-
-    def notes(self) -> list[str]:
-        """What they do differently from the policy."""
 
 
 class SwitchedLab:
@@ -85,7 +57,6 @@ class SwitchedLab:
         pid = os.getpid()
         holder = (pid, namespaces.started_at(pid))
         self._use(State(own_name, fabric, namespaces.prefix_of(own_name), holder))
-        self._started: list[subprocess.Popen[Any]] = []
 
     def _use(self, found: State) -> None:
         self._state = found
@@ -102,13 +73,13 @@ class SwitchedLab:
                 f"lab {name!r} lost the process that held it; `dlcp lab down --name {name}` clears it away"
             )
         lab = cls.__new__(cls)
-        lab.fabric, lab._sample_s, lab._started, lab._policy = found.fabric, None, [], None
+        lab.fabric, lab._sample_s, lab._policy = found.fabric, None, None
         if found.policy:
             from dlcp.switch.policy import Policy
 
             lab._policy = Policy.from_toml(found.policy)
         lab._use(found)
-        lab.switches = _switches(lab.network, found.directory, lab._policy, None)
+        lab.switches = _switches(lab.network, found.directory, lab._policy)
         return lab
 
     # ---- from beginning to end ----
@@ -139,17 +110,8 @@ class SwitchedLab:
 
     def close(self) -> None:
         """Takes it down."""
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-        for process in self._started:
-            process.wait()
-            for pipe in (process.stdout, process.stderr, process.stdin):
-                if pipe is not None:
-                    pipe.close()
-        with contextlib.suppress(Exception):
-            self.switches.stop()
-        self._state.remove()
+        self.network.end()
+        self.take_down()
         self._reaper.dismiss()
 
     def let_stand(self) -> None:
@@ -183,7 +145,6 @@ class SwitchedLab:
 
     @property
     def hosts(self) -> int:
-        """How many."""
         return self.fabric.hosts
 
     @property
@@ -193,23 +154,15 @@ class SwitchedLab:
 
     def namespace(self, host: int) -> str:
         """The name of that host's network namespace, for `ip -n` and setns(2)."""
-        return self.network.namespace(f"h{host}")
+        return self.network.namespace(host)
 
     def command(self, host: int, words: Iterable[object]) -> list[str]:
         """The command line that runs `words` on that host."""
-        return self.network.command(f"h{host}", words)
+        return self.network.command(host, words)
 
     def start(self, host: int, words: Iterable[object], **popen: object) -> subprocess.Popen[Any]:
         """A process on that host, with text pipes for output and errors; ended with the lab at the latest."""
-        options: dict[str, Any] = {
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-            **popen,
-        }
-        process: subprocess.Popen[Any] = subprocess.Popen(self.command(host, words), **options)
-        self._started.append(process)
-        return process
+        return self.network.start(host, words, **popen)
 
     # ---- what is wrong with it, and what it does ----
 
@@ -259,28 +212,18 @@ class SwitchedLab:
 
     def lost_next_hops(self) -> list[tuple[str, str, str]]:
         """(leaf, other leaf, spine) for every next hop that leaves use now though it leads nowhere."""
-        bridged_blindly = self.fabric.switch == "bmv2"  # it does not look at its cables
-        return list(
-            lost_next_hops(
-                self.fabric,
-                self._cut,
-                self._state.around,
-                routed=self.network.routed,
-                sees_own=not bridged_blindly,
-            )
-        )
+        routed, sees_own = self.network.routed, self.fabric.switch != "bmv2"  # it does not look at its cables
+        around = self._state.around
+        return list(lost_next_hops(self.fabric, self._cut, around, routed=routed, sees_own=sees_own))
 
     @property
     def left_out(self) -> dict[str, tuple[str, ...]]:
         """By leaf, the spines that it could send by and does not, at least to some leaf."""
         found = {}
-        for leaf in leaves(self.fabric) if self.fabric.spines else []:
-            chosen = shared_next_hops(self.fabric, leaf, self._state.around)
-            found[leaf] = tuple(
-                f"s{i}"
-                for i in range(self.fabric.spines)
-                if f"s{i}" not in chosen and f"{leaf}-s{i}" not in self._cut
-            )
+        for leaf in self.fabric.leaf_names if self.fabric.spines else []:
+            avoided = left_out(self.fabric, leaf, self._state.around)
+            uncut = (spine for spine in self.fabric.spine_names if f"{leaf}-{spine}" not in self._cut)
+            found[leaf] = tuple(spine for spine in uncut if spine in avoided)
         return found
 
     def set_policy(self, policy: Policy) -> None:
@@ -290,30 +233,23 @@ class SwitchedLab:
         self._state.save()
 
     def counts(self) -> Counts:
-        """What all ports did so far."""
         return self.switches.counts()
 
 
 def missing() -> str | None:
     """Why no lab can be made here, or None. What a kind of switch needs besides, it says itself."""
-    if os.geteuid() != 0:
-        return "the lab needs root (`dlcp lab run` makes do with `unshare -Urnm`)"
-    for tool, package in _TOOLS.items():
-        if shutil.which(tool) is None:
-            return f"the lab needs {tool} (Debian: {package})"
-    probe = f"dlcp-{os.getpid()}-probe"
-    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "del", probe], capture_output=True)
-    return f"no network namespaces here: {made.stderr.strip()}" if made.returncode else None
+    return namespaces.missing("the lab", " (`dlcp lab run` makes do with `unshare -Urnm`)")
 
 
-def _switches(network: Network, directory: Path, policy: Policy | None, sample_s: float | None) -> Switches:
+def _switches(
+    network: Network, directory: Path, policy: Policy | None, sample_s: float | None = None
+) -> Switches:
     """Those of the fabric's kind. Kinds are loaded when they are asked for."""
     fabric = network.fabric
     if fabric.switch == "none":
         from dlcp.lab.plain import PlainSwitches
 
-        return PlainSwitches(network, directory)
+        return PlainSwitches(network, directory, {})
     assert policy is not None
     by_switch = policies.fit(policy, fabric)
     if fabric.switch == "kernel":

@@ -15,6 +15,8 @@ from pathlib import Path
 from dlcp.errors import DlcpError
 
 I32, I64, STRING = 8, 10, 11  # types of arguments
+_BOOL = 2
+_NUMBERS = {_BOOL: ">B", I32: ">i", I64: ">q"}
 _STOP = 0
 _CALL, _EXCEPTION = 1, 3
 _CLONE_NEWNET = 0x40000000
@@ -32,7 +34,6 @@ class Thrift:
         self._sequence = 0
 
     def close(self) -> None:
-        """Ends it."""
         self._socket.close()
 
     def call(self, service: str, method: str, *arguments: tuple[int, int | str]) -> int | bytes | None:
@@ -46,7 +47,7 @@ class Thrift:
                 text = value.encode()
                 message += struct.pack(">i", len(text)) + text
             else:
-                message += struct.pack(">i" if kind == I32 else ">q", value)
+                message += struct.pack(_NUMBERS[kind], value)
         self._socket.sendall(message + bytes([_STOP]))
         head, length = struct.unpack(">Ii", self._read(8))
         self._read(length + 4)  # the method's name again, and the sequence number
@@ -60,19 +61,14 @@ class Thrift:
         while (kind := self._read(1)[0]) != _STOP:
             (field,) = struct.unpack(">h", self._read(2))
             value: int | bytes
-            match kind:
-                case 2:  # bool
-                    value = self._read(1)[0]
-                case 8:  # I32
-                    (value,) = struct.unpack(">i", self._read(4))
-                case 10:  # I64
-                    (value,) = struct.unpack(">q", self._read(8))
-                case 11:  # STRING
-                    (size,) = struct.unpack(">i", self._read(4))
-                    value = self._read(size)
-                case _:  # a struct: an exception of the method's own
-                    self.close()
-                    raise Bmv2Error(f"{what}: the switch refuses it")
+            if kind in _NUMBERS:
+                (value,) = struct.unpack(_NUMBERS[kind], self._read(struct.calcsize(_NUMBERS[kind])))
+            elif kind == STRING:
+                (size,) = struct.unpack(">i", self._read(4))
+                value = self._read(size)
+            else:  # a struct: an exception of the method's own
+                self.close()
+                raise Bmv2Error(f"{what}: the switch refuses it")
             if field == 0:
                 result = value
         return result

@@ -8,37 +8,22 @@ Nothing here knows what a word does.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from types import ModuleType
 
 from dlcp.arguments import Parser
+from dlcp.checks import did_you_mean
 
-
-@dataclass(frozen=True)
-class _Word:
-    """A word of the command: whose it is, and what it does in a line."""
-
-    module: str
-    summary: str
-
-    def load(self) -> ModuleType:
-        return importlib.import_module(self.module)
-
-
+# Word → its module, and what it does in a line.
 WORDS = {
-    "policy": _Word("dlcp.switch.policy_command", "a policy to begin with, for a fabric of one link rate"),
-    "show": _Word("dlcp.switch.show", "check a policy, and show it as a table"),
-    "deploy": _Word("dlcp.switch.deploy.command", "bring a policy onto P4Runtime switches, all or none"),
-    "status": _Word("dlcp.switch.deploy.status", "what P4Runtime switches hold and count, live"),
-    "render": _Word(
-        "dlcp.switch.render.command", "the policy in the language of a switch's operating system"
-    ),
-    "apply": _Word("dlcp.switch.render.command", "put the policy onto this host's interfaces, by Linux tc"),
-    "run": _Word("dlcp.switch.software.command", "be a switch, between interfaces of this host"),
+    "policy": ("policy_command", "a policy to begin with, for a fabric of one link rate"),
+    "show": ("show", "check a policy, and show it as a table"),
+    "deploy": ("deploy.command", "bring a policy onto P4Runtime switches, all or none"),
+    "status": ("deploy.status", "what P4Runtime switches hold and count, live"),
+    "render": ("render.command", "the policy in the language of a switch's operating system"),
+    "apply": ("render.command", "put the policy onto this host's interfaces, by Linux tc"),
+    "run": ("software.command", "be a switch, between interfaces of this host"),
 }
 
 
@@ -50,11 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if words else 2
     name = words[0]
     if name not in WORDS:
-        near = difflib.get_close_matches(name, WORDS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"accepted: {', '.join(WORDS)}."
-        print(f"dlcp switch: {name!r} is unknown; {hint} `dlcp switch --help` lists them", file=sys.stderr)
+        hint = did_you_mean(name, WORDS) or f"accepted: {', '.join(WORDS)}. "
+        print(f"dlcp switch: {name!r} is unknown; {hint}`dlcp switch --help` lists them", file=sys.stderr)
         return 2
-    module = WORDS[name].load()
+    module = importlib.import_module(f"dlcp.switch.{WORDS[name][0]}")
     parser = Parser(prog="dlcp switch")
     module.add_parser(parser.add_subparsers(dest="word", required=True))
     status: int = module.run(parser.parse_args(words))
@@ -75,5 +59,5 @@ To begin with:
   dlcp switch deploy policy.toml --target topology.toml --dry-run
 
 `dlcp switch WORD --help` says what a word takes.""".format(
-    words="\n".join(f"  {name:<8}{word.summary}" for name, word in WORDS.items())
+    words="\n".join(f"  {name:<8}{summary}" for name, (_, summary) in WORDS.items())
 )

@@ -1,10 +1,10 @@
 """What a switch holds under a policy: entries of match-action tables, default actions, multicast groups.
 
 A pure function of a policy and one switch of the topology. Names are those of the v1model program (`p4/v1model.p4`);
-values are plain numbers, so that any P4Runtime client can write them. The order is the same at each call. What
-the program or its switch cannot do of a policy is a Limit, never left out silently. Nothing here talks to a switch.
+values are plain numbers, so that any P4Runtime client can write them. The order is the same at each call. Every line of
+a policy that the program or its switch cannot carry out is a Limit. Nothing here talks to a switch.
 
-Several entries of a table never match one packet with the same priority, so a switch has no choice to make.
+No two entries of a table match one packet with the same priority, so every switch picks the same one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Exact:
 
 @dataclass(frozen=True, order=True)
 class Ternary:
-    """The bits of `value` that `mask` has; a mask of 0 is not written at all."""
+    """The bits of `value` under `mask`. A key whose mask is 0 is left out."""
 
     value: int
     mask: int
@@ -83,7 +83,7 @@ class Ternary:
 
 @dataclass(frozen=True, order=True)
 class Prefix:
-    """The first `length` bits; a length of 0 is not written at all."""
+    """The first `length` bits of `value`. A key of length 0 is left out."""
 
     value: int
     length: int
@@ -94,7 +94,7 @@ class Prefix:
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """From `low` to `high`, both included; the whole range is not written at all."""
+    """From `low` to `high`, both included. A key of the whole range is left out."""
 
     low: int
     high: int
@@ -108,15 +108,15 @@ Key = Exact | Ternary | Prefix | Range
 
 @dataclass(frozen=True)
 class TableEntry:
-    """An entry of a table. Two entries of equal `identity` cannot be in it together."""
+    """An entry of a table, which holds one entry per `identity`."""
 
     table: str
     match: tuple[tuple[str, Key], ...]
-    """Fields by name, in the order of their names; those that match anything are left out."""
+    """Fields by name, sorted; a field that may have any value is left out."""
     action: str
     params: tuple[tuple[str, int], ...] = ()
     priority: int = 0
-    """Of ternary and range keys: the largest wins. 0 for others."""
+    """With ternary and range keys, from 1: the largest wins. 0 in other tables."""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -125,7 +125,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class DefaultAction:
-    """What a table does with packets that no entry matches."""
+    """A table's action for packets that match no entry."""
 
     table: str
     action: str
@@ -138,7 +138,7 @@ class DefaultAction:
 
 @dataclass(frozen=True)
 class MulticastGroup:
-    """The ports that get a copy of a packet."""
+    """The ports that get a copy of a packet. A port that stands there twice gets two copies."""
 
     group_id: int
     ports: tuple[int, ...]
@@ -153,7 +153,7 @@ Entry = TableEntry | DefaultAction | MulticastGroup
 
 @dataclass(frozen=True)
 class DesiredEntries:
-    """All that is to be on one switch, and what the policy asked in vain."""
+    """All entries of one switch, and the lines of the policy that it cannot carry out."""
 
     entries: tuple[Entry, ...]
     limits: tuple[Limit, ...]
@@ -187,11 +187,11 @@ def _classify(policy: Policy) -> Iterator[Entry]:
         yield _entry("classify", {"dscp": Exact(dscp)}, "set_class", traffic_class=number)
 
 
-# ---- who is marked, trimmed, dropped ----
+# ---- marks, trims, drops ----
 
 
 def _admission(policy: Policy, target: SwitchTarget) -> Iterator[Entry]:
-    """The buffer, and thresholds: the policy's at all ports, and above them those of single ports."""
+    """The buffer and the thresholds. Entries for one port outrank those for all ports."""
     alpha = policy.shared_alpha_log2
     numbers = policy.resolved()
     buffer = {
@@ -221,16 +221,16 @@ def _thresholds(
     priority: int,
     replaced: TrafficClass,
 ) -> Iterator[Entry]:
-    """Entries of one class; a level without any threshold has none, unless the one that it replaces has."""
+    """Entries of one class. A level without thresholds has no entry, unless it replaces a level that has some."""
     of_class = {"traffic_class": Exact(traffic_class.number), **at}
-    for index in range(LEVELS):
-        level, old = (c.level(index).resolved() for c in (traffic_class, replaced))
+    for index, (at_level, before) in enumerate(zip(traffic_class.levels, replaced.levels, strict=True)):
+        level, old = at_level.resolved(), before.resolved()
         if _is_ever_met(level) or _is_ever_met(old):
             limits = level._asdict()
             del limits["mark_ratio"]  # a table of its own, mark_ramp
             match = {**of_class, "level": Exact(index)}
             yield _entry("thresholds", match, "set_thresholds", priority, **limits)
-        # A packet that is trimmed asks once more, in the class that trimmed packets go on in.
+        # A trimmed packet is admitted a second time, to the class of trimmed packets.
         drop = level.drop_above_bytes
         if min(drop, old.drop_above_bytes) != NEVER_BYTES and traffic_class.number == policy.trimmed_class:
             match = {"level": Exact(index), **at}
@@ -245,7 +245,7 @@ def _is_ever_met(level: ResolvedThresholds) -> bool:
 
 
 def mark_steps(level: Thresholds) -> Iterator[tuple[int, int, int]]:
-    """Depth from, depth to, marks of 65536 between them: the steps of `mark_ratio_at` in native/switch/decision.hpp."""
+    """First and last depth, and marked packets of 65536 between them: `mark_ratio_at` of native/switch/decision.hpp."""
     first, full, ratio, *_ = level.resolved()
     width = full - first
     for step in range(MARK_STEPS):
@@ -255,7 +255,7 @@ def mark_steps(level: Thresholds) -> Iterator[tuple[int, int, int]]:
             yield low, high, ratio * (2 * step + 1) // (2 * MARK_STEPS)
 
 
-# ---- where it goes ----
+# ---- forwarding ----
 
 
 def _bridge(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
@@ -278,7 +278,7 @@ def _bridge(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[En
 def _group(
     policy: Policy, target: SwitchTarget, number: int, hops_of_group: list[tuple[str, dict[str, int]]]
 ) -> Iterator[Entry]:
-    """A group, and its next hops twice where the program draws two of them to compare."""
+    """A group and its next hops; these twice where the program compares two random ones."""
     tables = ("member", "member_other") if policy.path_choice == "adaptive" else ("member",)
     group = {"group": Exact(number)}
     for table in tables:
@@ -289,9 +289,10 @@ def _group(
 
 
 def _flood(target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
-    """Where broadcast and unknown frames go: split horizon, so that a leaf-spine needs no spanning tree.
+    """Flooding of broadcast and unknown frames, with split horizon, so that a leaf-spine needs no spanning tree.
 
-    To every port of no path group, and to one port of each group; never back, and never from a group into itself.
+    A frame goes to every port of no path group, and to one port of each group. It never goes back, nor from a group
+    into the same group.
     """
     group_of = {port: name for name, members in groups.items() for port in members}
     for port, number in sorted(target.ports.items(), key=lambda item: item[1]):
@@ -304,7 +305,7 @@ def _flood(target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
 
 
 def _routes(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[Entry]:
-    """Routes. Equal next hops are a group of their own, behind the bridge's: they write other MAC addresses."""
+    """Routes. Equal next hops are groups of their own, since they rewrite MAC addresses; the bridge's come first."""
     if not target.routes:
         return
     source = mac_number("router_macs", target.router_macs[0])
@@ -332,7 +333,7 @@ def _routes(policy: Policy, target: SwitchTarget, groups: Groups) -> Iterator[En
         yield _entry(table, match, "next_hop_group", group=numbers[hops])
 
 
-# ---- what cannot be ----
+# ---- limits ----
 
 
 def limits_of(policy: Policy) -> Iterator[Limit]:
@@ -358,7 +359,7 @@ def limits_of(policy: Policy) -> Iterator[Limit]:
             "a switch's buffer has an end, and where BMv2's ends it drops any packet, critical ones too",
             "packets are lost where BMv2's own queue ends (set_queue_depth, in packets)",
         )
-    trims = any(level.trim_above_bytes is not None for level in _all_levels(policy))
+    trims = any(at.trim_above_bytes is not None for c in policy.every_class() for at in c.levels)
     if trims and policy.trimmed_bytes not in TRIMMED_BYTES.values():
         sizes = " and ".join(f"{size} bytes over {version}" for version, size in TRIMMED_BYTES.items())
         yield Limit(
@@ -384,9 +385,3 @@ def limits_of(policy: Policy) -> Iterator[Limit]:
             "links are as fast as they are; BMv2's rates are set over Thrift (set_queue_rate), and hold per queue",
             refused=False,
         )
-
-
-def _all_levels(policy: Policy) -> Iterator[Thresholds]:
-    classes = (*policy.classes, *(c for port in policy.ports for c in port.classes))
-    for traffic_class in classes:
-        yield from (traffic_class.level(index) for index in range(LEVELS))

@@ -1,7 +1,7 @@
 """What a target cannot do of a policy: which line of it, and what would be done instead.
 
-A limit is *refused* until the user accepts it by the name of the line, since the policy would not hold; or it is only
-*noted*, since the rest of the policy holds without it. Nothing here knows a target.
+A *refused* limit would break the policy; the user may accept it by the name of its line. A *noted* limit leaves the
+rest of the policy intact. Nothing here knows a target.
 """
 
 from __future__ import annotations

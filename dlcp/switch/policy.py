@@ -1,18 +1,19 @@
 """The switch policy: what every switch of a fabric does, written once and rendered for every target.
 
 Pure data: classes with their DSCP values, thresholds for critical and for droppable packets, how a path is chosen, how
-a buffer is shared, port rates. The simulator and the software switch read the same object as the P4 tables and the
-configurations of switch operating systems. A policy that cannot be carried out does not come to be: PolicyError names
-the field, its value and the accepted range. Nothing here talks to a switch, or knows what one of them cannot do.
+a buffer is shared, port rates. P4 tables, configurations of switch operating systems, the software switch and the
+simulator are all made from the same object. Every Policy is checked when it is made; PolicyError names the field, its
+value and the accepted range. Nothing here talks to a switch, or knows what one of them cannot do.
 
-A depth is what waits in a queue, in bytes, the packet being transmitted not counted. A threshold of None is never met.
+A depth is the bytes that wait in a queue, without the packet that is being transmitted. A threshold of None is never
+met.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -57,7 +58,7 @@ def _check_optional_bytes(name: str, value: object, least: int = 0) -> None:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What happens to a packet that finds more than so many bytes waiting in its class's queue."""
+    """Depths of its class's queue at which a packet is marked, trimmed or dropped on arrival."""
 
     mark_from_bytes: int | None = None
     """ECN-capable packets are marked with a probability that rises from 0 here …"""
@@ -65,7 +66,7 @@ class Thresholds:
     """… to `mark_ratio` here, and all above. None: `mark_from_bytes`, a step."""
     mark_ratio: float = 1.0
     trim_above_bytes: int | None = None
-    """Payloads are cut off, also where the buffer ends. None: never."""
+    """The payload is cut off, also where the buffer ends. None: never."""
     drop_above_bytes: int | None = None
 
     @property
@@ -116,23 +117,28 @@ def importance_levels(fate: str, from_bytes: int, to_bytes: int, **others: Any) 
 
 @dataclass(frozen=True)
 class TrafficClass:
-    """One strict-priority queue, and who goes into it."""
+    """One strict-priority queue, and the packets that join it."""
 
     number: int
     """0 … 7; 7 is served first."""
     name: str = ""
     dscp: tuple[int, ...] = ()
-    """The DSCP values of its packets; a value belongs to one class. None at all: only what names the class itself."""
+    """The DSCP values of its packets; a value belongs to one class. With none, only packets that the policy sends here
+    by number join, such as trimmed ones."""
     critical: Thresholds = Thresholds()
     """Of ECN-capable packets: critical blocks, control, ordinary traffic that reacts to marks."""
     droppable: tuple[Thresholds, ...] = (Thresholds(),)
     """Of the others, by importance: one for all, or DROPPABLE_LEVELS of them, least important first."""
 
+    @property
+    def levels(self) -> tuple[Thresholds, ...]:
+        """Thresholds of the droppable levels, least important first, then those of critical packets."""
+        same_for_all = len(self.droppable) == 1
+        return (*(self.droppable * DROPPABLE_LEVELS if same_for_all else self.droppable), self.critical)
+
     def level(self, index: int) -> Thresholds:
         """Thresholds of droppable level `index`; of index DROPPABLE_LEVELS, those of critical packets."""
-        if index == DROPPABLE_LEVELS:
-            return self.critical
-        return self.droppable[0] if len(self.droppable) == 1 else self.droppable[index]
+        return self.levels[index]
 
     def validate(self, where: str) -> None:
         """PolicyError unless everything is in range, and no packet is dropped before a less important one."""
@@ -155,7 +161,7 @@ class TrafficClass:
 
 @dataclass(frozen=True)
 class Port:
-    """One port of a switch, by the name that the switch gives it."""
+    """One port of a switch, under the name that the switch gives it."""
 
     name: str
     rate_bps: int
@@ -190,14 +196,14 @@ class Policy:
     """Name of a group of equal next hops → the ports to them. The simulator knows its own from the fabric."""
     ports: tuple[Port, ...] = ()
     foreign_class: int = 0
-    """Whose queue packets join that belong to no class, by a DSCP value that none has, or by not being IP. They are
-    never marked or trimmed, and dropped only where the buffer ends."""
+    """The class whose queue foreign packets join: those with a DSCP value of no class, and those that are not IP. They
+    are never marked or trimmed, and dropped only where the buffer ends."""
 
     port_bytes: int | None = None
     """What may wait at a port, all classes together. None: no limit."""
     shared_bytes: int | None = None
-    """A buffer of the whole switch instead: a queue may grow to 2^shared_alpha_log2 times what is free of it (dynamic
-    thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998)."""
+    """A buffer of the whole switch instead. A queue may grow to 2^shared_alpha_log2 times the free part of the buffer
+    (dynamic thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998)."""
     shared_alpha_log2: int = 0
 
     trimmed_bytes: int = 64
@@ -205,11 +211,12 @@ class Policy:
     trimmed_class: int = 7
     """… and the class that it goes on in."""
     trimmed_run_packets: int = 0
-    """Of that class, how many packets leave in a row while other classes wait; then one of theirs does. 0: any number.
-    NDP's switches: 10 (Handley et al., SIGCOMM 2017, 3.1)."""
+    """After so many packets of that class in a row, one packet of a waiting class leaves. 0: any number may leave in a
+    row. NDP's switches: 10 (Handley et al., SIGCOMM 2017, 3.1)."""
 
     pause_above_bytes: int | None = None
-    """Priority flow control (IEEE 802.1Qbb): a class of which one input has brought more is paused there. None: off."""
+    """Priority flow control (IEEE 802.1Qbb): the switch pauses a class at an input that has brought more than this of
+    it. None: off."""
     resume_below_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -219,18 +226,25 @@ class Policy:
 
     def traffic_class(self, number: int, port: str | None = None) -> TrafficClass:
         """The class of this number, as it is at `port`."""
-        at_port = next((p.classes for p in self.ports if p.name == port), ())
-        for traffic_class in (*at_port, *self.classes):
-            if traffic_class.number == number:
-                return traffic_class
-        return TrafficClass(number)
+        at_port = None if port is None else self.port(port)
+        own = at_port.classes if at_port else ()
+        return next((c for c in (*own, *self.classes) if c.number == number), TrafficClass(number))
+
+    def port(self, name: str) -> Port | None:
+        """The port of this name; None if the policy does not describe it."""
+        return next((port for port in self.ports if port.name == name), None)
+
+    def every_class(self) -> Iterator[TrafficClass]:
+        """The classes, and then those that ports have instead."""
+        yield from self.classes
+        for port in self.ports:
+            yield from port.classes
 
     def resolved(self, port: str | None = None) -> ResolvedPolicy:
-        """What holds at `port`, or where no port has thresholds of its own, as integers."""
+        """The policy at `port` as integers; with None, at a port without thresholds of its own."""
         classes = [self.traffic_class(number, port) for number in range(TRAFFIC_CLASSES)]
-        levels = range(DROPPABLE_LEVELS + 1)
         return ResolvedPolicy(
-            thresholds=tuple(tuple(c.level(level).resolved() for level in levels) for c in classes),
+            thresholds=tuple(tuple(level.resolved() for level in c.levels) for c in classes),
             port_bytes=NEVER_BYTES if self.port_bytes is None else self.port_bytes,
             shared_bytes=self.shared_bytes or 0,
             trimmed_dscp=next(iter(self.traffic_class(self.trimmed_class).dscp), None),
@@ -238,9 +252,9 @@ class Policy:
 
     @property
     def queue_end_bytes(self) -> int | None:
-        """The most that the buffer lets wait in one queue, when all others are empty. None: there is no end.
+        """The longest that the buffer lets one queue grow while all others are empty. None: there is no end.
 
-        Of a shared buffer a queue holds at most alpha times what is left, so alpha / (1 + alpha) of the whole.
+        A queue takes at most alpha times what is left of a shared buffer, so alpha / (1 + alpha) of the whole.
         """
         if self.shared_bytes is None:
             return self.port_bytes
@@ -263,7 +277,7 @@ class Policy:
     def renamed_ports(self, names: Mapping[str, str]) -> Policy:
         """The same policy with other names of ports, old → new; a port that is not in `names` keeps its own.
 
-        PolicyError: a port would have the name of another.
+        PolicyError: two ports would have one name.
         """
         return replace(
             self,
@@ -336,7 +350,7 @@ class Policy:
                     refuse(
                         f"path_groups.{group}", member, f"a port of the policy: {', '.join(sorted(names))}"
                     )
-                # What is flooded goes to one port of each group: a port in two of them would get it twice.
+                # A flooded frame goes to one port of each group; a port in two groups would get it twice.
                 if member in owner:
                     accepted = f"a port of no other group, and once; {owner[member]} has it"
                     refuse(f"path_groups.{group}", member, accepted)

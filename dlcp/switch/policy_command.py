@@ -11,10 +11,8 @@ from dlcp.units import parse_rate
 
 
 def add_parser(subparsers: Any) -> None:
-    """The words of `dlcp switch policy`."""
     parser = subparsers.add_parser(
         "policy",
-        help="a policy to begin with, for a fabric of one link rate",
         description="Prints a policy to begin with, with comments: dlcp switch policy --rate 100G > policy.toml",
     )
     parser.add_argument("--rate", type=parse_rate, default="10G", help="of the fabric's links, as 25G (10G)")
@@ -34,7 +32,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`dlcp switch policy`."""
     if not 0.1 <= options.rtt_us <= 1e6:
         raise SettingsError(f"--rtt-us is {options.rtt_us:g}; accepted: 0.1 to 1000000")
     if not 1 <= options.ports <= MAX_PORTS:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlcp.switch.limits import Limit, refuse
 from dlcp.switch.policy import Policy, PolicyError
 from dlcp.switch.policy_toml import policy_of_file
 
@@ -29,11 +27,3 @@ class PolicyFile:
         except UnicodeDecodeError as error:
             raise PolicyError(f"{path}: not UTF-8: {error}") from None
         return cls(str(path), text, policy_of_file(text, path))
-
-    def refuse(self, limits: Sequence[Limit], accepted: Collection[str]) -> None:
-        """UnsupportedError for limits that are refused and not accepted by their line's name."""
-        refuse(limits, accepted, self.text, self.path)
-
-    def sentence(self, limit: Limit) -> str:
-        """A limit as a sentence."""
-        return limit.text(self.text, self.path)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dlcp.switch.number_ranges import number_ranges
-from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, TrafficClass
+from dlcp.switch.policy import Policy, Thresholds, TrafficClass
 
 _USED_BY_OTHERS = {
     0: "everybody's traffic has it, unless told otherwise",
     48: "routing protocols have it (CS6)",
     56: "network control has it (CS7)",
 }
-_LEVELS = range(DROPPABLE_LEVELS + 1)
 
 
 def policy_notes(policy: Policy) -> Iterator[str]:
@@ -44,13 +43,13 @@ def _named(places: list[str]) -> str:
 
 
 def _never_met(policy: Policy, end: int) -> Iterator[str]:
-    """A depth is never above the end, and a threshold is met above it. What is trimmed is so at the end as well."""
+    """Thresholds at or above the end of the queue. Trim thresholds are left out: the end trims as well."""
     found: dict[str, list[str]] = {}
     for place, traffic_class in _places(policy):
         for kind, levels in (("critical", [traffic_class.critical]), ("droppable", traffic_class.droppable)):
             for name in ("mark_from_bytes", "drop_above_bytes"):
                 if kind == "droppable" and name == "mark_from_bytes":
-                    continue  # what is not ECN-capable is not marked anyway
+                    continue  # packets that are not ECN-capable are not marked anyway
                 values = [getattr(at, name) for at in levels]
                 over = max((value for value in values if value is not None and value >= end), default=None)
                 if over is not None:
@@ -61,7 +60,7 @@ def _never_met(policy: Policy, end: int) -> Iterator[str]:
 
 def _one_pot(policy: Policy, port_bytes: int) -> Iterator[str]:
     def most(traffic_class: TrafficClass) -> int:
-        ends = [traffic_class.level(index).drop_above_bytes for index in _LEVELS]
+        ends = [level.drop_above_bytes for level in traffic_class.levels]
         return max(port_bytes if end is None else min(end, port_bytes) for end in ends)
 
     waiting = {c.number: most(c) for c in policy.classes}
@@ -76,30 +75,29 @@ def _one_pot(policy: Policy, port_bytes: int) -> Iterator[str]:
 
 def _met_by_others(policy: Policy) -> Iterator[str]:
     for traffic_class in policy.classes:
-        if not any(_acts(traffic_class, index) for index in _LEVELS):
+        if not _acting(traffic_class):
             continue
         for value, who in _USED_BY_OTHERS.items():
             if value in traffic_class.dscp:
                 yield f"class {traffic_class.number} marks, trims or drops DSCP {value}: {who}"
 
 
-def _acts(traffic_class: TrafficClass, index: int) -> bool:
-    at = traffic_class.level(index)
-    marks = index == DROPPABLE_LEVELS and at.mark_from_bytes is not None
-    return marks or at.trim_above_bytes is not None or at.drop_above_bytes is not None
+def _acting(traffic_class: TrafficClass) -> list[str]:
+    """Which packets of a class are ever marked, trimmed or dropped: critical, droppable."""
+    at = traffic_class.critical
+    found = ["critical"] if at.mark_from_bytes is not None or _removes(at) else []
+    return found + (["droppable"] if any(map(_removes, traffic_class.droppable)) else [])
+
+
+def _removes(at: Thresholds) -> bool:
+    return at.trim_above_bytes is not None or at.drop_above_bytes is not None
 
 
 def _replaced(policy: Policy) -> Iterator[str]:
     for port in policy.ports:
         for own in port.classes:
-            usual = policy.traffic_class(own.number)
-            kinds = {"critical": [DROPPABLE_LEVELS], "droppable": list(range(DROPPABLE_LEVELS))}
-            lost = [
-                kind
-                for kind, indices in kinds.items()
-                if any(_acts(usual, i) for i in indices) and not any(_acts(own, i) for i in indices)
-            ]
-            if lost:
+            kept = _acting(own)
+            if lost := [kind for kind in _acting(policy.traffic_class(own.number)) if kind not in kept]:
                 yield (
                     f"class {own.number} at {port.name} has no thresholds for {' and '.join(lost)} packets: a port's "
                     "class replaces all that the class has elsewhere"

@@ -1,6 +1,6 @@
 """A policy read from TOML and written to it.
 
-Beyond what `Policy` holds, a text may say things once:
+A text may give thresholds once for several classes, and for eight levels as a range:
 
     [thresholds.data]                                   # for all classes that name it
     critical = {mark_from_bytes = 64000, drop_above_bytes = 112000}
@@ -11,8 +11,8 @@ Beyond what `Policy` holds, a text may say things once:
     dscp = [8]
     thresholds = "data"
 
-`policy_text` writes so where classes have thresholds in common. Reading is strict: what is unknown, malformed or out of
-range is a PolicyError that names it. Nothing is checked here that Policy checks.
+`policy_text` writes thresholds that classes have in common in this way. Reading is strict: a PolicyError names whatever
+is unknown, malformed or out of range. What Policy checks is not checked here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,7 +65,7 @@ def policy_of_file(text: str, path: Path | str) -> Policy:
 
 
 def _in_file(error: PolicyError, text: str, path: Path | str) -> PolicyError:
-    """The error with the line that it is about; a class is named by its number too, since both are counted."""
+    """The error with file and line, and with the number of the class, which is not its index."""
     words = str(error)
     if not error.field:
         found = re.search(r"\(at line (\d+),", words)  # of tomllib
@@ -110,20 +110,8 @@ def policy_from_table(table: Mapping[str, Any]) -> Policy:
 # ---- reading ----
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """Thresholds by name; the same keyword arguments that TrafficClass takes."""
-
-    by_name: Mapping[str, Mapping[str, Any]]
-
-    def named(self, name: object, where: str) -> Mapping[str, Any]:
-        if not isinstance(name, str) or name not in self.by_name:
-            refuse(
-                where,
-                name,
-                f"a name under [thresholds]: {', '.join(sorted(self.by_name)) or 'there is none'}",
-            )
-        return self.by_name[name]
+_Shared = Mapping[str, Mapping[str, Any]]
+"""Name of a set of thresholds → the keyword arguments that TrafficClass takes."""
 
 
 def _shared_from(tables: object) -> _Shared:
@@ -135,9 +123,9 @@ def _shared_from(tables: object) -> _Shared:
         _check_type(where, table, Mapping, "a table")
         _check_keys(table, {"critical", "droppable"}, f"{where}.")
         found[name] = _both_from(table, where)
-        # Here, where they are written down, not in the first class that names them.
+        # Checked where they are written down, not in the first class that names them.
         TrafficClass(0, **found[name]).validate(where)
-    return _Shared(found)
+    return found
 
 
 def _check_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
@@ -152,7 +140,7 @@ def _missing(name: str, accepted: str) -> NoReturn:
 
 
 def _tables(name: str, value: object) -> Sequence[Any]:
-    """Several tables of one name: `[class]` for `[[class]]` is a slip that everybody makes once."""
+    """Several tables of one name. `[class]` instead of `[[class]]` is a common slip."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         heading = re.sub(r"\[\d+\]", "", name)
         refuse(name, value, f"tables, each headed [[{heading}]]")
@@ -232,7 +220,11 @@ def _classes_from(tables: object, where: str, shared: _Shared) -> Iterator[Traff
         values["dscp"] = tuple(values.get("dscp", ()))
         own = _both_from(values, name)
         if "thresholds" in values:
-            own = {**shared.named(values.pop("thresholds"), f"{name}.thresholds"), **own}
+            named = values.pop("thresholds")
+            if not isinstance(named, str) or named not in shared:
+                accepted = f"a name under [thresholds]: {', '.join(sorted(shared)) or 'there is none'}"
+                refuse(f"{name}.thresholds", named, accepted)
+            own = {**shared[named], **own}
         yield TrafficClass(**{**values, **own})
 
 
@@ -278,8 +270,7 @@ def _both(traffic_class: TrafficClass) -> _Both:
 
 def _shared_by(policy: Policy) -> dict[_Both, str]:
     """Thresholds that several classes have, and their names: "data", as in most policies there is one such set."""
-    of_ports = (c for port in policy.ports for c in port.classes)
-    counts = Counter(_both(c) for c in (*policy.classes, *of_ports))
+    counts = Counter(_both(c) for c in policy.every_class())
     several = [both for both, n in counts.items() if n > 1 and both != _both(TrafficClass(0))]
     return {both: "data" if i == 0 else f"data{i + 1}" for i, both in enumerate(several)}
 

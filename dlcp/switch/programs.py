@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import enum
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dlcp.errors import SettingsError
 
@@ -60,18 +62,6 @@ class PathChoice(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """What a program was made of, and by what."""
-
-    sources_sha256: str
-    compiler: str
-    compiler_version: str
-    flags: tuple[str, ...]
-    json_sha256: str
-    p4info_sha256: str
-
-
-@dataclass(frozen=True)
 class Program:
     """A compiled program."""
 
@@ -80,7 +70,8 @@ class Program:
     """What BMv2 runs: the device configuration of P4Runtime's SetForwardingPipelineConfig."""
     p4info: str
     """Its tables, actions and counters with their ids: a P4Info message in text format."""
-    manifest: Manifest
+    manifest: Mapping[str, Any]
+    """What it was made of, and by what: its table in manifest.toml, which p4/compile.py writes."""
 
 
 def folder() -> Path:
@@ -91,7 +82,6 @@ def folder() -> Path:
 
 
 def names() -> list[str]:
-    """The programs that there are."""
     return sorted(_manifest())
 
 
@@ -109,13 +99,12 @@ def load(name: str) -> Program:
     )
 
 
-def _manifest() -> dict[str, Manifest]:
+def _manifest() -> dict[str, Any]:
     path = folder() / "manifest.toml"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProgramError(f"no compiled switch programs: {error}") from None
-    return {name: Manifest(**{**values, "flags": tuple(values["flags"])}) for name, values in table.items()}
 
 
 def arrivals_index(port: int, arrival: Arrival) -> int:

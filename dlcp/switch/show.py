@@ -17,10 +17,8 @@ from dlcp.switch.topology import Topology
 
 
 def add_parser(subparsers: Any) -> None:
-    """The words of `dlcp switch show`."""
     parser = subparsers.add_parser(
         "show",
-        help="check a policy, and show it as a table",
         description="Checks a policy and shows it as a table: who is in which class, and above how many waiting bytes "
         "packets are marked, trimmed and dropped. With --target also whether its ports and groups are there.",
     )
@@ -29,7 +27,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`dlcp switch show`."""
     policy = PolicyFile.load(options.policy).policy
     topology = None
     if options.target is not None:
@@ -57,9 +54,7 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield f"path choice  {policy.path_choice}"
     for name, ports in policy.path_groups.items():
         yield f"path group   {name}: {', '.join(ports)}"
-    if any(
-        level.trim_above_bytes is not None for c in policy.classes for level in (c.critical, *c.droppable)
-    ):
+    if any(level.trim_above_bytes is not None for c in policy.classes for level in c.levels):
         values = policy.traffic_class(policy.trimmed_class).dscp
         written = f", with DSCP {values[0]}" if values else ""
         yield (

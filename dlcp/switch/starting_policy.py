@@ -1,16 +1,16 @@
 """A policy to begin with, from the rate of a fabric's links: thresholds by one stated rule, in a file that says why.
 
-The buffer is the whole switch's, with dynamic thresholds: a queue may take half of what is free. With n queues full,
-1 / (1 + n/2) of the buffer is free (Choudhury and Hahne, IEEE/ACM ToN 1998), so that there is room for the class that
-is served first, whatever fills the other queues; a limit for a port's classes together knows no priority, and is taken
-by those that are served last. Below that, by class:
+All ports share the switch's buffer, with dynamic thresholds: a queue may take half of what is free. With n full queues,
+1 / (1 + n/2) of the buffer stays free (Choudhury and Hahne, IEEE/ACM ToN 1998). The class that is served first
+therefore finds room, whatever fills the other queues. A limit per port would give no such room, since it knows no
+priority: the classes served last would use it up.
 
-Critical packets: marked above K, which is more than a seventh of the bandwidth-delay product (RFC 8257, 4.1), and lets
-bursts pass that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4),
-but no more than half of a port's even share of the buffer; dropped above that share. Of N ports' shares a queue may
-take one as long as no more than N - 2 queues are full at once. Droppable packets go from half of K on, least important
-first, and all of them above K. So when a queue grows, first the least important gradients make room, then senders slow
-down.
+Critical packets are marked above K. K is the larger of a seventh of the bandwidth-delay product (RFC 8257, 4.1) and a
+burst that hosts send back to back, 65 packets from 10 Gb/s on and 20 below (Alizadeh et al., SIGCOMM 2010, 3.4), but at
+most half of a port's even share of the buffer. Critical packets are dropped above that share. A queue can reach the
+share of one of N ports as long as at most N - 2 queues are full at once. Droppable packets are dropped from half of K
+on, least important first, and all of them above K. When a queue grows, the least important gradients thus make room
+first, and then senders slow down.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ CONTROL_CLASS = 7
 DATA_CLASSES = range(7)
 FOREIGN_CLASS = 0
 CLASS_SELECTOR = 8
-"""DSCP of class n is n times this, the transport's default (CS0 … CS7: RFC 2474, 4.2.2)."""
+"""The DSCP value of class n is n times this, as the transport's default is (CS0 … CS7: RFC 2474, 4.2.2)."""
 LOCAL_USE = 3
-"""Of a separate policy, this is added: xxxx11 is for experimental or local use, so nobody else's (RFC 2474, 6)."""
+"""Added to it in a separate policy: values xxxx11 are for experimental or local use (RFC 2474, 6)."""
 ROUTING_DSCP = (48, 56)
-"""CS6 and CS7 have routing protocols, which must not starve (RFC 2474, 4.2.2.2; RFC 4594, 3.2)."""
+"""CS6 and CS7, which routing protocols use. They must not starve (RFC 2474, 4.2.2.2; RFC 4594, 3.2)."""
 
 HEADER_BYTES = 126
-"""What is left of a trimmed packet: Ethernet, IPv6, UDP and dlcp header. Less, and the receiver cannot read it."""
+"""What is left of a trimmed packet: Ethernet, IPv6, UDP and dlcp header. A receiver could not read fewer bytes."""
 
 BUFFER_BYTES_PER_BPS = 16e6 / (32 * 100e9)
-"""A commodity switch's buffer, evenly: 16 MB for 32 ports of 100 Gb/s (Broadcom Tomahawk)."""
+"""An even share of a commodity switch's buffer: 16 MB for 32 ports of 100 Gb/s (Broadcom Tomahawk)."""
 LEAST_BUFFER_BYTES = 128_000
-"""Slower ports have had no less: 9 MB for 64 of 10 Gb/s (Trident+)."""
+"""The share of slower ports is no smaller: 9 MB for 64 of 10 Gb/s (Trident+)."""
 SHARED_ALPHA_LOG2 = -1
 PORTS, LEAST_PORTS = 32, 8
 """Of a switch. With fewer, one queue's part of the buffer would end below its thresholds."""
@@ -60,8 +60,8 @@ def starting_policy(
     """The policy for links of this rate. SettingsError: something is out of range.
 
     `rtt_s`: of the fabric without queues. `ports`: of a switch, all of which share its buffer. `separate`: queue 0 is
-    left to traffic that is not dlcp's, and jobs keep out of it by `separate_dscp`. Otherwise both share it, as jobs
-    are set without being told.
+    left to traffic that is not dlcp's, and jobs keep out of it by `separate_dscp`. Otherwise both share queue 0, which
+    is where jobs with default settings send.
     """
     for what, value, least, most in (
         ("rate_bps", rate_bps, 10**6, 10**13),

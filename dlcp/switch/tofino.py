@@ -25,7 +25,7 @@ from dlcp.switch.policy import (
     Thresholds,
     TrafficClass,
 )
-from dlcp.switch.render.caveat import Caveat, Weight
+from dlcp.switch.render.caveat import Caveat, differs
 from dlcp.switch.resolved import MARK_STEPS, NEVER_BYTES, RATIO_MAX
 
 CELL_BYTES = 80  # of a Tofino 1's packet buffer
@@ -60,13 +60,9 @@ class QueueColours:
 
     def limit_bytes(self, level: int) -> int:
         """From what depth on packets of a level are dropped."""
-        eighths = (
-            8
-            if level == CRITICAL_LEVEL
-            else self.red_eighths
-            if level < self.red_levels
-            else self.yellow_eighths
-        )
+        eighths = self.red_eighths if level < self.red_levels else self.yellow_eighths
+        if level == CRITICAL_LEVEL:
+            eighths = 8
         return self.cells * eighths // 8 * CELL_BYTES
 
 
@@ -102,8 +98,8 @@ def colour_queue(traffic_class: TrafficClass, end_bytes: int) -> QueueColours:
     cells = max(end_bytes // CELL_BYTES, 8)
     end = cells * CELL_BYTES
     wanted = [
-        min(limit, end) if (limit := _drop_bytes(traffic_class.level(level))) is not None else end
-        for level in range(DROPPABLE_LEVELS)
+        end if (limit := _drop_bytes(level)) is None else min(limit, end)
+        for level in traffic_class.levels[:-1]
     ]
 
     def distance(levels: list[int], eighths: int) -> int:
@@ -278,15 +274,15 @@ def _differences(policy: Policy) -> Iterator[Caveat]:
 
 
 def _caveat(field: str, instead: str) -> Caveat:
-    return Caveat(Weight.CAVEAT, field, "", instead)
+    return differs(field, "", instead)
 
 
 def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) -> Iterator[Caveat]:
     end = queue_bytes(policy, traffic_class)
     colours = colour_queue(traffic_class, end)
     moved: list[str] = []
-    for level in range(DROPPABLE_LEVELS):
-        wanted = _drop_bytes(traffic_class.level(level))
+    for level, thresholds in enumerate(traffic_class.levels[:-1]):
+        wanted = _drop_bytes(thresholds)
         got = colours.limit_bytes(level)
         if min(MAX_BYTES if wanted is None else wanted, end) // CELL_BYTES != got // CELL_BYTES:
             moved.append(f"{level} above {got} instead of {'the end' if wanted is None else wanted}")
@@ -299,7 +295,7 @@ def _class_differences(policy: Policy, traffic_class: TrafficClass, where: str) 
         ("trim_above_bytes", "nothing is trimmed; droppable packets are dropped there"),
         ("mark_from_bytes", "packets that are not ECN-capable are not marked"),
     ):
-        if any(getattr(traffic_class.level(level), name) is not None for level in range(DROPPABLE_LEVELS)):
+        if any(getattr(level, name) is not None for level in traffic_class.levels[:-1]):
             yield _caveat(f"{where}.droppable[0].{name}", instead)
     if traffic_class.critical.trim_above_bytes is not None:
         yield _caveat(

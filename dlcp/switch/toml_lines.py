@@ -1,21 +1,39 @@
-"""Where the keys of a TOML text stand: path of a key → its line, so that what is wrong with a value can be pointed at.
+"""Where the keys of a TOML text stand: path of a key → its line, so that an error can point at a value.
 
 The text has been parsed: it is TOML. What it means does not matter, nor whether it is a policy at all.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+_TOKEN = re.compile(
+    r'''
+    \s+ | \#[^\n]*
+    | """ (?: \\. | [^\\] )*? """ "{0,2}    # a text in three quotes may itself end with one or two
+    | \'\'\' .*? \'\'\' '{0,2}
+    | " (?: \\. | [^"\\] )* " | '[^']*'
+    | [\[\]{}=,]
+    | [^\s\#\[\]{}=,"']+
+    ''',
+    re.VERBOSE | re.DOTALL,
+)
+_CLOSING = {"[": "]", "{": "}"}
+
+_Tokens = deque[tuple[str, int]]
+"""Brackets, quoted texts and words, with their lines; without blanks and comments."""
 
 
 def toml_lines(text: str) -> dict[str, int]:
     """Path of every key of a TOML text → its line, counted from 1.
 
-    What a class has by the name of shared thresholds is found where they are written down.
+    A threshold that a class has by the name of a shared set has the line in that set.
     """
-    lines = dict(_Scanner(text).keys())
+    lines = dict(_keys(text))
     return {**_borrowed(tomllib.loads(text), lines), **lines}
 
 
@@ -54,102 +72,74 @@ def nearest_line(lines: Mapping[str, int], field: str) -> int | None:
     return None
 
 
-class _Scanner:
-    """Walks over TOML by its brackets and quotes alone; what the values are does not matter here."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._tables: dict[str, int] = {}  # arrays of tables by resolved path → how many there were
-
-    def keys(self) -> Iterator[tuple[str, int]]:
-        prefix = ""
-        while True:
-            self._skip(" \t\r\n")
-            if self._at >= len(self._text):
-                return
-            if self._text[self._at] == "[":
-                array = self._text.startswith("[[", self._at)
-                line = self._line()
-                self._at += 2 if array else 1
-                begin = self._at
-                while self._text[self._at] != "]":
-                    self._at = self._after_quotes() if self._text[self._at] in "\"'" else self._at + 1
-                prefix = self._resolve(self._text[begin : self._at].strip(), array)
-                self._at += 2 if array else 1
-                yield prefix, line
-            else:
-                yield from self._pair(prefix)
-
-    def _resolve(self, name: str, array: bool) -> str:
-        """The path of a header: names of arrays of tables stand for their last one."""
-        path = ""
-        parts = [part.strip().strip("\"'") for part in name.split(".")]
-        for index, part in enumerate(parts):
-            path = f"{path}.{part}" if path else part
-            if array and index == len(parts) - 1:
-                self._tables[path] = self._tables.get(path, 0) + 1
-            if path in self._tables:
-                path = f"{path}[{self._tables[path] - 1}]"
-        return path
-
-    def _pair(self, prefix: str) -> Iterator[tuple[str, int]]:
-        line = self._line()
-        begin = self._at
-        while self._text[self._at] != "=":
-            self._at = self._after_quotes() if self._text[self._at] in "\"'" else self._at + 1
-        key = ".".join(p.strip().strip("\"'") for p in self._text[begin : self._at].split("."))
-        self._at += 1
-        path = f"{prefix}.{key}" if prefix else key
-        yield path, line
-        yield from self._value(path)
-
-    def _value(self, path: str) -> Iterator[tuple[str, int]]:
-        self._skip(" \t\r\n")
-        opening = self._text[self._at : self._at + 1]
-        if opening in ("[", "{"):
-            closing = "]" if opening == "[" else "}"
-            self._at += 1
-            index = 0
-            while True:
-                self._skip(" \t\r\n,")
-                if self._text[self._at] == closing:
-                    self._at += 1
-                    return
-                if opening == "{":
-                    yield from self._pair(path)
-                else:
-                    yield f"{path}[{index}]", self._line()
-                    yield from self._value(f"{path}[{index}]")
-                index += 1
-        elif opening in ("'", '"'):
-            self._at = self._after_quotes()
+def _keys(text: str) -> Iterator[tuple[str, int]]:
+    tokens: _Tokens = deque()
+    line = 1
+    for token in _TOKEN.findall(text):
+        if not token.isspace() and not token.startswith("#"):
+            tokens.append((token, line))
+        line += token.count("\n")
+    prefix = ""
+    arrays: dict[str, int] = {}  # arrays of tables by path → how many tables there were
+    while tokens:
+        token, line = tokens[0]
+        if token == "[":
+            prefix = _header(tokens, arrays)
+            yield prefix, line
         else:
-            while self._at < len(self._text) and self._text[self._at] not in ",]}\n#":
-                self._at += 1
+            yield from _pair(tokens, prefix)
 
-    def _skip(self, blanks: str) -> None:
-        """Over blanks and comments."""
-        while self._at < len(self._text):
-            if self._text[self._at] == "#":
-                end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
-            elif self._text[self._at] in blanks:
-                self._at += 1
-            else:
-                return
 
-    def _after_quotes(self) -> int:
-        quote = self._text[self._at]
-        closing = quote * 3 if self._text.startswith(quote * 3, self._at) else quote
-        at = self._at + len(closing)
-        while not self._text.startswith(closing, at):
-            at += 2 if quote == '"' and self._text[at] == "\\" else 1
-        at += len(closing)
-        # A text in three quotes may itself end with one or two.
-        while len(closing) == 3 and self._text.startswith(quote, at):
-            at += 1
-        return at
+def _name(tokens: _Tokens, end: str) -> list[str]:
+    """The parts of a dotted key; takes the token `end` as well."""
+    words = ""
+    while (token := tokens.popleft()[0]) != end:
+        words += token
+    return [part.strip("\"'") for part in words.split(".")]
 
-    def _line(self) -> int:
-        return self._text.count("\n", 0, self._at) + 1
+
+def _header(tokens: _Tokens, arrays: dict[str, int]) -> str:
+    """The path of a header: names of arrays of tables stand for their last table."""
+    tokens.popleft()
+    is_array = tokens[0][0] == "["
+    if is_array:
+        tokens.popleft()
+    path = ""
+    parts = _name(tokens, "]")
+    if is_array:
+        tokens.popleft()
+    for index, part in enumerate(parts):
+        path = f"{path}.{part}" if path else part
+        if is_array and index == len(parts) - 1:
+            arrays[path] = arrays.get(path, 0) + 1
+        if path in arrays:
+            path = f"{path}[{arrays[path] - 1}]"
+    return path
+
+
+def _pair(tokens: _Tokens, prefix: str) -> Iterator[tuple[str, int]]:
+    line = tokens[0][1]
+    path = ".".join([*([prefix] if prefix else []), *_name(tokens, "=")])
+    yield path, line
+    yield from _value(tokens, path)
+
+
+def _value(tokens: _Tokens, path: str) -> Iterator[tuple[str, int]]:
+    opening, line = tokens.popleft()
+    if opening not in _CLOSING:
+        while (
+            tokens and tokens[0][1] == line and tokens[0][0] not in ",]}"
+        ):  # a date and a time are two words
+            tokens.popleft()
+        return
+    index = 0
+    while tokens[0][0] != _CLOSING[opening]:
+        if tokens[0][0] == ",":
+            tokens.popleft()
+        elif opening == "{":
+            yield from _pair(tokens, path)
+        else:
+            yield f"{path}[{index}]", tokens[0][1]
+            yield from _value(tokens, f"{path}[{index}]")
+            index += 1
+    tokens.popleft()

@@ -1,8 +1,8 @@
-"""The switches that a policy is brought onto: how each is reached, what its ports are called, where addresses lie.
+"""The switches of a deployment: how each is reached, the names of its ports, and where addresses are.
 
-Pure data, written once per fabric, beside the policy, in TOML or Python. What cannot be meant does not come to be:
-TopologyError names the field, its value and what is accepted. A port has the name that the policy uses and the number
-that the switch's program knows it by. Nothing here talks to a switch.
+Pure data, written once per fabric, beside the policy, in TOML or Python. A Topology is checked when it is made;
+TopologyError names the field, its value and what is accepted. A port has the policy's name for it and the number by
+which the switch's program knows it. Nothing here talks to a switch.
 
 A *path group* is a set of equal next hops: the policy says which of its ports a packet takes. A switch has those
 groups of the policy whose ports it has, or its own instead.
@@ -16,10 +16,11 @@ import tomllib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from dlcp.checks import integer, refusal
+from dlcp.checks import integer, refusal, text
 from dlcp.errors import SettingsError
 from dlcp.switch.policy import Policy
 from dlcp.switch.printable import printable
@@ -34,7 +35,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class TopologyError(SettingsError):
-    """Switches that cannot be as the file says; the text names the field, its value and what is accepted."""
+    """An impossible topology; the text names the field, its value and what is accepted."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
@@ -56,7 +57,7 @@ def mac_number(name: str, text: object) -> int:
 
 @dataclass(frozen=True)
 class BridgeEntry:
-    """A MAC address and where it lies: behind a port, or behind a path group."""
+    """A MAC address, and the port or the path group behind which it is."""
 
     mac: str
     port: str | None = None
@@ -83,7 +84,7 @@ class Route:
 
 @dataclass(frozen=True)
 class SwitchTarget:
-    """One switch: where it is, what it runs, its ports, and where addresses lie as it sees them."""
+    """One switch: its address, its program, its ports, and where MAC and IP addresses are as it sees them."""
 
     name: str
     address: str
@@ -93,8 +94,8 @@ class SwitchTarget:
     device_id: int = 0
     program: str = "v1model"
     election_id: int = DEFAULT_ELECTION_ID
-    """Whoever wants to write has to have the highest one connected. Deployment never takes that from another controller
-    unless told to."""
+    """Among connected controllers, the one with the highest id may write. Deployment takes that right from another
+    controller only if told to."""
     salt: int | None = None
     """Varies the choice of paths from switch to switch. None: from the name."""
     path_groups: Mapping[str, tuple[str, ...]] | None = None
@@ -103,6 +104,11 @@ class SwitchTarget:
     """Frames to these are routed. The first one is the source address of what has been routed."""
     bridge: tuple[BridgeEntry, ...] = ()
     routes: tuple[Route, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The switch in reports and errors: name and address."""
+        return f"{self.name} ({self.address})"
 
     @property
     def path_salt(self) -> int:
@@ -129,7 +135,7 @@ class SwitchTarget:
     # ---- checks ----
 
     def validate(self, where: str) -> None:
-        """TopologyError unless all of it can be meant."""
+        """TopologyError unless all fields are in range and fit each other."""
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", self.name):
             _refuse(f"{where}.name", self.name, "1 to 64 letters, digits, dots, hyphens and underscores")
         _check_address(f"{where}.address", self.address)
@@ -173,14 +179,14 @@ class SwitchTarget:
             for port in members:
                 if port not in self.ports:
                     _refuse(f"{where}.path_groups.{group}", port, _ports_of(self))
-                # What is flooded goes to one port of each group: a port in two of them would get it twice.
+                # A flooded frame goes to one port of each group; a port in two groups would get it twice.
                 if port in owner:
                     accepted = f"a port of no other group; {owner[port]} has it"
                     _refuse(f"{where}.path_groups.{group}", port, accepted)
                 owner[port] = group
 
     def _validate_places(self, where: str, groups: Mapping[str, tuple[str, ...]]) -> None:
-        """Bridge entries and routes lead to groups that there are, and routes know all next hops of theirs."""
+        """Bridge entries and routes lead to groups that exist; a route has a next hop for each port of its group."""
         for index, entry in enumerate(self.bridge):
             self._check_group(f"{where}.bridge[{index}]", entry.group, groups)
         for index, route in enumerate(self.routes):
@@ -267,7 +273,7 @@ class Topology:
         return type(self)(tuple(t for t in self.switches if not names or t.name in names))
 
     def check_policy(self, policy: Policy) -> None:
-        """TopologyError unless every port that the policy names is one of a switch, and groups are as they must be."""
+        """TopologyError unless each port that the policy names belongs to a switch, and its groups fit the switches."""
         known = {port for target in self.switches for port in target.ports}
         named = [(f"port[{i}].name", port.name) for i, port in enumerate(policy.ports)]
         named += [
@@ -349,6 +355,8 @@ def _ports_of(target: SwitchTarget) -> str:
 
 # ---- reading ----
 
+_text = partial(text, error=TopologyError)
+
 
 def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     for key in table:
@@ -367,12 +375,6 @@ def _tables(name: str, value: object) -> Iterator[tuple[str, Mapping[str, Any]]]
         _refuse(name, value, "tables")
     for index, table in enumerate(value):
         yield f"{name}[{index}]", _table(f"{name}[{index}]", table)
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        _refuse(name, value, "a text")
-    return value
 
 
 def _texts(name: str, value: object) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command, by its words without the program's name; None: the program's own. Returns the exit status."""
+    from dlcp.exit_status import exit_status
     from dlcp.train.command import run
 
-    return run(arguments)
+    return exit_status("dlcp train", lambda: run(arguments))

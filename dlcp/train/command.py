@@ -9,16 +9,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import re
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlcp.arguments import Parser
-from dlcp.errors import DlcpError
+from dlcp.checks import option
+from dlcp.exit_status import raising
 from dlcp.train import table
 from dlcp.train.errors import TrainError
 from dlcp.train.plan import EPOCHS, MODELS, MODES, WORLD_SIZE_MAX, Links, Plan, plan_runs
@@ -35,33 +34,28 @@ RECORD_NAME, PICTURE_NAME, PAGE_NAME = "record.json", "training.png", "training.
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Does what the words say. Returns the exit status."""
+    """Does what the words say. Returns the exit status. Raises DlcpError; KeyboardInterrupt after SIGTERM as well."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    try:
-        if options.draw is not None:
-            record = Record.load(options.draw)
-            if not record.runs:
-                raise TrainError(f"{options.draw} holds no run")
-            output = options.output or options.draw.parent
-            _make(output)
-        else:
-            plan = _plan(parser, options)
-            output = plan.output
-            _make(output)
-            with _terminating(), contextlib.closing(open_view(sys.stdout)) as view:
-                record = run_plan(plan, view)
-            record.save(output / RECORD_NAME)
-        print()
-        for line in table.lines(record):
-            print(line)
-        if not options.no_picture:
-            _draw(record, output)
-    except DlcpError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    if options.draw is not None:
+        record = Record.load(options.draw)
+        if not record.runs:
+            raise TrainError(f"{options.draw} holds no run")
+        output = options.output or options.draw.parent
+        _make(output)
+    else:
+        plan = _plan(parser, options)
+        output = plan.output
+        _make(output)
+        # SIGTERM as well, so that ranks and namespaces are cleared away.
+        with raising(KeyboardInterrupt, signal.SIGTERM), contextlib.closing(open_view(sys.stdout)) as view:
+            record = run_plan(plan, view)
+        record.save(output / RECORD_NAME)
+    print()
+    for line in table.lines(record):
+        print(line)
+    if not options.no_picture:
+        _draw(record, output)
     return 1 if any(line.startswith("WRONG") for line in table.findings(record)) else 0
 
 
@@ -87,23 +81,6 @@ def _draw(record: Record, output: Path) -> None:
     draw(record, output / PICTURE_NAME)
     write_page(record, output / PAGE_NAME)
     print(f"\npicture: {output / PICTURE_NAME}\npage:    {output / PAGE_NAME}")
-
-
-@contextlib.contextmanager
-def _terminating() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does, so that ranks and namespaces are cleared away."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 # --- words ----------------------------------------------------------------------------------------------------
@@ -132,88 +109,56 @@ def _parser() -> Parser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = parser.add_argument_group("what is trained")
-    what.add_argument(
-        "--model",
-        choices=(*MODELS, "all"),
-        default="all",
-        help="default: all",
-    )
-    what.add_argument(
-        "--mode", choices=MODES, default="compare", help="which runs, see below; default: compare"
-    )
-    what.add_argument(
+    _say_what_is_trained(parser.add_argument_group("what is trained"))
+    _describe_network(parser.add_argument_group("the network"))
+    report = parser.add_argument_group("the report")
+    folder = f"folder for {RECORD_NAME}, {PICTURE_NAME}, {PAGE_NAME} and logs; default: dlcp-train"
+    report.add_argument("--output", type=Path, metavar="DIR", help=folder)
+    report.add_argument("--no-picture", action="store_true", help="only the record and the table")
+    again = "train nothing; report on a stored record again"
+    report.add_argument("--draw", type=Path, metavar="RECORD", help=again)
+    return parser
+
+
+def _say_what_is_trained(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--model", choices=(*MODELS, "all"), default="all", help="default: all")
+    which = "which runs, see below; default: compare"
+    group.add_argument("--mode", choices=MODES, default="compare", help=which)
+    group.add_argument(
         "--backend", choices=BACKENDS, default="dlcp", help="the backend to look at; default: dlcp"
     )
-    what.add_argument(
-        "--world-size",
-        type=_integer(1, WORLD_SIZE_MAX),
-        default=4,
-        metavar="N",
-        help=f"ranks, 1 to {WORLD_SIZE_MAX}; default: 4",
-    )
-    defaults = ", ".join(f"{count} for {model}" for model, count in EPOCHS.items())
-    what.add_argument("--epochs", type=_integer(1, 10_000), metavar="N", help=f"default: {defaults}")
-    what.add_argument(
-        "--seeds", type=_integer(1, 100), metavar="N", help="seeds 0 to N - 1; default: 1, in a study 3"
-    )
-    what.add_argument(
+    ranks = f"ranks, 1 to {WORLD_SIZE_MAX}; default: 4"
+    group.add_argument("--world-size", type=option(1, WORLD_SIZE_MAX), default=4, metavar="N", help=ranks)
+    epochs = ", ".join(f"{count} for {model}" for model, count in EPOCHS.items())
+    group.add_argument("--epochs", type=option(1, 10_000), metavar="N", help=f"default: {epochs}")
+    seeds = "seeds 0 to N - 1; default: 1, in a study 3"
+    group.add_argument("--seeds", type=option(1, 100), metavar="N", help=seeds)
+    group.add_argument(
         "--loss-budget",
         type=_percentage,
         metavar="PERCENT",
         help="of its gradients that a rank may give up in the run with bounded gradients, 0 (no such run) to 50; "
         f"default: {LOSS_BUDGET * 100:g}, with --mode single 0",
     )
-    network = parser.add_argument_group("the network")
-    network.add_argument(
-        "--loss",
-        type=_percentage,
-        default=0.01,
-        metavar="PERCENT",
-        help="of the packets that arrive, 0 to 50; default: 1",
-    )
-    network.add_argument(
+
+
+def _describe_network(group: argparse._ArgumentGroup) -> None:
+    loss = "of the packets that arrive, 0 to 50; default: 1"
+    group.add_argument("--loss", type=_percentage, default=0.01, metavar="PERCENT", help=loss)
+    group.add_argument(
         "--lab",
         action="store_true",
         help="a network namespace per rank, joined by links that are shaped and lose packets (root only); otherwise "
         "loopback, where dlcp's own driver drops them",
     )
-    network.add_argument(
-        "--fabric",
-        metavar="SPEC",
-        help="the same across switches: leaf-spine, star, or a TOML file as of `dlcp lab` (root only)",
-    )
-    network.add_argument(
-        "--rate",
-        type=_rate,
-        metavar="RATE",
-        help="of each link of the lab, such as 200M or 1G bit/s; default: 1G",
-    )
-    network.add_argument(
-        "--delay",
-        type=_milliseconds,
-        metavar="MS",
-        help="of each link of the lab, one way, 0 to 1000; needs a kernel with netem; default: 0",
-    )
-    network.add_argument(
-        "--timeout",
-        type=_integer(1, 3600),
-        default=60,
-        metavar="S",
-        help="seconds for one all-reduce; default: 60",
-    )
-    report = parser.add_argument_group("the report")
-    report.add_argument(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help=f"folder for {RECORD_NAME}, {PICTURE_NAME}, {PAGE_NAME} and logs; default: dlcp-train",
-    )
-    report.add_argument("--no-picture", action="store_true", help="only the record and the table")
-    report.add_argument(
-        "--draw", type=Path, metavar="RECORD", help="train nothing; report on a stored record again"
-    )
-    return parser
+    fabric = "the same across switches: leaf-spine, star, or a TOML file as of `dlcp lab` (root only)"
+    group.add_argument("--fabric", metavar="SPEC", help=fabric)
+    rate = "of each link of the lab, such as 200M or 1G bit/s; default: 1G"
+    group.add_argument("--rate", type=_rate, metavar="RATE", help=rate)
+    delay = "of each link of the lab, one way, 0 to 1000; needs a kernel with netem; default: 0"
+    group.add_argument("--delay", type=_milliseconds, metavar="MS", help=delay)
+    timeout = "seconds for one all-reduce; default: 60"
+    group.add_argument("--timeout", type=option(1, 3600), default=60, metavar="S", help=timeout)
 
 
 def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
@@ -222,20 +167,26 @@ def _plan(parser: Parser, options: argparse.Namespace) -> Plan:
         parser.error("--fabric says itself what its links are; leave out --lab, --rate and --delay")
     links = _links(options)
     options.lab = links is not None
-    if options.rate is not None and not options.lab:
-        parser.error("--rate shapes the links of the lab; give --lab too")
-    if options.delay is not None and not options.lab:
-        parser.error("--delay is of the links of the lab; give --lab too")
-    if options.lab and options.world_size < 2:
-        parser.error("--world-size 1 has no links to shape; give --lab at least 2 ranks")
-    if options.backend == "gloo" and options.loss and not options.lab and options.mode != "compare":
-        parser.error(
-            "--loss is injected by dlcp's driver; Gloo loses packets only in the --lab (or give --loss 0)"
-        )
-    if options.backend == "gloo" and options.mode == "compare" and not options.lab:
-        parser.error("--backend gloo would be compared with itself; give --mode single --loss 0, or --lab")
-    if options.backend == "gloo" and options.loss_budget:
-        parser.error("--loss-budget is for dlcp; Gloo gives nothing up")
+    is_gloo, compares = options.backend == "gloo", options.mode == "compare"
+    for contradicts, complaint in (
+        (options.rate is not None and not options.lab, "--rate shapes the links of the lab; give --lab too"),
+        (options.delay is not None and not options.lab, "--delay is of the links of the lab; give --lab too"),
+        (
+            options.lab and options.world_size < 2,
+            "--world-size 1 has no links to shape; give --lab at least 2 ranks",
+        ),
+        (
+            is_gloo and options.loss and not options.lab and not compares,
+            "--loss is injected by dlcp's driver; Gloo loses packets only in the --lab (or give --loss 0)",
+        ),
+        (
+            is_gloo and compares and not options.lab,
+            "--backend gloo would be compared with itself; give --mode single --loss 0, or --lab",
+        ),
+        (is_gloo and options.loss_budget, "--loss-budget is for dlcp; Gloo gives nothing up"),
+    ):
+        if contradicts:
+            parser.error(complaint)
     if options.lab:
         if (reason := _missing(options)) is not None:
             option = "--lab" if options.fabric is None else "--fabric"
@@ -296,35 +247,24 @@ def _loss_budget(options: argparse.Namespace) -> float:
     return LOSS_BUDGET if options.backend == "dlcp" and options.mode != "single" else 0.0
 
 
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {low} to {high}")
-        return int(text)
-
-    return read
-
-
 def _percentage(text: str) -> float:
     """The ratio that a percentage stands for."""
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 50:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 50 percent")
-    return value / 100
+    return _number(text, text.removesuffix("%"), 50, "percent") / 100
 
 
 def _milliseconds(text: str) -> float:
     """Seconds."""
+    return _number(text, text, 1000, "milliseconds") / 1000
+
+
+def _number(given: str, digits: str, high: float, unit: str) -> float:
     try:
-        value = float(text)
+        value = float(digits)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: 0 to 1000 milliseconds")
-    return value / 1000
+    if not 0 <= value <= high:
+        raise argparse.ArgumentTypeError(f"{given!r} is not accepted; accepted: 0 to {high:g} {unit}")
+    return value
 
 
 def _rate(text: str) -> int:

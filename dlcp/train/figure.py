@@ -11,7 +11,7 @@ import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -20,16 +20,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
-from dlcp.train.plan import Configuration, percent
-from dlcp.train.record import Epoch, Links, Network, Record
-from dlcp.train.table import Row, circumstances, data_size, findings, number, quantile, rows, title
+from dlcp.train.plan import GLOO, Configuration, percent
+from dlcp.train.record import Epoch, Links, Network, Record, together
+from dlcp.train.table import Row, circumstances, data_size, findings, quantile, rows, spread, title
+from dlcp.units import grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.text import Text
-    from matplotlib.transforms import Transform
+    from matplotlib.axis import Axis
 
-GLOO, GLOO_LOSSY, CLEAN, LOSSY, BOUNDED = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c", "#0b7285"
+PALE, GLOO_LOSSY, CLEAN, LOSSY, BOUNDED = "#9aa8b8", "#5f3dc4", "#1c7ed6", "#e8590c", "#0b7285"
 WIDTH_INCHES, HEAD_INCHES, ROW_INCHES, NETWORK_INCHES, LINE_INCHES = 14.0, 1.25, 4.05, 1.35, 0.21
 MODELS = {"digits": "convolutional network", "language": "transformer"}
 # More points than this say no more, and a vector picture of them would be large.
@@ -53,7 +53,7 @@ def as_svg(record: Record) -> str:
 def colour(configuration: Configuration) -> str:
     """The colour of a configuration, here and on the page."""
     if configuration.backend == "gloo":
-        return GLOO_LOSSY if configuration.loss_ratio else GLOO
+        return GLOO_LOSSY if configuration.loss_ratio else PALE
     if configuration.loss_budget:
         return BOUNDED
     return LOSSY if configuration.loss_ratio else CLEAN
@@ -86,16 +86,16 @@ def _head(figure: Figure, record: Record, height: float) -> None:
         if lossy is not None
         else "Training without loss"
     )
-    figure.text(0.04, 1 - 0.42 / height, title, fontsize=19, fontweight="bold", va="center")
+    _say(figure, 0.04, 1 - 0.42 / height, title, 19, fontweight="bold")
     words = f"{record.world_size} ranks, data-parallel  ·  {record.network}"
-    figure.text(0.04, 1 - 0.78 / height, words, fontsize=10.5, color=SOFT, va="center")
+    _say(figure, 0.04, 1 - 0.78 / height, words, 10.5, color=SOFT)
 
 
 def _model(figure: Figure, record: Record, model: str, top: float, height: float) -> None:
     """One row of panels; `top` in inches from the figure's lower edge."""
-    figure.text(0.04, (top - 0.1) / height, title(model), fontsize=13, fontweight="bold", va="center")
+    _say(figure, 0.04, (top - 0.1) / height, title(model), 13, fontweight="bold")
     words = f"{MODELS[model]}, {circumstances(record, model)}"
-    figure.text(0.04, (top - 0.33) / height, words, fontsize=10, color=SOFT, va="center")
+    _say(figure, 0.04, (top - 0.33) / height, words, 10, color=SOFT)
     found = rows(record, model)
     lower, panel = (top - ROW_INCHES + 0.75) / height, (ROW_INCHES - 1.65) / height
     loss = figure.add_axes((0.055, lower, 0.26, panel))
@@ -112,7 +112,7 @@ def _legend(figure: Figure, found: Sequence[Row], level: float) -> None:
     right = 0.975
     for row in reversed(found):
         words = figure.text(right, level, row.configuration.name, fontsize=10.5, ha="right", va="center")
-        left = _left_end(figure, words)
+        left = float(words.get_window_extent().x0 / figure.bbox.width)
         _line(figure, left - 0.027, left - 0.009, level, colour(row.configuration), _width(row.configuration))
         right = left - 0.045
 
@@ -149,10 +149,7 @@ def _curves(axes: Axes, found: Sequence[Row], name: str) -> None:
     axes.set_xlim(0, max(run.last.epoch for row in found for run in row.runs))
     if log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=8))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.tick_params(axis="y", which="minor", length=0)
+        _mark_decades(axes.yaxis)
     elif name == "accuracy":
         axes.set_ylim(0, 100 if max(every) > 80 else max(every) * 1.12)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
@@ -167,22 +164,15 @@ def _last_values(axes: Axes, found: Sequence[Row], name: str) -> None:
     """The final value of each configuration, in its colour, listed where the curves leave room."""
     for place, row in enumerate(found):
         values = [_value(run.last, name) for run in row.runs]
-        middle = sum(values) / len(values)
-        words = f"{middle:.1f} %" if name == "accuracy" else f"{middle:.3f}"
-        if len(values) > 1:
-            words += f" ± {_deviation(values):.1f}" if name == "accuracy" else f" ± {_deviation(values):.3f}"
+        words = spread(values, "{:.1f}", " %") if name == "accuracy" else spread(values, "{:.3f}")
         level = 0.93 - 0.105 * place if name == "loss" else 0.07 + 0.105 * (len(found) - 1 - place)
-        axes.text(
-            0.99,
-            level,
-            words,
-            transform=axes.transAxes,
-            ha="right",
-            va="center",
-            color=_dark(row.configuration),
-            fontsize=12,
-            fontweight="bold",
-        )
+        look: dict[str, Any] = {
+            "color": _dark(row.configuration),
+            "fontweight": "bold",
+            "ha": "right",
+            "va": "center",
+        }
+        axes.text(0.99, level, words, transform=axes.transAxes, fontsize=12, **look)
 
 
 def _steps(axes: Axes, found: Sequence[Row]) -> None:
@@ -195,44 +185,24 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(low * 0.85, high * 1.25)
     draw = random.Random(0)
+    beside = axes.get_yaxis_transform()  # along the panel's width in shares of it, along its height in data
     for place, row in enumerate(reversed(found)):
         values = times[row.configuration]
         shown = values if len(values) <= POINTS_MAX else draw.sample(values, POINTS_MAX)
         heights = [place + draw.uniform(-0.16, 0.16) for _ in shown]
-        axes.plot(
-            shown,
-            heights,
-            ".",
-            ms=4.5,
-            mew=0,
-            color=colour(row.configuration),
-            alpha=0.45,
-            zorder=3,
-            rasterized=True,
-        )
+        points: dict[str, Any] = {"color": colour(row.configuration), "alpha": 0.45, "rasterized": True}
+        axes.plot(shown, heights, ".", ms=4.5, mew=0, zorder=3, **points)
+        ink = _dark(row.configuration)
         middle, tail = quantile(values, 0.5), quantile(values, 0.99)
         for value, size in ((middle, 0.3), (tail, 0.2)):
-            axes.plot(
-                [value, value], [place - size, place + size], color=_dark(row.configuration), lw=2.2, zorder=5
-            )
+            axes.plot([value, value], [place - size, place + size], color=ink, lw=2.2, zorder=5)
+        bold: dict[str, Any] = {"color": ink, "fontweight": "bold"}
+        axes.text(middle, place + 0.37, f"{middle:.0f} ms", ha="center", fontsize=10, zorder=6, **bold)
         axes.text(
-            middle, place + 0.34, f"{middle:.0f} ms", ha="center", va="bottom", fontsize=10, fontweight="bold",
-            color=_dark(row.configuration), zorder=6,
-        )  # fmt: skip
-        axes.text(
-            tail * 1.04,
-            place + 0.2,
-            f"p99 {tail:.0f}",
-            ha="left",
-            va="center",
-            fontsize=8.5,
-            color=SOFT,
-            zorder=6,
+            tail * 1.04, place + 0.2, f"p99 {tail:.0f}", va="center", fontsize=8.5, color=SOFT, zorder=6
         )
-        share = sum(sum(run.communication_s) for run in row.runs) / sum(sum(run.step_s) for run in row.runs)
-        axes.text(1.275, place, f"{share:.0%}".replace("%", " %"), transform=_beside(axes), ha="right", va="center",
-            fontsize=10.5, fontweight="bold", color=_dark(row.configuration),
-        )  # fmt: skip
+        share = f"{row.communication_ratio:.0%}".replace("%", " %")
+        axes.text(1.275, place, share, transform=beside, ha="right", va="center", fontsize=10.5, **bold)
     axes.set_ylim(-0.5, len(found) - 0.5 + 0.2)
     axes.set_yticks(
         range(len(found)), [row.configuration.name.replace(", ", ",\n") for row in reversed(found)]
@@ -240,10 +210,7 @@ def _steps(axes: Axes, found: Sequence[Row]) -> None:
     axes.grid(False, axis="y")
     axes.grid(True, axis="x", color=FAINT, lw=0.8)
     axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=8))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(axis="x", which="minor", length=0)
+    _mark_decades(axes.xaxis)
     axes.set_xlabel("ms")
 
 
@@ -253,10 +220,10 @@ def _network(figure: Figure, record: Record, total: Network, lost: Links, top: f
     _line(figure, 0.04, 0.975, level + 0.22 / height, FAINT, 1)
     extra = (total.sent_bytes - total.gradient_bytes) / max(1, total.gradient_bytes)
     tiles = [
-        (number(total.sent_packets), "packets sent", data_size(total.sent_bytes)),
-        (number(lost.dropped_packets), "lost on the way", f"{lost.loss_ratio * 100:.2f} % of them"),
-        (number(total.repair_packets), "sent again", data_size(total.repair_bytes)),
-        (number(total.marked_packets), "marked as congested", "by the network"),
+        (grouped(total.sent_packets), "packets sent", data_size(total.sent_bytes)),
+        (grouped(lost.dropped_packets), "lost on the way", f"{lost.loss_ratio * 100:.2f} % of them"),
+        (grouped(total.repair_packets), "sent again", data_size(total.repair_bytes)),
+        (grouped(total.marked_packets), "marked as congested", "by the network"),
         (data_size(total.abandoned_bytes), "of gradients given up", _budget_words(record)),
         (f"{extra * 100:.1f} %", "overhead", "headers, tags, control, repairs"),
     ]
@@ -264,11 +231,9 @@ def _network(figure: Figure, record: Record, total: Network, lost: Links, top: f
     for place, (value, what, more) in enumerate(tiles):
         left = 0.04 + place * step
         strong = LOSSY if what == "lost on the way" else INK
-        figure.text(
-            left, level - 0.18 / height, value, fontsize=19, fontweight="bold", color=strong, va="center"
-        )
-        figure.text(left, level - 0.5 / height, what, fontsize=10.5, va="center")
-        figure.text(left, level - 0.71 / height, more, fontsize=9, color=SOFT, va="center")
+        _say(figure, left, level - 0.18 / height, value, 19, fontweight="bold", color=strong)
+        _say(figure, left, level - 0.5 / height, what, 10.5)
+        _say(figure, left, level - 0.71 / height, more, 9, color=SOFT)
 
 
 def _budget_words(record: Record) -> str:
@@ -281,10 +246,8 @@ def _foot(figure: Figure, record: Record, height: float) -> None:
     """What follows from it all, a line each at the lower edge."""
     found = findings(record)
     for place, line in enumerate(found):
-        figure.text(
-            0.04, (0.24 + LINE_INCHES * (len(found) - 1 - place)) / height, line, fontsize=9.5, va="center",
-            color="#c92a2a" if line.startswith("WRONG") else SOFT,
-        )  # fmt: skip
+        level = (0.24 + LINE_INCHES * (len(found) - 1 - place)) / height
+        _say(figure, 0.04, level, line, 9.5, color="#c92a2a" if line.startswith("WRONG") else SOFT)
 
 
 # --- small things ---------------------------------------------------------------------------------------------
@@ -295,15 +258,9 @@ def lossy_total(record: Record) -> tuple[Network, Links] | None:
     runs = [one for one in record.runs if one.run.configuration.loss_ratio and one.network]
     if not runs:
         return None
-    counted = [total for one in runs if (total := one.totals()) is not None]
     lost = [lost for one in runs if (lost := one.lost()) is not None]
-    sums = {
-        name: sum(getattr(total, name) for total in counted)
-        for name in Network.__dataclass_fields__
-        if name != "rtt_s"
-    }
     links = Links(sum(one.packets for one in lost), sum(one.dropped_packets for one in lost))
-    return Network(**sums), links
+    return together([rank for one in runs for rank in one.network]), links
 
 
 def _frame(axes: Axes, title: str) -> None:
@@ -314,29 +271,27 @@ def _frame(axes: Axes, title: str) -> None:
 
 
 def _width(configuration: Configuration) -> float:
-    return 5.0 if configuration == Configuration("gloo") else 1.9
+    return 5.0 if configuration == GLOO else 1.9
 
 
 def _dark(configuration: Configuration) -> str:
     """A colour for words: what is pale as a line is not to be read."""
-    return {GLOO: "#66758a"}.get(colour(configuration), colour(configuration))
+    return {PALE: "#66758a"}.get(colour(configuration), colour(configuration))
 
 
-def _deviation(values: Sequence[float]) -> float:
-    middle = sum(values) / len(values)
-    return float((sum((value - middle) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
+def _mark_decades(axis: Axis) -> None:
+    """Marks a logarithmic axis at 1, 2, 5, 10 and so on, in plain numbers."""
+    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)
+
+
+def _say(figure: Figure, left: float, level: float, words: str, size: float, **look: str) -> None:
+    """Words whose middle is at that level; places are shares of the figure."""
+    figure.text(left, level, words, fontsize=size, va="center", **look)  # type: ignore[arg-type]
 
 
 def _line(figure: Figure, left: float, right: float, level: float, ink: str, width: float) -> None:
     """A horizontal line in shares of the figure."""
     figure.add_artist(Line2D([left, right], [level, level], color=ink, lw=width, solid_capstyle="round"))
-
-
-def _left_end(figure: Figure, words: Text) -> float:
-    """Where words begin, as a share of the figure's width."""
-    return float(words.get_window_extent().x0 / figure.bbox.width)
-
-
-def _beside(axes: Axes) -> Transform:
-    """Along the panel's width in shares of it, along its height in data."""
-    return axes.get_yaxis_transform()

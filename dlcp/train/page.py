@@ -12,15 +12,7 @@ from pathlib import Path
 from dlcp.train.figure import as_svg, colour
 from dlcp.train.plan import Configuration
 from dlcp.train.record import Record, RunRecord
-from dlcp.train.table import (
-    NETWORK_COLUMNS,
-    circumstances,
-    columns,
-    findings,
-    network_rows,
-    rows,
-    title,
-)
+from dlcp.train.table import NETWORK_COLUMNS, circumstances, findings, model_table, network_rows, rows, title
 
 _STYLE = """
 :root { --ink: #1f2933; --soft: #66717e; --line: #e4e8ed; --paper: #f6f7f9; --card: #ffffff; color-scheme: light dark; }
@@ -72,7 +64,7 @@ def _page(record: Record) -> Iterator[str]:
     if found := network_rows(record):
         yield '<h2>What the network did</h2><p class="soft">'
         yield f"All ranks together. {escape(record.network)}.</p>"
-        yield from _table(NETWORK_COLUMNS, [[escape(name), *map(escape, cells)] for name, cells in found])
+        yield from _table(NETWORK_COLUMNS, [list(map(escape, row)) for row in found])
     yield "<h2>Where it ran</h2>"
     facts = {"started": record.started, "took": f"{record.wall_s:.0f} s", **record.host}
     yield from _table(("", ""), [[escape(name), escape(value)] for name, value in facts.items()])
@@ -82,15 +74,9 @@ def _page(record: Record) -> Iterator[str]:
 def _model(record: Record, model: str) -> Iterator[str]:
     yield f'<h2>{escape(title(model))}</h2><p class="soft">{escape(circumstances(record, model))}</p>'
     found = rows(record, model)
-    names = columns(found)
-    body = [
-        [
-            _named(row.configuration),
-            *map(escape, row.cells()),
-        ][: len(names)]
-        for row in found
-    ]
-    yield from _table(names, body)
+    names, body = model_table(found)
+    named = zip(found, body, strict=True)
+    yield from _table(names, [[_named(row.configuration), *map(escape, cells)] for row, cells in named])
     yield "<details><summary>after every epoch</summary>"
     yield from _epochs(record.of_model(model))
     yield "</details>"

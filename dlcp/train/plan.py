@@ -8,7 +8,7 @@ that differ only in the configuration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,10 @@ class Configuration:
         return f"{shown}, {percent(self.loss_ratio) if self.loss_ratio else 'no'} loss"
 
 
+GLOO = Configuration("gloo")
+"""What all others are compared with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One training of one model."""
@@ -53,13 +57,9 @@ class Run:
         """For people: "digits over dlcp, 1 % loss, seed 0"."""
         return f"{self.model} over {self.configuration.name}, seed {self.seed}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Run:
-        """What as_dict() gave."""
+        """The run that asdict() describes."""
         values = dict(values)
         # Records of earlier versions say "way".
         configuration = values.pop("way", None) or values.pop("configuration")
@@ -114,9 +114,9 @@ def plan_runs(
     also = (Configuration("gloo", loss_ratio),) if gloo_with_loss else ()
     bounded = (Configuration(backend, loss_ratio, loss_budget),) if loss_budget else ()
     configurations = {
-        "compare": (Configuration("gloo"), *also, lossy, *bounded),
+        "compare": (GLOO, *also, lossy, *bounded),
         "single": bounded or (lossy,),
-        "study": (Configuration("gloo"), Configuration(backend), lossy, *bounded),
+        "study": (GLOO, Configuration(backend), lossy, *bounded),
     }[mode]
     return tuple(
         Run(model, configuration, seed, EPOCHS[model] if epochs is None else epochs)

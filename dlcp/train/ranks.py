@@ -13,16 +13,16 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from dlcp.exit_status import fate
 from dlcp.train.errors import RankError
 from dlcp.train.plan import Run
 
@@ -117,7 +117,7 @@ class Ranks:
         order = {
             "store": self._store,
             "number": self._runs,
-            "run": run.as_dict(),
+            "run": asdict(run),
             "data": str(data),
             "options": dict(options),
             "timeout_s": timeout_s,
@@ -249,11 +249,7 @@ class Ranks:
 
 def _fate(rank: _Rank) -> str:
     status = rank.process.returncode
-    if status is None:
-        return "closed its report and went on"
-    if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"ended with status {status}"
+    return "closed its report and went on" if status is None else fate(status)
 
 
 def _tail(log: Path) -> Sequence[str]:

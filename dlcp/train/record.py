@@ -7,7 +7,8 @@ rank is a list with one entry per rank.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,13 @@ class Network:
     """Smallest round-trip time to a peer; the median of the peers."""
 
 
+def together(counted: Sequence[Network]) -> Network:
+    """What several endpoints counted, as one; the round-trip time is the median one's."""
+    columns = {f.name: [getattr(one, f.name) for one in counted] for f in fields(Network)}
+    times = sorted(columns.pop("rtt_s"))
+    return Network(**{name: sum(column) for name, column in columns.items()}, rtt_s=times[len(times) // 2])
+
+
 @dataclass(slots=True)
 class Gradients:
     """What one rank gave up of its gradients over a run, on purpose and within its budget."""
@@ -83,7 +91,6 @@ class Links:
 
     @property
     def loss_ratio(self) -> float:
-        """Share of packets dropped."""
         return self.dropped_packets / max(1, self.packets)
 
 
@@ -112,6 +119,19 @@ class RunRecord:
     """None: not in the lab."""
     sample: str = ""
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RunRecord:
+        """The run that asdict() describes."""
+        parts = {
+            "run": Run.from_dict(values["run"]),
+            "epochs": [Epoch(**one) for one in values["epochs"]],
+            "network": [Network(**one) for one in values["network"]],
+            # Not in records from before gradients could be given up.
+            "gradients": [Gradients(**one) for one in values.get("gradients", ())],
+            "links": Links(**values["links"]) if values["links"] is not None else None,
+        }
+        return cls(**(values | parts))
+
     @property
     def replicas_agree(self) -> bool:
         """Whether all ranks ended with the same bits."""
@@ -119,17 +139,11 @@ class RunRecord:
 
     @property
     def last(self) -> Epoch:
-        """After the last epoch."""
         return self.epochs[-1]
 
     def totals(self) -> Network | None:
-        """All ranks together; None if nothing was counted. The round-trip time is the median rank's."""
-        if not self.network:
-            return None
-        names = [name for name in Network.__dataclass_fields__ if name != "rtt_s"]
-        sums = {name: sum(getattr(rank, name) for rank in self.network) for name in names}
-        times = sorted(rank.rtt_s for rank in self.network)
-        return Network(**sums, rtt_s=times[len(times) // 2])
+        """All ranks together; None if nothing was counted."""
+        return together(self.network) if self.network else None
 
     @property
     def abandoned_ratio(self) -> float:
@@ -168,7 +182,6 @@ class Record:
         return [one for one in self.runs if one.run.model == model]
 
     def save(self, path: Path) -> None:
-        """Writes it as JSON."""
         path.write_text(json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
 
     @classmethod
@@ -182,23 +195,6 @@ class Record:
         if version != VERSION:
             raise TrainError(f"{path} is a record of version {version}; this program reads version {VERSION}")
         try:
-            return cls(**(values | {"runs": [run_from_dict(one) for one in values["runs"]]}))
+            return cls(**(values | {"runs": [RunRecord.from_dict(one) for one in values["runs"]]}))
         except (KeyError, TypeError) as error:
             raise TrainError(f"{path} is no record of a training: {error!r}") from error
-
-
-def run_from_dict(values: dict[str, Any]) -> RunRecord:
-    """The run that asdict() of a RunRecord describes."""
-    return RunRecord(
-        **(
-            values
-            | {
-                "run": Run.from_dict(values["run"]),
-                "epochs": [Epoch(**one) for one in values["epochs"]],
-                "network": [Network(**one) for one in values["network"]],
-                # Not in records from before gradients could be given up.
-                "gradients": [Gradients(**one) for one in values.get("gradients", ())],
-                "links": Links(**values["links"]) if values["links"] is not None else None,
-            }
-        )
-    )

@@ -9,12 +9,12 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dlcp import __version__
 from dlcp.train.data import prepare
@@ -23,6 +23,7 @@ from dlcp.train.plan import Links, Plan, Run
 from dlcp.train.ranks import Ranks
 from dlcp.train.record import Epoch, Gradients, Network, Record, RunRecord
 from dlcp.train.record import Links as LinkCount
+from dlcp.train.view import View
 
 if TYPE_CHECKING:
     from dlcp.lab import Lab
@@ -31,30 +32,6 @@ if TYPE_CHECKING:
 
 # UDP payload of a full Ethernet frame. Loopback would carry six times as much, and one loss would be another thing.
 ETHERNET_DATAGRAM_BYTES = 1472
-
-
-class View(Protocol):
-    """A watcher of the runs; calls come in their order."""
-
-    def begin(self, record: Record, plan: Plan) -> None:
-        """The ranks are about to start."""
-        ...
-
-    def run_begins(self, current: RunRecord) -> None:
-        """A run has been ordered."""
-        ...
-
-    def stepped(self, current: RunRecord, step: int, steps: int) -> None:
-        """Rank 0 has done so many steps."""
-        ...
-
-    def epoch_over(self, current: RunRecord) -> None:
-        """The run's record has another epoch."""
-        ...
-
-    def run_over(self, done: RunRecord) -> None:
-        """The run's record is complete."""
-        ...
 
 
 @dataclass(slots=True)
@@ -101,7 +78,7 @@ def run_plan(plan: Plan, view: View) -> Record:
     start_s = time.monotonic()
     plan.output.mkdir(parents=True, exist_ok=True)
     view.begin(record, plan)
-    with _network(plan.links, plan.world_size) as network, network.ranks(plan) as ranks:
+    with _network(plan.links, plan.world_size) as network, _ranks(plan, network) as ranks:
         # While the ranks import torch.
         data = {model: prepare(model, plan.output) for model in plan.models}
         for run in plan.runs:
@@ -127,8 +104,12 @@ def run_plan(plan: Plan, view: View) -> Record:
 class _Loopback:
     """All ranks on 127.0.0.1; what is lost is lost by dlcp's own driver."""
 
-    def ranks(self, plan: Plan) -> Ranks:
-        return Ranks(plan.world_size, plan.output / "logs", environment={"GLOO_SOCKET_IFNAME": "lo"})
+    host = "127.0.0.1"  # of rank 0
+    environment: Mapping[str, str] = {"GLOO_SOCKET_IFNAME": "lo"}
+
+    def command(self, rank: int, words: list[str]) -> list[str]:
+        """The command line that runs `words` where this rank is."""
+        return words
 
     def prepare(self, run: Run) -> dict[str, Any]:
         """What the ranks' dlcp groups are to be opened with."""
@@ -139,27 +120,32 @@ class _Loopback:
             options["max_datagram_bytes"] = ETHERNET_DATAGRAM_BYTES
         return options
 
-    def count(self) -> None:
-        """Nobody counts on loopback but the endpoints."""
-        return
+    def count(self) -> LinkCount | None:
+        """What the links counted since the run began; None: they do not count."""
+        return None
 
 
-class _InLab:
-    """A network namespace per rank; what is lost is lost on arrival in the kernel, whatever the backend."""
+class _InLab(_Loopback):
+    """A host of a lab per rank, in blocks, as launchers place them."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab | SwitchedLab, world_size: int) -> None:
+        from dlcp.lab.namespaces import INTERFACE
+
+        self._hosts = [rank * lab.hosts // world_size for rank in range(world_size)]
+        self._command = lab.command
+        self.host = lab.addresses[self._hosts[0]]
+        self.environment = {"GLOO_SOCKET_IFNAME": INTERFACE, "DLCP_INTERFACE": INTERFACE}
+
+    def command(self, rank: int, words: list[str]) -> list[str]:
+        return self._command(self._hosts[rank], words)
+
+
+class _AtHub(_InLab):
+    """What is lost is lost on arrival in the kernel, whatever the backend."""
+
+    def __init__(self, lab: Lab, world_size: int) -> None:
+        super().__init__(lab, world_size)
         self._lab = lab
-
-    def ranks(self, plan: Plan) -> Ranks:
-        from dlcp.lab.netlab import INTERFACE
-
-        return Ranks(
-            plan.world_size,
-            plan.output / "logs",
-            host=self._lab.addresses[0],
-            environment={"GLOO_SOCKET_IFNAME": INTERFACE, "DLCP_INTERFACE": INTERFACE},
-            command=self._lab.command,
-        )
 
     def prepare(self, run: Run) -> dict[str, Any]:
         from dlcp.lab import Loss
@@ -168,38 +154,25 @@ class _InLab:
         return {"shm": False}
 
     def count(self) -> LinkCount | None:
-        """What the links counted since the run began; None: without loss they do not."""
         seen = [self._lab.arrivals(host) for host in range(self._lab.hosts)]
         packets = sum(one.packets for one in seen)
         return LinkCount(packets, sum(one.dropped for one in seen)) if packets else None
 
 
-class _InFabric:
-    """A host of a fabric per rank; a run's loss is of the hosts' links, half of it at either end of a path."""
+class _InFabric(_InLab):
+    """A run's loss is of the hosts' links, half of it at either end of a path."""
 
-    def __init__(self, bed: SwitchedLab, world_size: int) -> None:
-        self._bed = bed
-        # In blocks, as launchers place them, over all leaves.
-        self._hosts = [rank * bed.hosts // world_size for rank in range(world_size)]
+    def __init__(self, lab: SwitchedLab, world_size: int) -> None:
+        super().__init__(lab, world_size)
+        self._lab = lab
         self._before = (0, 0)
-
-    def ranks(self, plan: Plan) -> Ranks:
-        from dlcp.lab.netlab import INTERFACE
-
-        return Ranks(
-            plan.world_size,
-            plan.output / "logs",
-            host=self._bed.addresses[self._hosts[0]],
-            environment={"GLOO_SOCKET_IFNAME": INTERFACE, "DLCP_INTERFACE": INTERFACE},
-            command=lambda rank, words: self._bed.command(self._hosts[rank], words),
-        )
 
     def prepare(self, run: Run) -> dict[str, Any]:
         kept = (1 - run.configuration.loss_ratio) ** 0.5
-        for link in self._bed.fabric.each_link():
+        for link in self._lab.fabric.each_link():
             if link.lower.startswith("h"):
                 whole = 1 - (1 - link.fault.loss_ratio) * kept
-                self._bed.set_fault(link.name, replace(link.fault, loss_ratio=whole))
+                self._lab.set_fault(link.name, replace(link.fault, loss_ratio=whole))
         self._before = self._counted()
         return {"shm": False}
 
@@ -209,15 +182,21 @@ class _InFabric:
         return LinkCount(packets, dropped)
 
     def _counted(self) -> tuple[int, int]:
-        counts = self._bed.counts()
+        counts = self._lab.counts()
         ports = [port for of_switch in counts.values() for port in of_switch.values()]
         dropped = sum(p.faults_lost + p.arrivals_lost + sum(c.dropped for c in p.classes) for p in ports)
         sent = sum(p.sent for of in counts.values() for name, p in of.items() if name.startswith("h"))
         return sent + dropped, dropped
 
 
+def _ranks(plan: Plan, network: _Loopback) -> Ranks:
+    logs = plan.output / "logs"
+    environment, command = network.environment, network.command
+    return Ranks(plan.world_size, logs, host=network.host, environment=environment, command=command)
+
+
 @contextlib.contextmanager
-def _network(links: Links | Fabric | None, world_size: int) -> Iterator[_Loopback | _InLab | _InFabric]:
+def _network(links: Links | Fabric | None, world_size: int) -> Iterator[_Loopback]:
     if links is None:
         yield _Loopback()
         return
@@ -227,10 +206,10 @@ def _network(links: Links | Fabric | None, world_size: int) -> Iterator[_Loopbac
     try:
         if isinstance(links, Links):
             with Lab(hosts=world_size, rate_bps=links.rate_bps, delay_s=links.delay_s) as lab:
-                yield _InLab(lab)
+                yield _AtHub(lab, world_size)
         else:
-            with SwitchedLab(links) as bed:
-                yield _InFabric(bed, world_size)
+            with SwitchedLab(links) as switched:
+                yield _InFabric(switched, world_size)
     except LabError as error:
         raise TrainError(f"the network lab: {error}") from error
 

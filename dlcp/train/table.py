@@ -6,11 +6,12 @@ Compared are runs of one model; several seeds become a mean and a spread. Nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, median, stdev
 
-from dlcp.train.plan import Configuration, percent
+from dlcp.train.plan import GLOO, Configuration, percent
 from dlcp.train.record import Record, RunRecord
+from dlcp.units import aligned, grouped
 
 
 def lines(record: Record) -> Iterator[str]:
@@ -25,7 +26,7 @@ def lines(record: Record) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The runs of one model over one way: a run per seed."""
+    """The runs of one model with one configuration: a run per seed."""
 
     configuration: Configuration
     runs: Sequence[RunRecord]
@@ -37,11 +38,16 @@ class Row:
             spread([run.last.accuracy * 100 for run in self.runs], "{:.1f}", " %"),
             f"{median(t for run in self.runs for t in run.step_s) * 1e3:.1f} ms",
             f"{quantile([t for run in self.runs for t in run.step_s], 0.99) * 1e3:.1f} ms",
-            percent(sum(sum(run.communication_s) for run in self.runs) / total_step_s(self.runs)),
+            percent(self.communication_ratio),
             f"{mean(sum(run.cpu_s) for run in self.runs):.1f} s",
             f"{mean(run.wall_s for run in self.runs):.1f} s",
             self.given_up or "",
         ]
+
+    @property
+    def communication_ratio(self) -> float:
+        """The share of rank 0's time in steps that all-reduce took."""
+        return sum(sum(run.communication_s) for run in self.runs) / total_step_s(self.runs)
 
     @property
     def given_up(self) -> str | None:
@@ -55,9 +61,10 @@ class Row:
 COLUMNS = ("", "loss", "accuracy", "step p50", "step p99", "all-reduce", "CPU", "time", "given up")
 
 
-def columns(found: Sequence[Row]) -> tuple[str, ...]:
-    """Those of COLUMNS that say something of these rows."""
-    return COLUMNS if any(row.given_up is not None for row in found) else COLUMNS[:-1]
+def model_table(found: Sequence[Row]) -> tuple[Sequence[str], list[list[str]]]:
+    """The columns that say something of these rows, and the cells of each row without its name."""
+    names = COLUMNS if any(row.given_up is not None for row in found) else COLUMNS[:-1]
+    return names, [row.cells()[: len(names) - 1] for row in found]
 
 
 def rows(record: Record, model: str) -> list[Row]:
@@ -78,20 +85,15 @@ def circumstances(record: Record, model: str) -> str:
     """What was trained how, in a line."""
     first = record.of_model(model)[0]
     seeds = len({run.run.seed for run in record.of_model(model)})
-    return f"{number(first.parameters)} parameters, {first.steps} steps, {record.world_size} ranks" + (
-        f", {seeds} seeds" if seeds > 1 else ""
-    )
+    words = f"{grouped(first.parameters)} parameters, {first.steps} steps, {record.world_size} ranks"
+    return f"{words}, {seeds} seeds" if seeds > 1 else words
 
 
-def network_rows(record: Record) -> list[tuple[str, list[str]]]:
+def network_rows(record: Record) -> list[list[str]]:
     """What the network did to each run that somebody counted, as NETWORK_COLUMNS names it."""
     several = len({one.run.seed for one in record.runs}) > 1
     return [
-        (
-            f"{one.run.model} over {one.run.configuration.name}"
-            + (f", seed {one.run.seed}" if several else ""),
-            _network_cells(one),
-        )
+        [one.run.name if several else one.run.name.rpartition(",")[0], *_network_cells(one)]
         for one in record.runs
         if one.lost() is not None
     ]
@@ -114,22 +116,6 @@ def findings(record: Record) -> list[str]:
         found += _giving_up(record, model)
         found += _slowdown(record, model)
     return found
-
-
-def identical(record: Record) -> list[tuple[RunRecord, RunRecord, bool]]:
-    """Pairs of exact runs that differ in nothing but the loss, and whether their final weights are the same bits."""
-    return [
-        (clean, lossy, clean.digests == lossy.digests)
-        for clean in record.runs
-        for lossy in record.runs
-        if (clean.run.model, clean.run.seed, clean.run.epochs)
-        == (lossy.run.model, lossy.run.seed, lossy.run.epochs)
-        and clean.run.configuration.backend == lossy.run.configuration.backend
-        and not clean.run.configuration.loss_ratio
-        and lossy.run.configuration.loss_ratio
-        and not clean.run.configuration.loss_budget
-        and not lossy.run.configuration.loss_budget
-    ]
 
 
 def spread(values: Sequence[float], form: str, unit: str = "") -> str:
@@ -159,51 +145,57 @@ def data_size(count: float) -> str:
     raise AssertionError("not reached")
 
 
-def number(count: int) -> str:
-    """An integer for people: groups of three digits."""
-    return f"{count:,}".replace(",", " ")
-
-
 # --- parts ----------------------------------------------------------------------------------------------------
 
 
 def _model_lines(record: Record, model: str) -> Iterator[str]:
     yield f"{title(model)}: {circumstances(record, model)}"
     found = rows(record, model)
-    names = columns(found)
-    yield from _align([names, *((row.configuration.name, *row.cells())[: len(names)] for row in found)])
+    names, body = model_table(found)
+    named = ([row.configuration.name, *cells] for row, cells in zip(found, body, strict=True))
+    yield from _indented([names, *named])
 
 
 def _network_lines(record: Record) -> Iterator[str]:
-    if not (found := network_rows(record)):
-        return
-    yield f"network: {record.network}"
-    yield from _align([NETWORK_COLUMNS, *((name, *cells) for name, cells in found)])
-    yield ""
+    if found := network_rows(record):
+        yield f"network: {record.network}"
+        yield from _indented([NETWORK_COLUMNS, *found])
+        yield ""
+
+
+def _indented(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    return (f"  {line}" for line in aligned(table, gap="   "))
 
 
 def _network_cells(one: RunRecord) -> list[str]:
     lost, total = one.lost(), one.totals()
     assert lost is not None
-    losses = f"{number(lost.dropped_packets)} ({percent(lost.loss_ratio)})"
+    losses = f"{grouped(lost.dropped_packets)} ({percent(lost.loss_ratio)})"
     if total is None:  # Gloo: the links counted, TCP does not say
-        return [number(lost.packets), "", losses, "", "", "", ""]
+        return [grouped(lost.packets), "", losses, "", "", "", ""]
     carried = total.gradient_bytes
     return [
-        number(total.sent_packets),
+        grouped(total.sent_packets),
         data_size(total.sent_bytes),
         losses,
-        f"{number(total.repair_packets)} ({data_size(total.repair_bytes)})",
-        number(total.marked_packets),
-        number(total.refused_packets),
+        f"{grouped(total.repair_packets)} ({data_size(total.repair_bytes)})",
+        grouped(total.marked_packets),
+        grouped(total.refused_packets),
         percent((total.sent_bytes - carried) / max(1, carried)),
     ]
 
 
 def _identity(record: Record) -> Iterator[str]:
-    pairs = identical(record)
-    for backend in dict.fromkeys(clean.run.configuration.backend for clean, _, _ in pairs):
-        equal = [same for clean, _, same in pairs if clean.run.configuration.backend == backend]
+    """Whether exact runs that differ in nothing but the loss ended with the same bits, for each backend."""
+    exact = [one for one in record.runs if not one.run.configuration.loss_budget]
+    same_weights: dict[str, list[bool]] = {}
+    for clean in exact:
+        for lossy in exact:
+            without_loss = replace(lossy.run, configuration=Configuration(lossy.run.configuration.backend))
+            if lossy.run.configuration.loss_ratio and clean.run == without_loss:
+                of_backend = same_weights.setdefault(clean.run.configuration.backend, [])
+                of_backend.append(clean.digests == lossy.digests)
+    for backend, equal in same_weights.items():
         name = Configuration(backend).name.partition(",")[0]
         if all(equal):
             yield f"Over {name} loss changed no bit of the final weights ({len(equal)} of {len(equal)} runs)."
@@ -211,18 +203,20 @@ def _identity(record: Record) -> Iterator[str]:
             yield f"WRONG: over {name} loss changed the final weights in {equal.count(False)} of {len(equal)} runs."
 
 
-def _comparison(record: Record, model: str) -> Iterator[str]:
+def _reference(record: Record, model: str) -> tuple[Row | None, list[Row]]:
+    """The runs that all others of a model are compared with, and those others."""
     found = rows(record, model)
-    reference = next((row for row in found if row.configuration == Configuration("gloo")), None)
-    exact = [
-        row
-        for row in found
-        if row.configuration != Configuration("gloo") and not row.configuration.loss_budget
-    ]
-    # The exact configurations tell the same story: one sentence for the last of them.
-    tested = exact[-1:] + [row for row in found if row.configuration.loss_budget]
+    reference = next((row for row in found if row.configuration == GLOO), None)
+    return reference, [row for row in found if row is not reference]
+
+
+def _comparison(record: Record, model: str) -> Iterator[str]:
+    reference, others = _reference(record, model)
     if reference is None:
         return
+    # The exact configurations tell the same story: one sentence for the last of them.
+    exact = [row for row in others if not row.configuration.loss_budget]
+    tested = exact[-1:] + [row for row in others if row.configuration.loss_budget]
     theirs = [run.last.accuracy for run in reference.runs]
     for row in tested:
         difference = (mean(run.last.accuracy for run in row.runs) - mean(theirs)) * 100
@@ -253,9 +247,8 @@ def _giving_up(record: Record, model: str) -> Iterator[str]:
 
 def _slowdown(record: Record, model: str) -> Iterator[str]:
     """How much longer steps take with loss than Gloo's without, where Gloo met the loss too."""
-    found = rows(record, model)
-    reference = next((row for row in found if row.configuration == Configuration("gloo")), None)
-    lossy = [row for row in found if row.configuration.loss_ratio]
+    reference, others = _reference(record, model)
+    lossy = [row for row in others if row.configuration.loss_ratio]
     if reference is None or not any(row.configuration.backend == "gloo" for row in lossy):
         return
 
@@ -267,12 +260,3 @@ def _slowdown(record: Record, model: str) -> Iterator[str]:
         for row in lossy
     ]
     yield f"{title(model)}: the mean step takes, against Gloo's without loss, {' and '.join(times)}."
-
-
-def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as they need, the first to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    for row in table:
-        first = row[0].ljust(widths[0])
-        rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        yield "  " + "   ".join([first, *rest]).rstrip()

@@ -10,7 +10,6 @@ The data are arrays that data.py has written; here nothing is looked for or down
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,27 +20,33 @@ from torch.nn import functional
 SPLIT_SEED = 8445
 
 
-class Task(Protocol):
+class Task:
     """One model and its data. Shapes are of one rank's batch."""
 
     learning_rate: float
+    batch: int
+    """Of all ranks together."""
     steps_per_epoch: int
+
+    def __init__(self, *, seed: int, rank: int, world_size: int) -> None:
+        self._seed, self._rank, self._world_size = seed, rank, world_size
+        self._share = max(1, self.batch // world_size)
 
     def model(self) -> nn.Module:
         """Fresh weights, drawn from torch's global generator."""
-        ...
+        raise NotImplementedError
 
     def loss(self, model: nn.Module, step: int) -> torch.Tensor:
         """The mean loss of this rank's batch of a step, counted over all epochs."""
-        ...
+        raise NotImplementedError
 
     def evaluate(self, model: nn.Module) -> torch.Tensor:
         """float64[3]: summed loss, right answers, answers, of this rank's part of what was kept out."""
-        ...
+        raise NotImplementedError
 
     def sample(self, model: nn.Module) -> str:
         """Something for a person to look at; "" if there is nothing."""
-        ...
+        return ""
 
 
 def open_task(model: str, data: Path, *, seed: int, rank: int, world_size: int) -> Task:
@@ -50,15 +55,15 @@ def open_task(model: str, data: Path, *, seed: int, rank: int, world_size: int) 
     return kinds[model](np.load(data), seed=seed, rank=rank, world_size=world_size)
 
 
-class Digits:
+class Digits(Task):
     """Handwritten digits, 8 × 8 pixels, by a small convolutional network."""
 
     learning_rate = 1.5e-3
     batch = 128
-    """Of all ranks together."""
 
     def __init__(self, table: np.ndarray, *, seed: int, rank: int, world_size: int) -> None:
         """`table`: float32[examples, 65], the pixels from 0 to 1 and the digit."""
+        super().__init__(seed=seed, rank=rank, world_size=world_size)
         order = np.random.default_rng(SPLIT_SEED).permutation(len(table))
         images = torch.from_numpy(table[order, :64]).reshape(-1, 1, 8, 8)
         digits = torch.from_numpy(table[order, 64]).long()
@@ -66,8 +71,6 @@ class Digits:
         self._images, self._digits = images[kept:], digits[kept:]
         part = slice(rank, kept, world_size)
         self._test_images, self._test_digits = images[:kept][part], digits[:kept][part]
-        self._seed, self._rank = seed, rank
-        self._share = max(1, self.batch // world_size)
         self.steps_per_epoch = len(self._images) // (self._share * world_size)
         self._order = torch.empty(0)
         self._order_epoch = -1
@@ -97,36 +100,27 @@ class Digits:
         return functional.cross_entropy(model(self._images[chosen]), self._digits[chosen])
 
     def evaluate(self, model: nn.Module) -> torch.Tensor:
-        answers = model(self._test_images)
-        loss = functional.cross_entropy(answers, self._test_digits, reduction="sum")
-        right = (answers.argmax(1) == self._test_digits).sum()
-        return torch.tensor([loss.item(), right.item(), len(answers)], dtype=torch.float64)
-
-    def sample(self, model: nn.Module) -> str:
-        return ""
+        return _score(model(self._test_images), self._test_digits)
 
 
-class Language:
+class Language(Task):
     """The bytes of Python's own library, each predicted from those before it by a small transformer."""
 
     learning_rate = 3e-3
     batch = 24
-    """Of all ranks together."""
     context = 64
     steps_per_epoch = 50
     test_windows = 96
 
     def __init__(self, text: np.ndarray, *, seed: int, rank: int, world_size: int) -> None:
         """`text`: uint8[bytes]; its last twentieth is kept out of the training."""
+        super().__init__(seed=seed, rank=rank, world_size=world_size)
         kept = len(text) // 20
         self._text = torch.from_numpy(text[:-kept].astype(np.int64))
         test = torch.from_numpy(text[-kept:].astype(np.int64))
         draw = torch.Generator().manual_seed(SPLIT_SEED)
         starts = torch.randint(len(test) - self.context - 1, (self.test_windows,), generator=draw)
         self._test = self._windows(test, starts[rank::world_size])
-        self._seed, self._rank = seed, rank
-        self._share = max(1, self.batch // world_size)
-        self._world_size = world_size
 
     def _windows(self, text: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
         return text[starts[:, None] + torch.arange(self.context + 1)]
@@ -146,11 +140,7 @@ class Language:
     def evaluate(self, model: nn.Module) -> torch.Tensor:
         if len(self._test) == 0:
             return torch.zeros(3, dtype=torch.float64)
-        answers = model(self._test[:, :-1]).flatten(0, 1)
-        truth = self._test[:, 1:].flatten()
-        loss = functional.cross_entropy(answers, truth, reduction="sum")
-        right = (answers.argmax(1) == truth).sum()
-        return torch.tensor([loss.item(), right.item(), len(truth)], dtype=torch.float64)
+        return _score(model(self._test[:, :-1]).flatten(0, 1), self._test[:, 1:].flatten())
 
     def sample(self, model: nn.Module, prompt: str = "def ", count: int = 240) -> str:
         """Text that the model writes after the prompt, drawn from a seed of its own."""
@@ -161,6 +151,13 @@ class Language:
             chances = functional.softmax(answers / 0.6, dim=-1)
             text = torch.cat([text, torch.multinomial(chances, 1, generator=draw)], dim=1)
         return bytes(text[0].tolist()).decode("utf-8", "replace")
+
+
+def _score(answers: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """As `evaluate` returns it."""
+    loss = functional.cross_entropy(answers, truth, reduction="sum")
+    right = (answers.argmax(1) == truth).sum()
+    return torch.tensor([loss.item(), right.item(), len(truth)], dtype=torch.float64)
 
 
 class Transformer(nn.Module):

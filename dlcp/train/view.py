@@ -9,9 +9,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from dlcp.train.plan import Configuration, Plan, Run, percent
+from dlcp.train.plan import GLOO, Plan, Run, percent
 from dlcp.train.record import Record, RunRecord
-from dlcp.train.table import data_size, number
+from dlcp.train.table import data_size
+from dlcp.units import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +24,7 @@ COLUMNS = ("model", "over", "seed", "", "epoch", "loss", "accuracy", "time", "lo
 _WIDE_COLUMNS = 120
 
 
-def open_view(stream: TextIO) -> PlainView | LiveView:
+def open_view(stream: TextIO) -> View:
     """The view that suits where the output goes."""
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         try:
@@ -33,15 +34,34 @@ def open_view(stream: TextIO) -> PlainView | LiveView:
     return PlainView(stream)
 
 
-class PlainView:
+class View:
+    """A watcher of the runs; calls come in their order. This one shows nothing."""
+
+    def begin(self, record: Record, plan: Plan) -> None:
+        """The ranks are about to start."""
+
+    def run_begins(self, current: RunRecord) -> None:
+        """A run has been ordered."""
+
+    def stepped(self, current: RunRecord, step: int, steps: int) -> None:
+        """Rank 0 has done so many steps."""
+
+    def epoch_over(self, current: RunRecord) -> None:
+        """The run's record has another epoch."""
+
+    def run_over(self, done: RunRecord) -> None:
+        """The run's record is complete."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class PlainView(View):
     """A line per epoch."""
 
     def __init__(self, stream: TextIO = sys.stdout) -> None:
         self._stream = stream
         self._record: Record | None = None
-
-    def close(self) -> None:
-        """Nothing is left open."""
 
     def begin(self, record: Record, plan: Plan) -> None:
         self._record = record
@@ -50,9 +70,6 @@ class PlainView:
 
     def run_begins(self, current: RunRecord) -> None:
         self._print(f"\n{current.run.name}")
-
-    def stepped(self, current: RunRecord, step: int, steps: int) -> None:
-        """Epochs are enough in a log."""
 
     def epoch_over(self, current: RunRecord) -> None:
         last = current.last
@@ -74,7 +91,7 @@ class PlainView:
         print(line, file=self._stream, flush=True)
 
 
-class LiveView:
+class LiveView(View):
     """A table on a terminal: a row per run, drawn again as it goes on."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -176,11 +193,9 @@ class LiveView:
 
 def reference(record: Record | None, current: RunRecord) -> RunRecord | None:
     """The run that the current one is to be compared with: the same model and seed over Gloo without loss."""
-    if record is None or current.run.configuration == Configuration("gloo"):
-        return None
-    for one in record.runs:
-        same = (one.run.model, one.run.seed) == (current.run.model, current.run.seed)
-        if same and one.run.configuration == Configuration("gloo") and one is not current:
+    sought = (current.run.model, current.run.seed, GLOO)
+    for one in record.runs if record is not None else ():
+        if (one.run.model, one.run.seed, one.run.configuration) == sought and one is not current:
             return one
     return None
 
@@ -192,9 +207,9 @@ def network_words(done: RunRecord) -> str | None:
     lost = done.lost()
     assert lost is not None
     return (
-        f"{number(total.sent_packets)} packets, {data_size(total.sent_bytes)}; "
-        f"{number(lost.dropped_packets)} lost ({percent(lost.loss_ratio)}), {number(total.repair_packets)} sent again, "
-        f"{number(total.marked_packets)} marked; "
+        f"{grouped(total.sent_packets)} packets, {data_size(total.sent_bytes)}; "
+        f"{grouped(lost.dropped_packets)} lost ({percent(lost.loss_ratio)}), "
+        f"{grouped(total.repair_packets)} sent again, {grouped(total.marked_packets)} marked; "
         f"{sum(done.communication_s) / max(1e-9, sum(done.step_s)) * 100:.0f} % of the time in all-reduce"
     )
 

@@ -20,23 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dlcp_sim import switches as switches
-    from dlcp_sim.fabrics import Dumbbell as Dumbbell
-    from dlcp_sim.fabrics import Fabric as Fabric
-    from dlcp_sim.fabrics import FatTree as FatTree
-    from dlcp_sim.fabrics import Graph as Graph
-    from dlcp_sim.fabrics import GraphFile as GraphFile
-    from dlcp_sim.fabrics import LeafSpine as LeafSpine
-    from dlcp_sim.fabrics import Star as Star
-    from dlcp_sim.fabrics import ThreeTier as ThreeTier
-    from dlcp_sim.fabrics import TwoSites as TwoSites
-    from dlcp_sim.faults import BurstLoss as BurstLoss
-    from dlcp_sim.faults import ExtraDelay as ExtraDelay
-    from dlcp_sim.faults import Fault as Fault
-    from dlcp_sim.faults import Flapping as Flapping
-    from dlcp_sim.faults import LinkDown as LinkDown
-    from dlcp_sim.faults import RandomLoss as RandomLoss
-    from dlcp_sim.faults import SlowLink as SlowLink
-    from dlcp_sim.faults import SwitchDown as SwitchDown
+    from dlcp_sim.fabrics import *  # noqa: F403
+    from dlcp_sim.faults import *  # noqa: F403
     from dlcp_sim.progress import Moment as Moment
     from dlcp_sim.result import Result as Result
     from dlcp_sim.run import Interrupted as Interrupted
@@ -46,29 +31,8 @@ if TYPE_CHECKING:
     from dlcp_sim.scenario import Trace as Trace
     from dlcp_sim.store import Store as Store
     from dlcp_sim.sweeps import sweep as sweep
-    from dlcp_sim.transports import *  # noqa: F403 - each transport, as its stub lists them
-    from dlcp_sim.workloads import AllToAll as AllToAll
-    from dlcp_sim.workloads import ChakraTrace as ChakraTrace
-    from dlcp_sim.workloads import CollectiveRun as CollectiveRun
-    from dlcp_sim.workloads import CrossTraffic as CrossTraffic
-    from dlcp_sim.workloads import Flows as Flows
-    from dlcp_sim.workloads import Incast as Incast
-    from dlcp_sim.workloads import Load as Load
-    from dlcp_sim.workloads import Permutation as Permutation
-    from dlcp_sim.workloads import Poisson as Poisson
-    from dlcp_sim.workloads import SizeDistribution as SizeDistribution
-    from dlcp_sim.workloads import Together as Together
-    from dlcp_sim.workloads import TrainingJob as TrainingJob
-    from dlcp_sim.workloads import TrainingReport as TrainingReport
-    from dlcp_sim.workloads import Workload as Workload
-    from dlcp_sim.workloads import all_to_all as all_to_all
-    from dlcp_sim.workloads import collective as collective
-    from dlcp_sim.workloads import cross_traffic as cross_traffic
-    from dlcp_sim.workloads import incast as incast
-    from dlcp_sim.workloads import permutation as permutation
-    from dlcp_sim.workloads import poisson as poisson
-    from dlcp_sim.workloads import together as together
-    from dlcp_sim.workloads import training_report as training_report
+    from dlcp_sim.transports import *  # noqa: F403  as its stub lists them
+    from dlcp_sim.workloads import *  # noqa: F403
 
 # Where each name lives, but for the transports: dlcp_sim.transports finds those itself.
 _HOMES = {

@@ -1,4 +1,4 @@
-"""The words of `dlcp sim`: run one scenario, compare transports on it, vary its settings, make a page of results.
+"""The command `dlcp sim`: run one scenario, compare transports on it, vary its settings, make a page of results.
 
 Exit status: 0 done; 1 some points of a sweep failed; 2 bad input; 130 after Ctrl-C, with what was found until then
 printed and saved.
@@ -9,20 +9,22 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
-import re
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from dlcp.arguments import Parser
+from dlcp.checks import option
 from dlcp.errors import ArgumentError
 from dlcp.units import aligned, duration
 
 if TYPE_CHECKING:
+    from dlcp_sim.progress import Line
     from dlcp_sim.result import Result
     from dlcp_sim.sweeps import Report
 
@@ -102,7 +104,9 @@ def _simulated(
     from dlcp_sim.toml import scenario_from
 
     scenario = scenario_from(tables, options.file.parent)
-    _make_folder(options)
+    if options.output is not None:  # before a run that would be lost without it
+        with _naming(f"--output {options.output}"):
+            options.output.mkdir(parents=True, exist_ok=True)
     line = terminal_line(options.progress, prefix)
     try:
         return scenario.run(line), False
@@ -113,24 +117,22 @@ def _simulated(
             line.clear()
 
 
-def _make_folder(options: argparse.Namespace) -> None:
-    """Of `--output`, before a run that would be lost without it."""
-    if options.output is not None:
-        try:
-            options.output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ArgumentError(f"--output {options.output}: {error.strerror or error}") from None
+@contextmanager
+def _naming(path: Path | str) -> Iterator[None]:
+    """A file that cannot be read or written is a wrong argument, which the error names."""
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(f"{path}: {error.strerror or error}") from None
 
 
 def _save(result: Result, folder: Path, name: str) -> None:
     """The result and its scenario as files in `folder`, and a line that says so."""
     from dlcp_sim.toml import to_text
 
-    try:
+    with _naming(f"--output {folder}"):
         path = result.save(folder / f"{name}.npz")
         path.with_suffix(".toml").write_text(to_text(result.scenario), encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError(f"--output {folder}: {error.strerror or error}") from None
     print(f"saved: {path}, {path.with_suffix('.toml').name}")
 
 
@@ -139,6 +141,7 @@ def _save(result: Result, folder: Path, name: str) -> None:
 
 def _sweep(options: argparse.Namespace) -> int:
     """`dlcp sim sweep`."""
+    from dlcp_sim.progress import terminal_line
     from dlcp_sim.store import Store
     from dlcp_sim.sweeps import sweep
 
@@ -147,7 +150,7 @@ def _sweep(options: argparse.Namespace) -> int:
         if name in vary:
             raise ArgumentError(f"--vary {name} is given twice")
         vary[name] = values
-    shown = _SweepLine(options.progress)
+    line = terminal_line(options.progress)
     with Store(options.store) as store:
         report = sweep(
             _tables(options),
@@ -156,37 +159,30 @@ def _sweep(options: argparse.Namespace) -> int:
             jobs=options.jobs,
             ray=options.ray,
             folder=options.file.parent,
-            progress=shown,
+            progress=_shown_by(line),
         )
-        shown.clear()
-        for line in _sweep_lines(report, store):
-            print(line)
+        if line is not None:
+            line.clear()
+        print("\n".join(_sweep_lines(report, store)))
     if report.interrupted:
         print("stopped; the same command goes on")
         return 130
     return 1 if report.failures else 0
 
 
-class _SweepLine:
-    """How far a sweep is, on a line that is written over."""
+def _shown_by(line: Line | None) -> Callable[[Report], None] | None:
+    """Shows how far a sweep is."""
+    if line is None:
+        return None
+    begin = time.monotonic()
 
-    def __init__(self, wanted: bool | None) -> None:
-        self._shown = sys.stderr.isatty() if wanted is None else wanted
-        self._begin = time.monotonic()
+    def show(report: Report) -> None:
+        tried = report.done + len(report.failures)
+        failed = f", {len(report.failures)} failed" if report.failures else ""
+        left_s = (time.monotonic() - begin) / tried * (report.points - report.skipped - tried)
+        line(f"{report.skipped + report.done} of {report.points} points{failed}, {duration(left_s)} left")
 
-    def __call__(self, report: Report) -> None:
-        if self._shown:
-            tried = report.done + len(report.failures)
-            failed = f", {len(report.failures)} failed" if report.failures else ""
-            left_s = (time.monotonic() - self._begin) / tried * (report.points - report.skipped - tried)
-            text = (
-                f"{report.skipped + report.done} of {report.points} points{failed}, {duration(left_s)} left"
-            )
-            print(f"\r{text:<60}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._shown:
-            print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
+    return show
 
 
 def _sweep_lines(report: Report, store: Any) -> list[str]:
@@ -250,9 +246,8 @@ def _report(options: argparse.Namespace) -> int:
         from dlcp_sim.report.page import write_report
 
         try:
-            write_report(results, options.output)
-        except OSError as error:
-            raise ArgumentError(f"--output {options.output}: {error.strerror or error}") from None
+            with _naming(f"--output {options.output}"):
+                write_report(results, options.output)
         except ImportError as error:
             raise ArgumentError(
                 f"the page has pictures ({error}); pip install '.[sim]' in a checkout of dlcp"
@@ -278,10 +273,8 @@ def _export(results: list[Result], options: argparse.Namespace) -> None:
         raise ArgumentError(f"there are {len(results)} results; --chrome-trace and --pcap are for one")
     for name, write in (("chrome_trace", write_chrome_trace), ("pcap", write_pcap)):
         if path := getattr(options, name):
-            try:
+            with _naming(path):
                 write(results[0], path)
-            except OSError as error:
-                raise ArgumentError(f"{path}: {error.strerror or error}") from None
             print(f"written: {path}")
 
 
@@ -312,7 +305,7 @@ def _results(path: Path, options: argparse.Namespace) -> list[Result]:
         return list(store.results())
 
 
-# --- words ----------------------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------
 
 
 def _parser() -> Parser:
@@ -330,35 +323,10 @@ def _parser() -> Parser:
     for action, function in ((run, _run), (compare, _compare), (sweep, _sweep), (report, _report)):
         action.set_defaults(action=function)
     for action in (run, compare, sweep):
-        action.add_argument("file", type=Path, metavar="FILE.toml", help="the scenario")
-        action.add_argument(
-            "--set",
-            type=_setting,
-            action="append",
-            default=[],
-            metavar="SETTING=VALUE",
-            help="change a setting: transport.window_packets=30, faults.0.ratio=0.01; may be repeated",
-        )
-        action.add_argument(
-            "--threads", type=_integer(1, 1024), metavar="N", help="of each run; changes no result"
-        )
-        action.add_argument(
-            "--import",
-            dest="modules",
-            action="append",
-            default=[],
-            metavar="MODULE",
-            help="a Python module with workloads of your own, so that the scenario can name them; may be repeated",
-        )
-        action.add_argument(
-            "--progress",
-            action=argparse.BooleanOptionalAction,
-            default=None,
-            help="show how far it is; default: on a terminal",
-        )
+        _add_scenario(action)
     for action in (run, compare):
         action.add_argument(
-            "--seed", type=_integer(0, 2**63 - 1), metavar="N", help="another seed than the file's"
+            "--seed", type=option(0, 2**63 - 1), metavar="N", help="another seed than the file's"
         )
         action.add_argument("--output", type=Path, metavar="DIR", help="save results and scenarios there")
     compare.add_argument(
@@ -380,13 +348,46 @@ def _parser() -> Parser:
         "--store", type=Path, required=True, metavar="FILE.sqlite", help="where results are kept"
     )
     sweep.add_argument(
-        "--jobs", type=_integer(1, 1024), metavar="N", help="runs at a time; default: as many as cores"
+        "--jobs", type=option(1, 1024), metavar="N", help="runs at a time; default: as many as cores"
     )
     sweep.add_argument(
         "--ray",
         metavar="ADDRESS",
         help="run on this Ray cluster: host:port, ray://host:port, auto; local starts one",
     )
+    _add_report(report)
+    return parser
+
+
+def _add_scenario(action: argparse.ArgumentParser) -> None:
+    """The words of every action that simulates."""
+    action.add_argument("file", type=Path, metavar="FILE.toml", help="the scenario")
+    action.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="SETTING=VALUE",
+        help="change a setting: transport.window_packets=30, faults.0.ratio=0.01; may be repeated",
+    )
+    action.add_argument("--threads", type=option(1, 1024), metavar="N", help="of each run; changes no result")
+    action.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a Python module with workloads of your own, so that the scenario can name them; may be repeated",
+    )
+    action.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show how far it is; default: on a terminal",
+    )
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument(
         "source", type=Path, nargs="+", metavar="STORE|RESULT", help="stores, results, or folders of results"
     )
@@ -404,7 +405,6 @@ def _parser() -> Parser:
     )
     report.add_argument("--csv", type=Path, metavar="FILE", help="a store's points, a row each")
     report.add_argument("--parquet", type=Path, metavar="FILE", help="the same as Parquet (needs pyarrow)")
-    return parser
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -432,12 +432,3 @@ def _words(text: str) -> list[str]:
             f"{text!r} is not accepted; accepted: names of transports, with commas"
         )
     return words
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {low} to {high}")
-        return int(text)
-
-    return read

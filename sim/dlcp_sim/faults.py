@@ -1,6 +1,6 @@
 """What goes wrong in a fabric, and when: cut links, dead switches, flapping, and gray links that lose, slow or delay.
 
-A link is named as in `fabrics.ports_of`: "edge 0 - aggregation 1" both directions, "edge 0 -> aggregation 1" one,
+A link is named as in `fabrics.base.ports_of`: "edge 0 - aggregation 1" both directions, "edge 0 -> aggregation 1" one,
 "host 3" its cable. A cut link loses what is sent into it until all switches know, `reroute_s` later, and use other
 routes; one that has come back waits as long for its traffic. Gray links go unnoticed: no routes change for them. Times
 are seconds of the simulation. A fault is a description; `events` makes the simulator's list of a set of them.
@@ -9,20 +9,22 @@ are seconds of the simulation. A fault is a description; `events` makes the simu
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dlcp.errors import ArgumentError
-from dlcp_sim.fabrics import Fabric, picoseconds, ports_of
+from dlcp_sim.fabrics.base import Fabric, picoseconds, ports_of
+from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:
     from dlcp_sim import _core
 
 # (at_ps, port, kind, value, value2, value3), as Simulation.add_faults takes it.
 Event = tuple[int, int, str, float, float, float]
+# (kind, value, …): of an event, what is not its time and place.
+Change = tuple[Any, ...]
 
 FOREVER = None
 MAX_FLAPS = 10_000
@@ -32,17 +34,18 @@ class FaultError(ArgumentError):
     """A fault that cannot be: a time, ratio or rate out of range."""
 
 
+def _within(least: float, most: float, words: str) -> dict[str, Any]:
+    """What a field's number may be, and the same in words for an error."""
+    return {"range": (least, most, words)}
+
+
+_RATIO = _within(0, 1, "0 to 1")
+_CYCLE = _within(1e-9, 1e4, "1e-9 to 1e4 seconds")
+_REROUTE = _within(0, 1e4, "0 to 1e4 seconds, or none")
+
+
 def _refuse(name: str, value: object, accepted: str) -> NoReturn:
     raise FaultError(f"{name} is {value!r}; accepted: {accepted}")
-
-
-def _check(name: str, value: object, least: float, most: float, words: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        _refuse(name, value, words)
-
-
-def _check_ratio(name: str, value: object) -> None:
-    _check(name, value, 0, 1, "0 to 1")
 
 
 def _event(at_s: float, port: int, kind: str, *values: float) -> Event:
@@ -51,53 +54,47 @@ def _event(at_s: float, port: int, kind: str, *values: float) -> Event:
 
 
 @dataclass(frozen=True)
-class Fault(ABC):
+class Fault:
     """Something that happens to a link at `at_s` and is over at `until_s`."""
 
     kind: ClassVar[str] = ""
     """In a scenario's file."""
 
     link: str
-    at_s: float = dataclasses.field(default=0.0, kw_only=True)
-    until_s: float | None = dataclasses.field(default=FOREVER, kw_only=True)
+    at_s: float = field(default=0.0, kw_only=True, metadata=_within(0, 1e6, "0 to 1e6 seconds"))
+    until_s: float | None = field(
+        default=FOREVER, kw_only=True, metadata=_within(0, 1e6, "0 to 1e6 seconds, or none")
+    )
     """None: for good."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.link, str) or not self.link:
             _refuse("link", self.link, "the name of a link or node")
-        _check("at_s", self.at_s, 0, 1e6, "0 to 1e6 seconds")
-        if self.until_s is not None:
-            _check("until_s", self.until_s, 0, 1e6, "0 to 1e6 seconds, or none")
-            if self.until_s <= self.at_s:
-                _refuse("until_s", self.until_s, f"more than at_s, {self.at_s}")
-        self._validate()
-
-    @abstractmethod
-    def _validate(self) -> None:
-        """FaultError if a kind's own fields are out of range."""
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
+            if "range" not in one.metadata or (value is None and "None" in str(one.type)):
+                continue
+            least, most, words = one.metadata["range"]
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                _refuse(one.name, value, words)
+        if self.until_s is not None and self.until_s <= self.at_s:
+            _refuse("until_s", self.until_s, f"more than at_s, {self.at_s}")
 
     def events(self, core: _core.Fabric, fabric: Fabric) -> Iterator[Event]:
         """The native simulator's events."""
         for port in ports_of(core, fabric, self.link):
-            yield self._begin(core, port)
+            begin, end = self._changes(core, port)
+            yield _event(self.at_s, port, *begin)
             if self.until_s is not None:
-                yield self._end(core, port)
+                yield _event(self.until_s, port, *end)
 
-    @abstractmethod
-    def _begin(self, core: _core.Fabric, port: int) -> Event: ...
-
-    @abstractmethod
-    def _end(self, core: _core.Fabric, port: int) -> Event: ...
-
-    @property
-    def _over_s(self) -> float:
-        assert self.until_s is not None
-        return self.until_s
+    def _changes(self, core: _core.Fabric, port: int) -> tuple[Change, Change]:
+        """What begins at a port, and what ends it."""
+        raise NotImplementedError
 
     def as_dict(self) -> dict[str, Any]:
         """Kind and fields as a scenario's file has them; what is None is left out."""
-        values = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
-        return {"kind": self.kind} | {name: value for name, value in values if value is not None}
+        return table_of(self.kind, self)
 
 
 # --- what switches notice ------------------------------------------------------------------------------------
@@ -108,13 +105,9 @@ class LinkDown(Fault):
     """The link carries nothing; with a switch's or host's name, none of its links does, in either direction."""
 
     kind = "link_down"
-    reroute_s: float | None = 1e-3
+    reroute_s: float | None = field(default=1e-3, metadata=_REROUTE)
     """How long all switches take to use other routes, after it went and after it came back; None: they never do.
     1 ms: what a fabric with fast failure detection takes; routing protocols alone take 0.1 to several seconds."""
-
-    def _validate(self) -> None:
-        if self.reroute_s is not None:
-            _check("reroute_s", self.reroute_s, 0, 1e4, "0 to 1e4 seconds, or none")
 
     def events(self, core: _core.Fabric, fabric: Fabric) -> Iterator[Event]:
         """The native simulator's events."""
@@ -124,11 +117,8 @@ class LinkDown(Fault):
             if self.until_s is not None:
                 yield _event(self.until_s + self.reroute_s, 0, "reroute")
 
-    def _begin(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self.at_s, port, "down")
-
-    def _end(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self._over_s, port, "up")
+    def _changes(self, core: _core.Fabric, port: int) -> tuple[Change, Change]:
+        return ("down",), ("up",)
 
 
 def SwitchDown(  # noqa: N802  a fault, as the others
@@ -145,35 +135,27 @@ class Flapping(Fault):
     """The link is down for `down_s`, up for `up_s`, and so on; at `until_s` it is up for good."""
 
     kind = "flapping"
-    down_s: float = 1e-3
-    up_s: float = 1e-3
-    reroute_s: float | None = None
+    down_s: float = field(default=1e-3, metadata=_CYCLE)
+    up_s: float = field(default=1e-3, metadata=_CYCLE)
+    reroute_s: float | None = field(default=None, metadata=_REROUTE)
     """As in LinkDown, after each change; None: too short for routes to follow."""
 
-    def _validate(self) -> None:
-        _check("down_s", self.down_s, 1e-9, 1e4, "1e-9 to 1e4 seconds")
-        _check("up_s", self.up_s, 1e-9, 1e4, "1e-9 to 1e4 seconds")
-        if self.reroute_s is not None:
-            _check("reroute_s", self.reroute_s, 0, 1e4, "0 to 1e4 seconds, or none")
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.until_s is None:
             _refuse("until_s", self.until_s, "a time: flapping ends")
         if (self.until_s - self.at_s) / (self.down_s + self.up_s) > MAX_FLAPS:
             _refuse("until_s", self.until_s, f"a time after {MAX_FLAPS} flaps at most")
 
     def events(self, core: _core.Fabric, fabric: Fabric) -> Iterator[Event]:
-        """The native simulator's events."""
+        """The native simulator's events: the link is cut again and again."""
+        assert self.until_s is not None
         down_s, index = self.at_s, 0
-        while down_s < self._over_s:
-            up_s = min(down_s + self.down_s, self._over_s)
+        while down_s < self.until_s:
+            up_s = min(down_s + self.down_s, self.until_s)
             yield from LinkDown(self.link, self.reroute_s, at_s=down_s, until_s=up_s).events(core, fabric)
             index += 1
             down_s = self.at_s + index * (self.down_s + self.up_s)
-
-    def _begin(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self.at_s, port, "down")
-
-    def _end(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self._over_s, port, "up")
 
 
 # --- gray links ----------------------------------------------------------------------------------------------
@@ -184,16 +166,10 @@ class RandomLoss(Fault):
     """The link loses each packet with probability `ratio`."""
 
     kind = "random_loss"
-    ratio: float = 0.01
+    ratio: float = field(default=0.01, metadata=_RATIO)
 
-    def _validate(self) -> None:
-        _check_ratio("ratio", self.ratio)
-
-    def _begin(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self.at_s, port, "loss", self.ratio)
-
-    def _end(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self._over_s, port, "loss", 0.0)
+    def _changes(self, core: _core.Fabric, port: int) -> tuple[Change, Change]:
+        return ("loss", self.ratio), ("loss", 0.0)
 
 
 @dataclass(frozen=True)
@@ -205,13 +181,9 @@ class BurstLoss(Fault):
     """
 
     kind = "burst_loss"
-    enter_ratio: float = 1e-4
-    exit_ratio: float = 0.1
-    loss_ratio: float = 1.0
-
-    def _validate(self) -> None:
-        for name in ("enter_ratio", "exit_ratio", "loss_ratio"):
-            _check_ratio(name, getattr(self, name))
+    enter_ratio: float = field(default=1e-4, metadata=_RATIO)
+    exit_ratio: float = field(default=0.1, metadata=_RATIO)
+    loss_ratio: float = field(default=1.0, metadata=_RATIO)
 
     @property
     def mean_loss_ratio(self) -> float:
@@ -219,11 +191,8 @@ class BurstLoss(Fault):
         both = self.enter_ratio + self.exit_ratio
         return 0.0 if both == 0 else self.enter_ratio / both * self.loss_ratio
 
-    def _begin(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self.at_s, port, "burst", self.enter_ratio, self.exit_ratio, self.loss_ratio)
-
-    def _end(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self._over_s, port, "burst", 0.0, 1.0, 0.0)
+    def _changes(self, core: _core.Fabric, port: int) -> tuple[Change, Change]:
+        return ("burst", self.enter_ratio, self.exit_ratio, self.loss_ratio), ("burst", 0.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -231,16 +200,10 @@ class SlowLink(Fault):
     """The link has another rate, as one that lost lanes."""
 
     kind = "slow_link"
-    rate_bps: float = 10e9
+    rate_bps: float = field(default=10e9, metadata=_within(1e3, 1e14, "1e3 to 1e14 bits per second"))
 
-    def _validate(self) -> None:
-        _check("rate_bps", self.rate_bps, 1e3, 1e14, "1e3 to 1e14 bits per second")
-
-    def _begin(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self.at_s, port, "rate", float(round(self.rate_bps)))
-
-    def _end(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self._over_s, port, "rate", float(core.link(port)[2]))
+    def _changes(self, core: _core.Fabric, port: int) -> tuple[Change, Change]:
+        return ("rate", float(round(self.rate_bps))), ("rate", float(core.link(port)[2]))
 
 
 @dataclass(frozen=True)
@@ -248,16 +211,10 @@ class ExtraDelay(Fault):
     """Packets take `delay_s` longer, as behind a middlebox or on a detour below IP."""
 
     kind = "extra_delay"
-    delay_s: float = 100e-6
+    delay_s: float = field(default=100e-6, metadata=_within(0, 10, "0 to 10 seconds"))
 
-    def _validate(self) -> None:
-        _check("delay_s", self.delay_s, 0, 10, "0 to 10 seconds")
-
-    def _begin(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self.at_s, port, "delay", float(picoseconds(self.delay_s)))
-
-    def _end(self, core: _core.Fabric, port: int) -> Event:
-        return _event(self._over_s, port, "delay", 0.0)
+    def _changes(self, core: _core.Fabric, port: int) -> tuple[Change, Change]:
+        return ("delay", float(picoseconds(self.delay_s))), ("delay", 0.0)
 
 
 # --- all of them ---------------------------------------------------------------------------------------------
@@ -275,13 +232,13 @@ def events(faults: Iterable[Fault], fabric: Fabric, core: _core.Fabric | None = 
 
 
 def _in_order(found: Iterable[Event]) -> list[Event]:
-    # What ends goes before what begins, so that of two faults of one link, one after the other, the second holds.
+    # Ends go before begins: of two faults of one link, one after the other, the second holds.
     order = {"up": 0, "down": 1, "reroute": 3}
     return sorted(found, key=lambda event: (event[0], order.get(event[2], 2)))
 
 
 def _noticed_returns(found: list[Event], delay_ps: int) -> Iterator[Event]:
-    """Routes are made for all links at once. Who finds a cut because of another fault finds its end too."""
+    """Reroutes at the end of cuts that an earlier reroute, for another fault, found: it makes routes for all links."""
     cuts: Counter[int] = Counter()
     avoided: set[int] = set()
     for at_ps, port, kind, *_ in found:
@@ -296,7 +253,7 @@ def _noticed_returns(found: list[Event], delay_ps: int) -> Iterator[Event]:
 
 
 def _once(found: list[Event]) -> Iterator[Event]:
-    """Without what changes nothing: a link that several faults cut is up when the last is over."""
+    """The events that change something. A link that several faults cut is up when the last of them is over."""
     cuts: Counter[int] = Counter()
     before: Event | None = None
     for event in found:
@@ -322,11 +279,9 @@ __all__ = [
     "BurstLoss",
     "ExtraDelay",
     "Fault",
-    "FaultError",
     "Flapping",
     "LinkDown",
     "RandomLoss",
     "SlowLink",
     "SwitchDown",
-    "events",
 ]

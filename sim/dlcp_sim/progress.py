@@ -50,7 +50,7 @@ Progress = Callable[[Moment], None]
 
 
 class Line:
-    """Shows moments on one line of a stream that is written over; `clear` removes it."""
+    """Shows moments, or whatever has words, on one line of a stream that is written over; `clear` removes it."""
 
     def __init__(self, stream: TextIO | None = None, prefix: str = "") -> None:
         """`stream`: standard error if None. `prefix`: what runs, when there are several."""
@@ -58,8 +58,8 @@ class Line:
         self._prefix = prefix
         self._shown = 0
 
-    def __call__(self, moment: Moment) -> None:
-        """Shows a moment in place of the last one."""
+    def __call__(self, moment: object) -> None:
+        """Shows it in place of the last one."""
         text = f"{self._prefix}{moment}"[:118]
         print(f"\r{text:<{self._shown}}", end="", file=self._stream, flush=True)
         self._shown = len(text)

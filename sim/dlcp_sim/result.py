@@ -50,7 +50,7 @@ class Flows:
     """No transport can be faster: payload at the slowest link of the path, the first packet on the others, delays."""
     delivered_bytes: Array
     abandoned_bytes: Array
-    """Given up on purpose, within the flow's loss ratio."""
+    """Within the flow's loss ratio."""
     sent_packets: Array
     retransmitted_packets: Array
     timeouts: Array
@@ -63,7 +63,7 @@ class Flows:
 
     @property
     def finished(self) -> NDArray[np.bool_]:
-        """Whether all that will come has come."""
+        """Whether every byte was delivered or abandoned."""
         return np.isfinite(self.completion_s)
 
     @cached_property
@@ -166,7 +166,7 @@ class Collectives:
     retransmitted_bytes: Array
     retransmitted_packets: Array
     abandoned_bytes: Array
-    """What this rank did without, within the loss ratio."""
+    """Of messages to this rank, within the loss ratio."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

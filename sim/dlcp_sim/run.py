@@ -72,7 +72,7 @@ def _interrupt() -> Iterator[threading.Event]:
 
 
 def run(scenario: Scenario, progress: Progress | Literal[True] | None = None) -> Result:
-    """What `Scenario.run` says."""
+    """Simulates a scenario; `Scenario.run` says how."""
     begin = time.perf_counter()
     line = Line() if progress is True else None
     try:
@@ -164,11 +164,11 @@ def _driven(
 
 
 class _Stall:
-    """Notices a run that would go on for ever: hosts that send the same again and again to one that is cut off.
+    """Notices a run that would go on for ever: hosts repeat their packets to a host that is cut off.
 
-    It looks whenever STALL_S of simulated time have passed, never in between: where a run ends does not depend on how
-    fast this machine is. Between two looks, with all flows by the clock started and the last fault come before them, no
-    flow has ended and nothing was sent for the first time.
+    It looks whenever STALL_S of simulated time have passed, never in between, so that the end of a run does not depend
+    on the speed of this machine. A run is stalled if between two looks no flow ended and no packet was sent for the
+    first time. Looks count from when all flows by the clock have started and the last fault has come.
     """
 
     def __init__(self, scenario: Scenario, load: Load) -> None:
@@ -181,7 +181,7 @@ class _Stall:
         self._before: tuple[int, int] | None = None
 
     def found(self, simulation: _core.Simulation) -> bool:
-        """Whether it is so by now."""
+        """Whether the run is stalled."""
         if simulation.now_ps < self.look_ps:
             return False
         before, self._before = self._before, None
@@ -195,8 +195,8 @@ class _Stall:
 class _Watch:
     """Makes moments of where a simulation is.
 
-    How much of it is over follows from the bytes that have reached hosts, as flows often end all at once. Headers and
-    answers count as well, so it is some percent ahead.
+    The share of the run that is over is that of the bytes that have reached hosts, because flows often end all at once.
+    Headers and acknowledgements count as well, so the share is some percent too high.
     """
 
     def __init__(self, scenario: Scenario, load: Load, fabric: _core.Fabric) -> None:
@@ -235,28 +235,30 @@ def _collected(
     scenario: Scenario, simulation: _core.Simulation, fabric: _core.Fabric, load: Load, *, ended: str
 ) -> Result:
     """The result, less what only the end of the run knows."""
+    arrays: dict[str, Any] = {}
+
+    def add(table: str, columns: Mapping[str, Any]) -> None:
+        arrays.update({f"{table}.{name}": column for name, column in columns.items()})
+
     columns = load.flows.columns()
-    arrays: dict[str, Any] = {
-        f"flow.{name}": columns[name] for name in ("source", "destination", "bytes", "label")
-    }
+    add("flow", {name: columns[name] for name in ("source", "destination", "bytes", "label")})
     found = simulation.flow_results()
-    arrays |= {f"flow.{name}": column for name, column in found.items() if name != "started_ps"}
-    arrays["flow.start_ps"] = found["started_ps"]
-    arrays["flow.bound_ps"] = simulation.flow_bounds()
-    arrays |= {f"port.{name}": column for name, column in simulation.port_counters().items()}
+    started_ps = found.pop("started_ps")
+    add("flow", found | {"start_ps": started_ps, "bound_ps": simulation.flow_bounds()})
+    add("port", simulation.port_counters())
     links = fabric.columns()
     for name, column in (("sender", "source"), ("receiver", "target"), ("rate_bps",) * 2, ("delay_ps",) * 2):
         arrays[f"port.{name}"] = links[column]
-    arrays |= _collectives(simulation, len(load.collectives))
+    add("collective", _collectives(simulation, len(load.collectives)))
     iteration_s: list[float] = []
     if len(load.tasks):
         times = simulation.task_times()
-        arrays |= {f"task.{name}": column for name, column in times.items()}
+        add("task", times)
         iteration_s = load.iteration_s(times["finished_ps"])
     if scenario.sample is not None:
-        arrays |= {f"sample.{name}": column for name, column in simulation.samples().items()}
+        add("sample", simulation.samples())
     if scenario.trace is not None:
-        arrays |= {f"trace.{name}": column for name, column in simulation.trace_records().items()}
+        add("trace", simulation.trace_records())
     arrays |= load.arrays()
     tables = tables_of(scenario)
     metadata = {
@@ -291,12 +293,10 @@ def _collectives(simulation: _core.Simulation, count: int) -> dict[str, Any]:
     found = [_core.collective_results(simulation, number) for number in range(count)]
     columns = {name: [each[name] for each in found] for name in found[0] if name != "error"}
     ranks = [len(column) for column in columns["started_ps"]]
-    arrays: dict[str, Any] = {
-        f"collective.{name}": np.concatenate(column) for name, column in columns.items()
+    return {name: np.concatenate(column) for name, column in columns.items()} | {
+        "number": np.repeat(np.arange(count), ranks),
+        "rank": np.concatenate([np.arange(size) for size in ranks]),
     }
-    arrays["collective.number"] = np.repeat(np.arange(count), ranks)
-    arrays["collective.rank"] = np.concatenate([np.arange(size) for size in ranks])
-    return arrays
 
 
 def _title(scenario: Scenario, tables: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from dlcp.errors import ArgumentError
 from dlcp.switch.policy import Policy
 from dlcp_sim.annotations import check_fields
-from dlcp_sim.fabrics import Fabric, ports_of
+from dlcp_sim.fabrics.base import Fabric, ports_of
 from dlcp_sim.faults import Fault
 from dlcp_sim.transports.base import Transport
 from dlcp_sim.workloads.load import Workload

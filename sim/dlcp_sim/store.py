@@ -26,7 +26,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -105,9 +104,7 @@ class Store:
         """Itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Closes the file."""
         self.close()
 
@@ -116,10 +113,7 @@ class Store:
     def add(self, key: str, varied: Mapping[str, Any], result: Result, seconds: float) -> None:
         """A point that is done."""
         with self._connection:
-            self._forget(key)
-            self._insert(
-                key, "done", varied, result.scenario, json.dumps(dict(result.metadata)), None, seconds
-            )
+            self._put(key, "done", varied, result.scenario, json.dumps(dict(result.metadata)), None, seconds)
             self._connection.executemany(
                 "INSERT INTO figures VALUES (?, ?, ?)",
                 [(key, n, v if math.isfinite(v) else None) for n, v in result.figures().items()],
@@ -134,13 +128,9 @@ class Store:
     ) -> None:
         """A point that went wrong."""
         with self._connection:
-            self._forget(key)
-            self._insert(key, "failed", varied, scenario, None, error, seconds)
+            self._put(key, "failed", varied, scenario, None, error, seconds)
 
-    def _forget(self, key: str) -> None:
-        self._connection.execute("DELETE FROM points WHERE key = ?", (key,))
-
-    def _insert(
+    def _put(
         self,
         key: str,
         state: str,
@@ -150,6 +140,7 @@ class Store:
         error: str | None,
         seconds: float,
     ) -> None:
+        self._connection.execute("DELETE FROM points WHERE key = ?", (key,))
         self._connection.execute(
             "INSERT INTO points VALUES (?, ?, ?, ?, ?, ?, ?)",
             (key, state, json.dumps(dict(varied)), json.dumps(dict(scenario)), metadata, error, seconds),

@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import re
-import selectors
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from dlcp.errors import ArgumentError
 from dlcp_sim.result import Result
 from dlcp_sim.store import Store, key_of
 from dlcp_sim.toml import scenario_from, with_setting
-from dlcp_sim.worker import RESULT, SCENARIO, read_frame, write_frame
 from dlcp_sim.workloads import Together, Workload
 
 if TYPE_CHECKING:
@@ -206,88 +204,83 @@ def _jobs(points: Sequence[Point]) -> int:
 
 @dataclass
 class _Worker:
-    """A process, and what it works at."""
+    """A process and the point that it simulates."""
 
     process: subprocess.Popen[bytes]
+    connection: Connection
     point: Point
     since: float
 
-    @property
-    def answers(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
+    @classmethod
+    def start(cls, point: Point) -> _Worker:
+        """A new one that simulates a point."""
+        connection, other = Pipe()
+        with other:
+            command = [sys.executable, "-m", "dlcp_sim.worker", str(other.fileno())]
+            # What can be imported here can be imported there.
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+            process = subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
+        worker = cls(process, connection, point, 0.0)
+        worker.give(point)
+        return worker
 
     def give(self, point: Point) -> None:
-        """Sends it a point. If it is dead, its answer will be none."""
+        """Sends it a point. A dead worker's answer is None."""
         self.point, self.since = point, time.monotonic()
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            write_frame(self.process.stdin, SCENARIO, json.dumps([point.tables, point.modules]).encode())
+        with contextlib.suppress(OSError):
+            self.connection.send((point.tables, point.modules))
+
+    def answer(self) -> tuple[bytes | None, str] | None:
+        """A result as a block or what went wrong; None: it died."""
+        try:
+            answer: tuple[bytes | None, str] = self.connection.recv()
+        except (EOFError, OSError):
+            return None
+        return answer
 
     def end(self) -> int:
         """Ends it, at once. Returns its status, negative for a signal."""
-        assert self.process.stdin is not None
         self.process.kill()
-        for stream in (self.process.stdin, self.answers):
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+        self.connection.close()
         return self.process.wait()
 
 
 def run_in_processes(points: Sequence[Point], jobs: int) -> Iterator[Outcome]:
     """Runs points in `jobs` processes of this host; yields what became of each as it ends. Closing it ends all."""
     waiting = list(reversed(points))
-    workers: list[_Worker] = []
-    with selectors.DefaultSelector() as selector:
+    workers: dict[object, _Worker] = {}
 
-        def start() -> None:
-            command = [sys.executable, "-m", "dlcp_sim.worker"]
-            # What can be imported here can be imported there.
-            environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))}
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-            )
-            worker = _Worker(process, waiting[-1], 0.0)
-            workers.append(worker)
-            selector.register(worker.answers, selectors.EVENT_READ, worker)
-            worker.give(waiting.pop())
+    def start() -> None:
+        worker = _Worker.start(waiting.pop())
+        workers[worker.connection] = worker
 
-        try:
-            while len(workers) < jobs and waiting:
-                start()
-            while workers:
-                for ready, _ in selector.select():
-                    worker: _Worker = ready.data
-                    frame = read_frame(worker.answers)
-                    seconds = time.monotonic() - worker.since
-                    point = worker.point
-                    if frame is None or not waiting:
-                        selector.unregister(worker.answers)
-                        workers.remove(worker)
-                        status = worker.end() if frame is not None else _ended(worker)
-                        if waiting:
-                            start()
-                    else:
-                        worker.give(waiting.pop())
-                    if frame is None:
-                        yield Outcome(point, None, _died(status), seconds)
-                    elif frame[0] == RESULT:
-                        yield Outcome(point, frame[1], "", seconds)
-                    else:
-                        yield Outcome(point, None, frame[1].decode(), seconds)
-        finally:
-            for worker in workers:
-                worker.end()
+    try:
+        while len(workers) < jobs and waiting:
+            start()
+        while workers:
+            for ready in wait([worker.connection for worker in workers.values()]):
+                worker = workers[ready]
+                answer, point, seconds = worker.answer(), worker.point, time.monotonic() - worker.since
+                if answer is not None and waiting:
+                    worker.give(waiting.pop())
+                else:
+                    del workers[ready]
+                    answer = answer or (None, _died(_ended(worker)))
+                    worker.end()
+                    if waiting:
+                        start()
+                yield Outcome(point, *answer, seconds)
+    finally:
+        for worker in workers.values():
+            worker.end()
 
 
 def _ended(worker: _Worker) -> int:
-    """The status of a worker that has closed its answers: how it died, if it did so by itself."""
+    """The status of a worker that has closed its connection: how it died, if it did so by itself."""
     try:
-        status = worker.process.wait(timeout=5)
+        return worker.process.wait(timeout=5)
     except subprocess.TimeoutExpired:
-        status = 0
-    worker.end()
-    return status
+        return 0
 
 
 def _died(status: int) -> str:
@@ -297,7 +290,7 @@ def _died(status: int) -> str:
     return f"its process ended with status {status} and no answer"
 
 
-# ---- words ----
+# ---- as the command line says it ----
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
 

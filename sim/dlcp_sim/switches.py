@@ -192,18 +192,10 @@ def to_core(policy: Policy) -> _core.Policy:
                 trim_above=at.trim_above_bytes,
                 drop_above=at.drop_above_bytes,
             )
-    core.path_choice = policy.path_choice
-    if policy.port_bytes is not None:
-        core.port_bytes = policy.port_bytes
-    if policy.shared_bytes is not None:
-        core.shared_bytes = policy.shared_bytes
-        core.shared_alpha_log2 = policy.shared_alpha_log2
-    core.trimmed_bytes = policy.trimmed_bytes
-    core.trimmed_class = policy.trimmed_class
-    core.trimmed_run_packets = policy.trimmed_run_packets
-    if policy.pause_above_bytes is not None:
-        core.pause_above_bytes = policy.pause_above_bytes
-        core.resume_below_bytes = policy.resume_below_bytes
+    limits = ("port_bytes", "shared_bytes", "shared_alpha_log2", "pause_above_bytes", "resume_below_bytes")
+    for name in ("path_choice", "trimmed_bytes", "trimmed_class", "trimmed_run_packets", *limits):
+        if (value := getattr(policy, name)) is not None:  # None: the core's default, no limit
+            setattr(core, name, value)
     error = core.validate()
     assert not error, f"a policy that Python accepts and the core refuses: {error}"
     return core

@@ -8,35 +8,36 @@ scenario hold every setting, also those that have their default, and no path to 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
-
+from dlcp.checks import did_you_mean
 from dlcp.errors import ArgumentError, DlcpError
 from dlcp.switch.policy import Policy
 from dlcp.toml_text import toml_key, toml_value
-from dlcp_sim import fabrics, faults, switches, workloads
+from dlcp_sim import faults, switches, workloads
 from dlcp_sim.annotations import as_whole, check, hints_of
-from dlcp_sim.scenario import Sample, Scenario, Trace
+from dlcp_sim.fabrics import Dumbbell, Fabric, FatTree, GraphFile, LeafSpine, Star, ThreeTier, TwoSites
+from dlcp_sim.fabrics.graphs import graph_from_table
+from dlcp_sim.plain import plain
+from dlcp_sim.scenario import Sample, Scenario, Trace, refuse
 from dlcp_sim.transports import TRANSPORTS, transport_named
 from dlcp_sim.workloads.load import Workload
 
 Tables = Mapping[str, Any]
 Made = TypeVar("Made")
 
-FABRICS: dict[str, Callable[..., fabrics.Fabric]] = {
-    "fat_tree": fabrics.FatTree,
-    "leaf_spine": fabrics.LeafSpine,
-    "star": fabrics.Star,
-    "three_tier": fabrics.ThreeTier,
-    "dumbbell": fabrics.Dumbbell,
-    "two_sites": fabrics.TwoSites,
-    "graph_file": fabrics.GraphFile,
+FABRICS: dict[str, Callable[..., Fabric]] = {
+    "fat_tree": FatTree,
+    "leaf_spine": LeafSpine,
+    "star": Star,
+    "three_tier": ThreeTier,
+    "dumbbell": Dumbbell,
+    "two_sites": TwoSites,
+    "graph_file": GraphFile,
 }
 SWITCHES: dict[str, Any] = {"unbounded": switches.unbounded, **switches.BY_NAME}
 FAULTS: dict[str, Callable[..., faults.Fault]] = {**faults.KINDS, "switch_down": faults.SwitchDown}
@@ -68,7 +69,7 @@ def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
         values["switch"] = _policy_from(_table("switch", tables["switch"]), fabric, folder)
     found = tables.get("faults", [])
     if not isinstance(found, list | tuple):
-        _refuse("faults", found, "tables, each under [[faults]]")
+        refuse("faults", found, "tables, each under [[faults]]")
     values["faults"] = tuple(
         _construct(FAULTS, _table(f"faults[{i}]", fault), f"faults[{i}]", folder)
         for i, fault in enumerate(found)
@@ -79,12 +80,12 @@ def scenario_from(tables: Tables, folder: Path | None = None) -> Scenario:
     return Scenario(**values)
 
 
-def _fabric_from(table: Tables, folder: Path | None) -> fabrics.Fabric:
+def _fabric_from(table: Tables, folder: Path | None) -> Fabric:
     if table.get("kind") == "graph":
         values = {key: value for key, value in table.items() if key != "kind"}
-        return _made("fabric (graph)", lambda: fabrics.graph_from_table(values))
-    known = FABRICS | {"graph": fabrics.graph_from_table}
-    fabric: fabrics.Fabric = _construct(known, table, "fabric", folder)
+        return _made("fabric (graph)", lambda: graph_from_table(values))
+    known = FABRICS | {"graph": graph_from_table}
+    fabric: Fabric = _construct(known, table, "fabric", folder)
     return fabric
 
 
@@ -92,11 +93,11 @@ def _transport_from(table: Tables) -> Any:
     values = dict(table)
     kind = values.pop("kind", None)
     if not isinstance(kind, str):
-        _refuse("transport.kind", kind, ", ".join(TRANSPORTS))
+        refuse("transport.kind", kind, ", ".join(TRANSPORTS))
     return transport_named(kind, values)
 
 
-def _policy_from(table: Tables, fabric: fabrics.Fabric, folder: Path | None) -> Policy:
+def _policy_from(table: Tables, fabric: Fabric, folder: Path | None) -> Policy:
     """`kind` names one that is made for the fabric, `path` a policy's own file; else the table is a policy."""
     if "kind" in table:
         maker = SWITCHES.get(table["kind"]) if isinstance(table["kind"], str) else None
@@ -144,7 +145,7 @@ def _construct(
             raise ArgumentError(f"{where} has no kind; accepted: {', '.join(makers)}")
         own = ", or one of your own, by --import MODULE" if where.startswith("workload") else ""
         raise ArgumentError(
-            f"{where}.kind is {kind!r}; {_near(str(kind), makers)}accepted: {', '.join(makers)}{own}"
+            f"{where}.kind is {kind!r}; {did_you_mean(str(kind), makers)}accepted: {', '.join(makers)}{own}"
         )
     return _called(makers[kind], values, f"{where} ({kind})", folder, **given)
 
@@ -196,7 +197,7 @@ def _argument(where: str, name: str, value: Any, folder: Path | None) -> Any:
 def _file(where: str, value: object, folder: Path | None) -> Path:
     """A file that a table names, looked for in `folder`."""
     if not isinstance(value, str | Path):
-        _refuse(where, value, "the name of a file")
+        refuse(where, value, "the name of a file")
     path = (folder or Path()) / value
     if not path.exists():
         raise ArgumentError(f"{where}: there is no file {path}")
@@ -205,7 +206,7 @@ def _file(where: str, value: object, folder: Path | None) -> Path:
 
 def _table(where: str, value: object) -> Tables:
     if not isinstance(value, Mapping):
-        _refuse(where, value, "a table")
+        refuse(where, value, "a table")
     return value
 
 
@@ -215,17 +216,8 @@ def _check_keys(where: str, table: Tables, known: Iterable[str]) -> None:
         if key not in known:
             accepted = ", ".join(known) or "nothing else"
             raise ArgumentError(
-                f"{where} has no setting {key!r}; {_near(str(key), known)}accepted: {accepted}"
+                f"{where} has no setting {key!r}; {did_you_mean(str(key), known)}accepted: {accepted}"
             )
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]}? " if near else ""
-
-
-def _refuse(name: str, value: object, accepted: str) -> NoReturn:
-    raise ArgumentError(f"{name} is {value!r}; accepted: {accepted}")
 
 
 # --- scenario to tables ---------------------------------------------------------------------------------------
@@ -241,57 +233,17 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
     }
     if scenario.until_s is not None:
         tables["until_s"] = scenario.until_s
-    tables["fabric"] = described(scenario.fabric)
+    tables["fabric"] = scenario.fabric.as_dict()
     tables["transport"] = scenario.transport.as_dict()
     if scenario.switch is not None:
         tables["switch"] = tomllib.loads(scenario.switch.to_toml())
-    tables["workload"] = plain(scenario.workload.as_dict())
+    tables["workload"] = scenario.workload.as_dict()
     if scenario.faults:
         tables["faults"] = [fault.as_dict() for fault in scenario.faults]
     for key in ("sample", "trace"):
         if (value := getattr(scenario, key)) is not None:
-            tables[key] = {name: plain(item) for name, item in vars(value).items()}
+            tables[key] = plain(value)
     return tables
-
-
-def described(thing: Any) -> dict[str, Any]:
-    """A fabric or a workload as the table that makes it; what is None is left out."""
-    if isinstance(thing, fabrics.Graph):
-        names = [*thing.host_names, *thing.switch_names]
-        cables = [
-            {"from": names[c.a], "to": names[c.b], "rate_bps": c.rate_bps, "delay_s": c.delay_s}
-            for c in thing.cables
-        ]
-        graph = {
-            "hosts": list(thing.host_names),
-            "switches": list(thing.switch_names),
-            "pods": list(thing.pods),
-        }
-        return {"kind": "graph", **graph, "cable": cables}
-    kinds = {maker: kind for kind, maker in FABRICS.items()}
-    kind = kinds.get(type(thing))
-    if kind is None or not dataclasses.is_dataclass(thing):
-        raise ArgumentError(f"{thing!r} has no form as a table: it is made in Python")
-    values = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing) if field.init}
-    return {"kind": kind} | {name: plain(value) for name, value in values.items() if value is not None}
-
-
-def plain(value: Any) -> Any:
-    """A setting as plain data."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case np.generic():
-            return value.item()
-        case np.ndarray():
-            return value.tolist()
-        case Path():
-            return str(value.resolve())
-        case Mapping():
-            return {str(name): plain(item) for name, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-    return described(value)
 
 
 # --- text -----------------------------------------------------------------------------------------------------
@@ -325,7 +277,7 @@ def with_setting(tables: Tables, name: str, value: Any) -> dict[str, Any]:
     """
     words = name.split(".")
     if not all(words):
-        _refuse("setting", name, "a dotted name, such as transport.window_packets")
+        refuse("setting", name, "a dotted name, such as transport.window_packets")
     return _with(dict(tables), words, value, name)
 
 
@@ -342,7 +294,7 @@ def _with(tables: dict[str, Any], words: list[str], value: Any, name: str) -> di
             or int(rest[0]) >= len(inner)
             or not isinstance(inner[int(rest[0])], Mapping)
         ):
-            _refuse(
+            refuse(
                 "setting",
                 name,
                 f"{word}.0 to {word}.{len(inner) - 1} and a name" if inner else f"nothing in {word}",
@@ -351,7 +303,7 @@ def _with(tables: dict[str, Any], words: list[str], value: Any, name: str) -> di
         items[int(rest[0])] = _with(dict(items[int(rest[0])]), rest[1:] or [""], value, name)
         return tables | {word: items}
     if not isinstance(inner, Mapping):
-        _refuse("setting", name, f"{word} is no table")
+        refuse("setting", name, f"{word} is no table")
     return tables | {word: _with(dict(inner), rest, value, name)}
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from dlcp_sim.transports import Dlcp, LineRate, Ndp, Uet
 from dlcp_sim.transports.base import Transport
 from dlcp_sim.workloads.flows import Incast, Permutation
 from dlcp_sim.workloads.load import Workload
+from studies.network import _sweep
 
 WORKLOADS = ("P128", "I32", "P1024")
 WINDOW_PACKETS, QUEUE_PACKETS, WIRE_BYTES, FLOW_BYTES = 50, 35, 4160, 2_000_000
@@ -32,12 +31,10 @@ SOURCES = Path(__file__).resolve().parents[2]
 
 
 def fabric(workload: str) -> Fabric:
-    """The fat-tree of a workload."""
     return FatTree(16 if workload == "P1024" else 8, rate_bps=100e9, delay_s=1e-6)
 
 
 def flows(workload: str, size: int = FLOW_BYTES) -> Workload:
-    """The flows of a workload."""
     return Incast(bytes=size) if workload == "I32" else Permutation(bytes=size)
 
 
@@ -65,25 +62,16 @@ def rows(workload: str, size: int = FLOW_BYTES) -> str:
     return "".join(f"{source} {destination} {count}\n" for source, destination, count in lines)
 
 
-# --- native programs ------------------------------------------------------------------------------------------
-
-
 def native_programs(*names: str) -> dict[str, Path]:
-    """The compiled programs of bench/native by name, built in build/bench if this is a checkout; else none."""
-    if not (SOURCES / "bench" / "native").is_dir() or shutil.which("cmake") is None:
+    """The compiled programs of bench/native by name; none where they do not build."""
+    from bench import programs
+
+    try:
+        programs.build(*names)
+        return {name: programs.path(name) for name in names}
+    except programs.ProgramError as error:
+        print(f"native programs are left out: {error}")
         return {}
-    folder = SOURCES / "build" / "bench"
-    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    options = ["-DCMAKE_BUILD_TYPE=Release", "-DDLCP_BUILD_BENCH=ON"]
-    for line in (
-        ["cmake", "-S", str(SOURCES), "-B", str(folder), *generator, *options],
-        ["cmake", "--build", str(folder), "--parallel", "--target", *names],
-    ):
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"native programs are left out, they do not build:\n{done.stderr[-2000:]}")
-            return {}
-    return {name: folder / name for name in names}
 
 
 # --- bars -----------------------------------------------------------------------------------------------------
@@ -101,18 +89,15 @@ class Bar:
 
     @property
     def met(self) -> bool:
-        """Whether it holds."""
         return self.found >= self.limit if self.at_least else self.found <= self.limit
 
     def text(self) -> str:
-        """In a line."""
         sign = "≥" if self.at_least else "≤"
         judgement = "met" if self.met else "NOT met"
         return f"{self.what}: {self.found:.4g} {self.unit}, asked {sign} {self.limit:g}: {judgement}"
 
 
 def machine() -> str:
-    """What ran it, in a line."""
     model = ""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -125,14 +110,14 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, load {load:.1f}, {time.strftime('%Y-%m-%d', time.gmtime())}"
 
 
-def write(
-    output: Path, name: str, tables: Sequence[Table], bars: Sequence[Bar], notes: Sequence[str]
+def leave(
+    stem: Path,
+    tables: Sequence[Table],
+    bars: Sequence[Bar],
+    notes: Sequence[str],
+    draw: Callable[[Path], object],
 ) -> None:
-    """Prints tables, bars and notes, and writes NAME.md and NAME.csv (the first table) into the folder."""
-    lines = [bar.text() for bar in bars]
-    print("\n\n".join(table.text() for table in tables))
-    print("\n" + "\n".join([*lines, *notes]))
-    parts = [table.markdown() for table in tables]
-    parts += ["\n".join(f"- {line}" for line in [*lines, *notes])]
-    (output / f"{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    (output / f"{name}.csv").write_text(tables[0].csv(), encoding="utf-8")
+    """What a study of speed leaves: tables, bars and notes; as CSV the first table."""
+    lines = [*(bar.text() for bar in bars), *notes]
+    text = _sweep.bullets(lines)
+    _sweep.leave(stem, tables, lines, markdown=[*tables, text], csv=tables[0].csv(), draw=draw)

@@ -9,29 +9,30 @@ bytes, DCTCP 90, dlcp 130.
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from dlcp.errors import ArgumentError
-from dlcp.units import PS_PER_S, duration
+from dlcp.units import PS_PER_S
 from dlcp_sim import switches
 from dlcp_sim.fabrics import LeafSpine
+from dlcp_sim.report import pictures
 from dlcp_sim.report.tables import Table
 from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dctcp, Dlcp, Ndp, PFabric
 from dlcp_sim.transports.dlcp import HEADER_BYTES
 from dlcp_sim.transports.tcp import ETHERNET_BYTES
 from dlcp_sim.workloads.flows import FlowWorkload
+from studies.network import _sweep
+from studies.network._sweep import ALL, MEAN, TOTAL, change
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
     from dlcp.switch.policy import Policy
@@ -164,17 +165,14 @@ class Case:
 
 def by_load_cases(workload: str, loads: Sequence[float]) -> list[Case]:
     """Every transport at each load, in one condition."""
-    return [
-        case
-        for load in loads
-        for case in (
-            Case(workload, "dctcp", load, BUFFER_BYTES, TIMEOUT_S),
-            Case(workload, "pfabric", load),
-            Case(workload, "ndp", load),
-            Case(workload, "dlcp reliable", load, BUFFER_BYTES),
-            Case(workload, "dlcp bounded", load, BUFFER_BYTES),
-        )
-    ]
+    transports = (
+        ("dctcp", BUFFER_BYTES, TIMEOUT_S),
+        ("pfabric", None, None),
+        ("ndp", None, None),
+        ("dlcp reliable", BUFFER_BYTES, None),
+        ("dlcp bounded", BUFFER_BYTES, None),
+    )
+    return [Case(workload, name, load, *own) for load in loads for name, *own in transports]
 
 
 def by_condition_cases(workload: str, buffers: Sequence[int], timeouts: Sequence[float]) -> list[Case]:
@@ -194,16 +192,15 @@ def by_condition_cases(workload: str, buffers: Sequence[int], timeouts: Sequence
 class Found:
     """What flows of a case did, all seeds together."""
 
-    completion_s: NDArray[np.float64]
+    completion_s: NDArray[np.float64] = field(metadata=ALL)
     """Infinite: not over when the run was."""
-    abandoned_ratio: float
-    timeouts: int
-    dropped_packets: int
-    cpu_s: float
+    abandoned_ratio: float = field(metadata=MEAN)
+    timeouts: int = field(metadata=TOTAL)
+    dropped_packets: int = field(metadata=TOTAL)
+    cpu_s: float = field(metadata=TOTAL)
 
     @property
     def mean(self) -> float:
-        """Seconds."""
         return float(self.completion_s.mean())
 
     @property
@@ -217,7 +214,6 @@ class Found:
 
 
 def simulate(job: tuple[Case, float, int]) -> Found:
-    """One run."""
     case, duration_s, seed = job
     result = case.scenario(duration_s, seed).run()
     flows = result.flows
@@ -230,53 +226,19 @@ def simulate(job: tuple[Case, float, int]) -> Found:
     )
 
 
-def together(runs: Sequence[Found]) -> Found:
-    """Runs of several seeds as one."""
-    return Found(
-        np.concatenate([run.completion_s for run in runs]),
-        float(np.mean([run.abandoned_ratio for run in runs])),
-        sum(run.timeouts for run in runs),
-        sum(run.dropped_packets for run in runs),
-        sum(run.cpu_s for run in runs),
-    )
-
-
-def measure(
-    cases: Iterable[Case], duration_s: float, seeds: Sequence[int], processes: int
-) -> dict[Case, Found]:
-    """All cases over all seeds, so many at a time. The same for any number of processes."""
-    cases = list(dict.fromkeys(cases))
-    jobs = [(case, duration_s, seed) for case in cases for seed in seeds]
-    if processes == 1:
-        runs = [simulate(job) for job in jobs]
-    else:
-        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            runs = list(pool.map(simulate, jobs))
-    return {case: together(runs[i * len(seeds) : (i + 1) * len(seeds)]) for i, case in enumerate(cases)}
-
-
 # --- reports --------------------------------------------------------------------------------------------------
 
 
-def change(ours: float, theirs: float) -> float:
+def beside(ours: float, theirs: float) -> float:
     """By how much more; −0.5: half."""
     return ours / theirs - 1
-
-
-def _percent(ratio: float) -> tuple[str, object]:
-    text = f"{100 * ratio:+.1f} %".replace("-", "−")
-    return ("0.0 %" if text in ("+0.0 %", "−0.0 %") else text, ratio)
 
 
 def _range(ratios: Iterable[float]) -> str:
     """From the least to the greatest, in per cent."""
     listed = list(ratios)
-    low, high = _percent(min(listed))[0], _percent(max(listed))[0]
+    low, high = change(min(listed))[0], change(max(listed))[0]
     return low if low == high else f"{low} to {high}"
-
-
-def _time(seconds: float) -> tuple[str, object]:
-    return (duration(seconds) if math.isfinite(seconds) else "unfinished", seconds)
 
 
 def _buffer(number: int | None) -> str:
@@ -287,46 +249,29 @@ def _timeout(seconds: float | None) -> str:
     return "own" if seconds is None else f"{seconds * 1e3:g} ms"
 
 
-def _condition(case: Case) -> str:
-    return f"buffer {_buffer(case.buffer_bytes)}, timeout {_timeout(case.timeout_s)}"
-
-
 def by_load(workload: str, found: Mapping[Case, Found]) -> Table:
     """Every transport at each load, beside DCTCP."""
-    table = Table(
-        f"{workload}: completion by load; buffer {_buffer(BUFFER_BYTES)}, DCTCP's least timeout {_timeout(TIMEOUT_S)}",
-        (
-            "transport",
-            "load",
-            "flows",
-            "mean",
-            "p50",
-            "p99",
-            "p99.9",
-            "mean vs DCTCP",
-            "p99 vs DCTCP",
-            "given up",
-            "timeouts",
-        ),
-    )
-    for case in by_load_cases(workload, LOADS):
-        if case not in found:
-            continue
+
+    def row(case: Case) -> dict[str, _sweep.Cell]:
         one, base = found[case], found[Case(workload, "dctcp", case.load, BUFFER_BYTES, TIMEOUT_S)]
-        table.add(
-            case.transport,
-            (f"{case.load:.1f}", case.load),
-            (str(len(one.completion_s)), len(one.completion_s)),
-            _time(one.mean),
-            _time(one.quantile(0.5)),
-            _time(one.p99),
-            _time(one.quantile(0.999)),
-            _percent(change(one.mean, base.mean)),
-            _percent(change(one.p99, base.p99)),
-            (f"{100 * one.abandoned_ratio:.2f} %", one.abandoned_ratio),
-            (str(one.timeouts), one.timeouts),
-        )
-    return table
+        return {
+            "transport": case.transport,
+            "load": (f"{case.load:.1f}", case.load),
+            "flows": _sweep.count(len(one.completion_s)),
+            "mean": _sweep.time(one.mean),
+            "p50": _sweep.time(one.quantile(0.5)),
+            "p99": _sweep.time(one.p99),
+            "p99.9": _sweep.time(one.quantile(0.999)),
+            "mean vs DCTCP": change(beside(one.mean, base.mean)),
+            "p99 vs DCTCP": change(beside(one.p99, base.p99)),
+            "given up": _sweep.percent(one.abandoned_ratio),
+            "timeouts": _sweep.count(one.timeouts),
+        }
+
+    return _sweep.table(
+        f"{workload}: completion by load; buffer {_buffer(BUFFER_BYTES)}, DCTCP's least timeout {_timeout(TIMEOUT_S)}",
+        [row(case) for case in by_load_cases(workload, LOADS) if case in found],
+    )
 
 
 @dataclass(frozen=True)
@@ -349,65 +294,50 @@ def gains(workload: str, found: Mapping[Case, Found]) -> list[Gain]:
     for rival, theirs in found.items():
         if (rival.workload, rival.load) != (workload, LOAD) or rival.transport not in PUBLISHED:
             continue
-        buffer = rival.buffer_bytes or BUFFER_BYTES
-        bounded, reliable = (
-            found[Case(workload, f"dlcp {kind}", LOAD, buffer)] for kind in ("bounded", "reliable")
-        )
-        same = (
-            found.get(Case(workload, "dlcp bounded", LOAD, buffer, rival.timeout_s))
-            if rival.timeout_s
-            else None
-        )
+        ours = Case(workload, "dlcp bounded", LOAD, rival.buffer_bytes or BUFFER_BYTES)
+        bounded, reliable = found[ours], found[replace(ours, transport="dlcp reliable")]
+        same = found.get(replace(ours, timeout_s=rival.timeout_s)) if rival.timeout_s else None
         listed.append(
             Gain(
                 rival,
-                change(bounded.mean, theirs.mean),
-                change(bounded.p99, theirs.p99),
-                change(reliable.p99, theirs.p99),
-                None if same is None else change(same.p99, theirs.p99),
+                beside(bounded.mean, theirs.mean),
+                beside(bounded.p99, theirs.p99),
+                beside(reliable.p99, theirs.p99),
+                None if same is None else beside(same.p99, theirs.p99),
             )
         )
     order = list(PUBLISHED)
-    return sorted(
-        listed,
-        key=lambda g: (order.index(g.rival.transport), g.rival.buffer_bytes or 0, -(g.rival.timeout_s or 0)),
-    )
+
+    def place(gain: Gain) -> tuple[int, int, float]:
+        rival = gain.rival
+        return order.index(rival.transport), rival.buffer_bytes or 0, -(rival.timeout_s or 0)
+
+    return sorted(listed, key=place)
 
 
 def by_condition(workload: str, found: Mapping[Case, Found]) -> Table:
     """Each rival by buffer and timeout, and dlcp against it."""
-    table = Table(
+
+    def row(gain: Gain) -> dict[str, _sweep.Cell]:
+        rival, theirs, same = gain.rival, found[gain.rival], gain.same_timeout_p99
+        return {
+            "rival": rival.transport,
+            "buffer": (_buffer(rival.buffer_bytes), rival.buffer_bytes or ""),
+            "timeout": (_timeout(rival.timeout_s), rival.timeout_s or ""),
+            "mean": _sweep.time(theirs.mean),
+            "p99": _sweep.time(theirs.p99),
+            "p99.9": _sweep.time(theirs.quantile(0.999)),
+            "timeouts": _sweep.count(theirs.timeouts),
+            "dlcp: mean": change(gain.mean),
+            "dlcp: p99": change(gain.p99),
+            "reliable: p99": change(gain.reliable_p99),
+            "same timeout: p99": ("–", "") if same is None else change(same),
+        }
+
+    return _sweep.table(
         f"{workload}: dlcp (up to {LOSS_RATIO:.0%} given up) against rivals by buffer and timeout, load {LOAD}",
-        (
-            "rival",
-            "buffer",
-            "timeout",
-            "mean",
-            "p99",
-            "p99.9",
-            "timeouts",
-            "dlcp: mean",
-            "dlcp: p99",
-            "reliable: p99",
-            "same timeout: p99",
-        ),
+        map(row, gains(workload, found)),
     )
-    for gain in gains(workload, found):
-        theirs = found[gain.rival]
-        table.add(
-            gain.rival.transport,
-            (_buffer(gain.rival.buffer_bytes), gain.rival.buffer_bytes or ""),
-            (_timeout(gain.rival.timeout_s), gain.rival.timeout_s or ""),
-            _time(theirs.mean),
-            _time(theirs.p99),
-            _time(theirs.quantile(0.999)),
-            (str(theirs.timeouts), theirs.timeouts),
-            _percent(gain.mean),
-            _percent(gain.p99),
-            _percent(gain.reliable_p99),
-            ("–", "") if gain.same_timeout_p99 is None else _percent(gain.same_timeout_p99),
-        )
-    return table
 
 
 def verdict(workload: str, found: Mapping[Case, Found]) -> Iterator[str]:
@@ -418,9 +348,9 @@ def verdict(workload: str, found: Mapping[Case, Found]) -> Iterator[str]:
         near = min(mine, key=lambda g: abs(g.p99 - published_p99) + abs(g.mean - published_mean))
         yield (
             f"{workload}, against {rival}: dlcp's p99 changes by {_range(g.p99 for g in mine)}, its mean by "
-            f"{_range(g.mean for g in mine)}. Published: {_percent(published_p99)[0]} and "
-            f"{_percent(published_mean)[0]}. Nearest here: {_percent(near.p99)[0]} and {_percent(near.mean)[0]}, "
-            f"with {_condition(near.rival)}."
+            f"{_range(g.mean for g in mine)}. Published: {change(published_p99)[0]} and "
+            f"{change(published_mean)[0]}. Nearest here: {change(near.p99)[0]} and {change(near.mean)[0]}, "
+            f"with buffer {_buffer(near.rival.buffer_bytes)}, timeout {_timeout(near.rival.timeout_s)}."
         )
         by_timeout: dict[float, list[Gain]] = {}
         for gain in mine:
@@ -450,7 +380,7 @@ def verdict(workload: str, found: Mapping[Case, Found]) -> Iterator[str]:
             )
             in found
         ]
-        mean, p99 = (_range(change(getattr(a, q), getattr(b, q)) for a, b in pairs) for q in ("mean", "p99"))
+        mean, p99 = (_range(beside(getattr(a, q), getattr(b, q)) for a, b in pairs) for q in ("mean", "p99"))
         return f"mean {mean}, p99 {p99}"
 
     yield (
@@ -463,88 +393,84 @@ def verdict(workload: str, found: Mapping[Case, Found]) -> Iterator[str]:
         yield f"{workload}, against {name} as published, over all loads: {changes}."
 
 
-def every_case(found: Mapping[Case, Found]) -> Table:
-    """All cases with all figures, for CSV."""
-    table = Table(
-        "",
-        (
-            *("workload", "transport", "load", "buffer_bytes", "min_rto_s", "flows"),
-            *("mean_s", "p50_s", "p99_s", "p999_s", "max_s"),
-            *("abandoned_ratio", "timeouts", "dropped_packets", "cpu_s"),
-        ),
+def every_case(found: Mapping[Case, Found]) -> str:
+    return _sweep.numbers(
+        {
+            "workload": case.workload,
+            "transport": case.transport,
+            "load": case.load,
+            "buffer_bytes": case.buffer_bytes,
+            "min_rto_s": case.timeout_s,
+            "flows": len(one.completion_s),
+            "mean_s": one.mean,
+            "p50_s": one.quantile(0.5),
+            "p99_s": one.p99,
+            "p999_s": one.quantile(0.999),
+            "max_s": one.quantile(1.0),
+            "abandoned_ratio": one.abandoned_ratio,
+            "timeouts": one.timeouts,
+            "dropped_packets": one.dropped_packets,
+            "cpu_s": round(one.cpu_s, 3),
+        }
+        for case, one in found.items()
     )
-    for case, one in found.items():
-        values: list[object] = [
-            case.transport,
-            case.load,
-            case.buffer_bytes,
-            case.timeout_s,
-            len(one.completion_s),
-        ]
-        values += [one.mean, *(one.quantile(share) for share in (0.5, 0.99, 0.999, 1.0))]
-        values += [one.abandoned_ratio, one.timeouts, one.dropped_packets, round(one.cpu_s, 3)]
-        table.add(case.workload, *(("", "" if value is None else value) for value in values))
-    return table
 
 
-def draw(found: Mapping[Case, Found], path: Path) -> Path:
+_DRAWN = ("dctcp", "pfabric", "ndp", "dlcp reliable", "dlcp bounded", "dctcp, no probes")
+COLOURS = dict(zip(_DRAWN, pictures.COLOURS, strict=False))
+
+
+def draw(found: Mapping[Case, Found], path: Path) -> None:
     """Per workload: mean and tail by load; rivals' tails by timeout, beside dlcp's."""
-    from matplotlib.figure import Figure
+    with pictures.style():
+        from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 4.2 * len(WORKLOADS)), layout="constrained")
-    colours = {
-        "dctcp": "C0",
-        "dctcp, no probes": "C5",
-        "pfabric": "C1",
-        "ndp": "C2",
-        "dlcp reliable": "C3",
-        "dlcp bounded": "C4",
-    }
-    styles = dict(zip(BUFFERS_BYTES, (":", "-", "--"), strict=True))
-    rows = figure.subplots(len(WORKLOADS), 3, squeeze=False)
-    for workload, (mean, tail, sweep) in zip(WORKLOADS, rows, strict=True):
-        for axes, quantity, title in ((mean, "mean", "mean"), (tail, "p99", "99th percentile")):
-            lines: dict[str, list[tuple[float, float]]] = {}
-            for case in by_load_cases(workload, LOADS):
-                if case in found:
-                    lines.setdefault(case.transport, []).append(
-                        (case.load, getattr(found[case], quantity) * 1e3)
-                    )
-            for name, points in lines.items():
-                axes.plot(*zip(*points, strict=True), "o-", color=colours[name], label=name)
-            axes.set(
-                xlabel="load of the servers' links", ylabel="completion, ms", title=f"{workload}: {title}"
-            )
-            axes.set_yscale("log")
-            for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-                which("{x:g}")
-        mean.legend(fontsize="small")
-        for buffer, style in styles.items():
-            for name in PUBLISHED:
-                points = [
-                    (timeout * 1e3, found[case].p99 * 1e3)
-                    for timeout in TIMEOUTS_S
-                    if (case := Case(workload, name, LOAD, buffer, timeout)) in found
-                ]
-                if points:
-                    label = f"{name}, {_buffer(buffer)}"
-                    sweep.plot(*zip(*points, strict=True), f"o{style}", color=colours[name], label=label)
-            if one := found.get(Case(workload, "dlcp bounded", LOAD, buffer)):
-                sweep.axhline(
-                    one.p99 * 1e3,
-                    ls=style,
-                    color=colours["dlcp bounded"],
-                    label=f"dlcp bounded, {_buffer(buffer)}",
-                )
-        sweep.set(xlabel="the rival's least timeout, ms", title=f"{workload}: 99th percentile, load {LOAD}")
-        sweep.set(xscale="log", yscale="log")
-        sweep.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-    figure.savefig(path, dpi=110)
-    return path
+        figure = Figure(figsize=(15, 4.2 * len(WORKLOADS)), layout="constrained")
+        rows = figure.subplots(len(WORKLOADS), 3, squeeze=False)
+        for workload, (mean, tail, sweep) in zip(WORKLOADS, rows, strict=True):
+            _by_load_lines(mean, workload, "mean", found)
+            _by_load_lines(tail, workload, "p99", found)
+            mean.legend(fontsize="small")
+            _by_timeout_lines(sweep, workload, found)
+    pictures.save(figure, path)
+
+
+def _by_load_lines(axes: Axes, workload: str, quantity: str, found: Mapping[Case, Found]) -> None:
+    """A line per transport."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for case in by_load_cases(workload, LOADS):
+        if case in found:
+            lines.setdefault(case.transport, []).append((case.load, getattr(found[case], quantity) * 1e3))
+    for name, points in lines.items():
+        axes.plot(*zip(*points, strict=True), "o-", color=COLOURS[name], label=name)
+    what = "99th percentile" if quantity == "p99" else quantity
+    axes.set(xlabel="load of the servers' links", ylabel="completion, ms", title=f"{workload}: {what}")
+    axes.set_yscale("log")
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which("{x:g}")
+
+
+def _by_timeout_lines(axes: Axes, workload: str, found: Mapping[Case, Found]) -> None:
+    """A line per rival and buffer, and dlcp's tail under each buffer across."""
+    for buffer, style in zip(BUFFERS_BYTES, (":", "-", "--"), strict=True):
+        for name in PUBLISHED:
+            points = [
+                (timeout * 1e3, found[case].p99 * 1e3)
+                for timeout in TIMEOUTS_S
+                if (case := Case(workload, name, LOAD, buffer, timeout)) in found
+            ]
+            if points:
+                label = f"{name}, {_buffer(buffer)}"
+                axes.plot(*zip(*points, strict=True), f"o{style}", color=COLOURS[name], label=label)
+        if one := found.get(Case(workload, "dlcp bounded", LOAD, buffer)):
+            label = f"dlcp bounded, {_buffer(buffer)}"
+            axes.axhline(one.p99 * 1e3, ls=style, color=COLOURS["dlcp bounded"], label=label)
+    axes.set(xlabel="the rival's least timeout, ms", title=f"{workload}: 99th percentile, load {LOAD}")
+    axes.set(xscale="log", yscale="log")
+    axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Runs it, prints the tables, and writes completion.md, completion.csv and completion.png to `output`."""
     cases: list[Case] = []
     for workload in WORKLOADS:
         cases += by_load_cases(workload, (LOAD,) if quick else LOADS)
@@ -554,18 +480,19 @@ def run(output: Path, quick: bool, seeds: int) -> None:
             (TIMEOUT_S, TIMEOUTS_S[-1]) if quick else TIMEOUTS_S,
         )
     duration_s = 0.002 if quick else 0.01
-    found = measure(cases, duration_s, range(1, seeds + 1), min(2, os.cpu_count() or 1))
+    found = _sweep.measure(simulate, cases, duration_s, range(1, seeds + 1))
     tables = [table(workload, found) for workload in WORKLOADS for table in (by_load, by_condition)]
     sentences = [sentence for workload in WORKLOADS for sentence in verdict(workload, found)]
-    for table in tables:
-        print(table.text(), end="\n\n")
-    print("\n".join(sentences))
-    output.mkdir(parents=True, exist_ok=True)
-    text = [f"# {SUMMARY[0].upper()}{SUMMARY[1:]}", (__doc__ or "").strip()]
-    text += ["\n".join(f"- {sentence}" for sentence in sentences), *(table.markdown() for table in tables)]
-    (output / f"{NAME}.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    (output / f"{NAME}.csv").write_text(every_case(found).csv(), encoding="utf-8")
-    try:
-        print(f"\npicture: {draw(found, output / f'{NAME}.png')}")
-    except ImportError as error:
-        print(f"\nno picture: {error}; pip install '.[demo]' in a checkout of dlcp")
+    _sweep.leave(
+        output / NAME,
+        tables,
+        sentences,
+        markdown=[
+            f"# {SUMMARY[0].upper()}{SUMMARY[1:]}",
+            (__doc__ or "").strip(),
+            _sweep.bullets(sentences),
+            *tables,
+        ],
+        csv=every_case(found),
+        draw=partial(draw, found),
+    )

@@ -17,17 +17,14 @@ in the mean and 33.9 % at most over its models, rounds with a burst 5.88 times a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlcp.units import duration
 from dlcp_sim.fabrics import Star
 from dlcp_sim.faults import Fault, RandomLoss
 from dlcp_sim.report import pictures
@@ -36,6 +33,8 @@ from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dctcp, Dlcp, Tcp
 from dlcp_sim.transports.dlcp import HEADER_BYTES
 from dlcp_sim.workloads.training import TrainingJob, training_report
+from studies.network import _sweep
+from studies.network._sweep import ALL, MEAN, TOTAL, change
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,8 +94,6 @@ ROUND_SENDERS = tuple(name for name in SENDERS if name != "cubic, 200 ms")
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run."""
-
     iterations: int
     scale: float
     """Of ResNet-50's bytes and time."""
@@ -160,13 +157,13 @@ class Case:
 class Found:
     """What became of a case, all seeds together."""
 
-    iteration_s: NDArray[np.float64]
+    iteration_s: NDArray[np.float64] = field(metadata=ALL)
     """Infinite: not over when the run was given up. With "round": only that one."""
-    abandoned_ratio: float
+    abandoned_ratio: float = field(metadata=MEAN)
     """Of what the gray worker sent and may lose: given up. With "round": in that round."""
-    timeouts: int
-    retransmitted_packets: int
-    cpu_s: float
+    timeouts: int = field(metadata=TOTAL)
+    retransmitted_packets: int = field(metadata=TOTAL)
+    cpu_s: float = field(metadata=TOTAL)
 
     @property
     def mean_s(self) -> float:
@@ -226,30 +223,7 @@ def simulate(work: tuple[Case, Plan, int]) -> Found:
     )
 
 
-def together(runs: Sequence[Found]) -> Found:
-    """Runs of several seeds as one."""
-    return Found(
-        np.concatenate([run.iteration_s for run in runs]),
-        float(np.mean([run.abandoned_ratio for run in runs])),
-        sum(run.timeouts for run in runs),
-        sum(run.retransmitted_packets for run in runs),
-        sum(run.cpu_s for run in runs),
-    )
-
-
-def measure(cases: Sequence[Case], plan: Plan, seeds: Sequence[int], processes: int) -> dict[Case, Found]:
-    """All cases over all seeds, so many at a time. The same for any number of processes."""
-    work = [(case, plan, seed) for case in cases for seed in seeds]
-    if processes == 1:
-        runs = [simulate(one) for one in work]
-    else:
-        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            runs = list(pool.map(simulate, work))
-    return {case: together(runs[i * len(seeds) : (i + 1) * len(seeds)]) for i, case in enumerate(cases)}
-
-
 def cases_of(quick: bool) -> list[Case]:
-    """Everything that the study runs, the healthy network first."""
     steady = STEADY_RATIOS[-1:] if quick else STEADY_RATIOS
     bursts = BURST_RATIOS[:1] if quick else BURST_RATIOS
     found = []
@@ -268,7 +242,6 @@ def cases_of(quick: bool) -> list[Case]:
 
 
 def condition(case: Case) -> str:
-    """In words."""
     if case.loss_ratio == 0:
         return "healthy"
     return (
@@ -277,21 +250,8 @@ def condition(case: Case) -> str:
     )
 
 
-def _time(seconds: float, cap_s: float) -> tuple[str, object]:
-    return (duration(seconds) if math.isfinite(seconds) else f"> {cap_s:g} s", seconds)
-
-
-def _times(ratio: float) -> tuple[str, object]:
+def _times(ratio: float) -> _sweep.Cell:
     return (f"{ratio:.2f}" if math.isfinite(ratio) else "–", ratio)
-
-
-def _percent(ratio: float) -> tuple[str, object]:
-    return (f"{100 * ratio:.2f} %", ratio)
-
-
-def _change(ratio: float) -> str:
-    text = f"{100 * ratio:+.1f} %".replace("-", "−")
-    return "0.0 %" if text in ("+0.0 %", "−0.0 %") else text
 
 
 def healthy_s(found: Mapping[Case, Found], case: Case) -> float:
@@ -305,58 +265,46 @@ def healthy_s(found: Mapping[Case, Found], case: Case) -> float:
 
 def by_condition(topology: str, found: Mapping[Case, Found], plan: Plan) -> Table:
     """Iterations under constant loss and under bursts of a healthy round's length."""
-    table = Table(
-        f"{topology}: iterations over a gray link",
-        (
-            "link",
-            "sender",
-            "mean",
-            "max",
-            "mean / healthy",
-            "max / healthy",
-            "given up",
-            "sent again",
-            "timeouts",
-        ),
-    )
-    for case, one in found.items():
-        if case.topology != topology or case.when == "round":
-            continue
+
+    def row(case: Case, one: Found) -> dict[str, _sweep.Cell]:
         base_s = healthy_s(found, case)
-        table.add(
-            condition(case),
-            case.sender,
-            _time(one.mean_s, plan.cap_s),
-            _time(one.max_s, plan.cap_s),
-            _times(one.mean_s / base_s),
-            _times(one.max_s / base_s),
-            _percent(one.abandoned_ratio),
-            (str(one.retransmitted_packets), one.retransmitted_packets),
-            (str(one.timeouts), one.timeouts),
-        )
-    return table
+        return {
+            "link": condition(case),
+            "sender": case.sender,
+            "mean": _sweep.time(one.mean_s, f"> {plan.cap_s:g} s"),
+            "max": _sweep.time(one.max_s, f"> {plan.cap_s:g} s"),
+            "mean / healthy": _times(one.mean_s / base_s),
+            "max / healthy": _times(one.max_s / base_s),
+            "given up": _sweep.percent(one.abandoned_ratio),
+            "sent again": _sweep.count(one.retransmitted_packets),
+            "timeouts": _sweep.count(one.timeouts),
+        }
+
+    return _sweep.table(
+        f"{topology}: iterations over a gray link",
+        [row(case, one) for case, one in found.items() if case.topology == topology and case.when != "round"],
+    )
 
 
 def by_bound(topology: str, found: Mapping[Case, Found], plan: Plan) -> Table:
     """The round during which what the gray worker sends is lost, by bound and congestion control."""
-    table = Table(
-        f"{topology}: a round through which the gray worker's packets are lost",
-        ("loss", "sender", "mean", "max", "mean / healthy", "2.4 % / this", "given up"),
-    )
-    for case, one in found.items():
-        if case.topology != topology or case.when != "round":
-            continue
+
+    def row(case: Case, one: Found) -> dict[str, _sweep.Cell]:
         low = found[replace(case, sender="dlcp 2.4 %")]
-        table.add(
-            f"{100 * case.loss_ratio:g} %",
-            case.sender,
-            _time(one.mean_s, plan.round_cap_s),
-            _time(one.max_s, plan.round_cap_s),
-            _times(one.mean_s / healthy_s(found, case)),
-            _times(low.mean_s / one.mean_s if math.isfinite(one.mean_s) else math.nan),
-            _percent(one.abandoned_ratio),
-        )
-    return table
+        return {
+            "loss": f"{100 * case.loss_ratio:g} %",
+            "sender": case.sender,
+            "mean": _sweep.time(one.mean_s, f"> {plan.round_cap_s:g} s"),
+            "max": _sweep.time(one.max_s, f"> {plan.round_cap_s:g} s"),
+            "mean / healthy": _times(one.mean_s / healthy_s(found, case)),
+            "2.4 % / this": _times(low.mean_s / one.mean_s if math.isfinite(one.mean_s) else math.nan),
+            "given up": _sweep.percent(one.abandoned_ratio),
+        }
+
+    return _sweep.table(
+        f"{topology}: a round through which the gray worker's packets are lost",
+        [row(case, one) for case, one in found.items() if case.topology == topology and case.when == "round"],
+    )
 
 
 def rounds_between(healthy: float, low: float, high: float, cut: float = PUBLISHED_CUT) -> float:
@@ -378,7 +326,7 @@ def verdict(found: Mapping[Case, Found], plan: Plan) -> Iterator[str]:
                 if not math.isfinite(rival.mean_s):
                     return f"{sender}: not over after {plan.cap_s:g} s"
                 mean, worst = (1 - a / b for a, b in ((ours.mean_s, rival.mean_s), (ours.max_s, rival.max_s)))
-                return f"{sender}: mean {_change(-mean)}, slowest {_change(-worst)}"
+                return f"{sender}: mean {change(-mean)[0]}, slowest {change(-worst)[0]}"
 
             rivals = [name for name in STEADY_SENDERS if name != "dlcp 10 %"]
             yield (
@@ -411,49 +359,46 @@ def verdict(found: Mapping[Case, Found], plan: Plan) -> Iterator[str]:
     )
 
 
-def every_case(found: Mapping[Case, Found]) -> Table:
-    """All cases with all figures, for CSV."""
-    table = Table(
-        "",
-        (
-            *("topology", "sender", "when", "link_loss_ratio", "iterations", "unfinished"),
-            *("mean_s", "p50_s", "max_s", "abandoned_ratio", "timeouts", "retransmitted_packets", "cpu_s"),
-        ),
+def every_case(found: Mapping[Case, Found]) -> str:
+    return _sweep.numbers(
+        {
+            "topology": case.topology,
+            "sender": case.sender,
+            "when": case.when,
+            "link_loss_ratio": case.loss_ratio,
+            "iterations": len(one.iteration_s),
+            "unfinished": int(np.isinf(one.iteration_s).sum()),
+            "mean_s": one.mean_s,
+            "p50_s": float(np.quantile(one.iteration_s, 0.5, method="higher")),
+            "max_s": one.max_s,
+            "abandoned_ratio": one.abandoned_ratio,
+            "timeouts": one.timeouts,
+            "retransmitted_packets": one.retransmitted_packets,
+            "cpu_s": round(one.cpu_s, 3),
+        }
+        for case, one in found.items()
     )
-    for case, one in found.items():
-        over = np.isfinite(one.iteration_s)
-        values: list[object] = [case.sender, case.when, case.loss_ratio, len(over), int((~over).sum())]
-        values += [one.mean_s, float(np.quantile(one.iteration_s, 0.5, method="higher")), one.max_s]
-        values += [one.abandoned_ratio, one.timeouts, one.retransmitted_packets, round(one.cpu_s, 3)]
-        table.add(case.topology, *(("", value) for value in values))
-    return table
 
 
-def draw(found: Mapping[Case, Found], plan: Plan, path: Path) -> Path:
+def draw(found: Mapping[Case, Found], plan: Plan, path: Path) -> None:
     """Per topology: iterations by condition, and rounds under a burst by loss, as multiples of a healthy round."""
+    steady = "mean iteration, whisker to the slowest, by what the gray link loses"
+    rounds = "a round through which the gray worker's packets are lost (▲: not over)"
     with pictures.new_figure(2 * len(TOPOLOGIES), height=11.0, width=8.0) as (figure, panels):
-        for number, topology in enumerate(TOPOLOGIES):
-            steady, rounds = panels[2 * number : 2 * number + 2]
-            chosen = {case: one for case, one in found.items() if case.topology == topology}
-            _bars(
-                steady,
-                {case: one for case, one in chosen.items() if case.when != "round"},
-                chosen,
-                plan.cap_s,
-            )
-            _bars(
-                rounds,
-                {case: one for case, one in chosen.items() if case.when == "round"},
-                chosen,
-                plan.round_cap_s,
-            )
-            steady.set_title(
-                f"{topology}: mean iteration, whisker to the slowest, by what the gray link loses"
-            )
-            rounds.set_title(
-                f"{topology}: a round through which the gray worker's packets are lost (▲: not over)"
-            )
-        return pictures.save(figure, path)
+        kinds = [
+            (topology, of_round, title)
+            for topology in TOPOLOGIES
+            for of_round, title in ((False, steady), (True, rounds))
+        ]
+        for axes, (topology, of_round, title) in zip(panels, kinds, strict=True):
+            shown = {
+                case: one
+                for case, one in found.items()
+                if case.topology == topology and (case.when == "round") is of_round
+            }
+            _bars(axes, shown, found, plan.round_cap_s if of_round else plan.cap_s)
+            axes.set_title(f"{topology}: {title}")
+        pictures.save(figure, path)
 
 
 def _bars(axes: Axes, shown: Mapping[Case, Found], found: Mapping[Case, Found], cap_s: float) -> None:
@@ -489,20 +434,20 @@ def _bars(axes: Axes, shown: Mapping[Case, Found], found: Mapping[Case, Found], 
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Runs it, prints the tables, and writes gray.md, gray.csv and gray.png to `output`."""
     plan = QUICK if quick else FULL
-    found = measure(cases_of(quick), plan, range(1, seeds + 1), min(2, os.cpu_count() or 1))
+    found = _sweep.measure(simulate, cases_of(quick), plan, range(1, seeds + 1))
     tables = [table(topology, found, plan) for topology in TOPOLOGIES for table in (by_condition, by_bound)]
     sentences = list(verdict(found, plan))
-    for table in tables:
-        print(table.text(), end="\n\n")
-    print("\n".join(sentences))
-    output.mkdir(parents=True, exist_ok=True)
-    text = [f"# {SUMMARY[0].upper()}{SUMMARY[1:]}", (__doc__ or "").strip()]
-    text += ["\n".join(f"- {sentence}" for sentence in sentences), *(table.markdown() for table in tables)]
-    (output / f"{NAME}.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    (output / f"{NAME}.csv").write_text(every_case(found).csv(), encoding="utf-8")
-    try:
-        print(f"\npicture: {draw(found, plan, output / f'{NAME}.png')}")
-    except pictures.PictureError as error:
-        print(f"\nno picture: {error}")
+    _sweep.leave(
+        output / NAME,
+        tables,
+        sentences,
+        markdown=[
+            f"# {SUMMARY[0].upper()}{SUMMARY[1:]}",
+            (__doc__ or "").strip(),
+            _sweep.bullets(sentences),
+            *tables,
+        ],
+        csv=every_case(found),
+        draw=partial(draw, found, plan),
+    )

@@ -10,11 +10,10 @@ congestion control does by itself (the same engine, window and line rate), and b
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,8 @@ from dlcp_sim.scenario import Scenario
 from dlcp_sim.transports import Dcqcn, Dlcp, Uet
 from dlcp_sim.workloads.collectives import CollectiveRun
 from dlcp_sim.workloads.flows import together
+from studies.network import _sweep
+from studies.network._sweep import ALL, MEAN, ROUNDED
 
 if TYPE_CHECKING:
     from dlcp_sim.transports.base import Transport
@@ -76,18 +77,15 @@ class Condition:
     """How many times larger the tensor is: the smaller one fits into the first windows."""
 
     @property
+    def spines(self) -> int:
+        return HOSTS_PER_LEAF // self.oversubscription
+
+    @property
     def fabric(self) -> Fabric:
         """Spines of the hosts' rate, so that thresholds mean the same at every port."""
-        return LeafSpine(
-            LEAVES,
-            HOSTS_PER_LEAF // self.oversubscription,
-            HOSTS_PER_LEAF,
-            rate_bps=RATE_BPS,
-            delay_s=DELAY_S,
-        )
+        return LeafSpine(LEAVES, self.spines, HOSTS_PER_LEAF, rate_bps=RATE_BPS, delay_s=DELAY_S)
 
     def __str__(self) -> str:
-        """In words."""
         link = ", gray link" if self.gray else ""
         load = self.load if self.scale == 1 else f"{self.load} x {self.scale}"
         return f"{load}, {self.oversubscription}:1, {self.switch}{link}"
@@ -98,12 +96,12 @@ class Condition:
         Rails: each rank sends 7/8 of the tensor each way, all of it by way of the spines. Servers: each takes an
         eighth of the tensor from 56 workers, 49 of them on other leaves.
         """
-        spines, size = HOSTS_PER_LEAF // self.oversubscription, size * self.scale
+        size *= self.scale
         if self.load == "rails":
             host, leaf = size * 7 / 8, HOSTS_PER_LEAF * size * 7 / 8
         else:
             host, leaf = 56 * size / 8, 49 * size / 8
-        one_way_s = 8 * max(host / RATE_BPS, leaf / (spines * RATE_BPS))
+        one_way_s = 8 * max(host / RATE_BPS, leaf / (self.spines * RATE_BPS))
         return one_way_s * (2 - given_up)
 
 
@@ -119,20 +117,15 @@ class Case:
     """Droppable packets are dropped at so many times the depth that is the default."""
 
     def scenario(self, size: int, seed: int) -> Scenario:
-        """What is run."""
         transport, policy = self._transport()
-        bounded = self.configuration.startswith(BOUNDED)
+        loss_ratio = LOSS_RATIO if self.configuration.startswith(BOUNDED) else 0.0
+        where = self.condition
         return Scenario(
-            fabric=self.condition.fabric,
+            fabric=where.fabric,
             transport=transport,
-            workload=workload(
-                self.condition.load,
-                size * self.condition.scale,
-                LOSS_RATIO if bounded else 0.0,
-                self.critical_ratio,
-            ),
+            workload=workload(where.load, size * where.scale, loss_ratio, self.critical_ratio),
             switch=policy,
-            faults=[RandomLoss(GRAY_LINK, ratio=GRAY_RATIO)] if self.condition.gray else [],
+            faults=[RandomLoss(GRAY_LINK, ratio=GRAY_RATIO)] if where.gray else [],
             seed=seed,
             until_s=LIMIT_S,
             name=self.configuration,
@@ -215,26 +208,24 @@ def trimming_by_importance(fabric: Fabric, packet_bytes: int) -> Policy:
 class Found:
     """What a case did: of each seed the time of the step, and shares of all seeds together."""
 
-    step_s: tuple[float, ...]
+    step_s: Sequence[float] = field(metadata=ALL)
     """Until the last rank has all; infinite: it was not over."""
-    abandoned_ratio: float
+    abandoned_ratio: float = field(metadata=MEAN)
     """Of the bytes that may be given up."""
-    repeated_ratio: float
+    repeated_ratio: float = field(metadata=MEAN)
     """Packets sent again beside those sent first."""
-    trimmed: int
-    dropped: int
-    lost: int
-    timeouts: int
-    pauses: int
+    trimmed: int = field(metadata=ROUNDED)
+    dropped: int = field(metadata=ROUNDED)
+    lost: int = field(metadata=ROUNDED)
+    timeouts: int = field(metadata=ROUNDED)
+    pauses: int = field(metadata=ROUNDED)
 
     @property
     def mean_s(self) -> float:
-        """Seconds."""
         return float(np.mean(self.step_s))
 
 
 def simulate(job: tuple[Case, int, int]) -> Found:
-    """One run."""
     case, size, seed = job
     result = case.scenario(size, seed).run()
     flows, ports = result.flows, result.ports
@@ -250,24 +241,6 @@ def simulate(job: tuple[Case, int, int]) -> Found:
         lost=int(ports.packets_lost.sum()),
         timeouts=int(flows.timeouts.sum()),
         pauses=int(ports.pauses.sum()),
-    )
-
-
-def pooled(runs: Sequence[Found]) -> Found:
-    """Runs of several seeds as one; counts are means."""
-
-    def mean(name: str) -> float:
-        return float(np.mean([getattr(run, name) for run in runs]))
-
-    return Found(
-        step_s=tuple(step for run in runs for step in run.step_s),
-        abandoned_ratio=mean("abandoned_ratio"),
-        repeated_ratio=mean("repeated_ratio"),
-        trimmed=round(mean("trimmed")),
-        dropped=round(mean("dropped")),
-        lost=round(mean("lost")),
-        timeouts=round(mean("timeouts")),
-        pauses=round(mean("pauses")),
     )
 
 
@@ -312,17 +285,6 @@ def varied_cases(found: Sequence[Condition]) -> list[Case]:
     ]
 
 
-def measure(cases: Sequence[Case], size: int, seeds: int, processes: int) -> dict[Case, Found]:
-    """All cases over all seeds. The same for any number of processes."""
-    jobs = [(case, size, seed) for case in cases for seed in range(1, seeds + 1)]
-    if processes == 1:
-        runs = [simulate(job) for job in jobs]
-    else:
-        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            runs = list(pool.map(simulate, jobs))
-    return {case: pooled(runs[i * seeds : (i + 1) * seeds]) for i, case in enumerate(cases)}
-
-
 # --- report ---------------------------------------------------------------------------------------------------
 
 
@@ -331,35 +293,33 @@ def saved(ours: Found, theirs: Found) -> float:
     return 1 - ours.mean_s / theirs.mean_s
 
 
-def percent(ratio: float, digits: int = 1) -> tuple[str, object]:
-    """A cell."""
-    return (f"{100 * ratio:+.{digits}f} %" if np.isfinite(ratio) else "–", ratio)
+def percent(ratio: float) -> _sweep.Cell:
+    return (f"{100 * ratio:+.1f} %" if np.isfinite(ratio) else "–", ratio)
 
 
-def steps(found: dict[Case, Found], size: int) -> Table:
-    """A row per case."""
-    table = Table(
+def steps(found: Mapping[Case, Found], size: int) -> Table:
+    return _sweep.table(
         f"One step of {size / 1e6:g} MB per rank, unless it says more",
         (
-            *("", "step", "of all seeds", "above bound", "given up", "sent again"),
-            *("trimmed", "dropped", "lost", "timeouts", "pauses"),
+            {
+                "": f"{case.condition}: {case.configuration}",
+                "step": _sweep.time(one.mean_s, "–"),
+                "of all seeds": (
+                    f"{duration(min(one.step_s))} to {duration(max(one.step_s))}",
+                    max(one.step_s),
+                ),
+                "above bound": percent(one.mean_s / case.condition.bound_s(size) - 1),
+                "given up": _sweep.percent(one.abandoned_ratio, 1),
+                "sent again": _sweep.percent(one.repeated_ratio, 1),
+                "trimmed": _sweep.count(one.trimmed),
+                "dropped": _sweep.count(one.dropped),
+                "lost": _sweep.count(one.lost),
+                "timeouts": _sweep.count(one.timeouts),
+                "pauses": _sweep.count(one.pauses),
+            }
+            for case, one in found.items()
         ),
     )
-    for case, one in found.items():
-        above = one.mean_s / case.condition.bound_s(size) - 1
-        table.add(
-            f"{case.condition}: {case.configuration}",
-            (duration(one.mean_s), one.mean_s),
-            (f"{duration(min(one.step_s))} to {duration(max(one.step_s))}", max(one.step_s)),
-            percent(above),
-            (f"{100 * one.abandoned_ratio:.1f} %", one.abandoned_ratio),
-            (f"{100 * one.repeated_ratio:.1f} %", one.repeated_ratio),
-            *(
-                (str(value), value)
-                for value in (one.trimmed, one.dropped, one.lost, one.timeouts, one.pauses)
-            ),
-        )
-    return table
 
 
 GAINS = (
@@ -375,121 +335,127 @@ GAINS = (
 )
 
 
-def gains(found: dict[Case, Found], size: int) -> Table:
+def gains(found: Mapping[Case, Found], size: int) -> Table:
     """A row per condition: time saved by the first beside the second; last, what anybody could save at all."""
-    table = Table("Time saved", ("", *(name for name, _, _ in GAINS), "left beside UET"))
-    for condition in dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"):
-        cells = [percent(gain(found, condition, ours, theirs)) for _, ours, theirs in GAINS]
-        left = 1 - condition.bound_s(size, LOSS_RATIO) / found[Case(condition, UET)].mean_s
-        table.add(str(condition), *cells, percent(left))
-    return table
-
-
-def gain(found: dict[Case, Found], condition: Condition, ours: str, theirs: str) -> float:
-    """Time saved under a condition; DCQCN's is that of its own fabric."""
-    where = replace(condition, switch="lossless") if theirs in (DCQCN, SPRAYED) else condition
-    return saved(found[Case(condition, ours)], found[Case(where, theirs)])
-
-
-def variations(found: dict[Case, Found], cases: Sequence[Case]) -> Table:
-    """What the share of critical blocks and droppable packets' thresholds do."""
-    table = Table(
-        "Bounded loss, varied: time saved beside the same engine, reliable with its window, and beside UET",
-        ("", "critical", "depth", "step", "given up", "sent again", "saved", "beside UET"),
+    return _sweep.table(
+        "Time saved",
+        (
+            {"": str(one)}
+            | {name: percent(gain(found, one, ours, theirs)) for name, ours, theirs in GAINS}
+            | {"left beside UET": percent(1 - one.bound_s(size, LOSS_RATIO) / found[Case(one, UET)].mean_s)}
+            for one in compared(found)
+        ),
     )
-    for case in cases:
-        one, where = found[case], case.condition
-        table.add(
-            f"{where}: {case.configuration}",
-            (f"{100 * case.critical_ratio:g} %", case.critical_ratio),
-            (f"x {case.depth}", case.depth),
-            (duration(one.mean_s), one.mean_s),
-            (f"{100 * one.abandoned_ratio:.1f} %", one.abandoned_ratio),
-            (f"{100 * one.repeated_ratio:.1f} %", one.repeated_ratio),
-            percent(saved(one, found[Case(where, RELIABLE)])),
-            percent(saved(one, found[Case(where, UET)])),
-        )
-    return table
 
 
-def words(found: dict[Case, Found], size: int) -> list[str]:
+def compared(found: Mapping[Case, Found]) -> list[Condition]:
+    """The conditions; DCQCN's lossless fabrics are counted with those that they are compared with."""
+    return list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
+
+
+def gain(found: Mapping[Case, Found], condition: Condition, ours: str, theirs: str) -> float:
+    """Time saved under a condition; DCQCN's is that of its own fabric."""
+    return saved(found[Case(condition, ours)], found[Case(fabric_of(condition, theirs), theirs)])
+
+
+def fabric_of(condition: Condition, configuration: str) -> Condition:
+    """Where a configuration runs to be compared under a condition."""
+    return replace(condition, switch="lossless") if configuration in (DCQCN, SPRAYED) else condition
+
+
+def variations(found: Mapping[Case, Found], cases: Sequence[Case]) -> Table:
+    """What the share of critical blocks and droppable packets' thresholds do."""
+    return _sweep.table(
+        "Bounded loss, varied: time saved beside the same engine, reliable with its window, and beside UET",
+        (
+            {
+                "": f"{case.condition}: {case.configuration}",
+                "critical": (f"{100 * case.critical_ratio:g} %", case.critical_ratio),
+                "depth": (f"x {case.depth}", case.depth),
+                "step": _sweep.time(found[case].mean_s, "–"),
+                "given up": _sweep.percent(found[case].abandoned_ratio, 1),
+                "sent again": _sweep.percent(found[case].repeated_ratio, 1),
+                "saved": percent(saved(found[case], found[Case(case.condition, RELIABLE)])),
+                "beside UET": percent(saved(found[case], found[Case(case.condition, UET)])),
+            }
+            for case in cases
+        ),
+    )
+
+
+def words(found: Mapping[Case, Found], size: int) -> list[str]:
     """What follows, from the figures alone."""
-    conditions = list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
-
-    def span(chosen: Sequence[Condition], ours: str, theirs: str) -> str:
-        values = [100 * gain(found, condition, ours, theirs) for condition in chosen]
-        least, most = f"{min(values):+.1f}", f"{max(values):+.1f}"
-        return f"{least} %" if least == most else f"{least} to {most} %"
-
-    lines = []
-    for switch in ("trimming", "dropping"):
-        for ratio in (4, 1):
-            chosen = [c for c in conditions if c.switch == switch and c.oversubscription == ratio]
-            if not chosen:
-                continue
-            lines.append(
-                f"{switch.capitalize()}, {ratio}:1: beside the same engine, reliable with its window, bounded loss "
-                f"alone saves {span(chosen, BOUNDED, RELIABLE)}, relaxed congestion control alone "
-                f"{span(chosen, RELIABLE + RELAXED, RELIABLE)}, both {span(chosen, BOUNDED + RELAXED, RELIABLE)}. "
-                f"Beside UET bounded loss saves {span(chosen, BOUNDED, UET)}, both "
-                f"{span(chosen, BOUNDED + RELAXED, UET)}."
-            )
-    shape = [
-        c
-        for c in conditions
-        if c.load == "rails" and c.switch == "trimming" and c.oversubscription == 4 and not c.gray
-    ]
-    for condition in shape:
-        bound_s, uet_s = condition.bound_s(size), found[Case(condition, UET)].mean_s
-        left = 1 - condition.bound_s(size, LOSS_RATIO) / uet_s
-        lines.append(
-            f"UET ({condition}) ends {100 * (uet_s / bound_s - 1):.1f} % above what the links allow for these bytes. "
-            f"Who never sent what may be given up, and lost no time at all, would save {100 * left:.1f} % beside it: "
-            "there is no more room than that."
-        )
-    lines += [
+    conditions = compared(found)
+    forgive = ("rails", "trimming", 4, False)
+    shape = [c for c in conditions if (c.load, c.switch, c.oversubscription, c.gray) == forgive]
+    return [
+        *_by_switch(found, conditions),
+        *(_room(found, condition, size) for condition in shape),
         f"FORGIVE's 16.1 to 16.7 % are beside DCQCN. In its shape (rails, 4:1) bounded loss at line rate saves "
-        f"{span(shape, BOUNDED + RELAXED, DCQCN)} beside DCQCN with a path per flow, and UET, which loses nothing, "
-        f"{span(shape, UET, DCQCN)}; beside DCQCN over sprayed paths they save "
-        f"{span(shape, BOUNDED + RELAXED, SPRAYED)} and {span(shape, UET, SPRAYED)}.",
+        f"{_span(found, shape, BOUNDED + RELAXED, DCQCN)} beside DCQCN with a path per flow, and UET, which loses "
+        f"nothing, {_span(found, shape, UET, DCQCN)}; beside DCQCN over sprayed paths they save "
+        f"{_span(found, shape, BOUNDED + RELAXED, SPRAYED)} and {_span(found, shape, UET, SPRAYED)}.",
         f"A budget of {100 * LOSS_RATIO:g} % of one way is {100 * LOSS_RATIO / 2:g} % of a step's bytes, and what a "
         "switch cuts or drops has crossed the links before it, so that it saves less than it gives up.",
+        *(_cost_of_gray(found, one) for one in conditions if one.gray and one.switch == "trimming"),
     ]
-    gray = [c for c in conditions if c.gray and c.switch == "trimming"]
-    for condition in gray:
-        clean, lossless = replace(condition, gray=False), replace(condition, switch="lossless")
-        times = {
-            configuration: found[Case(condition, configuration)].mean_s
-            / found[Case(clean, configuration)].mean_s
-            for configuration in (UET, RELIABLE, BOUNDED)
-        }
-        times[DCQCN] = (
-            found[Case(lossless, DCQCN)].mean_s / found[Case(replace(lossless, gray=False), DCQCN)].mean_s
-        )
-        told = ", ".join(f"{configuration} {ratio:.2f}" for configuration, ratio in times.items())
-        lines.append(
-            f"A gray link, {condition.oversubscription}:1: times its own step on a clean fabric, {told}. Where it is "
-            f"many times, a flow's last packet was lost and waits for the card's timeout, "
-            f"{1e3 * Dcqcn().rto_s:.1f} ms."
-        )
-    return lines
 
 
-def draw(found: dict[Case, Found], path: Path) -> None:
+def _span(found: Mapping[Case, Found], chosen: Sequence[Condition], ours: str, theirs: str) -> str:
+    """From the least gain to the greatest."""
+    values = [100 * gain(found, condition, ours, theirs) for condition in chosen]
+    least, most = f"{min(values):+.1f}", f"{max(values):+.1f}"
+    return f"{least} %" if least == most else f"{least} to {most} %"
+
+
+def _by_switch(found: Mapping[Case, Found], conditions: Sequence[Condition]) -> Iterator[str]:
+    for switch, ratio in itertools.product(("trimming", "dropping"), (4, 1)):
+        chosen = [c for c in conditions if c.switch == switch and c.oversubscription == ratio]
+        if chosen:
+            span = partial(_span, found, chosen)
+            yield (
+                f"{switch.capitalize()}, {ratio}:1: beside the same engine, reliable with its window, bounded loss "
+                f"alone saves {span(BOUNDED, RELIABLE)}, relaxed congestion control alone "
+                f"{span(RELIABLE + RELAXED, RELIABLE)}, both {span(BOUNDED + RELAXED, RELIABLE)}. "
+                f"Beside UET bounded loss saves {span(BOUNDED, UET)}, both {span(BOUNDED + RELAXED, UET)}."
+            )
+
+
+def _room(found: Mapping[Case, Found], condition: Condition, size: int) -> str:
+    uet_s = found[Case(condition, UET)].mean_s
+    left = 1 - condition.bound_s(size, LOSS_RATIO) / uet_s
+    return (
+        f"UET ({condition}) ends {100 * (uet_s / condition.bound_s(size) - 1):.1f} % above what the links allow for "
+        f"these bytes. Who never sent what may be given up, and lost no time at all, would save {100 * left:.1f} % "
+        "beside it: there is no more room than that."
+    )
+
+
+def _cost_of_gray(found: Mapping[Case, Found], gray: Condition) -> str:
+    def times(configuration: str) -> float:
+        where = fabric_of(gray, configuration)
+        clean = replace(where, gray=False)
+        return found[Case(where, configuration)].mean_s / found[Case(clean, configuration)].mean_s
+
+    told = ", ".join(f"{one} {times(one):.2f}" for one in (UET, RELIABLE, BOUNDED, DCQCN))
+    return (
+        f"A gray link, {gray.oversubscription}:1: times its own step on a clean fabric, {told}. Where it is many "
+        f"times, a flow's last packet was lost and waits for the card's timeout, {1e3 * Dcqcn().rto_s:.1f} ms."
+    )
+
+
+def draw(found: Mapping[Case, Found], path: Path) -> None:
     """Bars: the step of each transport beside UET's, by condition. Longer ones are cut and say how long they are."""
     from dlcp_sim.report import pictures
 
-    shown = list(dict.fromkeys(case.condition for case in found if case.condition.switch != "lossless"))
+    shown = compared(found)
     configurations, limit = (*CONFIGURATIONS, DCQCN, SPRAYED), 2.0
     with pictures.new_figure(1, height=1.8 + 0.9 * len(shown)) as (figure, axes):
         axis, height = axes[0], 0.8 / len(configurations)
         for place, configuration in enumerate(configurations):
-            of_configuration = [
-                replace(c, switch="lossless") if configuration in (DCQCN, SPRAYED) else c for c in shown
-            ]
             ratio = [
-                found[Case(c, configuration)].mean_s / found[Case(where, UET)].mean_s
-                for c, where in zip(of_configuration, shown, strict=True)
+                found[Case(fabric_of(c, configuration), configuration)].mean_s / found[Case(c, UET)].mean_s
+                for c in shown
             ]
             at = np.arange(len(shown)) + (place - (len(configurations) - 1) / 2) * height
             colour = pictures.COLOURS[place % len(pictures.COLOURS)]
@@ -507,12 +473,13 @@ def draw(found: dict[Case, Found], path: Path) -> None:
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Prints the tables and what follows; writes honest.md, honest.csv and honest.png."""
     size = QUICK_BYTES if quick else FULL_BYTES
-    processes = 1 if quick else len(os.sched_getaffinity(0))
     looked_at = conditions(quick)
     cases, varied = cases_of(looked_at), varied_cases(looked_at)
-    everything = measure(list(dict.fromkeys([*cases, *varied])), size, seeds, processes)
+    # A quick look is over before other processes would have started.
+    everything = _sweep.measure(
+        simulate, [*cases, *varied], size, range(1, seeds + 1), processes=1 if quick else None
+    )
     found = {case: everything[case] for case in cases}
     tables = [gains(found, size), steps(found, size), variations(everything, varied)]
     notes = words(found, size)
@@ -522,8 +489,11 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         f"critical unless it says otherwise; a gray link loses {100 * GRAY_RATIO:g} % from leaf 0 to spine 0. Bounds "
         "count payload on the busiest link."
     )
-    print("\n\n".join([*(table.text() for table in tables), "\n".join([*notes, setting])]))
-    parts = ["# The honest baseline", *notes, setting, *(table.markdown() for table in tables)]
-    (output / f"{NAME}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    (output / f"{NAME}.csv").write_text(tables[1].csv(), encoding="utf-8")
-    draw(found, output / f"{NAME}.png")
+    _sweep.leave(
+        output / NAME,
+        tables,
+        [*notes, setting],
+        markdown=["# The honest baseline", *notes, setting, *tables],
+        csv=tables[1].csv(),
+        draw=partial(draw, found),
+    )

@@ -15,11 +15,9 @@ a table of its own. There hosts send at line rate: a ring alone in a lossless ne
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,6 +32,7 @@ from dlcp_sim.workloads import models
 from dlcp_sim.workloads.collectives import CoarseRing
 from dlcp_sim.workloads.load import Load, Workload, host_numbers
 from dlcp_sim.workloads.training import TrainingJob, training_report
+from studies.network import _sweep
 
 if TYPE_CHECKING:
     from dlcp_sim.fabrics import Fabric
@@ -97,8 +96,6 @@ class Ring(Workload):
 
 @dataclass(frozen=True)
 class Case:
-    """One training job."""
-
     model: str
     world: int
     fusion_bytes: int = 0
@@ -106,7 +103,6 @@ class Case:
     jitter: float = 0.0
 
     def job(self, iterations: int) -> TrainingJob:
-        """fp16 gradients."""
         own = models.model(self.model)
         speed = models.Speed(GPU_IMAGES_PER_S[self.model], "V100", "derived from arXiv 1902.06855, abstract")
         return TrainingJob(
@@ -197,108 +193,96 @@ def host_iteration(job: tuple[HostCase, int, int]) -> float:
 # --- tables -----------------------------------------------------------------------------------------------------
 
 
-def _percent(ratio: float) -> tuple[str, object]:
-    return f"{100 * ratio:+.1f} %".replace("-", "−"), ratio
-
-
 def check_table(times: Mapping[tuple[int, int, int | None], float]) -> Table:
-    """Coarse rings beside full ones."""
-    table = Table(
-        "All-reduce in a ring: all messages packet by packet, and fewer steps",
-        ("workers", "MB", "full ring", "steps", "coarse ring", "error"),
+    coarse_rings = sorted(
+        (world, nbytes, steps, took) for (world, nbytes, steps), took in times.items() if steps is not None
     )
-    for (world, nbytes, steps), took in sorted(
-        times.items(), key=lambda item: (item[0][:2], item[0][2] or 0)
-    ):
-        if steps is None:
-            continue
-        full = times[world, nbytes, None]
-        table.add(
-            str(world),
-            (f"{nbytes / 1e6:g}", nbytes),
-            (f"{1e3 * full:.3f} ms", full),
-            (str(steps), steps),
-            (f"{1e3 * took:.3f} ms", took),
-            _percent(took / full - 1),
-        )
-    return table
+    return _sweep.table(
+        "All-reduce in a ring: all messages packet by packet, and fewer steps",
+        (
+            {
+                "workers": str(world),
+                "MB": (f"{nbytes / 1e6:g}", nbytes),
+                "full ring": _sweep.ms(times[world, nbytes, None], 3),
+                "steps": _sweep.count(steps),
+                "coarse ring": _sweep.ms(took, 3),
+                "error": _sweep.signed(took / times[world, nbytes, None] - 1),
+            }
+            for world, nbytes, steps, took in coarse_rings
+        ),
+    )
 
 
 def speedup_table(found: Mapping[Case, float]) -> Table:
-    """Speed-ups, and what is published."""
-    table = Table(
+    def published(case: Case) -> _sweep.Cell:
+        if case.world != WORLD or not case.sparse or not case.fusion_bytes:
+            return ""
+        return f"{PUBLISHED[case.model]:.1f}", PUBLISHED[case.model]
+
+    return _sweep.table(
         f"Speed-up over one GPU, {RATE_BPS / 1e9:g} Gb/s, ring, fp16",
-        ("model", "workers", "fusion", "sparsity", "jitter", "speed-up", "efficiency", "published"),
+        (
+            {
+                "model": case.model,
+                "workers": _sweep.count(case.world),
+                "fusion": (
+                    f"{case.fusion_bytes >> 20} MB" if case.fusion_bytes else "none",
+                    case.fusion_bytes,
+                ),
+                "sparsity": (f"{100 * SPARSITY:g} %", SPARSITY) if case.sparse else ("dense", 1.0),
+                "jitter": (f"{100 * case.jitter:g} %", case.jitter),
+                "speed-up": (f"{value:.1f}", value),
+                "efficiency": _sweep.percent(value / case.world, 1),
+                "published": published(case),
+            }
+            for case, value in found.items()
+        ),
     )
-    for case, value in found.items():
-        published = (
-            PUBLISHED[case.model] if case.world == WORLD and case.sparse and case.fusion_bytes else None
-        )
-        table.add(
-            case.model,
-            (str(case.world), case.world),
-            (f"{case.fusion_bytes >> 20} MB" if case.fusion_bytes else "none", case.fusion_bytes),
-            (f"{100 * SPARSITY:g} %" if case.sparse else "dense", SPARSITY if case.sparse else 1.0),
-            (f"{100 * case.jitter:g} %", case.jitter),
-            (f"{value:.1f}", value),
-            (f"{100 * value / case.world:.1f} %", value / case.world),
-            (f"{published:.1f}", published) if published else "",
-        )
-    return table
 
 
 def hosts_table(found: Mapping[HostCase, float]) -> Table:
-    """Dense beside sparse."""
-    table = Table(
+    pairs = [
+        (case, dense, found[replace(case, scheme="sparse")])
+        for case, dense in found.items()
+        if case.scheme != "sparse"
+    ]
+    return _sweep.table(
         f"{HITOPK_HOSTS} hosts of {HITOPK_GPUS} GPUs, {HITOPK_RATE_BPS / 1e9:g} Gb/s: dense 2-D all-reduce, and "
         f"HiTopKComm at {100 * DENSITY:g} %",
-        ("model", "bytes per value", "dense 2-D", "sparse", "faster", "published"),
+        (
+            {
+                "model": case.model,
+                "bytes per value": _sweep.count(case.precision_bytes),
+                "dense 2-D": _sweep.ms(dense),
+                "sparse": _sweep.ms(sparse),
+                "faster": _sweep.signed(dense / sparse - 1),
+                "published": "+25 to +40 %",
+            }
+            for case, dense, sparse in pairs
+        ),
     )
-    for case, dense in found.items():
-        if case.scheme == "sparse":
-            continue
-        sparse = found[replace(case, scheme="sparse")]
-        table.add(
-            case.model,
-            (str(case.precision_bytes), case.precision_bytes),
-            (f"{1e3 * dense:.1f} ms", dense),
-            (f"{1e3 * sparse:.1f} ms", sparse),
-            _percent(dense / sparse - 1),
-            "+25 to +40 %",
-        )
-    return table
 
 
 def _notes(found: Mapping[Case, float]) -> list[str]:
+    def best(model: str, jitter: float) -> float:
+        return max(
+            (
+                v
+                for c, v in found.items()
+                if (c.model, c.world, c.sparse, c.jitter) == (model, WORLD, True, jitter)
+            ),
+            default=0.0,
+        )
+
     lines = []
     for model, published in PUBLISHED.items():
-        steady = [
-            v for c, v in found.items() if (c.model, c.world, c.sparse, c.jitter) == (model, WORLD, True, 0.0)
-        ]
-        noisy = [
-            v
-            for c, v in found.items()
-            if (c.model, c.world, c.sparse, c.jitter) == (model, WORLD, True, 0.05)
-        ]
-        if not steady:
-            continue
-        off = _percent(max(steady) / published - 1)[0]
-        line = f"{model}: {max(steady):.1f} with equal workers, published {published} ({off})"
-        if noisy:
-            line += (
-                f"; {max(noisy):.1f} when compute times vary by 5 %, since all wait for the slowest of 512"
-            )
-        lines.append(line)
+        if steady := best(model, 0.0):
+            off, _ = _sweep.signed(steady / published - 1)
+            line = f"{model}: {steady:.1f} with equal workers, published {published} ({off})"
+            if noisy := best(model, 0.05):
+                line += f"; {noisy:.1f} when compute times vary by 5 %, since all wait for the slowest of 512"
+            lines.append(line)
     return lines
-
-
-def _all(function: object, jobs: Iterable[object], processes: int) -> list[float]:
-    """Of every job what a function gives, so many at a time."""
-    assert callable(function)
-    if processes == 1:
-        return [function(job) for job in jobs]
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        return list(pool.map(function, jobs))
 
 
 def cases(quick: bool) -> list[Case]:
@@ -319,8 +303,6 @@ def cases(quick: bool) -> list[Case]:
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Tables on the terminal; scale.md, scale.csv, scale.png in the folder."""
-    processes = min(os.cpu_count() or 1, 16)
     iterations = 1 if quick else 2
     worlds = (16, 64) if quick else (16, 64, 512)
     rings = [
@@ -330,32 +312,33 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         for steps in (16, 64, None)
     ]
     rings = [job for job in rings if job[2] is None or job[2] < 2 * (job[0] - 1)]
-    times = dict(zip(rings, _all(ring_time, rings, processes), strict=True))
-    chosen = cases(quick)
+    times = dict(zip(rings, _sweep.parallel(ring_time, rings), strict=True))
     of_seeds = [
-        (case, iterations, seed) for case in chosen for seed in range(1, (seeds if case.jitter else 1) + 1)
+        (case, iterations, seed)
+        for case in cases(quick)
+        for seed in range(1, (seeds if case.jitter else 1) + 1)
     ]
-    values = _all(speedup, of_seeds, processes)
-    found = {
-        case: float(
-            np.mean([value for (one, _, _), value in zip(of_seeds, values, strict=True) if one == case])
-        )
-        for case in chosen
-    }
+    values: dict[Case, list[float]] = {}
+    for (case, _, _), value in zip(of_seeds, _sweep.parallel(speedup, of_seeds), strict=True):
+        values.setdefault(case, []).append(value)
+    found = {case: float(np.mean(several)) for case, several in values.items()}
     names = ("resnet50",) if quick else ("resnet50", "vgg16", "transformer_base")
     hosts = [HostCase(model, scheme) for model in names for scheme in ("dense 2-D", "sparse")]
-    of_hosts = dict(
-        zip(hosts, _all(host_iteration, [(case, iterations, 1) for case in hosts], processes), strict=True)
-    )
-    tables = [speedup_table(found), check_table(times), hosts_table(of_hosts)]
+    of_hosts = _sweep.parallel(host_iteration, [(case, iterations, 1) for case in hosts])
+    tables = [
+        speedup_table(found),
+        check_table(times),
+        hosts_table(dict(zip(hosts, of_hosts, strict=True))),
+    ]
     lines = _notes(found)
-    print("\n\n".join([*(table.text() for table in tables), *lines]))
-    text = "\n\n".join(
-        [f"# {SUMMARY}", *(table.markdown() for table in tables), *(f"- {line}" for line in lines)]
+    _sweep.leave(
+        output / NAME,
+        tables,
+        lines,
+        markdown=[f"# {SUMMARY}", *tables, *(_sweep.bullets([line]) for line in lines)],
+        csv="\n".join(table.csv() for table in tables),
+        draw=partial(draw, found),
     )
-    (output / f"{NAME}.md").write_text(text + "\n", encoding="utf-8")
-    (output / f"{NAME}.csv").write_text("\n".join(table.csv() for table in tables), encoding="utf-8")
-    draw(found, output / f"{NAME}.png")
 
 
 def draw(found: Mapping[Case, float], path: Path) -> None:
@@ -368,12 +351,9 @@ def draw(found: Mapping[Case, float], path: Path) -> None:
         labels: dict[str, list[float]] = {}
         for case, value in found.items():
             if case.world == world:
-                fusion = f"fused {case.fusion_bytes >> 20} MB" if case.fusion_bytes else "per layer"
-                label = (
-                    fusion
-                    + (", sparse" if case.sparse else "")
-                    + (f", ±{100 * case.jitter:g} %" if case.jitter else "")
-                )
+                label = f"fused {case.fusion_bytes >> 20} MB" if case.fusion_bytes else "per layer"
+                label += ", sparse" if case.sparse else ""
+                label += f", ±{100 * case.jitter:g} %" if case.jitter else ""
                 labels.setdefault(label, []).append(value)
         width = 0.8 / len(labels)
         for place, (label, values) in enumerate(labels.items()):

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +94,14 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         instructions = _instructions(native, Path(folder), ("ndp",) if quick else ("ndp", "uet", "dlcp"))
     setup = _setup()
     tables = [_table(cases), _other_table(instructions, setup)]
-    _reference.write(
-        output, NAME, tables, _bars(cases, instructions, setup), _notes(cases, repetitions, native)
-    )
-    _draw(cases, output / f"{NAME}.png")
+    bars, notes = _bars(cases, instructions, setup), _notes(cases, repetitions, native)
+    _reference.leave(output / NAME, tables, bars, notes, partial(_draw, cases))
 
 
 # --- measuring ------------------------------------------------------------------------------------------------
 
 
 def _flow_files(folder: Path) -> dict[str, Path]:
-    """The workloads as files, for native programs."""
     files = {name: folder / name for name in _reference.WORKLOADS}
     for name, path in files.items():
         path.write_text(_reference.rows(name), encoding="utf-8")
@@ -140,7 +138,6 @@ def _measure(
 
 
 def _simulate(case: Case) -> None:
-    """Once more."""
     result = _reference.scenario(case.workload, case.name).run()
     if result.partial or not result.flows.finished.all():
         raise AssertionError(f"{case.workload} over {case.name} did not finish")

@@ -13,6 +13,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,8 +84,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         f"{repetitions} pairs on {_reference.machine()}; {len(os.sched_getaffinity(0))} cores may be used.",
         "wall: time in the native loop; gain: one thread's wall time over two threads' of the same pair.",
     ]
-    _reference.write(output, NAME, [_table(cases)], bars, notes)
-    _draw(cases, output / f"{NAME}.png")
+    _reference.leave(output / NAME, [_table(cases)], bars, notes, partial(_draw, cases))
     if different:
         raise AssertionError(f"{', '.join(different)}: the result depends on the number of threads")
 
@@ -108,7 +108,6 @@ def _table(cases: Sequence[Case]) -> Table:
 
 
 def _draw(cases: Sequence[Case], path: Path) -> None:
-    """A point per pair, and the median."""
     from dlcp_sim.report import pictures
 
     with pictures.new_figure(1, height=1.5 + 0.7 * len(cases), width=6.4) as (figure, (axes,)):

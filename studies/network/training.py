@@ -12,11 +12,10 @@ carries, plain order of readiness included: in a ring whose ranks are out of ste
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,8 @@ from dlcp_sim.transports import Dlcp, Tcp
 from dlcp_sim.transports.dlcp import HEADER_BYTES
 from dlcp_sim.workloads.models import Model
 from dlcp_sim.workloads.training import TrainingJob, training_report
+from studies.network import _sweep
+from studies.network._sweep import MEAN, ms, signed
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -90,12 +91,10 @@ class Case:
 
     @property
     def fabric(self) -> ThreeTier:
-        """One switch."""
         hosts = WORKERS + (SERVERS if self.topology == "hub" else 0)
         return ThreeTier(hosts_per_edge=hosts, rate_bps=self.rate_bps, delay_s=1e-6)
 
     def scenario(self, iterations: int, seed: int) -> Scenario:
-        """What is run."""
         transport, policy = self._network()
         return Scenario(
             fabric=self.fabric,
@@ -152,20 +151,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a case, over its seeds."""
-
-    iteration_s: float
-    spread_s: float
-    """Standard deviation over seeds."""
-    exposed_s: float
-    abandoned_ratio: float
-    timeouts: float
-    dropped_packets: float
-    cpu_s: float
+    iteration_s: float = field(metadata=MEAN)
+    exposed_s: float = field(metadata=MEAN)
+    abandoned_ratio: float = field(metadata=MEAN)
+    timeouts: float = field(metadata=MEAN)
+    dropped_packets: float = field(metadata=MEAN)
+    cpu_s: float = field(metadata=MEAN)
 
 
 def simulate(job: tuple[Case, int, int]) -> Found:
-    """One run."""
     case, iterations, seed = job
     result = case.scenario(iterations, seed).run()
     report = training_report(result)
@@ -173,7 +167,6 @@ def simulate(job: tuple[Case, int, int]) -> Found:
     sent = max(1, int(flows.bytes.sum()))
     return Found(
         float(report.iteration_s.mean()),
-        0.0,
         float(report.exposed_s.mean()),
         float(flows.abandoned_bytes.sum() / sent),
         float(flows.timeouts.sum()) / iterations,
@@ -183,32 +176,17 @@ def simulate(job: tuple[Case, int, int]) -> Found:
 
 
 def measure(
-    cases: Iterable[Case], iterations: int, seeds: Sequence[int], processes: int
+    cases: Sequence[Case], iterations: int, seeds: Sequence[int], processes: int | None = None
 ) -> dict[Case, Found]:
-    """All cases over all seeds, so many at a time. The same for any number of processes."""
-    # The longest first, so that the last ones to finish are short.
-    cases = sorted(dict.fromkeys(cases), key=lambda case: (case.model != "vgg16", "dlcp" not in case.system))
-    jobs = [(case, iterations, seed) for case in cases for seed in seeds]
-    if processes == 1:
-        runs = [simulate(job) for job in jobs]
-    else:
-        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            runs = list(pool.map(simulate, jobs))
-    found = {}
-    for place, case in enumerate(cases):
-        own = runs[place * len(seeds) : (place + 1) * len(seeds)]
-        means = {
-            name: float(np.mean([getattr(run, name) for run in own])) for name in Found.__dataclass_fields__
-        }
-        found[case] = Found(**means | {"spread_s": float(np.std([run.iteration_s for run in own]))})
-    return found
+    """All cases over all seeds, the longest first, so that the last ones to finish are short."""
+    ordered = sorted(cases, key=lambda case: (case.model != "vgg16", "dlcp" not in case.system))
+    return _sweep.measure(simulate, ordered, iterations, seeds, processes)
 
 
 # --- what is compared -------------------------------------------------------------------------------------------
 
 
 def main_cases(models: Sequence[str], rates: Sequence[float]) -> list[Case]:
-    """Every system on every model, topology and rate."""
     return [
         Case(model, topology, system, rate)
         for rate in rates
@@ -240,14 +218,12 @@ def best(found: Mapping[Case, Found], case: Case) -> Found:
     """Of ByteScheduler's sizes the fastest; of other systems the one that there is."""
     if case.system != "byte_scheduler":
         return found[case]
-    of_sizes = [
-        found[one] for one in found if one.system.startswith("byte_scheduler") and _same_but_system(one, case)
-    ]
-    return min(of_sizes, key=lambda one: one.iteration_s)
+    sizes = (replace(case, system=f"byte_scheduler {number}") for number in range(len(BYTE_SCHEDULER_SIZES)))
+    return min((found[one] for one in sizes if one in found), key=_iteration_s)
 
 
-def _same_but_system(a: Case, b: Case) -> bool:
-    return replace(a, system="") == replace(b, system="")
+def _iteration_s(one: Found) -> float:
+    return one.iteration_s
 
 
 def faster(ours: Found, theirs: Found) -> float:
@@ -255,62 +231,35 @@ def faster(ours: Found, theirs: Found) -> float:
     return theirs.iteration_s / ours.iteration_s - 1
 
 
-def _percent(ratio: float) -> tuple[str, object]:
-    return f"{100 * ratio:+.1f} %".replace("-", "−"), ratio
-
-
-def _ms(seconds: float) -> tuple[str, object]:
-    return f"{1e3 * seconds:.1f} ms", seconds
-
-
 def by_model(found: Mapping[Case, Found], models: Sequence[str], rates: Sequence[float]) -> Table:
     """Iteration times, and dlcp beside the best over TCP."""
-    table = Table(
+
+    def row(model: str, rate: float, topology: str) -> dict[str, _sweep.Cell]:
+        systems = ("fifo", "p3", "byte_scheduler", *DLCP_SYSTEMS[topology])
+        of_systems = [best(found, Case(model, topology, system, rate)) for system in systems]
+        fifo, p3, byte_scheduler, reliable, plain_bounded, other = of_systems
+        rival = min(fifo, p3, byte_scheduler, key=_iteration_s)
+        bounded = min(plain_bounded, other, key=_iteration_s)
+        return {
+            "model": model,
+            "Gb/s": (f"{rate / 1e9:g}", rate),
+            "topology": "servers" if topology == "hub" else "ring",
+            "FIFO": ms(fifo.iteration_s),
+            "P3": ms(p3.iteration_s),
+            "ByteScheduler": ms(byte_scheduler.iteration_s),
+            "dlcp reliable": ms(reliable.iteration_s),
+            "dlcp bounded": ms(plain_bounded.iteration_s),
+            "P3's slices / direct": ms(other.iteration_s),
+            "exposed, dlcp": ms(bounded.exposed_s),
+            "reliable vs best": signed(faster(reliable, rival)),
+            "bounded vs best": signed(faster(bounded, rival)),
+            "given up": _sweep.percent(bounded.abandoned_ratio),
+        }
+
+    return _sweep.table(
         f"Iteration time, {WORKERS} workers; 16 MB shared buffer, TCP's least timeout 1 ms",
-        (
-            "model",
-            "Gb/s",
-            "topology",
-            "FIFO",
-            "P3",
-            "ByteScheduler",
-            "dlcp reliable",
-            "dlcp bounded",
-            "P3's slices / direct",
-            "exposed, dlcp",
-            "reliable vs best",
-            "bounded vs best",
-            "given up",
-        ),
+        itertools.starmap(row, itertools.product(models, rates, ("hub", "ring"))),
     )
-    for model in models:
-        for rate in rates:
-            for topology in ("hub", "ring"):
-                rows = {
-                    system: best(found, Case(model, topology, system, rate))
-                    for system in ("fifo", "p3", "byte_scheduler", *DLCP_SYSTEMS[topology])
-                }
-                rival = min(
-                    (rows[system] for system in ("fifo", "p3", "byte_scheduler")),
-                    key=lambda one: one.iteration_s,
-                )
-                other = rows[DLCP_SYSTEMS[topology][2]]
-                bounded = min(rows["dlcp bounded"], other, key=lambda one: one.iteration_s)
-                table.add(
-                    model,
-                    (f"{rate / 1e9:g}", rate),
-                    "servers" if topology == "hub" else "ring",
-                    *(
-                        _ms(rows[system].iteration_s)
-                        for system in ("fifo", "p3", "byte_scheduler", "dlcp reliable", "dlcp bounded")
-                    ),
-                    _ms(other.iteration_s),
-                    _ms(bounded.exposed_s),
-                    _percent(faster(rows["dlcp reliable"], rival)),
-                    _percent(faster(bounded, rival)),
-                    (f"{100 * bounded.abandoned_ratio:.2f} %", bounded.abandoned_ratio),
-                )
-    return table
 
 
 def by_condition(
@@ -352,10 +301,10 @@ def by_condition(
                 *(
                     cell
                     for one in theirs
-                    for cell in (_ms(one.iteration_s), (f"{one.timeouts:.0f}", one.timeouts))
+                    for cell in (ms(one.iteration_s), (f"{one.timeouts:.0f}", one.timeouts))
                 ),
-                *(_ms(one.iteration_s) for one in ours),
-                *(_percent(faster(ours[1], one)) for one in theirs),
+                *(ms(one.iteration_s) for one in ours),
+                *(signed(faster(ours[1], one)) for one in theirs),
             )
     return table
 
@@ -367,14 +316,14 @@ def notes(found: Mapping[Case, Found], sweep: Table, main: Table) -> list[str]:
         gains = [(_float(row[11]), row[0], _float(row[1])) for row in main.numbers if row[2] == word]
         (low, _, _), (high, model, rate) = min(gains), max(gains)
         lines.append(
-            f"{word}, tuned TCP, deep buffer: {_percent(low)[0]} to {_percent(high)[0]} ({model}, {rate / 1e9:g} Gb/s) "
-            f"over the best baseline; published: up to {_percent(PUBLISHED[topology])[0]} over P3 and ByteScheduler"
+            f"{word}, tuned TCP, deep buffer: {signed(low)[0]} to {signed(high)[0]} ({model}, {rate / 1e9:g} Gb/s) "
+            f"over the best baseline; published: up to {signed(PUBLISHED[topology])[0]} over P3 and ByteScheduler"
         )
     for column, rival in ((8, "P3"), (9, "ByteScheduler")):
         spans = []
         for end in (min, max):
             row = end(sweep.numbers, key=lambda row: _float(row[column]))
-            spans.append(f"{_percent(_float(row[column]))[0]} ({row[0]}, {1e3 * _float(row[1]):g} ms)")
+            spans.append(f"{signed(_float(row[column]))[0]} ({row[0]}, {1e3 * _float(row[1]):g} ms)")
         lines.append(f"by buffer and TCP's least timeout, over {rival}: {' to '.join(spans)}")
     lines.append(
         "what is gained with servers is the baseline's timeouts: the published figure needs shallow buffers and "
@@ -390,26 +339,25 @@ def _float(value: object) -> float:
 
 
 def run(output: Path, quick: bool, seeds: int) -> None:
-    """Tables on the terminal; training.md, training.csv, training.png in the folder."""
     models = ("resnet50", "inception_v3") if quick else MODELS
     rates = (10e9,) if quick else RATES_BPS
     buffers: tuple[int | None, ...] = (128_000, None) if quick else (128_000, 512_000, None)
     timeouts = (STOCK_RTO_S, TUNED_RTO_S) if quick else (STOCK_RTO_S, 10e-3, TUNED_RTO_S)
     swept = ("resnet50", 10e9)
-    processes = min(os.cpu_count() or 1, 16)
     iterations = 1 if quick else 2
     cases = [*main_cases(models, rates), *sweep_cases(*swept, buffers, timeouts)]
-    found = measure(cases, iterations, range(1, seeds + 1), processes)
+    found = measure(cases, iterations, range(1, seeds + 1))
     main = by_model(found, models, rates)
     sweep = by_condition(found, *swept, buffers, timeouts)
     lines = notes(found, sweep, main)
-    print(main.text(), sweep.text(), "\n".join(lines), sep="\n\n")
-    text = "\n\n".join(
-        [f"# {SUMMARY}", main.markdown(), sweep.markdown(), "\n".join(f"- {line}" for line in lines)]
+    _sweep.leave(
+        output / NAME,
+        [main, sweep],
+        lines,
+        markdown=[f"# {SUMMARY}", main, sweep, _sweep.bullets(lines)],
+        csv=f"{main.csv()}\n{sweep.csv()}",
+        draw=partial(draw, found, models, rates),
     )
-    (output / f"{NAME}.md").write_text(text + "\n", encoding="utf-8")
-    (output / f"{NAME}.csv").write_text(main.csv() + "\n" + sweep.csv(), encoding="utf-8")
-    draw(found, models, rates, output / f"{NAME}.png")
 
 
 def draw(found: Mapping[Case, Found], models: Sequence[str], rates: Sequence[float], path: Path) -> None:

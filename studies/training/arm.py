@@ -6,58 +6,34 @@ from dataclasses import dataclass, replace
 
 from studies.training.fills import Fill
 from studies.training.network import Process, Who
-from studies.training.training import Run
+
+CRITICAL_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A way to lose gradients; see training.Run for the fields."""
+    """A way to lose gradients."""
 
     who: Who
     fill: Fill
     decay: float = 1.0
+    """Of a residual, each step that it waits."""
     process: Process = "independent"
-    critical_share: float = 0.1
+    critical_share: float = CRITICAL_SHARE
+    """Of the blocks, never given up by the transport."""
     pressure: float = 1.0
+    """Of the transport: the network hits so many times the blocks that would use the budget up."""
 
     @property
     def name(self) -> str:
-        """For people: "transport, residual 0.5, bursty"."""
+        """For people: "transport, residual 0.5"."""
         who = {"random": "at random", "least": "least important", "transport": "transport"}[self.who]
         if self.pressure != 1.0:
             who += f" under {self.pressure:g}x loss"
-        if (
-            self.who == "transport"
-            and self.critical_share != Arm.__dataclass_fields__["critical_share"].default
-        ):
+        if self.who == "transport" and self.critical_share != CRITICAL_SHARE:
             who += f", critical {self.critical_share:.0%}"
-        return ", ".join((who, self.fill_name))
-
-    @classmethod
-    def of(cls, run: Run) -> Arm:
-        """The arm that a run belongs to."""
-        return cls(run.who, run.fill, run.decay, run.process, run.critical_share, run.pressure)
+        return f"{who}, " + (f"residual {self.decay:g}" if self.fill == "residual" else self.fill)
 
     def under(self, process: Process) -> Arm:
         """The same when losses come otherwise."""
         return replace(self, process=process)
-
-    @property
-    def fill_name(self) -> str:
-        """For people: "residual 0.5"."""
-        return f"residual {self.decay:g}" if self.fill == "residual" else self.fill
-
-    def run(self, task: str, loss: float, rate: float, seed: int) -> Run:
-        """One training."""
-        return Run(
-            task,
-            self.fill,
-            self.who,
-            self.process,
-            loss,
-            rate,
-            seed,
-            decay=self.decay,
-            critical_share=self.critical_share,
-            pressure=self.pressure,
-        )

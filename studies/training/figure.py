@@ -6,25 +6,23 @@ pale behind what is compared with it. Needs matplotlib; draws without a display.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
-from dlcp.plot_style import FAINT, INK, PAPER, SOFT, STYLE
+from dlcp.plot_style import FAINT, INK, PAPER, SOFT
 from dlcp_sim.cosimulation.tasks import WORKERS, open_task
 from studies.training.arm import Arm
-from studies.training.network import PROCESSES
+from studies.training.network import PROCESSES, Process
+from studies.training.page import curves, page, share_axis
 from studies.training.plan import ARMS, BASELINE
 from studies.training.tolerance import EXTRA_ROUNDS, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BAND = "#f1f3f6"
 # The curves: in this order, each with a colour, a width and a kind of line.
@@ -41,64 +39,35 @@ EXCESS_MAX = 6.0
 TITLES = {"transformer": "Transformer", "cnn": "Convolutional network", "mlp": "Perceptron"}
 
 
-def draw(results: Results, path: Path) -> Path:
-    """Writes the picture and returns its path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(STYLE):
-        _figure(results).savefig(path, dpi=120, facecolor=PAPER)
-    return path
-
-
-def _figure(results: Results) -> Figure:
+def draw(results: Results, path: Path) -> None:
     tasks = results.tasks()
-    known = {arm for task in tasks for arm in results.arms(task) if arm.process == "independent"}
-    arms = sorted(known, key=lambda arm: (arm.who, ARMS.index(arm) if arm in ARMS else len(ARMS)))
-    processes = {process for task in tasks for process in (arm.process for arm in results.arms(task))}
+    every = {arm for task in tasks for arm in results.arms(task)}
+    arms = sorted(
+        (arm for arm in every if arm.process == "independent"),
+        key=lambda arm: (arm.who, ARMS.index(arm) if arm in ARMS else len(ARMS)),
+    )
+    processes = sorted({arm.process for arm in every}, key=PROCESSES.index)
     height = 5.6 + 0.24 * len(arms) + 0.9
-    figure = Figure(figsize=(14, height))
-    FigureCanvasAgg(figure)
-    figure.text(
-        0.04,
-        1 - 0.42 / height,
-        "How much of its gradients a training bears to lose",
-        fontsize=19,
-        fontweight="bold",
-        va="center",
-    )
-    figure.text(
-        0.04,
-        1 - 0.78 / height,
+    about = (
         f"{WORKERS} workers, data-parallel  ·  the way to the owner loses blocks  ·  {len(results)} runs  ·  "
-        f"the pale band: no worse than ending {EXTRA_ROUNDS:.0%} earlier without loss",
-        fontsize=10.5,
-        color=SOFT,
-        va="center",
+        f"the pale band: no worse than ending {EXTRA_ROUNDS:.0%} earlier without loss"
     )
-    left, width, gap = 0.055, 0.275, 0.045
-    for place, task in enumerate(tasks):
-        axes = figure.add_axes((left + place * (width + gap), 1 - 4.75 / height, width, 3.1 / height))
-        _curves(axes, results, task, first=place == 0)
-    _legend(figure, results, 1 - 5.35 / height)
-    label = 0.185
-    wide = (0.975 - label - 0.03 * (len(tasks) - 1)) / len(tasks)
-    for place, task in enumerate(tasks):
-        axes = figure.add_axes(
-            (label + place * (wide + 0.03), 0.62 / height, wide, (0.24 * len(arms)) / height)
-        )
-        _dots(axes, results, task, arms, sorted(processes, key=PROCESSES.index), first=place == 0)
-    return figure
+    with page(path, "How much of its gradients a training bears to lose", about, height) as figure:
+        left, width, gap = 0.055, 0.275, 0.045
+        for place, task in enumerate(tasks):
+            axes = figure.add_axes((left + place * (width + gap), 1 - 4.75 / height, width, 3.1 / height))
+            _curves(axes, results, task, first=place == 0)
+        _legend(figure, every, 1 - 5.35 / height)
+        left, gap = 0.185, 0.03
+        width = (0.975 - left - gap * (len(tasks) - 1)) / len(tasks)
+        for place, task in enumerate(tasks):
+            bounds = (left + place * (width + gap), 0.62 / height, width, 0.24 * len(arms) / height)
+            _dots(figure.add_axes(bounds), results, task, arms, processes, first=place == 0)
 
 
 def _curves(axes: Axes, results: Results, task: str, *, first: bool) -> None:
     """Excess in allowances by loss, at the loss-free rate."""
-    axes.set_title(
-        f"{TITLES[task]}  ·  {open_task(task).optimizer}",
-        fontsize=11.5,
-        fontweight="bold",
-        color=INK,
-        loc="left",
-        pad=9,
-    )
+    curves(axes, f"{TITLES[task]}  ·  {open_task(task).optimizer}")
     axes.axhspan(-2, 1, color=BAND, zorder=0)
     for arm, (colour, thick, kind) in CURVES.items():
         points = [
@@ -106,44 +75,41 @@ def _curves(axes: Axes, results: Results, task: str, *, first: bool) -> None:
             for loss in results.losses(task, arm)
             if (end := results.end(task, arm, loss, tuned=False)) is not None
         ]
-        axes.plot(
-            *zip(*points, strict=True) if points else ((), ()),
-            kind,
-            color=colour,
-            lw=thick,
-            solid_capstyle="round",
-        )
+        ends = zip(*points, strict=True) if points else ((), ())
+        axes.plot(*ends, kind, color=colour, lw=thick, solid_capstyle="round")
     _loss_axis(axes)
     axes.set_ylim(-1, EXCESS_MAX)
-    axes.grid(True, axis="y", color=FAINT, lw=0.8)
-    axes.spines["left"].set_visible(False)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * EXTRA_ROUNDS * value:+.0f} %"))
     if first:
         axes.set_ylabel("worse at the end, as so many rounds fewer")
     axes.set_xlabel("gradient blocks lost")
 
 
-def _legend(figure: Figure, results: Results, level: float) -> None:
-    known = {arm for task in results.tasks() for arm in results.arms(task)}
-    left = 0.04
-    for arm, (colour, thick, kind) in CURVES.items():
-        if arm not in known:
-            continue
-        line = Line2D([left, left + 0.02], [level, level], color=colour, lw=min(thick, 4), ls=kind)
-        figure.add_artist(line)
-        words = figure.text(left + 0.024, level, arm.name, fontsize=9, color=SOFT, va="center")
-        left = float(words.get_window_extent().x1 / figure.bbox.width) + 0.02
+def _legend(figure: Figure, known: set[Arm], level: float) -> None:
+    lines = [
+        Line2D([], [], color=colour, lw=min(thick, 4), ls=kind, label=arm.name)
+        for arm, (colour, thick, kind) in CURVES.items()
+        if arm in known
+    ]
+    figure.legend(
+        handles=lines,
+        loc="center left",
+        bbox_to_anchor=(0.03, level),
+        ncols=len(lines),
+        frameon=False,
+        fontsize=9,
+    )
 
 
 def _dots(
-    axes: Axes, results: Results, task: str, arms: list[Arm], processes: list[str], *, first: bool
+    axes: Axes, results: Results, task: str, arms: list[Arm], processes: list[Process], *, first: bool
 ) -> None:
     """A row per arm: its tolerance by how losses come."""
     marks = {"independent": ("o", INK), "bursty": ("D", "#e8590c"), "uneven": ("^", "#1c7ed6")}
     for row, arm in enumerate(reversed(arms)):
         axes.axhline(row, color=FAINT, lw=0.8, zorder=0)
         for process in processes:
-            found = results.tolerance(task, arm.under(process), tuned=False)  # type: ignore[arg-type]
+            found = results.tolerance(task, arm.under(process), tuned=False)
             if found is None:
                 continue
             shape, colour = marks[process]
@@ -154,12 +120,8 @@ def _dots(
             axes.plot(tuned.loss, row, "o", mfc="none", mec=INK, ms=9, mew=0.9, zorder=2, clip_on=False)
     _loss_axis(axes)
     axes.set_ylim(-0.6, len(arms) - 0.4)
-    axes.set_yticks(
-        range(len(arms)),
-        [arm.name for arm in reversed(arms)] if first else [""] * len(arms),
-        fontsize=9,
-        color=INK,
-    )
+    names = [arm.name if first else "" for arm in reversed(arms)]
+    axes.set_yticks(range(len(arms)), names, fontsize=9, color=INK)
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("tolerance", labelpad=2)
     if first:
@@ -170,11 +132,5 @@ def _dots(
 
 
 def _loss_axis(axes: Axes) -> None:
-    axes.set_xscale("log")
+    share_axis(axes, (0.003, 0.01, 0.03, 0.1, 0.3, 0.9))
     axes.set_xlim(0.003, 1.0)
-    ticks = (0.003, 0.01, 0.03, 0.1, 0.3, 0.9)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{100 * value:.2g} %" if math.isfinite(value) else "")
-    )

@@ -7,7 +7,7 @@ of a rank's buffer are kept, here dense tensors [runs, WORKERS, elements] hold a
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ Fill = Literal["zero", "rescale", "residual", "masked", "hadamard"]
 """zero: counts as nothing. rescale: the sum is divided by the contributions that came. residual: kept, decayed each
 step that it waits, added to the next step's. masked: a residual with momentum corrected and masked, see ResidualMemory.
 hadamard: zero, behind a randomised Hadamard transform."""
-FILLS: tuple[Fill, ...] = get_args(Fill)
 # Of the velocity that "masked" keeps: the optimizer's.
 MOMENTUM = 0.9
 

@@ -47,8 +47,6 @@ OURS_STEPS = {"zero": 0.0, "residual 0.5": 0.5, "residual 0.9": 0.9, "residual 1
 
 @dataclass
 class Found:
-    """What was measured."""
-
     entries: int
     ranks: int
     mse: dict[str, dict[str, dict[float, float]]] = field(default_factory=dict)

@@ -1,15 +1,11 @@
-"""What was measured of one tensor, as text, markdown and JSON."""
+"""What was measured of one tensor, as text and as Markdown."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator
 
 from studies.training.mse import KINDS, OURS, OURS_STEPS, PUBLISHED, RATES, STEPS, TAR, Found
-
-JSON_NAME, MARKDOWN_NAME = "mse.json", "mse.md"
+from studies.training.report import Rows, pipes, plain
 
 COMPARABLE = (
     "Published: OptiReduce, 500 M entries, equal drops. Its unit, rate and pattern of drops are not stated in what we",
@@ -18,86 +14,58 @@ COMPARABLE = (
     "5.9 and 4.0 need drops that are not independent. Our second half is repaired in full, so only the first half's",
     "losses are left.",
 )
+# The rate at which ways are compared.
+MIDDLE = RATES[1]
 
 
-def lines(found: Found) -> Iterator[str]:
-    """The whole report as plain lines."""
-    yield f"One tensor of {found.entries} entries, sum over {found.ranks} ranks; mean squared error, 1: knowing nothing"
-    for title, table in tables(found):
-        yield ""
-        yield title
-        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-        for row in table:
-            rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-            yield "  " + "   ".join([row[0].ljust(widths[0]), *rest])
-    yield ""
-    yield from COMPARABLE
-
-
-def tables(found: Found) -> Iterator[tuple[str, list[list[str]]]]:
-    """Titles and tables, each with its heading as first row."""
+def tables(found: Found) -> Iterator[tuple[str, Rows]]:
+    rates, at = [f"{100 * rate:g} %" for rate in RATES], f"at {100 * MIDDLE:g} %"
     for kind, ways in found.mse.items():
-        head = [
-            "method",
-            *(f"{100 * rate:g} %" for rate in RATES),
-            f"over TAR at {100 * RATES[1]:g} %",
-            "published, over TAR",
-            f"worst block at {100 * RATES[1]:g} %",
+        head = ["method", *rates, f"over TAR {at}", "published, over TAR", f"worst block {at}"]
+        rows = [
+            [
+                way,
+                *(f"{ways[way][rate]:.3g}" for rate in RATES),
+                f"{ways[way][MIDDLE] / ways[TAR][MIDDLE]:.2f}",
+                f"{PUBLISHED[way] / PUBLISHED[TAR]:.2f}" if way in PUBLISHED else "-",
+                f"{found.worst[kind][way][MIDDLE]:.3g}",
+            ]
+            for way in (*PUBLISHED, *OURS)
         ]
-        table = [head]
-        for way in (*PUBLISHED, *OURS):
-            published = f"{PUBLISHED[way] / PUBLISHED[TAR]:.2f}" if way in PUBLISHED else "-"
-            table.append(
-                [
-                    way,
-                    *(f"{ways[way][rate]:.3g}" for rate in RATES),
-                    f"{ways[way][RATES[1]] / ways[TAR][RATES[1]]:.2f}",
-                    published,
-                    f"{found.worst[kind][way][RATES[1]]:.3g}",
-                ]
-            )
-        yield f"One tensor, blocks {_kind(kind)}:", table
+        yield f"One tensor, blocks {_kind(kind)}:", [head, *rows]
     for kind, fills in found.steps.items():
-        table = [["ours", *(f"{100 * rate:g} %" for rate in RATES), f"over zero at {100 * RATES[1]:g} %"]]
-        for fill in OURS_STEPS:
-            table.append(
-                [
-                    fill,
-                    *(f"{fills[fill][rate]:.3g}" for rate in RATES),
-                    f"{fills[fill][RATES[1]] / fills['zero'][RATES[1]]:.2f}",
-                ]
-            )
-        yield f"Sum over {STEPS} steps, per step, blocks {_kind(kind)}:", table
+        rows = [
+            [
+                fill,
+                *(f"{fills[fill][rate]:.3g}" for rate in RATES),
+                f"{fills[fill][MIDDLE] / fills['zero'][MIDDLE]:.2f}",
+            ]
+            for fill in OURS_STEPS
+        ]
+        yield (
+            f"Sum over {STEPS} steps, per step, blocks {_kind(kind)}:",
+            [["ours", *rates, f"over zero {at}"], *rows],
+        )
 
 
-def write(found: Found, folder: Path) -> None:
-    """The tables as JSON and markdown."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / JSON_NAME).write_text(json.dumps(asdict(found), indent=1) + "\n")
-    (folder / MARKDOWN_NAME).write_text("\n".join(_markdown(found)) + "\n")
+def text(found: Found) -> str:
+    about = f"One tensor of {found.entries} entries, sum over {found.ranks} ranks"
+    about += "; mean squared error, 1: knowing nothing"
+    return "\n\n".join(
+        [about, *(f"{title}\n{plain(rows)}" for title, rows in tables(found)), "\n".join(COMPARABLE)]
+    )
 
 
-def _markdown(found: Found) -> Iterator[str]:
+def markdown(found: Found) -> Iterator[str]:
     yield "# How far one aggregated tensor is from the truth under equal drops"
-    yield ""
     yield (
         f"`dlcp study mse --entries {found.entries} --ranks {found.ranks}`: mean squared error of the sum, per unit of "
         "its variance, at equal drop rates per packet and hop."
     )
-    for title, table in tables(found):
-        yield ""
+    for title, rows in tables(found):
         yield f"**{title}**"
-        yield ""
-        yield _row(table[0])
-        yield f"|{'---|' * len(table[0])}"
-        for row in table[1:]:
-            yield _row(row)
-    yield ""
+        yield pipes(rows)
     yield " ".join(COMPARABLE)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _kind(kind: str) -> str:

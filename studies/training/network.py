@@ -42,7 +42,6 @@ class Luck:
 
     @classmethod
     def draw(cls, generators: list[torch.Generator], blocks: int) -> Luck:
-        """The next step's, one row per generator."""
         drawn = torch.stack([torch.rand(WORKERS, blocks + 1, generator=draw) for draw in generators])
         return cls(drawn[..., :-1], drawn[..., -1:])
 

@@ -86,8 +86,6 @@ ORDER = (BASELINE, *CANDIDATES, *_CHANCE, *_CHOICE[:3], *_OTHERWISE, *_CHOICE[3:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much of the study."""
-
     tasks: tuple[str, ...] = tuple(TASKS)
     seeds: int = 3
     refine: bool = True
@@ -97,10 +95,6 @@ class Scope:
     def seeds_of(self, task: str) -> int:
         """Of a model, at the loss-free rate."""
         return self.seeds * open_task(task).seeds_factor
-
-    def with_seeds(self, seeds: int) -> Scope:
-        """The same with another number of seeds."""
-        return replace(self, seeds=seeds)
 
 
 QUICK = Scope(tasks=("mlp",), seeds=2, refine=False, arms=(BASELINE, *CANDIDATES[:3], _CHANCE[0], _CHANCE[4]))
@@ -123,7 +117,6 @@ def missing(scope: Scope, results: Results) -> Iterator[list[list[Run]]]:
 
 
 def _clean(scope: Scope, task: str) -> list[Run]:
-    """Loss-free runs at all rates."""
     return [_loss_free(task, rate, seed) for rate in RATES for seed in range(scope.seeds)]
 
 
@@ -137,7 +130,7 @@ def _reference(scope: Scope, task: str, results: Results) -> list[Run]:
 
 
 def _loss_free(task: str, rate: float, seed: int) -> Run:
-    return Run(task, "zero", "random", "independent", 0.0, rate, seed)
+    return Run(task, BASELINE, 0.0, rate, seed)
 
 
 def _arm(scope: Scope, task: str, arm: Arm, results: Results) -> Iterator[Run]:
@@ -154,7 +147,7 @@ def _arm(scope: Scope, task: str, arm: Arm, results: Results) -> Iterator[Run]:
             rates = NEIGHBOURS
         for neighbour in rates:
             for seed in range(scope.seeds_of(task) if neighbour == 1.0 else scope.seeds):
-                yield arm.run(task, loss, round(best * neighbour, 4), seed)
+                yield Run(task, arm, loss, round(best * neighbour, 4), seed)
 
 
 def losses(scope: Scope, task: str, arm: Arm, results: Results) -> list[float]:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from studies.training.errors import StudyError
+from studies.training.arm import Arm
+from studies.training.command import StudyError
 from studies.training.tolerance import Results
 from studies.training.training import Result, Run
 
 RUNS_NAME = "runs.csv"
-_TYPES = {"float": float, "int": int}
-_RUN = {field.name: _TYPES.get(str(field.type), str) for field in fields(Run)}
-_RESULT = {field.name: _TYPES.get(str(field.type), str) for field in fields(Result)}
-_HEAD = [*_RUN, *_RESULT]
+COLUMNS = (
+    *("task", "fill", "who", "process", "loss", "rate", "seed", "rounds"),
+    *("decay", "critical_share", "pressure", "again", "held_out", "given_up"),
+)
 
 
 class Record:
@@ -30,33 +32,38 @@ class Record:
         self.results = Results()
         folder.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
-            self._write([_HEAD], "w")
+            self._write([COLUMNS], "w")
             return
         text = self.path.read_text()
         if not text.endswith("\n"):
             # So that the next line does not go on with it.
             text = text[: text.rfind("\n") + 1]
             self.path.write_text(text)
-        rows = list(csv.reader(text.splitlines()))
-        if not rows or rows[0] != _HEAD:
+        rows = csv.DictReader(text.splitlines())
+        if tuple(rows.fieldnames or ()) != COLUMNS:
             raise StudyError(f"{self.path} has other columns than this version; give another folder")
-        for row in rows[1:]:
-            run = [read(cell) for read, cell in zip(_RUN.values(), row, strict=False)]
-            result = [read(cell) for read, cell in zip(_RESULT.values(), row[len(_RUN) :], strict=True)]
-            self.results.add(Run(*run), Result(*result))
+        for row in rows:
+            self.results.add(*_of(row))
 
     def add(self, runs: Sequence[Run], results: Sequence[Result]) -> None:
-        """Writes runs that have ended."""
-        self._write(
-            [
-                [*(getattr(run, name) for name in _RUN), f"{result.held_out:.6g}", f"{result.given_up:.5g}"]
-                for run, result in zip(runs, results, strict=True)
-            ],
-            "a",
-        )
+        rows = []
         for run, result in zip(runs, results, strict=True):
+            found = {"held_out": f"{result.held_out:.6g}", "given_up": f"{result.given_up:.5g}"}
+            cells = asdict(run) | asdict(run.arm) | found
+            rows.append([cells[name] for name in COLUMNS])
             self.results.add(run, result)
+        self._write(rows, "a")
 
     def _write(self, rows: Sequence[Sequence[object]], mode: str) -> None:
         with self.path.open(mode, newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def _of(row: dict[str, Any]) -> tuple[Run, Result]:
+    loss, rate, rounds, decay, critical_share, pressure, held_out, given_up = (
+        float(row[name])
+        for name in ("loss", "rate", "rounds", "decay", "critical_share", "pressure", "held_out", "given_up")
+    )
+    arm = Arm(row["who"], row["fill"], decay, row["process"], critical_share, pressure)
+    run = Run(row["task"], arm, loss, rate, int(row["seed"]), rounds, int(row["again"]))
+    return run, Result(held_out, given_up)

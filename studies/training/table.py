@@ -5,10 +5,8 @@ Nothing is measured here. The same lines are printed and written as markdown, so
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -17,33 +15,23 @@ from dlcp_sim.cosimulation.tasks import WORKERS, open_task
 from studies.training.arm import Arm
 from studies.training.network import BURST_BLOCKS, PROCESSES, UNEVEN_LOSS_MAX
 from studies.training.plan import ARMS, CANDIDATES
+from studies.training.report import Rows, bullets, pipes, plain
 from studies.training.tolerance import EXTRA_ROUNDS, Results
 from studies.training.training import Run
 
-JSON_NAME, MARKDOWN_NAME = "tolerance.json", "tolerance.md"
-
 
 def doing(runs: Sequence[Run]) -> str:
-    """What is run, in a few words."""
     first = runs[0]
-    return f"{first.task}, {Arm.of(first).name if first.loss else 'loss-free'}, {first.process}"
+    return f"{first.task}, {first.arm.name if first.loss else 'loss-free'}, {first.arm.process}"
 
 
-def lines(results: Results, *, complete: bool) -> Iterator[str]:
-    """The whole report as plain lines."""
-    for task in results.tasks():
-        yield about(results, task)
-    yield ""
-    yield from LEGEND
-    for process in PROCESSES:
-        if table := rows(results, process):
-            yield ""
-            yield f"Losses {process}:"
-            yield from _align([head(results), *table])
-    yield ""
-    yield from findings(results)
+def text(results: Results, *, complete: bool) -> str:
+    shown = [*findings(results)]
     if not complete:
-        yield "Some runs are missing: the same command without --draw goes on."
+        shown.append("Some runs are missing: the same command without --draw goes on.")
+    parts = ["\n".join(about(results, task) for task in results.tasks()), "\n".join(LEGEND)]
+    parts += [f"Losses {process}:\n{plain(rows)}" for process, rows in tables(results)]
+    return "\n\n".join([*parts, "\n".join(shown)])
 
 
 LEGEND = (
@@ -55,7 +43,6 @@ LEGEND = (
 
 
 def about(results: Results, task: str) -> str:
-    """A model and its loss-free run, in a line."""
     one = open_task(task)
     clean = results.clean(task)
     return (
@@ -66,23 +53,20 @@ def about(results: Results, task: str) -> str:
     )
 
 
-def head(results: Results) -> list[str]:
-    """Of rows()."""
-    return ["dropped", "fill", *results.tasks(), "x zero at random"]
-
-
-def rows(results: Results, process: str) -> list[list[str]]:
-    """A row per arm, in the plan's order."""
-    known = {arm: None for task in results.tasks() for arm in results.arms(task) if arm.process == process}
+def tables(results: Results) -> Iterator[tuple[str, Rows]]:
+    """By process what is known of it: a heading and a row per arm, in the plan's order."""
+    tasks = results.tasks()
     order = {arm: place for place, arm in enumerate(ARMS)}
-    table = []
-    for arm in sorted(known, key=lambda arm: order.get(arm, len(order))):
-        who, _, fill = arm.name.rpartition(", ")
-        cells = [_cell(results, task, arm) for task in results.tasks()]
-        table.append([who, fill, *cells, _ratio_cell(results, arm)])
-    return sorted(
-        table, key=lambda row: (not row[0].startswith("at"), not row[0].startswith("least"), row[0])
-    )
+    for process in PROCESSES:
+        known = {arm: None for task in tasks for arm in results.arms(task) if arm.process == process}
+        rows = []
+        for arm in sorted(known, key=lambda arm: order.get(arm, len(order))):
+            who, _, fill = arm.name.rpartition(", ")
+            cells = [_cell(results, task, arm) for task in tasks]
+            rows.append([who, fill, *cells, _ratio_cell(results, arm)])
+        rows.sort(key=lambda row: (not row[0].startswith("at"), not row[0].startswith("least"), row[0]))
+        if rows:
+            yield process, [["dropped", "fill", *tasks, "x zero at random"], *rows]
 
 
 def ratio(results: Results, task: str, arm: Arm, *, tuned: bool) -> float | None:
@@ -115,7 +99,6 @@ def worse_than_zero(results: Results, arm: Arm) -> tuple[list[str], int]:
 
 
 def findings(results: Results) -> list[str]:
-    """Sentences that say what the numbers show."""
     found = []
     for arm in CANDIDATES:
         for process in PROCESSES:
@@ -139,15 +122,6 @@ def findings(results: Results) -> list[str]:
                     + "."
                 )
     return found
-
-
-# --- files ----------------------------------------------------------------------------------------------------
-
-
-def write(results: Results, folder: Path, *, complete: bool) -> None:
-    """The tables as JSON and markdown."""
-    (folder / JSON_NAME).write_text(json.dumps(as_dict(results, complete=complete), indent=1) + "\n")
-    (folder / MARKDOWN_NAME).write_text("\n".join(markdown(results, complete=complete)) + "\n")
 
 
 def as_dict(results: Results, *, complete: bool) -> dict[str, Any]:
@@ -183,9 +157,7 @@ def as_dict(results: Results, *, complete: bool) -> dict[str, Any]:
 
 
 def markdown(results: Results, *, complete: bool) -> Iterator[str]:
-    """The report as markdown."""
     yield "# How much gradient loss a training tolerates"
-    yield ""
     yield (
         f"`dlcp study tolerance`: {len(results)} runs of {WORKERS} workers each in one process. Only contributions "
         f"to the owner of a gradient are lossy, and 1-D parameters are never lost. A block is {BLOCK} elements. "
@@ -193,28 +165,14 @@ def markdown(results: Results, *, complete: bool) -> Iterator[str]:
         f"worker's link loses up to {UNEVEN_LOSS_MAX:.0%}, then the next's. All runs are in runs.csv."
     )
     if not complete:
-        yield ""
         yield "**Some runs are missing.**"
-    yield ""
-    for task in results.tasks():
-        yield f"- {about(results, task).replace('+-', '±')}"
-    yield ""
+    yield bullets(about(results, task).replace("+-", "±") for task in results.tasks())
     yield " ".join(LEGEND)
-    for process in PROCESSES:
-        if table := rows(results, process):
-            yield ""
-            yield f"## Losses {process}"
-            yield ""
-            heading = head(results)
-            yield f"| {' | '.join(heading)} |"
-            yield f"|{'---|' * len(heading)}"
-            for row in table:
-                yield f"| {' | '.join(row)} |"
-    yield ""
+    for process, rows in tables(results):
+        yield f"## Losses {process}"
+        yield pipes(rows)
     yield "## What it shows"
-    yield ""
-    for line in findings(results):
-        yield f"- {line}"
+    yield bullets(findings(results))
 
 
 # --- small things ---------------------------------------------------------------------------------------------
@@ -245,12 +203,3 @@ def _percent(share: float) -> str:
 
 def _number(value: float) -> float | None:
     return round(value, 5) if math.isfinite(value) else None
-
-
-def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as they need, words to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    for row in table:
-        words = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        rest = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        yield "  " + "   ".join([*words, *rest]).rstrip()

@@ -25,8 +25,6 @@ EXTRA_ROUNDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The largest loss that is borne."""
-
     loss: float
     """From 0 to 1."""
     at_least: bool
@@ -51,7 +49,6 @@ class Results:
             self.add(run, result)
 
     def add(self, run: Run, result: Result) -> None:
-        """Takes in one more."""
         self._results[run] = result
         if run.rounds != 1.0:
             return
@@ -61,7 +58,7 @@ class Results:
             if not run.again:
                 self._clean.setdefault(run.task, {}).setdefault(run.rate, {})[run.seed] = result.held_out
             return
-        rates = self._lossy.setdefault((run.task, Arm.of(run)), {}).setdefault(run.loss, {})
+        rates = self._lossy.setdefault((run.task, run.arm), {}).setdefault(run.loss, {})
         rates.setdefault(run.rate, {})[run.seed] = result
 
     def __contains__(self, run: object) -> bool:

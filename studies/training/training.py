@@ -7,17 +7,17 @@ the result is repaired in full, so the replicas never differ and one copy of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dlcp_sim.cosimulation.models import BLOCK
 from dlcp_sim.cosimulation.tasks import WORKERS, Task, open_task, schedule
-from studies.training.fills import MOMENTUM, Fill, Filling
+from studies.training.arm import Arm
+from studies.training.fills import MOMENTUM, Filling
 from studies.training.importance import Importance
-from studies.training.network import Luck, Process, Who, choose, network_losses
+from studies.training.network import Luck, choose, network_losses
 
 JITTER = 1e-4
 ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
@@ -25,12 +25,8 @@ ADAM_SQUARES, ADAM_SMALL = 0.99, 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One training."""
-
     task: str
-    fill: Fill
-    who: Who
-    process: Process
+    arm: Arm
     loss: float
     """The share of droppable blocks that is lost; of the transport: its budget."""
     rate: float
@@ -38,20 +34,14 @@ class Run:
     seed: int
     rounds: float = 1.0
     """Times the task's steps."""
-    decay: float = 1.0
-    """Of a residual, each step that it waits."""
-    critical_share: float = 0.1
-    """Of the blocks, never given up by the transport."""
-    pressure: float = 1.0
-    """Of the transport: the network hits so many times the blocks that would use the budget up."""
     again: int = 0
     """Which of runs that are alike: the weights at the start differ by JITTER of themselves, which is enough to end
     elsewhere by as much as chance moves a run of one seed."""
 
     @property
     def group(self) -> tuple[object, ...]:
-        """What runs that train together have in common."""
-        return self.task, self.fill, self.who, self.process, self.rounds, self.loss == 0.0
+        arm = self.arm
+        return self.task, arm.fill, arm.who, arm.process, self.rounds, self.loss == 0.0
 
     @property
     def network_loss(self) -> float:
@@ -59,13 +49,9 @@ class Run:
 
         A critical block that it hits is sent again, so the budget is used up at budget / (1 - critical_share).
         """
-        if self.who != "transport":
+        if self.arm.who != "transport":
             return self.loss
-        return min(0.98, self.pressure * self.loss / (1 - self.critical_share))
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+        return min(0.98, self.arm.pressure * self.loss / (1 - self.arm.critical_share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +95,11 @@ class _Lockstep:
         blocks = self._model.droppable_numel // BLOCK
         self._hit_rate = torch.tensor([run.network_loss for run in runs])
         self._budget = torch.tensor([int(run.loss * blocks + 1e-9) for run in runs])
-        self._filling = Filling(first.fill, torch.tensor([run.decay for run in runs]))
-        self._importance = (
-            None
-            if first.who == "random"
-            else Importance(
-                self._model.parameter_of_block, torch.tensor([run.critical_share for run in runs])
-            )
-        )
+        self._filling = Filling(first.arm.fill, torch.tensor([run.arm.decay for run in runs]))
+        self._importance = None
+        if first.arm.who != "random":
+            shares = torch.tensor([run.arm.critical_share for run in runs])
+            self._importance = Importance(self._model.parameter_of_block, shares)
         self._given_up = torch.zeros(len(runs))
 
     def run(self) -> list[Result]:
@@ -146,10 +129,10 @@ class _Lockstep:
         size = self._model.droppable_numel
         sent = self._filling.compensate(gradients[..., :size], step)
         luck = Luck.draw(self._luck, size // BLOCK).of(self._row)
-        given_up = network_losses(self._first.process, self._hit_rate, luck)
+        given_up = network_losses(self._first.arm.process, self._hit_rate, luck)
         if self._importance is not None:
             codes = self._importance.codes(sent)
-            given_up = choose(self._first.who, given_up, codes, self._importance.critical(), self._budget)
+            given_up = choose(self._first.arm.who, given_up, codes, self._importance.critical(), self._budget)
             self._importance.end_step()
         self._given_up += given_up.float().mean((1, 2))
         return torch.cat([self._filling.settle(sent, given_up, step), gradients[..., size:].mean(1)], 1)

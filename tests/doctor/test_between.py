@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_every_pair_of_ranks_is_measured() -> None:
         (a, b) for a in range(3) for b in range(3) if a != b
     ]
     assert [pair.error for pair in found.pairs] == [None] * 6
-    assert [host["ranks"] for host in found.hosts] == [[0, 1, 2]]
+    assert [host.ranks for host in found.hosts] == [[0, 1, 2]]
 
 
 def test_rank_that_cannot_start_says_why_and_the_others_go_on() -> None:
@@ -377,4 +378,4 @@ def test_what_the_network_answers_is_told_from_silence() -> None:
 
 def test_ways_survive_json() -> None:
     pair = RankPair(source=0, target=1, error="x", silence="silent")
-    assert RankPair(**json.loads(json.dumps(pair.to_json()))) == pair
+    assert RankPair(**json.loads(json.dumps(asdict(pair)))) == pair

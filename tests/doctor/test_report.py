@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from dlcp.doctor.finding import Finding, Verdict, fail, ok, warn, worst
+from dlcp.doctor.finding import Finding, Topic, Verdict, worst
 from dlcp.doctor.probe import RankPair
-from dlcp.doctor.report import finding_lines, pair_lines, summary_line, to_json
+from dlcp.doctor.report import Examination, Host, finding_lines, pair_lines, summary_line
 
 FINDINGS = [
-    ok("mtu", "eth0 has MTU 1500", "ip link set dev eth0 mtu 9000"),
-    warn("buffers", "the receive buffer gets 208 KiB", "sysctl -w net.core.rmem_max=8388608"),
-    fail("key", "key file k is a directory"),
+    Topic("mtu").ok("eth0 has MTU 1500", "ip link set dev eth0 mtu 9000"),
+    Topic("buffers").warn("the receive buffer gets 208 KiB", "sysctl -w net.core.rmem_max=8388608"),
+    Topic("key").fail("key file k is a directory"),
 ]
 
 
@@ -100,8 +100,9 @@ def test_many_ranks_are_shown_by_their_extremes() -> None:
 
 
 def test_json_round_trips_and_names_the_worst() -> None:
-    host = {"name": "a", "findings": [one.to_json() for one in FINDINGS]}
-    report = json.loads(json.dumps(to_json([host], [], [open_way(0, 1)])))
+    found = Examination(["a"], [Host("a", FINDINGS)], [], [open_way(0, 1)])
+    report = json.loads(json.dumps(found.to_json()))
+    assert report["hosts"][0].keys() == {"name", "findings"}
     assert report["verdict"] == "fail"
     assert [Finding.from_json(one) for one in report["hosts"][0]["findings"]] == FINDINGS
     assert RankPair(**report["pairs"][0]) == open_way(0, 1)

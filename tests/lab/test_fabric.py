@@ -269,7 +269,7 @@ def test_words_for_a_link_become_a_fault() -> None:
     options = _parser().parse_args(
         ["fault", "l0-s1", "--loss", "0.01", "--burst", "0.01,0.2", "--rate", "20M"]
     )
-    assert (options.loss, options.burst, options.rate) == (0.01, Burst(0.01, 0.2), 20_000_000)
+    assert (options.loss_ratio, options.burst, options.rate_bps) == (0.01, Burst(0.01, 0.2), 20_000_000)
     assert _parser().parse_args(["fault", "l0-s1", "--up"]).down is False
 
 

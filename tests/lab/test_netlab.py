@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from dlcp.lab import Lab, LabError, Link, Loss, missing
-from dlcp.lab.netlab import INTERFACE, namespaces
+from dlcp.lab.namespaces import INTERFACE, each
+from dlcp.lab.netlab import HUB
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -31,7 +32,7 @@ for i in range(int(sys.argv[2])):
 
 def own_namespaces() -> set[str]:
     """Names of this process's labs; others may have some too."""
-    return {name for name, owner in namespaces() if owner == os.getpid()}
+    return {name for name, _, owner in each() if owner == os.getpid()}
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_a_slow_link_is_slow_in_both_directions_and_the_others_are_not() -> None
     with Lab(hosts=3, rate_bps=2 * 10**8, links={2: Link(rate_bps=10**8)}) as lab:
         for host, expected in ((0, 2 * 10**8), (1, 2 * 10**8), (2, 10**8)):
             assert rate_bps(lab, lab.namespace(host), INTERFACE) == expected
-            assert rate_bps(lab, lab._namespace("hub"), f"port{host}") == expected
+            assert rate_bps(lab, lab.namespace(HUB), f"port{host}") == expected
 
 
 def start_and_fail() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest, job_entries, place_jobs
 from dlcp.switch.aggregation.packet import Kind, Packet
+from dlcp.switch.entries import TableEntry
 from tests.support import vectors
 from tests.support.aggregation_frames import random_frame
 from tests.support.aggregation_network import InterpretedSwitch, participant, udp_frame
-from tests.support.aggregation_twin import AggregatingSwitch
+from tests.support.aggregation_twin import AggregatingSwitch, keys_of
 from tests.support.bmv2 import Program
 from tests.vectors import aggregation
 
@@ -80,15 +81,11 @@ def test_new_generation_finds_its_slots_empty(switch: InterpretedSwitch) -> None
 
     assert contribute(0, 50, 1) == []
     (placement, _) = place_jobs(aggregation.REQUESTS)
-    for entry in job_entries(placement).table_entries:
-        if entry.table == "participant":
-            switch.program.delete(entry.table, entry.match)
-            switch.program.insert(
-                entry.table,
-                {**entry.match, "generation": 2},
-                entry.action,
-                entry.parameters,
-            )
+    for entry in job_entries(placement):
+        if isinstance(entry, TableEntry) and entry.table == "participant":
+            keys = keys_of(entry)
+            switch.program.delete(entry.table, keys)
+            switch.program.insert(entry.table, {**keys, "generation": 2}, entry.action, dict(entry.params))
     [(port, _)] = contribute(1, 50, 1)
     assert port == old.hub.port, "the old generation goes to the hub"
     assert [contribute(worker, 1, 2) for worker in (0, 1)] == [[], []]

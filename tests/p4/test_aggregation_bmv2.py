@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -20,14 +20,15 @@ from google.protobuf import text_format
 from dlcp.lab.simple_switch import SimpleSwitch
 from dlcp.switch import BridgeEntry, SwitchTarget, programs
 from dlcp.switch.aggregation.deployment import wanted_jobs
-from dlcp.switch.aggregation.entries import OUTCOMES, JobEntries, JobRequest
+from dlcp.switch.aggregation.entries import OUTCOMES, JobRequest
 from dlcp.switch.deploy.grpc_session import GrpcSession
 from dlcp.switch.deploy.pipeline import Pipeline
 from dlcp.switch.deploy.transaction import DesiredState, Settings, deploy
+from dlcp.switch.entries import Entry, MulticastGroup, TableEntry
 from tests.support import vectors
 from tests.support.aggregation_frames import random_frame
 from tests.support.aggregation_network import participant
-from tests.support.aggregation_twin import AggregatingSwitch
+from tests.support.aggregation_twin import AggregatingSwitch, keys_of, numbered
 from tests.support.bmv2 import bed
 from tests.support.bmv2.bed import AT_ONCE, Bed
 from tests.support.namespaces import Namespace
@@ -44,26 +45,26 @@ PIPELINE = Pipeline.of(programs.load("aggregation"))
 LEAST_FRAME_BYTES = 60  # libpcap gives BMv2 what the cable carries; shorter ones do not leave a raw socket
 
 
-def updates(entries: JobEntries, info: p4i.P4Info) -> Iterator[p4r.Update]:
+def updates(entries: Sequence[Entry], info: p4i.P4Info) -> Iterator[p4r.Update]:
     """P4Runtime's messages for entries by name."""
     tables = {table.preamble.alias: table for table in info.tables}
     actions = {action.preamble.alias: action for action in info.actions}
-    for group in entries.multicast_groups:
+    for group in (entry for entry in entries if isinstance(entry, MulticastGroup)):
         entity = p4r.Entity()
         made = entity.packet_replication_engine_entry.multicast_group_entry
-        made.multicast_group_id = group.group
-        for port, instance in group.replicas:
+        made.multicast_group_id = group.group_id
+        for port, instance in numbered(group.ports):
             made.replicas.add(egress_port=port, instance=instance)
         yield p4r.Update(type=p4r.Update.INSERT, entity=entity)
-    for entry in entries.table_entries:
+    for entry in (entry for entry in entries if isinstance(entry, TableEntry)):
         table, action = tables[entry.table], actions[entry.action]
         message = p4r.TableEntry(table_id=table.preamble.id)
         for field in table.match_fields:
-            value = entry.match[field.name].to_bytes((field.bitwidth + 7) // 8, "big")
+            value = keys_of(entry)[field.name].to_bytes((field.bitwidth + 7) // 8, "big")
             message.match.add(field_id=field.id).exact.value = value
         message.action.action.action_id = action.preamble.id
         for param in action.params:
-            value = entry.parameters[param.name].to_bytes((param.bitwidth + 7) // 8, "big")
+            value = dict(entry.params)[param.name].to_bytes((param.bitwidth + 7) // 8, "big")
             message.action.action.params.add(param_id=param.id, value=value)
         yield p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=message))
 
@@ -77,7 +78,7 @@ def shipped_config() -> p4r.ForwardingPipelineConfig:
 
 
 @contextlib.contextmanager
-def told(address: str, entries: JobEntries) -> Iterator[tuple[Client, p4i.P4Info]]:
+def told(address: str, entries: Sequence[Entry]) -> Iterator[tuple[Client, p4i.P4Info]]:
     """A primary of a BMv2, after it has given it the program and these entries."""
     config = shipped_config()
     client = Client(address)

@@ -25,11 +25,9 @@ from dlcp_sim.workloads.collectives import (
     hierarchical,
     hub,
     lay,
-    rank_program,
-    rank_programs,
     split,
-    template,
 )
+from dlcp_sim.workloads.graphs import rank_program, rank_programs, template
 from dlcp_sim.workloads.load import Kind, Load, When
 
 STAR = ThreeTier(hosts_per_edge=16, rate_bps=100e9)
@@ -374,17 +372,17 @@ def test_the_graph_of_a_ring_takes_time_in_proportion_to_its_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Building a rank's schedule in Python costs its messages: with one build per rank, set-up was quadratic."""
-    from dlcp_sim.workloads import collectives
+    from dlcp_sim.workloads import graphs
 
     built: list[int] = []
-    build = collectives.build
+    build = graphs.build
 
     def counted(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> RankSchedule:
         built.append(rank)
         return build(collective, algorithm, world_size, rank, root)
 
-    monkeypatch.setattr(collectives, "build", counted)
-    graph = collectives.template.__wrapped__("all_reduce", "ring", 64)
+    monkeypatch.setattr(graphs, "build", counted)
+    graph = graphs.template.__wrapped__("all_reduce", "ring", 64)
     assert graph.messages == 64 * 2 * 63
     assert len(built) <= 5
 

@@ -11,6 +11,7 @@ from dlcp.transport.schedule import ALGORITHMS, Receive, Send, build
 from dlcp_sim import _core
 from dlcp_sim.transports import Dlcp
 from dlcp_sim.transports.dlcp import add_collective, compiled, memory_bytes, part_bytes
+from dlcp_sim.workloads.load import Collective
 
 FABRIC = ds.FatTree(4, rate_bps=100e9, delay_s=1e-6)
 
@@ -108,15 +109,10 @@ def test_a_bounded_collective_on_the_executor_abandons_within_its_budget() -> No
     simulation = _core.Simulation(
         fabric.build(), ds.switches.to_core(policy), "dlcp", Dlcp().parameters(), seed=3
     )
-    index = add_collective(
-        simulation,
-        collective="bounded_all_reduce",
-        algorithm="direct",
-        members=range(8),
-        nbytes=4_000_000,
-        loss_ratio=0.1,
-        critical_ratio=0.2,
+    one = Collective(
+        "bounded_all_reduce", "direct", tuple(range(8)), 4_000_000, loss_ratio=0.1, critical_ratio=0.2
     )
+    index = add_collective(simulation, one)
     simulation.add_tasks(
         kind=np.full(8, 2, np.uint8),
         host=np.arange(8, dtype=np.uint32),
@@ -142,7 +138,7 @@ def test_a_bounded_collective_on_the_executor_abandons_within_its_budget() -> No
 def test_only_dlcp_runs_collectives_itself() -> None:
     simulation = _core.Simulation(FABRIC.build(), _core.Policy(), "line_rate", {})
     with pytest.raises(ValueError, match='transport "dlcp" only'):
-        add_collective(simulation, collective="all_reduce", algorithm="ring", members=[0, 1], nbytes=8)
+        add_collective(simulation, Collective("all_reduce", "ring", hosts=(0, 1), bytes=8))
 
 
 def test_parts_are_those_of_a_communicator() -> None:

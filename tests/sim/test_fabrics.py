@@ -11,21 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dlcp_sim.fabrics import (
-    Cable,
-    Dumbbell,
-    Fabric,
-    FabricError,
-    FatTree,
-    Graph,
-    GraphFile,
-    LeafSpine,
-    Star,
-    ThreeTier,
-    TwoSites,
-    ports_of,
-    transmit_ps,
-)
+from dlcp_sim.fabrics import Dumbbell, Fabric, FatTree, Graph, GraphFile, LeafSpine, Star, ThreeTier, TwoSites
+from dlcp_sim.fabrics.base import FabricError, ports_of, transmit_ps
+from dlcp_sim.fabrics.graphs import Cable
 from dlcp_sim.switches import unbounded
 from tests.support.simulation import Flow, completions_ps, permutation, simulate
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dlcp_sim.fabrics import FatTree
-from dlcp_sim.report import comparison, pictures, write_report
+from dlcp_sim.report import comparison, pictures, timeline, write_report
 from dlcp_sim.report.tables import Table, names, run_costs
 from dlcp_sim.result import Result
 from dlcp_sim.scenario import Sample, Scenario
@@ -141,10 +141,10 @@ def test_what_a_result_does_not_hold_is_said(other: Result) -> None:
 
 
 def test_exposed_communication_is_what_no_computation_covers() -> None:
-    def interval(kind: str, begin: float, end: float) -> pictures.Interval:
-        return pictures.Interval(0, kind, begin, end)
+    def interval(kind: str, begin: float, end: float) -> timeline.Interval:
+        return timeline.Interval(0, kind, begin, end)
 
-    what = pictures.Iterations(
+    what = timeline.Iterations(
         ["layer"],
         [
             interval("forward", 0, 2),
@@ -156,7 +156,7 @@ def test_exposed_communication_is_what_no_computation_covers() -> None:
         [(0.0, 9.0)],
     )
     assert what.exposed() == [(5, 7.5)]
-    words = [text.get_text() for text in pictures.iteration_timeline(what).axes[0].texts]
+    words = [text.get_text() for text in timeline.iteration_timeline(what).axes[0].texts]
     assert words == ["9 s, 28 % exposed"]
 
 
@@ -170,7 +170,7 @@ def test_exposed_communication_is_what_no_computation_covers() -> None:
     ],
 )
 def test_intervals_without_others(intervals: list, holes: list, left: list) -> None:
-    assert pictures.without(intervals, holes) == left
+    assert timeline.without(intervals, holes) == left
 
 
 def test_the_same_picture_is_the_same_file(result: Result, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ pytest.importorskip("dlcp_sim._core", reason="the extension module is not built"
 
 import dlcp_sim as ds
 from dlcp.errors import ArgumentError
-from dlcp_sim import sweeps, worker
+from dlcp_sim import sweeps
 from dlcp_sim.sweeps import Outcome, Point, points_of, read_vary, run_in_processes
 
 SCENARIO = ds.Scenario(fabric=ds.Star(4), transport=ds.Ndp(), workload=ds.permutation(bytes=50_000))
@@ -206,23 +207,24 @@ for outcome in run_in_processes(points_of(scenario, {{"workload.bytes": [1000, {
 
 def test_a_worker_keeps_its_answers_apart_from_what_is_printed() -> None:
     """A scenario that is no scenario is answered with an error; the stream goes on."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dlcp_sim.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
+    connection, other = Pipe()
+    command = [sys.executable, "-m", "dlcp_sim.worker", str(other.fileno())]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[other.fileno()])
+    other.close()
     assert process.stdout is not None
     try:
-        worker.write_frame(process.stdin, worker.SCENARIO, b'[{"seed": 1}, []]')
-        assert worker.read_frame(process.stdout) == (
-            worker.ERROR,
-            b"the scenario has no [fabric]; it needs fabric, transport and workload",
+        connection.send(({"seed": 1}, []))
+        assert connection.recv() == (
+            None,
+            "the scenario has no [fabric]; it needs fabric, transport and workload",
         )
-        worker.write_frame(process.stdin, worker.SCENARIO, json.dumps([SCENARIO.as_dict(), []]).encode())
-        kind, content = worker.read_frame(process.stdout) or (b"", b"")
-        assert kind == worker.RESULT
+        connection.send((SCENARIO.as_dict(), []))
+        content, error = connection.recv()
+        assert error == ""
         assert ds.Result.from_bytes(content).scenario == SCENARIO.as_dict()
     finally:
-        process.stdin.close()
+        connection.close()
+        assert process.stdout.read() == b""
         process.stdout.close()
         assert process.wait(10) == 0
 

@@ -13,9 +13,10 @@ from dlcp.transport.layer_order import P3, ByteScheduler, Fifo, LayerPriority, O
 from dlcp_sim import _core, workloads
 from dlcp_sim.fabrics import ThreeTier
 from dlcp_sim.workloads.collectives import CoarseRing
+from dlcp_sim.workloads.exchange import fuse
 from dlcp_sim.workloads.load import Load
 from dlcp_sim.workloads.models import Layer, Model, Speed
-from dlcp_sim.workloads.training import TrainingJob, TrainingReport, fuse, report_of, run_load
+from dlcp_sim.workloads.training import TrainingJob, TrainingReport, report_of
 
 FAST = ThreeTier(hosts_per_edge=10, rate_bps=100e9, delay_s=1e-6)
 SLOW = ThreeTier(hosts_per_edge=10, rate_bps=1e9, delay_s=1e-6)
@@ -26,6 +27,22 @@ def small(
 ) -> Model:
     layers = tuple(Layer(f"l{i}", p, m) for i, (p, m) in enumerate(zip(parameters, macs, strict=True)))
     return Model("small", "made up", layers, 10, Speed(1000, "made up", "made up"))
+
+
+def run_load(load: Load, simulation: _core.Simulation) -> list[TrainingReport]:
+    """Runs a load on a bare simulation; what became of its jobs."""
+    load.apply(simulation)
+    simulation.run()
+    times, arrays = simulation.task_times(), load.arrays()
+    return [
+        report_of(
+            job,
+            {name: arrays[f"job.{number}.{name}"] for name in ("forward", "backward", "start", "done")},
+            times["started_ps"],
+            times["finished_ps"],
+        )
+        for number, job in enumerate(load.jobs)
+    ]
 
 
 def run(job: TrainingJob, fabric: ThreeTier = FAST) -> TrainingReport:

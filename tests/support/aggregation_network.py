@@ -9,20 +9,15 @@ from __future__ import annotations
 import heapq
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from dlcp.switch.aggregation import Failed, Finished, Hub, JobSettings, Participant, Worker
-from dlcp.switch.aggregation.entries import (
-    JobEntries,
-    JobRequest,
-    bridge_entries,
-    job_entries,
-    place_jobs,
-)
+from dlcp.switch.aggregation.entries import JobRequest, bridge_entries, job_entries, place_jobs
 from dlcp.switch.aggregation.packet import HUB
-from tests.support.aggregation_twin import Frame
+from dlcp.switch.entries import Entry, MulticastGroup, TableEntry
+from tests.support.aggregation_twin import Frame, keys_of, numbered
 from tests.support.bmv2 import Program
 from tests.support.bmv2.v1model import Replica
 
@@ -33,7 +28,7 @@ UDP_PORT = 0xD1C5
 class Switch(Protocol):
     """The twin, or the interpreter."""
 
-    def write(self, entries: JobEntries) -> None: ...
+    def write(self, entries: Sequence[Entry]) -> None: ...
     def process(self, raw: bytes, port: int) -> list[tuple[int, bytes]]: ...
 
 
@@ -43,12 +38,14 @@ class InterpretedSwitch:
     def __init__(self, program: Program) -> None:
         self.program = program
 
-    def write(self, entries: JobEntries) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Adds entries and groups."""
-        for entry in entries.table_entries:
-            self.program.insert(entry.table, entry.match, entry.action, entry.parameters)
-        for group in entries.multicast_groups:
-            self.program.set_group(group.group, [Replica(port, number) for port, number in group.replicas])
+        for entry in entries:
+            if isinstance(entry, MulticastGroup):
+                replicas = [Replica(port, instance) for port, instance in numbered(entry.ports)]
+                self.program.set_group(entry.group_id, replicas)
+            elif isinstance(entry, TableEntry):
+                self.program.insert(entry.table, keys_of(entry), entry.action, dict(entry.params))
 
     def process(self, raw: bytes, port: int) -> list[tuple[int, bytes]]:
         """What leaves."""

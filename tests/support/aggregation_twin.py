@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dlcp.switch.aggregation.entries import JobEntries, TableEntry
+from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry
 
 LANES = 32
 LEAST, MOST = -(2**31), 2**31 - 1
@@ -81,29 +82,36 @@ class Frame:
         return Frame(raw[:40] + struct.pack(">H", Frame(raw).udp_checksum()) + raw[42:])
 
 
+def keys_of(entry: TableEntry) -> dict[str, int]:
+    """The keys of an entry, all of them exact."""
+    return {name: key.value for name, key in entry.match if isinstance(key, Exact)}
+
+
+def numbered(ports: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Ports of a group, each with its instance: a port that is there several times has copies 1, 2 and so on."""
+    return tuple((port, ports[: place + 1].count(port)) for place, port in enumerate(ports))
+
+
 class AggregatingSwitch:
     """The switch: entries in, frames in, frames out."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, dict[tuple[int, ...], dict[str, int]]] = {}
+        self.tables: dict[str, dict[frozenset[tuple[str, int]], dict[str, int]]] = {}
         self.groups: dict[int, tuple[tuple[int, int], ...]] = {}
         self.slots: dict[int, Slot] = {}
         self.outcomes: Counter[tuple[int, str]] = Counter()
 
-    def write(self, entries: JobEntries) -> None:
+    def write(self, entries: Sequence[Entry]) -> None:
         """Adds entries and groups, or replaces them."""
-        for entry in entries.table_entries:
-            name = entry.table.rpartition(".")[2]
-            self.tables.setdefault(name, {})[tuple(entry.match.values())] = dict(entry.parameters)
-        for group in entries.multicast_groups:
-            self.groups[group.group] = group.replicas
+        for entry in entries:
+            if isinstance(entry, MulticastGroup):
+                self.groups[entry.group_id] = numbered(entry.ports)
+            elif isinstance(entry, TableEntry):
+                key = frozenset(keys_of(entry).items())
+                self.tables.setdefault(entry.table, {})[key] = dict(entry.params)
 
-    def remove(self, entry: TableEntry) -> None:
-        """Takes one entry out."""
-        del self.tables[entry.table.rpartition(".")[2]][tuple(entry.match.values())]
-
-    def _find(self, table: str, *key: int) -> dict[str, int] | None:
-        return self.tables.get(table, {}).get(key)
+    def _find(self, table: str, **key: int) -> dict[str, int] | None:
+        return self.tables.get(table, {}).get(frozenset(key.items()))
 
     # ---- frames ----
 
@@ -116,7 +124,7 @@ class AggregatingSwitch:
         kind, job, generation, worker = packet[2], packet[5], packet[9], packet[11]
         if kind not in (CONTRIBUTION, FLUSH, RELEASE):
             return self._forward(raw, port)
-        entry = self._find("participant", port, job, generation, worker)
+        entry = self._find("participant", ingress_port=port, job=job, generation=generation, worker=worker)
         if entry is None:
             self.outcomes[0, "foreign"] += 1
             return self._forward(raw, port)
@@ -142,10 +150,10 @@ class AggregatingSwitch:
     def _forward(self, raw: bytes, port: int) -> list[tuple[int, bytes]]:
         if len(raw) < 14:
             return []
-        entry = self._find("bridge", int.from_bytes(raw[:6], "big"))
+        entry = self._find("bridge", dst_mac=int.from_bytes(raw[:6], "big"))
         if entry is not None:
             return [] if entry["port"] == port else [(entry["port"], raw)]
-        flood = self._find("flood", port)
+        flood = self._find("flood", ingress_port=port)
         if flood is None:
             return []
         return [(other, raw) for other, _ in self.groups.get(flood["group"], ())]
@@ -155,7 +163,7 @@ class AggregatingSwitch:
     ) -> list[tuple[int, bytes]]:
         out = []
         for port, number in copies:
-            to = self._find("addressees", job, port, number)
+            to = self._find("addressees", job=job, port=port, instance=number)
             if to is None:
                 continue
             raw = to["mac"].to_bytes(6, "big") + answer[:6] + answer[12:26] + answer[30:34]

@@ -64,12 +64,12 @@ def test_refused_limit_says_line_number_and_what_happens_instead(tmp_path: Path)
     file = PolicyFile.load(path)
     found = desired_entries(file.policy, SMALL).limits
     with pytest.raises(UnsupportedError) as raised:
-        file.refuse(found, [])
+        refuse(found, [], file.text, file.path)
     said = str(raised.value)
     assert said.startswith(f"{path}:3: pause_above_bytes = 800: BMv2 sends no pause frames")
     assert "instead: packets that find the buffer full are dropped" in said
     assert said.endswith("To go on all the same: --accept pause_above_bytes")
-    file.refuse(found, ["pause_above_bytes"])
+    refuse(found, ["pause_above_bytes"], file.text, file.path)
 
 
 def test_line_is_found_in_its_table() -> None:

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ with Ranks(2, Path({str(tmp_path)!r}), environment={LOOPBACK!r}) as ranks:
         if report["event"] == "epoch":
             print(*ranks.pids, flush=True)
             os._exit(9)
-    ranks.train(Run.from_dict({LONG.as_dict()!r}), Path({str(digits)!r}), options={{}}, timeout_s=20, listen=die)
+    ranks.train(Run.from_dict({asdict(LONG)!r}), Path({str(digits)!r}), options={{}}, timeout_s=20, listen=die)
 """
     driver = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert driver.returncode == 9, driver.stderr

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlcp.switch.aggregation.entries import (
-    JobEntries,
     JobRequest,
     bridge_entries,
     flood_entries,
@@ -21,6 +20,7 @@ from dlcp.switch.aggregation.entries import (
     place_jobs,
 )
 from dlcp.switch.aggregation.packet import HUB, LANES, NO_FLAGS, Flag, Kind, Operation, Packet
+from dlcp.switch.entries import Entry
 from tests.support.aggregation_network import participant, udp_frame
 from tests.support.aggregation_twin import AggregatingSwitch, Frame
 from tests.support.vectors import Record
@@ -32,7 +32,7 @@ REQUESTS = (
 MOST, LEAST = 2**31 - 1, -(2**31)
 
 
-def entries() -> JobEntries:
+def entries() -> list[Entry]:
     """What the switch is told."""
     told = bridge_entries({participant(port).mac_number: port for port in range(1, 8)})
     told += flood_entries(range(1, 8), first_group=10)

@@ -53,7 +53,6 @@ def duration(text: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
     made = argparse.ArgumentParser(prog="python -m dlcp.switch.aggregation", description=__doc__)
     roles = made.add_subparsers(dest="role", required=True)
     switch_command.add_parsers(roles)
@@ -82,7 +81,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def settings_of(arguments: argparse.Namespace, workers: int) -> JobSettings:
-    """The job that the arguments tell."""
     deadline = arguments.deadline_ms
     return JobSettings(
         job=arguments.job,

@@ -1,40 +1,45 @@
-"""What an aggregating switch is to hold, in the words that `dlcp.switch.deploy` brings onto switches.
+"""All entries of an aggregating switch: its jobs, the bridge to their hosts and the topology's, and flooding.
 
-Pure. Jobs, the bridge to their hosts, what the topology says of other addresses, and flooding to all other ports.
+Pure; `dlcp.switch.deploy` brings the entries onto switches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from dlcp.errors import SettingsError
 from dlcp.switch.aggregation.entries import (
-    JobEntries,
     JobRequest,
     bridge_entries,
     flood_entries,
     job_entries,
     place_jobs,
 )
-from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry
+from dlcp.switch.entries import Entry, Exact, TableEntry
 from dlcp.switch.topology import SwitchTarget, mac_number
 
 
 def wanted_jobs(target: SwitchTarget, jobs: Sequence[JobRequest]) -> tuple[Entry, ...]:
-    """All entries of one switch. SettingsError: jobs that it has no room for, or that its ports do not fit."""
+    """All entries of one switch. SettingsError: it has no room for the jobs, or its ports do not fit them."""
     places = _places(target, jobs)
     # Groups of flooding are numbered behind the ports, jobs behind those.
-    planned = flood_entries(target.ports.values(), first_group=1)
-    planned += bridge_entries(dict(sorted(places.items())))
+    entries = flood_entries(target.ports.values(), first_group=1)
+    entries += bridge_entries(dict(sorted(places.items())))
     for placement in place_jobs(jobs, first_group=len(target.ports) + 1):
-        planned += job_entries(placement)
-    return tuple(_entries(target, planned))
+        at = [worker.port for worker in placement.request.workers]
+        if len(set(at)) != len(at):
+            raise SettingsError(
+                f"{target.name}: several workers of a job are behind one port; accepted: a port for each, where "
+                "entries are deployed by `dlcp switch deploy`"
+            )
+        entries += job_entries(placement)
+    return tuple(entries)
 
 
 def check_unmoved(target: SwitchTarget, held: Iterable[Entry], wanted: Iterable[Entry]) -> None:
-    """SettingsError if a job would go on in other slots, or with other workers, under the generation that it has.
+    """SettingsError if a job would move to other slots, or change its workers, without a new generation.
 
-    What is in its slots would be found under other numbers, and a block could have two results.
+    The switch would find what is in its slots under other numbers, and a block could get two results.
     """
     participants = {
         entry.identity: dict(entry.params)
@@ -83,20 +88,3 @@ def _places(target: SwitchTarget, jobs: Sequence[JobRequest]) -> dict[int, int]:
             )
         places.setdefault(mac_number("mac", entry.mac), target.ports[entry.port])
     return places
-
-
-def _entries(target: SwitchTarget, planned: JobEntries) -> Iterator[Entry]:
-    for group in planned.multicast_groups:
-        if any(instance != 1 for _, instance in group.replicas):
-            raise SettingsError(
-                f"{target.name}: several workers of a job are behind one port; accepted: a port for each, where "
-                "entries are deployed by `dlcp switch deploy`"
-            )
-        if group.replicas:
-            yield MulticastGroup(group.group, tuple(sorted(port for port, _ in group.replicas)))
-    groups = {group.group for group in planned.multicast_groups if group.replicas}
-    for entry in planned.table_entries:
-        if entry.table == "flood" and entry.parameters["group"] not in groups:
-            continue  # the only port: to nowhere, which is the default
-        match = tuple(sorted((name, Exact(value)) for name, value in entry.match.items()))
-        yield TableEntry(entry.table, match, entry.action, tuple(entry.parameters.items()))

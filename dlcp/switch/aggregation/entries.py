@@ -1,8 +1,8 @@
 """What an aggregating switch holds for its jobs: table entries and multicast groups, as pure data.
 
 Names are those of p4/aggregation.p4, as its P4Info shortens them. `place_jobs` gives each job a range of slots that no
-other has, a counter row and a multicast group; `job_entries` writes its entries. A job that is admitted again needs a
-new generation: its slots then count as empty, without anybody writing registers (which P4Runtime cannot on BMv2).
+other has, a counter row and a multicast group; `job_entries` lists its entries. A job that is admitted again needs a
+new generation. Its slots then count as empty, and nobody has to write registers, which P4Runtime cannot do on BMv2.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dlcp.checks import integer
 from dlcp.errors import SettingsError
 from dlcp.switch.aggregation.packet import HUB, MAX_WORKERS
+from dlcp.switch.entries import Entry, Exact, MulticastGroup, TableEntry
 
 SLOTS = 2048  # AGGREGATION_SLOTS of p4/aggregation.p4
 MAX_JOBS = 63  # AGGREGATION_JOBS, less row 0, which counts what is of no job
@@ -39,37 +40,6 @@ OUTCOMES = (
     "foreign",
 )
 """Of a packet: cell 16 · row + position here of the counter `outcomes`."""
-
-
-@dataclass(frozen=True)
-class TableEntry:
-    """One exact entry of a table: names of keys, action and parameters as in the P4Info, all values numbers."""
-
-    table: str
-    match: Mapping[str, int]
-    action: str
-    parameters: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class MulticastGroup:
-    """Copies of a packet: port, and instance (`egress_rid`), which is 1 but for several workers behind one port."""
-
-    group: int
-    replicas: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class JobEntries:
-    """All of one job, or of several."""
-
-    table_entries: tuple[TableEntry, ...] = ()
-    multicast_groups: tuple[MulticastGroup, ...] = ()
-
-    def __add__(self, other: JobEntries) -> JobEntries:
-        return JobEntries(
-            self.table_entries + other.table_entries, self.multicast_groups + other.multicast_groups
-        )
 
 
 @dataclass(frozen=True)
@@ -222,101 +192,66 @@ def place_jobs(requests: Sequence[JobRequest], first_group: int = 1) -> list[Job
     return placements
 
 
-def job_entries(placement: JobPlacement) -> JobEntries:
-    """What the switch holds for one job."""
-    instance_of = instances(placement.request)
-    return JobEntries(
-        tuple(_job_table_entries(placement)),
-        (
-            MulticastGroup(
-                placement.group,
-                tuple((w.port, instance_of[n]) for n, w in enumerate(placement.request.workers)),
-            ),
-        ),
-    )
+def job_entries(placement: JobPlacement) -> list[Entry]:
+    """What the switch holds for one job.
 
-
-def instances(request: JobRequest) -> dict[int, int]:
-    """Worker number (or HUB) → which of the job's participants at its port it is, from 1."""
-    at_port: Counter[int] = Counter()
-    found = {}
-    for number, participant in _participants(request):
-        at_port[participant.port] += 1
-        found[number] = at_port[participant.port]
-    return found
-
-
-def _participants(request: JobRequest) -> list[tuple[int, Participant]]:
-    return [*enumerate(request.workers), (HUB, request.hub)]
-
-
-def _job_table_entries(placement: JobPlacement) -> Iterator[TableEntry]:
+    Workers behind one port are told apart by `instance`, from 1: such a port stands in the multicast group as often.
+    """
     request = placement.request
-    everyone = 2 ** len(request.workers) - 1
-    instance_of = instances(request)
-    for number, participant in _participants(request):
-        yield TableEntry(
-            "addressees",
-            {"job": request.job, "port": participant.port, "instance": instance_of[number]},
-            "address",
-            {
-                "mac": participant.mac_number,
-                "ip": participant.ip_number,
-                "udp_port": participant.udp_port,
-            },
-        )
-    for number, participant in _participants(request):
-        yield TableEntry(
-            "participant",
-            {
-                "ingress_port": participant.port,
-                "job": request.job,
-                "generation": request.generation,
-                "worker": number,
-            },
-            "admit",
-            {
-                "index": placement.row,
-                "bit_of_worker": 0 if number == HUB else 1 << number,
-                "everyone": everyone,
-                "base": placement.first_slot,
-                "slots_of_job": request.slots,
-                "group": placement.group,
-                "instance": instance_of[number],
-            },
-        )
-
-
-def bridge_entries(ports_of_macs: Mapping[int, int]) -> JobEntries:
-    """Entries of the bridge: MAC address → port."""
-    return JobEntries(
-        tuple(
-            TableEntry(
-                "bridge",
-                {"dst_mac": mac},
-                "to_port",
-                {"port": port},
-            )
-            for mac, port in ports_of_macs.items()
-        )
-    )
-
-
-def flood_entries(ports: Iterable[int], first_group: int) -> JobEntries:
-    """What is broadcast or unknown goes to all other ports: a multicast group for each input port."""
-    all_ports = sorted(ports)
-    entries = JobEntries()
-    for index, port in enumerate(all_ports):
-        group = first_group + index
-        entries += JobEntries(
-            (
-                TableEntry(
-                    "flood",
-                    {"ingress_port": port},
-                    "set_mcast",
-                    {"group": group},
-                ),
+    entries: list[Entry] = [MulticastGroup(placement.group, tuple(w.port for w in request.workers))]
+    at_port: Counter[int] = Counter()
+    for number, participant in [*enumerate(request.workers), (HUB, request.hub)]:
+        at_port[participant.port] += 1
+        instance = at_port[participant.port]
+        entries += [
+            exact_entry(
+                "addressees",
+                {"job": request.job, "port": participant.port, "instance": instance},
+                "address",
+                mac=participant.mac_number,
+                ip=participant.ip_number,
+                udp_port=participant.udp_port,
             ),
-            (MulticastGroup(group, tuple((other, 1) for other in all_ports if other != port)),),
-        )
+            exact_entry(
+                "participant",
+                {
+                    "ingress_port": participant.port,
+                    "job": request.job,
+                    "generation": request.generation,
+                    "worker": number,
+                },
+                "admit",
+                index=placement.row,
+                bit_of_worker=0 if number == HUB else 1 << number,
+                everyone=2 ** len(request.workers) - 1,
+                base=placement.first_slot,
+                slots_of_job=request.slots,
+                group=placement.group,
+                instance=instance,
+            ),
+        ]
     return entries
+
+
+def bridge_entries(ports_of_macs: Mapping[int, int]) -> list[Entry]:
+    """Entries of the bridge: MAC address → port."""
+    return [exact_entry("bridge", {"dst_mac": mac}, "to_port", port=p) for mac, p in ports_of_macs.items()]
+
+
+def flood_entries(ports: Iterable[int], first_group: int) -> list[Entry]:
+    """Broadcast and unknown frames go to all other ports: a multicast group for each input port that has others."""
+    all_ports = sorted(ports)
+    entries: list[Entry] = []
+    for group, port in enumerate(all_ports, first_group):
+        if others := tuple(other for other in all_ports if other != port):
+            entries += [
+                MulticastGroup(group, others),
+                exact_entry("flood", {"ingress_port": port}, "set_mcast", group=group),
+            ]
+    return entries
+
+
+def exact_entry(table: str, match: Mapping[str, int], action: str, **params: int) -> TableEntry:
+    """An entry whose keys are all exact."""
+    keys = tuple(sorted((name, Exact(value)) for name, value in match.items()))
+    return TableEntry(table, keys, action, tuple(params.items()))

@@ -1,10 +1,11 @@
 """The hub of an aggregating job: decides the blocks that the switch did not, once and for all workers.
 
-It hears of such a block by any contribution or flush that arrives here: turned away by the switch, sent past it, or
-because there is no such switch. It then asks all workers. One that has the switch's result says so, and that is the
-decision; it is the same wherever it is, since a switch makes one per block. If all workers say that they have none,
-and will take none from the switch any more, nobody has one, and the hub adds up what they sent along, each once. There
-is no third result, so replicas do not diverge; a worker that never answers fails the job, after `peer_timeout_ns`.
+The hub learns of such a block from a contribution or flush that arrives here. The switch turned it away, the worker
+sent it past the switch, or there is no such switch. The hub then asks all workers. If one has the switch's result,
+that result is the decision; it is the same everywhere, since a switch makes one per block. If all workers answer that
+they have none and will take none from the switch any more, nobody has one. The hub then adds their contributions, each
+once. There is no third case, so replicas do not diverge. A worker that never answers fails the job after
+`peer_timeout_ns`.
 
 A protocol engine like the worker: `handle_packet`, `poll_packet`, `next_time_ns`. One per job; it may run at a worker.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -51,19 +53,21 @@ def add_up(contributions: list[Values], operation: Operation) -> tuple[Values, i
     return total.astype(np.int32), bits
 
 
+@dataclass(eq=False)
 class _Block:
     """A block that the hub was asked to decide."""
 
-    def __init__(self, key: Key, slot: int, now_ns: int, interval_ns: int) -> None:
-        self.key = key
-        self.slot = slot
-        self.opened_ns = now_ns
-        self.due_ns = now_ns
-        self.interval_ns = interval_ns
-        self.promised = 0  # workers that have no result, and take none but the hub's
-        self.contributions: dict[int, Packet] = {}
-        self.decision: Packet | None = None
-        self.unacknowledged = 0  # workers that the decision is sent to again
+    key: Key
+    slot: int
+    opened_ns: int
+    due_ns: int
+    interval_ns: int
+    promised: int = 0
+    """Workers that have no result, and take none but the hub's."""
+    contributions: dict[int, Packet] = field(default_factory=dict)
+    decision: Packet | None = None
+    unacknowledged: int = 0
+    """Workers that the decision is sent to again."""
 
     @property
     def contributed(self) -> int:
@@ -129,8 +133,9 @@ class Hub:
 
     def _handle_finished(self, packet: Packet) -> None:
         number = packet.message
+        closed = self._about((number, packet.block), packet.slot, Kind.CLOSED)
         if self._is_closed(number):
-            self._send(packet.worker, self._of(packet, Kind.CLOSED))
+            self._send(packet.worker, closed)
             return
         if number > self._closed + 2 * self.settings.open_messages:
             self.counters["unexpected"] += 1
@@ -146,7 +151,7 @@ class Hub:
         for key in [key for key in self._blocks if key[0] == number]:
             del self._blocks[key]
         for worker in range(self.settings.workers):
-            self._send(worker, self._of(packet, Kind.CLOSED))
+            self._send(worker, closed)
 
     def _handle_plea(self, packet: Packet, now_ns: int) -> None:
         """A contribution or flush that no switch has answered: its sender has no result."""
@@ -164,7 +169,8 @@ class Hub:
             ):
                 self.counters["too_many"] += 1
                 return
-            block = self._blocks[key] = _Block(key, packet.slot, now_ns, self.settings.retransmit_ns)
+            block = _Block(key, packet.slot, now_ns, now_ns, self.settings.retransmit_ns)
+            self._blocks[key] = block
             heapq.heappush(self._timers, (now_ns, key))
             self.counters["blocks"] += 1
         elif block.decision is not None:
@@ -207,20 +213,20 @@ class Hub:
             self._fail(block, odd, Flag.HAS_CONTRIBUTION, now_ns)
             return
         values, saturated = add_up([block.contributions[w].values for w in workers], first.operation)
-        decision = self._of(first, Kind.DECIDED)
-        decision.operation, decision.exponent = shape
-        decision.values, decision.saturated = values, saturated
-        decision.bitmap, decision.count = block.contributed, len(workers)
+        total = replace(first, values=values, saturated=saturated, bitmap=block.contributed)
         self.counters["added_up"] += 1
-        self._decide(block, decision, now_ns)
+        self._decide(block, total, now_ns)
         self._release(block.key, block.slot)
 
     def _decide(self, block: _Block, result: Packet, now_ns: int) -> None:
-        decision = self._of(result, Kind.DECIDED)
-        decision.operation, decision.exponent = result.operation, result.exponent
-        decision.values, decision.saturated = result.values, result.saturated
-        decision.bitmap, decision.count = result.bitmap, result.bitmap.bit_count()
-        block.decision = decision
+        block.decision = replace(
+            result,
+            kind=Kind.DECIDED,
+            worker=HUB,
+            flags=NO_FLAGS,
+            count=result.bitmap.bit_count(),
+            quorum=0,
+        )
         block.unacknowledged = self.settings.everyone
         block.contributions.clear()
         block.interval_ns = self.settings.retransmit_ns
@@ -229,30 +235,12 @@ class Hub:
     def _release(self, key: Key, slot: int) -> None:
         """Tells the switch that a slot need not wait for this block any more. Only a switch looks at it."""
         self._released[slot] = max(key, self._released.get(slot, key))
-        packet = Packet(
-            Kind.RELEASE,
-            self.settings.job,
-            key[0],
-            key[1],
-            HUB,
-            slot=slot,
-            generation=self.settings.generation,
-        )
-        self._send(0, packet)
+        self._send(0, self._about(key, slot, Kind.RELEASE))
 
     def _fail(self, block: _Block, workers: list[int], flags: Flag, now_ns: int) -> None:
-        packet = Packet(
-            Kind.FAILED,
-            self.settings.job,
-            block.key[0],
-            block.key[1],
-            HUB,
-            slot=block.slot,
-            generation=self.settings.generation,
-            flags=flags,
-            bitmap=sum(1 << worker for worker in workers),
-        )
-        self._failure = packet
+        self._failure = self._about(block.key, block.slot, Kind.FAILED)
+        self._failure.flags = flags
+        self._failure.bitmap = sum(1 << worker for worker in workers)
         self._out.clear()
         self._failures_left = FAILURES
         self._failure_due_ns = now_ns
@@ -264,11 +252,6 @@ class Hub:
         self._failure_interval_ns *= 2
         for worker in range(self.settings.workers):
             self._send(worker, self._failure)
-
-    @property
-    def failed_workers(self) -> list[int] | None:
-        """Whom the job failed by; None: it has not."""
-        return None if self._failure is None else ranks_in(self._failure.bitmap)
 
     # ---- packets out ----
 
@@ -302,13 +285,11 @@ class Hub:
         if self._failure is not None:
             return
         if block.decision is not None:
-            packet, waiting = block.decision, block.unacknowledged
-            told = waiting
+            packet = block.decision
+            told = waiting = block.unacknowledged
         else:
-            packet, waiting = (
-                self._query(block),
-                self.settings.everyone & ~(block.promised & block.contributed),
-            )
+            packet = self._query(block)
+            waiting = self.settings.everyone & ~(block.promised & block.contributed)
             told = self.settings.everyone  # also to waiting workers, so that they know who is missing
         since = block.opened_ns
         silent = [
@@ -333,30 +314,15 @@ class Hub:
         return due
 
     def _query(self, block: _Block) -> Packet:
-        packet = Packet(
-            Kind.QUERY,
-            self.settings.job,
-            block.key[0],
-            block.key[1],
-            HUB,
-            slot=block.slot,
-            generation=self.settings.generation,
-        )
+        packet = self._about(block.key, block.slot, Kind.QUERY)
         packet.bitmap = block.contributed
         packet.count = len(block.contributions)
         return packet
 
-    def _of(self, packet: Packet, kind: Kind) -> Packet:
-        """A packet of the hub's about the same block."""
-        return Packet(
-            kind,
-            self.settings.job,
-            packet.message,
-            packet.block,
-            HUB,
-            slot=packet.slot,
-            generation=self.settings.generation,
-        )
+    def _about(self, key: Key, slot: int, kind: Kind) -> Packet:
+        """A packet of the hub's about a block."""
+        settings = self.settings
+        return Packet(kind, settings.job, *key, HUB, slot=slot, generation=settings.generation)
 
     def _send(self, worker: int, packet: Packet) -> None:
         self._out.append((worker, packet.encode()))

@@ -13,6 +13,7 @@ PROMISED: the hub knows that this worker has no result and will take none from t
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -35,37 +36,25 @@ class BlockState(enum.Enum):
     DONE = enum.auto()
 
 
+@dataclass(eq=False, slots=True)
 class Block:
     """One block of one message."""
 
-    __slots__ = (
-        "by_hub",
-        "due_ns",
-        "first_sent_ns",
-        "index",
-        "interval_ns",
-        "message",
-        "missing",
-        "planned",
-        "position",
-        "result",
-        "state",
-        "was_repeated",
-    )
-
-    def __init__(self, message: Message, index: int, position: int, planned: PlannedBlock) -> None:
-        self.message = message
-        self.index = index
-        self.position = position  # in the job's stream of blocks, which gives its slot
-        self.planned = planned
-        self.state = BlockState.UNSENT
-        self.first_sent_ns = 0
-        self.interval_ns = 0
-        self.due_ns = 0  # of the next retransmission
-        self.was_repeated = False
-        self.result: Packet | None = None
-        self.by_hub = False
-        self.missing: int | None = None  # whose contributions the hub waits for, as it said last
+    message: Message
+    index: int
+    position: int
+    """In the job's stream of blocks, which gives its slot."""
+    planned: PlannedBlock
+    state: BlockState = BlockState.UNSENT
+    first_sent_ns: int = 0
+    interval_ns: int = 0
+    due_ns: int = 0
+    """Of the next retransmission."""
+    was_repeated: bool = False
+    result: Packet | None = None
+    by_hub: bool = False
+    missing: int | None = None
+    """Workers whose contributions the hub waits for, as it said last."""
 
     @property
     def operation(self) -> Operation:

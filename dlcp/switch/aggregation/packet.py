@@ -26,6 +26,12 @@ INT32_MIN = -(2**31)
 
 _HEADER = struct.Struct(">I4B3I2HI4BI")
 assert _HEADER.size == HEADER_BYTES
+# Behind magic and version, in this order.
+_FIELDS = (
+    *("kind", "flags", "operation"),
+    *("job", "message", "block", "slot", "generation", "bitmap"),
+    *("worker", "count", "exponent", "quorum", "saturated"),
+)
 
 Values = npt.NDArray[np.int32]
 
@@ -114,24 +120,7 @@ class Packet:
 
     def encode(self) -> bytes:
         """The packet's bytes."""
-        header = _HEADER.pack(
-            MAGIC,
-            VERSION,
-            self.kind,
-            self.flags,
-            self.operation,
-            self.job,
-            self.message,
-            self.block,
-            self.slot,
-            self.generation,
-            self.bitmap,
-            self.worker,
-            self.count,
-            self.exponent,
-            self.quorum,
-            self.saturated,
-        )
+        header = _HEADER.pack(MAGIC, VERSION, *(getattr(self, name) for name in _FIELDS))
         return header + self.values.astype(">i4").tobytes()
 
 
@@ -139,32 +128,20 @@ def decode(datagram: bytes) -> Packet | None:
     """The packet that these bytes are, or None."""
     if len(datagram) != PACKET_BYTES:
         return None
-    fields = _HEADER.unpack_from(datagram)
-    magic, version, kind, flags, operation, job, message, block, slot, generation, bitmap = fields[:11]
-    worker, count, exponent, quorum, saturated = fields[11:]
+    magic, version, *numbers = _HEADER.unpack_from(datagram)
+    kind, flags, operation = numbers[:3]
     if magic != MAGIC or version != VERSION or not 1 <= kind <= len(Kind):
         return None
-    if operation > Operation.MAX or flags > 15 or (bitmap.bit_count() != count and kind in _COUNTED):
+    if operation > Operation.MAX or flags > 15:
         return None
-    if worker >= MAX_WORKERS and worker != HUB:
+    values = np.frombuffer(datagram, ">i4", LANES, HEADER_BYTES).astype(np.int32)
+    fields = dict(zip(_FIELDS[3:], numbers[3:], strict=True))
+    packet = Packet(Kind(kind), flags=Flag(flags), operation=Operation(operation), values=values, **fields)
+    if packet.kind in _COUNTED and packet.bitmap.bit_count() != packet.count:
         return None
-    return Packet(
-        kind=Kind(kind),
-        job=job,
-        message=message,
-        block=block,
-        worker=worker,
-        slot=slot,
-        generation=generation,
-        operation=Operation(operation),
-        flags=Flag(flags),
-        bitmap=bitmap,
-        count=count,
-        exponent=exponent,
-        quorum=quorum,
-        saturated=saturated,
-        values=np.frombuffer(datagram, ">i4", LANES, HEADER_BYTES).astype(np.int32),
-    )
+    if packet.worker >= MAX_WORKERS and packet.worker != HUB:
+        return None
+    return packet
 
 
 # Kinds in which `count` must be the number of bits of `bitmap`.

@@ -37,16 +37,11 @@ def plan(elements: int, floating: bool) -> tuple[PlannedBlock, ...]:
         return tuple(PlannedBlock(row, False, None) for row in range(rows))
     groups = block_count(rows)
     blocks: list[PlannedBlock] = []
-    place_of_codes: dict[int, int] = {}
-
-    def add_codes(group: int) -> None:
+    place_of_codes: list[int] = []
+    for group in range(groups + 1):
         if group < groups:
-            place_of_codes[group] = len(blocks)
+            place_of_codes.append(len(blocks))
             blocks.append(PlannedBlock(group, True, None))
-
-    add_codes(0)
-    for group in range(groups):
-        add_codes(group + 1)
-        for row in range(group * LANES, min((group + 1) * LANES, rows)):
-            blocks.append(PlannedBlock(row, False, place_of_codes[group]))
+        for row in range(max(group - 1, 0) * LANES, min(group * LANES, rows)):
+            blocks.append(PlannedBlock(row, False, place_of_codes[group - 1]))
     return tuple(blocks)

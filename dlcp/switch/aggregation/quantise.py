@@ -74,8 +74,3 @@ def dequantise(values: Values, codes: Values, workers: int) -> Floats:
     scaled[codes == CODE_NOT_FINITE] = np.nan
     with np.errstate(over="ignore"):  # a sum beyond float32 is infinite, as in any sum
         return scaled.astype(np.float32)
-
-
-def step_size(code: int, workers: int) -> float:
-    """The difference between neighbouring values under this exponent: twice the error of one worker."""
-    return 0.0 if code in (CODE_ZERO, CODE_NOT_FINITE) else 2.0 ** (code - _CODE_BIAS - value_bits(workers))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from dlcp.checks import integer
 from dlcp.errors import SettingsError
@@ -68,15 +67,3 @@ class JobSettings:
     def window(self) -> int:
         """Blocks in flight at most."""
         return self.slots // 2
-
-    @classmethod
-    def from_table(cls, table: dict[str, Any]) -> JobSettings:
-        """Settings from a table as `tomllib` gives them; SettingsError names what is unknown or missing."""
-        names = {f.name for f in fields(cls)}
-        for key in table:
-            if key not in names:
-                raise SettingsError(f"{key} is no setting of a job; accepted: {', '.join(sorted(names))}")
-        for key in ("job", "workers", "slots", "trust_switch"):
-            if key not in table:
-                raise SettingsError(f"{key} is missing")
-        return cls(**table)

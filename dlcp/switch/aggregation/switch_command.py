@@ -9,10 +9,10 @@ transaction over all switches, as with policies; doing it twice writes once.
 from __future__ import annotations
 
 import argparse
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ OUTCOMES_PER_ROW = 16
 
 
 def add_parsers(roles: Any) -> None:
-    """The words of both."""
     from dlcp.switch.deploy.command import add_target
 
     for role, text in (("deploy", "bring jobs onto switches"), ("status", "what switches counted of jobs")):
@@ -88,7 +87,6 @@ def _load(options: argparse.Namespace) -> list[tuple[SwitchTarget, list[JobReque
 
 
 def run_deploy(options: argparse.Namespace) -> int:
-    """All switches, or none."""
     places = _load(options)
     from dlcp.switch.deploy.packages import require
 
@@ -108,8 +106,7 @@ def run_deploy(options: argparse.Namespace) -> int:
     ]
     settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
 
-    def open_session(target: SwitchTarget) -> GrpcSession:
-        return GrpcSession(target, options.timeout)
+    open_session = partial(GrpcSession, timeout_s=options.timeout)
 
     def show(seen: list[transaction.Comparison]) -> None:
         print(report.text(seen), flush=True)
@@ -122,12 +119,8 @@ def run_deploy(options: argparse.Namespace) -> int:
         if refused := transaction.refusals(seen, settings):
             raise several(refused)
         return 0
-    try:
-        with signals_undo():
-            transaction.deploy(desired_states, open_session, settings, show)
-    except KeyboardInterrupt:  # comes out of the deployment when all is undone
-        print("dlcp: interrupted; every switch holds what it held before", file=sys.stderr)
-        raise
+    with signals_undo("dlcp"):
+        transaction.deploy(desired_states, open_session, settings, show)
     count = len(desired_states)
     words = "1 switch holds its jobs" if count == 1 else f"{count} switches hold their jobs"
     print(f"{words}, read back and verified")

@@ -1,17 +1,19 @@
 """Worker and hub over UDP sockets, each in the thread that calls.
 
 `UdpWorker.all_reduce` blocks until its result is there or the job has failed; `UdpHub.serve` until it is stopped. A
-worker takes only what comes from the hub's address, and the hub only what comes from its workers': that keeps strays
-out, and is no authentication (see the package). IPv4, as the switch's program.
+worker takes packets only from the hub's address, the hub only from its workers'. That keeps strays out, and is no
+authentication (see the package). IPv4, as the switch's program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -69,42 +71,50 @@ def _receive(made: socket.socket) -> tuple[bytes, Address] | None:
         return data, address
 
 
-def _received(made: socket.socket) -> Iterator[tuple[bytes, Address]]:
-    """Those that are there, but not without end: under a flood, too, something is sent, and a stop is noticed."""
-    for _ in range(_AT_ONCE):
-        received = _receive(made)
-        if received is None:
-            return
-        yield received
+class _Endpoint:
+    """An engine's socket; a context manager."""
+
+    def __init__(self, engine: Hub | Worker, bind: Address) -> None:
+        self._engine = engine
+        self._socket = _open(_checked("bind", bind, 0))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._socket.close()
+
+    def _take(self, senders: Collection[Address]) -> None:
+        """Hands over what has arrived, up to a bound: a flood must not delay sending, or hide a stop."""
+        for _ in range(_AT_ONCE):
+            received = _receive(self._socket)
+            if received is None:
+                return
+            data, address = received
+            if address in senders:
+                self._engine.handle_packet(data, time.monotonic_ns())
+            else:
+                self._engine.counters["stray"] += 1
+
+    def _send(self, data: bytes, address: Address) -> None:
+        """Sends one datagram; what the kernel does not take is lost like any packet."""
+        with contextlib.suppress(OSError):
+            self._socket.sendto(data, address)
+
+    def _wait(self) -> None:
+        next_ns = self._engine.next_time_ns()
+        left_s = _MAX_WAIT_S if next_ns is None else (next_ns - time.monotonic_ns()) / 1e9
+        if left_s > 0:
+            select.select([self._socket], [], [], min(left_s, _MAX_WAIT_S))
 
 
-def _send(made: socket.socket, data: bytes, address: Address) -> None:
-    """Sends one; what the kernel does not take is lost like any packet."""
-    try:
-        made.sendto(data, address)
-    except OSError:
-        return
-
-
-def _wait(made: socket.socket, next_ns: int | None) -> None:
-    left_s = _MAX_WAIT_S if next_ns is None else (next_ns - time.monotonic_ns()) / 1e9
-    if left_s > 0:
-        select.select([made], [], [], min(left_s, _MAX_WAIT_S))
-
-
-class UdpWorker:
+class UdpWorker(_Endpoint):
     """One worker of a job; a context manager."""
 
     def __init__(self, settings: JobSettings, worker: int, bind: Address, hub: Address) -> None:
         self.engine = Worker(settings, worker)
         self._hub = _checked("hub", hub)
-        self._socket = _open(_checked("bind", bind, 0))
-
-    def __enter__(self) -> UdpWorker:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._socket.close()
+        super().__init__(self.engine, bind)
 
     def all_reduce(self, values: npt.NDArray[np.generic]) -> AggregationResult:
         """The sum of values (float32 or int32), and the workers in it. Blocks; raises the error of a failed job."""
@@ -116,31 +126,27 @@ class UdpWorker:
                     raise event.error
                 if event.message == number:
                     return event.result
-            _wait(self._socket, self.engine.next_time_ns())
+            self._wait()
 
     def linger(self, time_s: float) -> bool:
         """Answers requests until all workers have everything or the time is up; whether they have."""
         until_ns = time.monotonic_ns() + int(time_s * 1e9)
         while not self.engine.is_idle and time.monotonic_ns() < until_ns:
             self._step()
-            _wait(self._socket, self.engine.next_time_ns())
+            self._wait()
         return self.engine.is_idle
 
     def _step(self) -> None:
         self._send_all()
-        for data, address in _received(self._socket):
-            if address == self._hub:
-                self.engine.handle_packet(data, time.monotonic_ns())
-            else:
-                self.engine.counters["stray"] += 1
+        self._take((self._hub,))
         self._send_all()
 
     def _send_all(self) -> None:
         while (data := self.engine.poll_packet(time.monotonic_ns())) is not None:
-            _send(self._socket, data, self._hub)
+            self._send(data, self._hub)
 
 
-class UdpHub:
+class UdpHub(_Endpoint):
     """The hub of a job; a context manager."""
 
     def __init__(self, settings: JobSettings, bind: Address, workers: Sequence[Address]) -> None:
@@ -149,23 +155,12 @@ class UdpHub:
         if len(set(self._workers)) != len(workers) or len(workers) != settings.workers:
             told = ", ".join(f"{host}:{port}" for host, port in self._workers)
             raise AddressError(f"workers are {told or 'none'}; accepted: {settings.workers}, each once")
-        self._socket = _open(_checked("bind", bind, 0))
-
-    def __enter__(self) -> UdpHub:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._socket.close()
+        super().__init__(self.engine, bind)
 
     def serve(self, stop: Callable[[], bool]) -> None:
         """Works until `stop` says so, which is asked ten times a second at least."""
-        known = set(self._workers)
         while not stop():
-            for data, address in _received(self._socket):
-                if address in known:
-                    self.engine.handle_packet(data, time.monotonic_ns())
-                else:
-                    self.engine.counters["stray"] += 1
+            self._take(self._workers)
             while (sent := self.engine.poll_packet(time.monotonic_ns())) is not None:
-                _send(self._socket, sent[1], self._workers[sent[0]])
-            _wait(self._socket, self.engine.next_time_ns())
+                self._send(sent[1], self._workers[sent[0]])
+            self._wait()

@@ -4,10 +4,10 @@ A protocol engine: `start` gives it values, `handle_packet` a datagram, `poll_pa
 until they give None, `next_time_ns` says when to poll again. All it sends is for the hub's address; a switch in between
 may answer instead. p4/aggregation.md has the protocol and its proofs; the rules kept here are
 
-- a block's slot is its position in the job's stream of blocks, modulo the slots, and no block is sent half a range or
-  more beyond the oldest that is not done: SwitchML's double buffering, by which a slot is taken again when the worker
-  that takes it has the result of the block half a range later, to which (if nobody is missing) all contributed after
-  they had the result that was there;
+- a block's slot is its position in the job's stream of blocks, modulo the slots. No block is sent half a range or more
+  beyond the oldest unfinished one. This is SwitchML's double buffering: a worker reuses a slot when it has the result
+  of the block half a range later. If nobody is missing, all workers contributed to that block after they had the
+  result that was in the slot;
 - the first result of a block is kept and never replaced, but after a promise to the hub only the hub's is taken;
 - results are kept until the hub says that all workers have them.
 
@@ -43,8 +43,8 @@ from dlcp.switch.aggregation.settings import JobSettings
 MAX_ELEMENTS = 2**30
 MAX_MESSAGE = 2**32 - 1  # the packet's field
 MAX_BACKOFF = 16  # of the interval between retransmissions
-# Blocks of messages that have not been started here, of which results and promises are kept: two million values, some
-# 60 MB at worst. A straggler that is further behind does not answer for what is beyond.
+# A worker keeps results and promises for so many blocks of messages that it has not started: two million values, some
+# 60 MB at worst. A straggler that is further behind does not answer for later blocks.
 EARLY_BLOCKS = 2**16
 
 
@@ -63,7 +63,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """The worker is of no more use; `error` says why."""
+    """The worker has failed for good; `error` says why."""
 
     error: CollectiveError
 

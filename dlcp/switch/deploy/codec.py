@@ -6,12 +6,13 @@ cannot be said with the entries of `dlcp.switch.entries` (action profiles, metad
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
 
 from dlcp.switch.deploy.errors import ProgramError
-from dlcp.switch.deploy.pipeline import FieldSchema, Schema, TableSchema
+from dlcp.switch.deploy.pipeline import Schema, TableSchema
+from dlcp.switch.deploy.update import Kind, Update
 from dlcp.switch.entries import (
     DefaultAction,
     Entry,
@@ -24,7 +25,9 @@ from dlcp.switch.entries import (
     Ternary,
 )
 
-KINDS = {"EXACT": Exact, "TERNARY": Ternary, "LPM": Prefix, "RANGE": Range}
+KINDS = {"EXACT": Exact, "OPTIONAL": Exact, "TERNARY": Ternary, "LPM": Prefix, "RANGE": Range}
+
+_TYPES = {Kind.insert: p4r.Update.INSERT, Kind.modify: p4r.Update.MODIFY, Kind.delete: p4r.Update.DELETE}
 
 
 def encode(entry: Entry, schema: Schema) -> p4r.Entity:
@@ -40,26 +43,31 @@ def encode(entry: Entry, schema: Schema) -> p4r.Entity:
     table = schema.table(entry.table)
     message = p4r.TableEntry(table_id=table.id)
     action = schema.action(entry.table, entry.action)
-    message.action.action.action_id = action.id
-    _check_names(f"action {entry.action!r}", [name for name, _ in entry.params], action.params, complete=True)
+    message.action.action.action_id = action.preamble.id
+    params = {param.name: param for param in action.params}
+    _check_names(f"action {entry.action!r}", dict(entry.params), params, needed=params)
     for name, value in entry.params:
-        param = action.params[name]
-        encoded = _bytes(f"{entry.action}.{name}", value, param)
-        message.action.action.params.append(p4r.Action.Param(param_id=param.id, value=encoded))
+        encoded = _bytes(f"{entry.action}.{name}", value, params[name].bitwidth)
+        message.action.action.params.add(param_id=params[name].id, value=encoded)
     if isinstance(entry, DefaultAction):
         message.is_default_action = True
         return p4r.Entity(table_entry=message)
-    exact = [f.name for f in table.fields.values() if f.kind == "EXACT"]
-    names = [name for name, _ in entry.match]
-    _check_names(f"table {entry.table!r}", names, table.fields)
-    if missing := [name for name in exact if name not in names]:
+    keys = dict(entry.match)
+    _check_names(f"table {entry.table!r}", keys, table.fields)
+    exact = [name for name, field in table.fields.items() if field.match_type == p4i.MatchField.EXACT]
+    if missing := [name for name in exact if name not in keys]:
         raise ProgramError(f"table {entry.table!r} needs a key for {', '.join(missing)}")
-    for name, key in entry.match:
+    for name, key in keys.items():
         message.match.append(_field_match(entry.table, table.fields[name], key))
     if table.needs_priority != (entry.priority > 0):
         raise ProgramError(f"table {entry.table!r}: priority {entry.priority} does not fit its keys")
     message.priority = entry.priority
     return p4r.Entity(table_entry=message)
+
+
+def encode_update(update: Update, schema: Schema) -> p4r.Update:
+    """The message for a write. ProgramError as by `encode`."""
+    return p4r.Update(type=_TYPES[update.kind], entity=encode(update.entry, schema))
 
 
 def decode(entity: p4r.Entity, schema: Schema) -> Entry | None:
@@ -76,11 +84,11 @@ def _decode_group(message: p4r.PacketReplicationEngineEntry) -> Entry | None:
     if message.WhichOneof("type") != "multicast_group_entry":
         return None
     group = message.multicast_group_entry
-    ports = []
-    for replica in group.replicas:
-        # Newer servers give the port as bytes (P4Runtime 1.4), with the older number left empty.
-        kind = replica.WhichOneof("port_kind")
-        ports.append(int.from_bytes(replica.port, "big") if kind == "port" else replica.egress_port)
+    # Newer servers give the port as bytes (P4Runtime 1.4), with the older number left empty.
+    ports = [
+        _int(replica.port) if replica.WhichOneof("port_kind") == "port" else replica.egress_port
+        for replica in group.replicas
+    ]
     return MulticastGroup(group.multicast_group_id, tuple(sorted(ports)))
 
 
@@ -88,14 +96,16 @@ def _decode_table_entry(message: p4r.TableEntry, schema: Schema) -> Entry | None
     table = next((t for t in schema.tables.values() if t.id == message.table_id), None)
     if table is None or message.action.WhichOneof("type") != "action":
         return None
-    action = next((a for a in table.actions.values() if a.id == message.action.action.action_id), None)
+    action_id = message.action.action.action_id
+    action = next((a for a in table.actions.values() if a.preamble.id == action_id), None)
     if action is None:
         return None
-    values = {p.param_id: int.from_bytes(p.value, "big") for p in message.action.action.params}
-    params = tuple((p.name, values.get(p.id, 0)) for p in action.params.values())
+    values = {p.param_id: _int(p.value) for p in message.action.action.params}
+    params = tuple((p.name, values.get(p.id, 0)) for p in action.params)
+    names = table.info.preamble.alias, action.preamble.alias
     if message.is_default_action:
-        return DefaultAction(table.name, action.name, params)
-    return TableEntry(table.name, _keys(message, table), action.name, params, message.priority)
+        return DefaultAction(*names, params)
+    return TableEntry(names[0], _keys(message, table), names[1], params, message.priority)
 
 
 def _keys(message: p4r.TableEntry, table: TableSchema) -> tuple[tuple[str, Key], ...]:
@@ -104,7 +114,7 @@ def _keys(message: p4r.TableEntry, table: TableSchema) -> tuple[tuple[str, Key],
     for match in message.match:
         if match.field_id not in fields:
             raise ProgramError(
-                f"the switch has an entry in table {table.name!r} with a key that is none of it"
+                f"the switch has an entry in table {table.info.preamble.alias!r} with a key that is none of it"
             )
         name = fields[match.field_id].name
         match match.WhichOneof("field_match_type"):
@@ -128,45 +138,46 @@ def canonical(entry: Entry, schema: Schema) -> Entry:
     return decoded
 
 
-def _field_match(table: str, field: FieldSchema, key: Key) -> p4r.FieldMatch:
-    where = f"{table}.{field.name}"
-    if type(key) is not KINDS.get(field.kind) and not (field.kind == "OPTIONAL" and isinstance(key, Exact)):
-        raise ProgramError(f"{where} is matched {field.kind}, not by {type(key).__name__}")
+def _field_match(table: str, field: p4i.MatchField, key: Key) -> p4r.FieldMatch:
+    where, bits = f"{table}.{field.name}", field.bitwidth
+    kind = p4i.MatchField.MatchType.Name(field.match_type)
+    if type(key) is not KINDS.get(kind):
+        raise ProgramError(f"{where} is matched {kind}, not by {type(key).__name__}")
     match = p4r.FieldMatch(field_id=field.id)
     if isinstance(key, Exact):
-        kind = match.optional if field.kind == "OPTIONAL" else match.exact
-        kind.value = _bytes(where, key.value, field)
+        exact = match.optional if kind == "OPTIONAL" else match.exact
+        exact.value = _bytes(where, key.value, bits)
     elif isinstance(key, Ternary):
         if not key.mask or key.value & ~key.mask:
             raise ProgramError(f"{where}: {key} is not a key: bits outside the mask, or none in it")
-        match.ternary.value = _bytes(where, key.value, field)
-        match.ternary.mask = _bytes(where, key.mask, field)
+        match.ternary.value = _bytes(where, key.value, bits)
+        match.ternary.mask = _bytes(where, key.mask, bits)
     elif isinstance(key, Prefix):
-        if not 0 < key.length <= field.bits or key.value & ((1 << field.bits - key.length) - 1):
-            raise ProgramError(f"{where}: {key} is not a prefix of {field.bits} bits")
-        match.lpm.value = _bytes(where, key.value, field)
+        if not 0 < key.length <= bits or key.value & ((1 << bits - key.length) - 1):
+            raise ProgramError(f"{where}: {key} is not a prefix of {bits} bits")
+        match.lpm.value = _bytes(where, key.value, bits)
         match.lpm.prefix_len = key.length
     else:
         if key.low > key.high:
             raise ProgramError(f"{where}: {key} is empty")
-        match.range.low = _bytes(where, key.low, field)
-        match.range.high = _bytes(where, key.high, field)
+        match.range.low = _bytes(where, key.low, bits)
+        match.range.high = _bytes(where, key.high, bits)
     return match
 
 
 def _check_names(
-    where: str, names: list[str], known: Mapping[str, FieldSchema], complete: bool = False
+    where: str, names: Collection[str], known: Collection[str], needed: Collection[str] = ()
 ) -> None:
     for name in names:
         if name not in known:
             raise ProgramError(f"{where} has no {name!r}; it has {', '.join(known)}")
-    if complete and (missing := known.keys() - names):
+    if missing := set(needed) - set(names):
         raise ProgramError(f"{where} needs {', '.join(sorted(missing))}")
 
 
-def _bytes(where: str, value: int, field: FieldSchema) -> bytes:
-    if not 0 <= value < 1 << field.bits:
-        raise ProgramError(f"{where} is {value}; the program has {field.bits} bits for it")
+def _bytes(where: str, value: int, bits: int) -> bytes:
+    if not 0 <= value < 1 << bits:
+        raise ProgramError(f"{where} is {value}; the program has {bits} bits for it")
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 

@@ -10,19 +10,21 @@ import argparse
 import json
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.switch.deploy.packages import require
 from dlcp.switch.entries import desired_entries
+from dlcp.switch.limits import refuse
 from dlcp.switch.policy_file import PolicyFile
+from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget, Topology
 
 if TYPE_CHECKING:
-    from dlcp.switch.deploy.session import Session
+    from dlcp.switch.deploy.errors import DeployError
     from dlcp.switch.deploy.transaction import Comparison, DesiredState, OpenSession
 
 MAX_TIMEOUT_S = 600.0
@@ -30,10 +32,8 @@ LEAST_FRAME_BYTES = 42  # Ethernet, IPv4, UDP
 
 
 def add_parser(subparsers: Any) -> None:
-    """The words of `dlcp switch deploy`."""
     parser = subparsers.add_parser(
         "deploy",
-        help="bring a policy onto P4Runtime switches, all or none",
         description="Brings a policy onto the switches of a topology over P4Runtime. All are connected, read and "
         "compared before the first write; what is written is read back; if one switch fails, all are brought back "
         "to what they held. Doing it twice writes nothing the second time.",
@@ -103,13 +103,8 @@ def _seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`dlcp switch deploy`."""
-    try:
-        with signals_undo():
-            return _run(options)
-    except KeyboardInterrupt:  # comes out of the deployment when all is undone
-        print("dlcp switch: interrupted; every switch holds what it held before", file=sys.stderr)
-        raise
+    with signals_undo("dlcp switch"):
+        return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -123,29 +118,28 @@ def _run(options: argparse.Namespace) -> int:
     desired_states, notes = _orders(file, topology.only(options.only), options.accept)
     open_session = opener(options)
     settings = transaction.Settings(options.take_over, options.replace_pipeline, undo_s=3 * options.timeout)
-    if options.dry_run:
-        seen = transaction.compare(desired_states, open_session)
-        refused = transaction.refusals(seen, settings)
-        _show(
-            options.json, report.document(seen, [*map(str, refused)], notes, False), report.text(seen), notes
-        )
-        if refused:
-            raise several(refused)
-        return 0
+    refused: list[DeployError] = []
 
     def show(comparisons: list[Comparison]) -> None:
         if not options.json:
-            _show(False, {}, report.text(comparisons), notes)
-            sys.stdout.flush()
+            print("\n".join([*(f"note: {note}" for note in notes), report.text(comparisons)]), flush=True)
 
-    seen = transaction.deploy(desired_states, open_session, settings, show)
+    if options.dry_run:
+        seen = transaction.compare(desired_states, open_session)
+        refused = transaction.refusals(seen, settings)
+        show(seen)
+    else:
+        seen = transaction.deploy(desired_states, open_session, settings, show)
+    count = sum(one.changes for one in seen)
     if options.json:
-        _show(True, report.document(seen, [], notes, True), "", notes)
-    elif any(one.changes for one in seen):
-        count = sum(one.changes for one in seen)
+        told = [str(error) for error in refused]
+        print(json.dumps(report.document(seen, told, notes, deployed=not options.dry_run), indent=2))
+    elif count and not options.dry_run:
         print(
             f"{count} {'switch holds' if count == 1 else 'switches hold'} the policy now, read back and verified"
         )
+    if refused:
+        raise several(refused)
     return 0
 
 
@@ -160,11 +154,11 @@ def _orders(
     pipelines = {name: Pipeline.of(programs.load(name)) for name in {t.program for t in topology.switches}}
     desired_states, notes = [], []
     for target in topology.switches:
-        entries, limits = (found := desired_entries(file.policy, target)).entries, found.limits
-        file.refuse(limits, accepted)
-        notes += [file.sentence(limit) for limit in limits]
+        found = desired_entries(file.policy, target)
+        refuse(found.limits, accepted, file.text, file.path)
+        notes += [limit.text(file.text, file.path) for limit in found.limits]
         notes += _room(file, target)
-        desired_states.append(DesiredState.of(target, pipelines[target.program], entries))
+        desired_states.append(DesiredState.of(target, pipelines[target.program], found.entries))
     return desired_states, list(dict.fromkeys(notes))
 
 
@@ -178,48 +172,28 @@ def _room(file: PolicyFile, target: SwitchTarget) -> Iterator[str]:
             )
 
 
-def _show(as_json: bool, document: dict[str, Any], text: str, notes: Sequence[str]) -> None:
-    if as_json:
-        print(json.dumps(document, indent=2))
-        return
-    for note in notes:
-        print(f"note: {note}")
-    print(text)
-
-
 def opener(options: argparse.Namespace) -> OpenSession:
     """What opens the sessions that the options ask for."""
     if options.via == "shell":
         from dlcp.switch.deploy.shell_session import ShellSession, check_python
 
         python = check_python(options.shell_python)
-
-        def open_shell(target: SwitchTarget) -> Session:
-            return ShellSession(target, python, options.timeout)
-
-        return open_shell
+        return partial(ShellSession, python=python, timeout_s=options.timeout)
     from dlcp.switch.deploy.grpc_session import GrpcSession
 
-    def open_grpc(target: SwitchTarget) -> Session:
-        return GrpcSession(target, options.timeout)
-
-    return open_grpc
+    return partial(GrpcSession, timeout_s=options.timeout)
 
 
 @contextmanager
-def signals_undo() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a deployment as Ctrl-C does: what was written is undone."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def signals_undo(who: str) -> Iterator[None]:
+    """SIGTERM and SIGHUP end a deployment as Ctrl-C does: what was written is undone, and a line of `who` says so."""
 
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before: dict[int, Callable[..., Any] | int | None] = {n: signal.signal(n, interrupt) for n in numbers}
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        with handled(interrupt, signal.SIGTERM, signal.SIGHUP):
+            yield
+    except KeyboardInterrupt:  # comes out of the deployment when all is undone
+        print(f"{who}: interrupted; every switch holds what it held before", file=sys.stderr)
+        raise

@@ -69,6 +69,14 @@ class RollbackError(DeployError):
     """A deployment failed, and some switches could not be brought back to what they held: they need a person."""
 
 
+def other_primary(where: str, election_id: int) -> OtherPrimaryError:
+    """The error that names the primary of a switch, and what to do."""
+    return OtherPrimaryError(
+        f"{where}: another controller is connected and primary, with election id {election_id}; nothing is taken "
+        "from it. Disconnect it, or say --take-over"
+    )
+
+
 def several(errors: Iterable[DeployError]) -> DeployError:
     """One error for all: itself if it is alone, else of the first one's kind with the first few texts, a line each."""
     first, *others = errors

@@ -1,9 +1,9 @@
 """Numbers of path groups, chosen so that live traffic never takes another group's next hops.
 
-A group's number means nothing by itself. Where groups come, go or change, a number that is in use would for a moment
-lead to next hops that what refers to it does not mean. So a group that a switch holds keeps the number it has there,
-and one that is new, or has other next hops than before, gets an unused number: it is complete before anything
-refers to it, and the old one goes when nothing does any more. Only with all 255 numbers in use one is taken over.
+A group's number means nothing by itself. If a changed group kept its number, routes that refer to it would lead to
+wrong next hops for a moment. A group that a switch holds unchanged therefore keeps its number there. A group that is
+new, or has other next hops than before, gets an unused number: it is complete before anything refers to it, and the old
+one is deleted when nothing refers to it any more. Only if all 255 numbers are in use, a number is used again at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dlcp.switch.programs import MAX_GROUPS
 MATCHED = ("member", "member_other", "path_group")  # tables with a field `group`
 NAMED = ("to_group", "next_hop_group", "in_group")  # actions with a parameter `group`
 
-Ways = frozenset[tuple[object, ...]]
+NextHops = frozenset[tuple[object, ...]]
 
 
 def renumbered(held: Iterable[Entry], wanted: Iterable[Entry]) -> list[Entry]:
@@ -37,7 +37,7 @@ def renumbered(held: Iterable[Entry], wanted: Iterable[Entry]) -> list[Entry]:
     return [_renumber(entry, numbers) for entry in wanted]
 
 
-def _hops(entries: Iterable[Entry]) -> dict[int, Ways]:
+def _hops(entries: Iterable[Entry]) -> dict[int, NextHops]:
     """Number of each group → what its members are."""
     found: dict[int, set[tuple[object, ...]]] = {}
     for entry in entries:

@@ -14,7 +14,7 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 # What gRPC's C core would say of connections on standard error, errors of ours say once, with a name.
@@ -23,15 +23,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
 
-from dlcp.switch.deploy.codec import encode
-from dlcp.switch.deploy.errors import (
-    DeployError,
-    SwitchRefusedError,
-)
+from dlcp.switch.deploy.codec import encode_update
+from dlcp.switch.deploy.errors import DeployError, SwitchRefusedError
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
-from dlcp.switch.deploy.reads import restoring
-from dlcp.switch.deploy.session import BACKUP_ELECTION_ID, BATCH_UPDATES, BaseSession, Primacy, primacy
-from dlcp.switch.deploy.update import Kind, Update
+from dlcp.switch.deploy.session import BACKUP_ELECTION_ID, BATCH_UPDATES, Primacy, Session, primacy
+from dlcp.switch.deploy.update import Update
 from dlcp.switch.topology import SwitchTarget
 
 MAX_MESSAGE_BYTES = 64 * 2**20  # a pipeline is one message; gRPC's own limit is 4 MiB
@@ -41,21 +37,18 @@ NEW_PRIMARY_S = 1.0  # for the word that another controller is primary now
 Answer = TypeVar("Answer")
 
 
-class GrpcSession(BaseSession):
+class GrpcSession(Session):
     """A Session over gRPC. Connects at the first request. Used by one thread at a time."""
 
     def __init__(self, target: SwitchTarget, timeout_s: float = 10.0) -> None:
-        super().__init__(target)
-        self.timeout_s = timeout_s
+        super().__init__(target, timeout_s)
         self._stream: _Stream | None = None
         options = [
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
             ("grpc.enable_retries", 0),
-            (
-                "grpc.use_local_subchannel_pool",
-                1,
-            ),  # a new session does not wait out what an old one failed at
+            # A new session does not wait out the pause after an old one's failure.
+            ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),  # switches are on the spot, whatever the site's proxy is
         ]
         self._channel = grpc.insecure_channel(target.address, options=options)
@@ -67,19 +60,18 @@ class GrpcSession(BaseSession):
         """A stream per election id: BMv2's server ends itself when a stream changes to an id that another one has."""
         self._stream = _Stream(self._stub)
         try:
-            answer = self._stream.arbitrate(self.target.device_id, election_id, self.timeout_s)
+            return self._stream.arbitrate(self.target.device_id, election_id, self.timeout_s)
         except queue.Empty:
             self.end_stream()
-            raise self._late("asked who is primary") from None
+            raise self.late("asked who is primary") from None
         except grpc.RpcError as error:
             self.end_stream()
             if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
                 raise self.taken(election_id, error.details()) from None
             raise self._named(error, "asked who is primary") from None
-        return answer
 
     def end_stream(self) -> None:
-        """As of BaseSession."""
+        """Ends the stream, if there is one, and waits until the switch has noticed."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
@@ -87,7 +79,7 @@ class GrpcSession(BaseSession):
     # ---- pipelines ----
 
     def pipeline(self) -> Pipeline | None:
-        """As of Session."""
+        """What the switch runs; None if nothing was pushed yet."""
         request = p4r.GetForwardingPipelineConfigRequest(
             device_id=self.target.device_id, response_type=p4r.GetForwardingPipelineConfigRequest.ALL
         )
@@ -104,7 +96,7 @@ class GrpcSession(BaseSession):
         return Pipeline(p4info, config.p4_device_config, config.cookie.cookie)
 
     def set_pipeline(self, pipeline: Pipeline) -> None:
-        """As of Session."""
+        """Verifies and commits it, in one request."""
         request = p4r.SetForwardingPipelineConfigRequest(
             device_id=self.target.device_id,
             election_id=_uint128(self.election_id),
@@ -118,19 +110,16 @@ class GrpcSession(BaseSession):
     # ---- entries ----
 
     def write(self, updates: Sequence[Update], schema: Schema) -> None:
-        """As of Session."""
-        messages = [
-            p4r.Update(type=_TYPES[update.kind], entity=encode(update.entry, schema)) for update in updates
-        ]
+        """Carries the updates out in batches; an error names those that the switch refuses."""
+        messages = [encode_update(update, schema) for update in updates]
         self._write(messages, [str(update) for update in updates])
 
-    def restore(self, entities: Iterable[bytes], fresh: Iterable[bytes]) -> None:
-        """As of Session."""
-        updates = restoring(entities, fresh)
+    def write_messages(self, updates: Sequence[p4r.Update]) -> None:
+        """As `write`."""
         self._write(updates, [f"restore a {update.entity.WhichOneof('entity')}" for update in updates])
 
     def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
-        """As of BaseSession."""
+        """What the switch answers, in one request."""
         request = p4r.ReadRequest(device_id=self.target.device_id, entities=entities)
 
         def collect(message: p4r.ReadRequest, timeout: float) -> list[p4r.Entity]:
@@ -152,11 +141,11 @@ class GrpcSession(BaseSession):
                 if refused:
                     name, text = refused[0]
                     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-                    raise SwitchRefusedError(f"{self.where} refuses to {name}: {text}{more}") from None
+                    raise SwitchRefusedError(f"{self.target.where} refuses to {name}: {text}{more}") from None
                 raise self._named(error, "written to") from None
 
     def close(self) -> None:
-        """As of Session."""
+        """Ends stream and connection."""
         self.end_stream()
         self._channel.close()
 
@@ -168,15 +157,12 @@ class GrpcSession(BaseSession):
         except grpc.RpcError as error:
             raise self._named(error, what) from None
 
-    def _late(self, what: str) -> DeployError:
-        return self.late(what, self.timeout_s)
-
     def _named(self, error: Any, what: str) -> DeployError:
         """The error of dlcp for one of gRPC."""
         primary = None
         if self._stream is not None and error.code() == grpc.StatusCode.PERMISSION_DENIED:
             primary = self._stream.primary_other_than(self.election_id)
-        return self.named_error(error.code().name, error.details() or "", what, self.timeout_s, primary)
+        return self.named_error(error.code().name, error.details() or "", what, primary)
 
 
 class _Stream:
@@ -239,9 +225,6 @@ class _EndedError(grpc.RpcError):  # type: ignore[misc]
 
 def _uint128(value: int) -> p4r.Uint128:
     return p4r.Uint128(high=value >> 64, low=value & 2**64 - 1)
-
-
-_TYPES = {Kind.insert: p4r.Update.INSERT, Kind.modify: p4r.Update.MODIFY, Kind.delete: p4r.Update.DELETE}
 
 
 def _failed_updates(error: Any) -> Iterator[tuple[int, str]]:

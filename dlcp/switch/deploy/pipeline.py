@@ -67,80 +67,43 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class FieldSchema:
-    """A match field or an action's parameter. `kind` is empty for a parameter."""
-
-    name: str
-    id: int
-    bits: int
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class ActionSchema:
-    name: str
-    id: int
-    params: Mapping[str, FieldSchema]
-
-
-@dataclass(frozen=True)
 class TableSchema:
-    name: str
-    id: int
-    size: int
-    fields: Mapping[str, FieldSchema]
-    actions: Mapping[str, ActionSchema]
-    is_const: bool
-    has_const_default: bool
+    """A table of a P4Info, with its match fields and actions by name."""
+
+    info: p4i.Table
+    fields: Mapping[str, p4i.MatchField]
+    actions: Mapping[str, p4i.Action]
+
+    @property
+    def id(self) -> int:
+        return int(self.info.preamble.id)
 
     @property
     def needs_priority(self) -> bool:
-        return any(f.kind in ("TERNARY", "RANGE", "OPTIONAL") for f in self.fields.values())
-
-
-@dataclass(frozen=True)
-class CounterSchema:
-    name: str
-    id: int
-    size: int
+        kinds = (p4i.MatchField.TERNARY, p4i.MatchField.RANGE, p4i.MatchField.OPTIONAL)
+        return any(field.match_type in kinds for field in self.fields.values())
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Names of a P4Info, as short as they are unique in it, with what stands behind them."""
+    """What stands behind the names of a P4Info, which are as short as they are unique in it."""
 
     tables: Mapping[str, TableSchema]
-    counters: Mapping[str, CounterSchema]
+    counters: Mapping[str, int]
+    """Name → id."""
 
     @classmethod
     def of(cls, info: p4i.P4Info) -> Schema:
-        actions = {
-            action.preamble.id: ActionSchema(
-                action.preamble.alias,
-                action.preamble.id,
-                {p.name: FieldSchema(p.name, p.id, p.bitwidth) for p in action.params},
-            )
-            for action in info.actions
-        }
+        actions = {action.preamble.id: action for action in info.actions}
         tables = {}
         for table in info.tables:
             found = [actions[reference.id] for reference in table.action_refs if reference.id in actions]
             tables[table.preamble.alias] = TableSchema(
-                table.preamble.alias,
-                table.preamble.id,
-                table.size,
-                {
-                    f.name: FieldSchema(f.name, f.id, f.bitwidth, p4i.MatchField.MatchType.Name(f.match_type))
-                    for f in table.match_fields
-                },
-                {action.name: action for action in found},
-                table.is_const_table,
-                table.const_default_action_id != 0,
+                table,
+                {field.name: field for field in table.match_fields},
+                {action.preamble.alias: action for action in found},
             )
-        counters = {
-            c.preamble.alias: CounterSchema(c.preamble.alias, c.preamble.id, c.size) for c in info.counters
-        }
-        return cls(tables, counters)
+        return cls(tables, {c.preamble.alias: c.preamble.id for c in info.counters})
 
     def table(self, name: str) -> TableSchema:
         """ProgramError if the program has no such table."""
@@ -148,7 +111,7 @@ class Schema:
             raise ProgramError(f"the program has no table {name!r}; it has {', '.join(self.tables)}")
         return self.tables[name]
 
-    def action(self, table: str, name: str) -> ActionSchema:
+    def action(self, table: str, name: str) -> p4i.Action:
         """ProgramError if the table has no such action."""
         actions = self.table(table).actions
         if name not in actions:

@@ -18,7 +18,7 @@ def all_of(schema: Schema) -> list[p4r.Entity]:
     wishes = []
     for table in schema.tables.values():
         wishes.append(p4r.Entity(table_entry=p4r.TableEntry(table_id=table.id)))
-        if not table.has_const_default:
+        if not table.info.const_default_action_id:
             default = p4r.TableEntry(table_id=table.id, is_default_action=True)
             wishes.append(p4r.Entity(table_entry=default))
     group = p4r.PacketReplicationEngineEntry(multicast_group_entry=p4r.MulticastGroupEntry())
@@ -46,14 +46,16 @@ def restoring(entities: Iterable[bytes], fresh: Iterable[bytes]) -> list[p4r.Upd
     before, now = set(entities), set(fresh)
     messages = [p4r.Entity.FromString(entity) for entity in sorted(before - now)]
     messages.sort(key=lambda entity: _ORDER.index(entity.WhichOneof("entity") or ""))
-    # What the program itself begins with, and its controller had changed: default actions are only overwritten.
+    # Entries that the program itself begins with, and its controller had changed. Default actions are overwritten.
     started = [p4r.Entity.FromString(entity) for entity in sorted(now - before)]
     updates = [
-        p4r.Update(type=p4r.Update.DELETE, entity=entity)
-        for entity in started
-        if not (entity.HasField("table_entry") and entity.table_entry.is_default_action)
+        p4r.Update(type=p4r.Update.DELETE, entity=entity) for entity in started if not _is_default(entity)
     ]
     for entity in messages:
-        default = entity.HasField("table_entry") and entity.table_entry.is_default_action
-        updates.append(p4r.Update(type=p4r.Update.MODIFY if default else p4r.Update.INSERT, entity=entity))
+        kind = p4r.Update.MODIFY if _is_default(entity) else p4r.Update.INSERT
+        updates.append(p4r.Update(type=kind, entity=entity))
     return updates
+
+
+def _is_default(entity: p4r.Entity) -> bool:
+    return entity.HasField("table_entry") and entity.table_entry.is_default_action

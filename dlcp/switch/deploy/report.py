@@ -16,7 +16,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
 
 def _lines(seen: Comparison) -> Iterator[str]:
     target = seen.desired.target
-    where = f"{target.name} ({target.address})"
+    where = target.where
     if not seen.changes:
         yield f"{where}: holds it already"
         return

@@ -1,7 +1,7 @@
 """What a deployment needs of any P4Runtime client: who is primary, what a switch holds, what to write.
 
-`Session` is one conversation with one switch. `grpc_session.py` is ours; `shell_session.py` lets p4runtime-shell do the
-talking. Arbitration is the same for both: before it claims, it asks with an id that outranks no controller.
+`grpc_session.py` is our client; `shell_session.py` lets p4runtime-shell do the talking. Arbitration, reading and errors
+are the same for both. A session asks who is primary with an id that outranks no controller before it claims to be.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from finsy.proto import p4r
 
@@ -25,9 +24,10 @@ from dlcp.switch.deploy.errors import (
     SwitchRefusedError,
     SwitchTimeoutError,
     UnreachableError,
+    other_primary,
 )
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
-from dlcp.switch.deploy.reads import all_of, everything_of
+from dlcp.switch.deploy.reads import all_of, everything_of, restoring
 from dlcp.switch.deploy.update import Update
 from dlcp.switch.entries import Entry
 from dlcp.switch.topology import MAX_ELECTION_ID, SwitchTarget
@@ -54,75 +54,52 @@ def primacy(code: int, election_id: int) -> Primacy:
     return Primacy(code == OK, election_id, code != NOT_FOUND)
 
 
-class Session(Protocol):
-    """What a deployment needs of a client. All methods raise DeployError."""
+class Session(ABC):
+    """One conversation with one switch. Every request ends within `timeout_s`. All methods raise DeployError."""
 
-    def primary(self) -> int | None:
-        """Election id of a live primary other than this session; None if there is none. Takes nothing from anybody."""
-
-    def become_primary(self, take_over: bool = False, own: int | None = None) -> int:
-        """OtherPrimaryError if there is a live one, unless it may be taken over. Answers the election id.
-
-        `own`: the id of an earlier session of ours, which the switch may not have seen end.
-        """
-
-    def pipeline(self) -> Pipeline | None:
-        """What the switch runs; None if nothing was pushed yet."""
-
-    def set_pipeline(self, pipeline: Pipeline) -> None:
-        """Pushes a pipeline. All entries are gone then."""
-
-    def read(self, schema: Schema) -> list[Entry]:
-        """All entries, default actions and multicast groups of the pipeline."""
-
-    def write(self, updates: Sequence[Update], schema: Schema) -> None:
-        """Carries the updates out, in this order. What came before one that fails is done."""
-
-    def counters(
-        self, schema: Schema, name: str, places: Collection[int] | None = None
-    ) -> dict[int, tuple[int, int]]:
-        """Index → packets and bytes, of what has counted anything. `places`: only these."""
-
-    def read_all(self) -> list[bytes]:
-        """All that can be read of whatever pipeline, as serialised entities: to put it back."""
-
-    def restore(self, entities: Iterable[bytes], fresh: Iterable[bytes]) -> None:
-        """Writes what `read_all` gave before, after `set_pipeline`, when it gives `fresh`."""
-
-    def close(self) -> None:
-        """Ends it, and primacy with it. Never raises."""
-
-
-class BaseSession(ABC):
-    """What is the same in every Session: arbitration, reading, errors; over what asks the switch."""
-
-    def __init__(self, target: SwitchTarget) -> None:
+    def __init__(self, target: SwitchTarget, timeout_s: float) -> None:
         self.target = target
+        self.timeout_s = timeout_s
         self.election_id = BACKUP_ELECTION_ID
+
+    # ---- what a client does ----
 
     @abstractmethod
     def arbitrate(self, election_id: int) -> Primacy:
-        """The switch's answer to a new stream with this election id, which stays open."""
+        """The switch's answer to a new stream with this election id. The stream stays open."""
 
     @abstractmethod
     def end_stream(self) -> None:
-        """Ends the stream, if there is one: we are not primary any more."""
+        """Ends the stream, if there is one, and primacy with it."""
 
     @abstractmethod
     def pipeline(self) -> Pipeline | None:
-        """As of Session."""
+        """What the switch runs; None if nothing was pushed yet."""
+
+    @abstractmethod
+    def set_pipeline(self, pipeline: Pipeline) -> None:
+        """Pushes a pipeline. The switch then has no entries."""
 
     @abstractmethod
     def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         """What the switch answers to a read of these."""
 
-    @property
-    def where(self) -> str:
-        """The switch, in errors."""
-        return f"{self.target.name} ({self.target.address})"
+    @abstractmethod
+    def write(self, updates: Sequence[Update], schema: Schema) -> None:
+        """Carries the updates out, in this order. What came before one that fails is done."""
+
+    @abstractmethod
+    def write_messages(self, updates: Sequence[p4r.Update]) -> None:
+        """As `write`, of entities that another program's pipeline had."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the session, and primacy with it. Never raises."""
+
+    # ---- who is primary ----
 
     def primary(self) -> int | None:
-        """As of Session."""
+        """Election id of a live primary other than this session; None if there is none. Takes primacy from nobody."""
         answer = self._probe()
         return answer.election_id if answer.has_primary and not answer.is_managed else None
 
@@ -140,11 +117,15 @@ class BaseSession(ABC):
                 time.sleep(PROBE_PAUSE_S)
 
     def become_primary(self, take_over: bool = False, own: int | None = None) -> int:
-        """As of Session."""
+        """The election id under which this session is primary. OtherPrimaryError: another controller is.
+
+        `take_over`: replace a live primary. `own`: the id of an earlier session of ours, which the switch may not have
+        seen end.
+        """
         asked = self._probe()
         take_over = take_over or (own is not None and asked.election_id == own)
         if asked.has_primary and not asked.is_managed and not take_over:
-            raise self.other_primary(asked.election_id)
+            raise other_primary(self.target.where, asked.election_id)
         # If an earlier primary has left, the id must be at least the highest that was ever seen (5.3).
         least = 0 if asked.is_managed else asked.election_id + asked.has_primary
         for _ in range(CLAIMS):
@@ -157,25 +138,25 @@ class BaseSession(ABC):
                 return wish
             self.end_stream()
             if answer.has_primary and not take_over:
-                raise self.other_primary(answer.election_id)
+                raise other_primary(self.target.where, answer.election_id)
             least = answer.election_id + answer.has_primary
-        raise self.other_primary(least)
+        raise other_primary(self.target.where, least)
 
     # ---- reading ----
 
     def read(self, schema: Schema) -> list[Entry]:
-        """As of Session."""
+        """All entries, default actions and multicast groups of the pipeline."""
         try:
             entries = [decode(entity, schema) for entity in self.read_entities(all_of(schema))]
         except ProgramError as error:
-            raise SwitchRefusedError(f"{self.where}, read: {error}") from None
+            raise SwitchRefusedError(f"{self.target.where}, read: {error}") from None
         return [entry for entry in entries if entry is not None]
 
     def counters(
         self, schema: Schema, name: str, places: Collection[int] | None = None
     ) -> dict[int, tuple[int, int]]:
-        """As of Session."""
-        number = schema.counters[name].id
+        """Index → packets and bytes, of what has counted anything. `places`: only these."""
+        number = schema.counters[name]
         entries = [p4r.CounterEntry(counter_id=number)]
         if places is not None:
             entries = [p4r.CounterEntry(counter_id=number, index=p4r.Index(index=i)) for i in places]
@@ -187,7 +168,10 @@ class BaseSession(ABC):
         }
 
     def read_all(self) -> list[bytes]:
-        """As of Session. What a switch does not offer to read cannot have been written to it over P4Runtime either."""
+        """All that can be read of whatever pipeline, as serialised entities: to put it back.
+
+        What a switch does not offer to read cannot have been written to it over P4Runtime either.
+        """
         pipeline = self.pipeline()
         entities: list[p4r.Entity] = []
         for wish in [] if pipeline is None else everything_of(pipeline.schema):
@@ -195,47 +179,50 @@ class BaseSession(ABC):
                 entities += self.read_entities([wish])
         return [entity.SerializeToString(deterministic=True) for entity in entities]
 
+    def restore(self, entities: Iterable[bytes], fresh: Iterable[bytes]) -> None:
+        """Writes what `read_all` gave before, after `set_pipeline`, when it gives `fresh`."""
+        self.write_messages(restoring(entities, fresh))
+
     # ---- errors ----
 
     def taken(self, election_id: int, details: str) -> ElectionIdTakenError:
         """The switch does not let two controllers have one election id."""
         return ElectionIdTakenError(
-            f"{self.where}: another controller has the election id {election_id} ({details}); give the switch another "
-            "election_id in the topology"
+            f"{self.target.where}: another controller has the election id {election_id} ({details}); give the switch "
+            "another election_id in the topology"
         )
 
-    def late(self, what: str, timeout_s: float) -> DeployError:
+    def late(self, what: str) -> DeployError:
         """No answer in time."""
         return SwitchTimeoutError(
-            f"{self.where} does not answer within {timeout_s:g} s, {what}; look whether it is up and reachable, or "
-            "give it more time with --timeout"
+            f"{self.target.where} does not answer within {self.timeout_s:g} s, {what}; look whether it is up and "
+            "reachable, or give it more time with --timeout"
         )
 
-    def named_error(
-        self, code: str, details: str, what: str, timeout_s: float, primary: int | None = None
-    ) -> DeployError:
+    def named_error(self, code: str, details: str, what: str, primary: int | None = None) -> DeployError:
         """The error of dlcp for a status of gRPC, by the status' name. `primary`: who is, as far as we heard."""
+        where = self.target.where
         details = " ".join(details.split()) or code
         match code:
             case "DEADLINE_EXCEEDED":
-                return self.late(what, timeout_s)
+                return self.late(what)
             case "UNAVAILABLE" | "CANCELLED":
                 # gRPC: "failed to connect to all addresses; last error: UNKNOWN: ipv4:…: … : Connection refused".
                 details = details.rpartition(": ")[2] if "failed to connect" in details else details
                 return UnreachableError(
-                    f"{self.where} cannot be reached when {what}: {details}; look at the address, and whether its "
+                    f"{where} cannot be reached when {what}: {details}; look at the address, and whether its "
                     "P4Runtime server runs"
                 )
             case "PERMISSION_DENIED":
                 who = "" if primary in (None, self.election_id) else f", with election id {primary}"
                 return OtherPrimaryError(
-                    f"{self.where}: another controller has become primary{who}; deploy again when it is done"
+                    f"{where}: another controller has become primary{who}; deploy again when it is done"
                 )
             case "UNIMPLEMENTED":
-                return NotOfferedError(f"{self.where} does not offer to be {what}: {details}", code)
+                return NotOfferedError(f"{where} does not offer to be {what}: {details}", code)
             case "NOT_FOUND":
                 return SwitchRefusedError(
-                    f"{self.where}, {what}: {details}; is device_id {self.target.device_id} right?", code
+                    f"{where}, {what}: {details}; is device_id {self.target.device_id} right?", code
                 )
         if "assign device" in details:  # BMv2's own words, with status UNKNOWN
             number = self.target.device_id
@@ -244,11 +231,4 @@ class BaseSession(ABC):
                 "the topology"
             )
         said = f"{code}: {details}" if code else details
-        return SwitchRefusedError(f"{self.where}, {what}: {said}", code)
-
-    def other_primary(self, election_id: int) -> OtherPrimaryError:
-        """The error that names the primary, and what to do."""
-        return OtherPrimaryError(
-            f"{self.where}: another controller is connected and primary, with election id {election_id}; nothing "
-            "is taken from it. Disconnect it, or say --take-over"
-        )
+        return SwitchRefusedError(f"{where}, {what}: {said}", code)

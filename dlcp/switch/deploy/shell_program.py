@@ -1,10 +1,12 @@
 """Run under a Python that has p4runtime-shell: carries out requests from standard input, one JSON object per line.
 
-A process per switch, since the shell has one global client, and a Python of its own, since its pins (protobuf below
-3.21) contradict those of everything else here. So this file uses nothing of dlcp and is never imported by it.
+The shell's pins (protobuf below 3.21) contradict those of everything else here, so it has a Python of its own. This
+file uses nothing of dlcp and is never imported by it. The shell's client connects, arbitrates, reads and writes;
+entries come as P4Runtime messages, which are the same in every version.
+
 Each line is answered by one line: {"ok": …}, or {"error": …} with the name of a gRPC status where there is one. The
-shell ends the process on some errors (sys.exit) and breaks on others (AttributeError in its own message): both are
-answered as errors. Bounds on time are the caller's, who ends this process.
+client ends the process on some errors (sys.exit); that is answered as an error too. The caller bounds the time of a
+request, and ends this process if it takes longer.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ LOW_64 = 2**64 - 1
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not a fault
-    """An error to be answered: name of a gRPC status or "", details, index of the update that failed."""
+    """An error to be answered: name of a gRPC status or "", and details."""
 
-    def __init__(self, code: str, details: str, index: int | None = None) -> None:
+    def __init__(self, code: str, details: str) -> None:
         super().__init__(details)
-        self.answer = {"code": code, "details": details, "index": index}
+        self.answer = {"code": code, "details": details}
 
 
 class LastWords(logging.Handler):
-    """What the shell logs before it ends the process."""
+    """What the client logs before it ends the process."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -39,10 +41,9 @@ class LastWords(logging.Handler):
 
 
 class Worker:
-    """The shell, and the switch that it talks to."""
+    """The shell's client, and the switch that it talks to."""
 
     def __init__(self, last_words: LastWords) -> None:
-        import p4runtime_sh.shell as sh
         from p4.v1 import p4runtime_pb2 as p4r
         from p4runtime_sh.p4runtime import P4RuntimeClient
 
@@ -58,10 +59,10 @@ class Worker:
                     self.heard = packet
                 return packet
 
-        self.sh, self.p4r, self.client_class = sh, p4r, Client
+        self.p4r, self.client_class = p4r, Client
+        self.connected: Client | None = None
         self.last_words = last_words
         self.address, self.device_id = "", 0
-        self.named = False  # whether the shell knows the names of the pipeline
 
     def do(self, request: dict[str, Any]) -> Any:
         """Carries a request out; Refused if that fails."""
@@ -84,30 +85,29 @@ class Worker:
     def do_arbitrate(self, election_id: int) -> dict[str, int]:
         """A new client, as the shell makes it, with this election id; what the switch answered."""
         self.do_end()
+        halves = (election_id >> 64, election_id & LOW_64)
         try:
-            self.sh.client = self.client_class(
-                self.device_id, self.address, (election_id >> 64, election_id & LOW_64)
-            )
+            self.connected = self.client_class(self.device_id, self.address, halves)
         except SystemExit:
-            # The shell has said why in its log: that of the stream is the reason, "Failed to …" what follows from it.
+            # The client has said why in its log: that of the stream is the reason, "Failed to …" what follows from it.
             words = [word for word in self.last_words.words if word.startswith("P4Runtime RPC error")]
             raise (Refused(*rpc_error(words[-1])) if words else Refused("DEADLINE_EXCEEDED", "")) from None
-        arbitration = self.sh.client.heard.arbitration
+        arbitration = self.connected.heard.arbitration
         primary = arbitration.election_id
         return {"code": arbitration.status.code, "election_id": primary.high << 64 | primary.low}
 
     def do_end(self) -> None:
         """Ends the client, if there is one."""
-        client, self.sh.client = self.sh.client, None
+        client, self.connected = self.connected, None
         if client is not None:
-            client.stream.cancel()  # else the shell waits for a switch that may not answer
+            client.stream.cancel()  # else it waits for a switch that may not answer
             client.tear_down()
 
     def client(self) -> Any:
-        """The shell's client; makes one that claims nothing if there is none."""
-        if self.sh.client is None:
+        """The client; makes one that claims nothing if there is none."""
+        if self.connected is None:
             self.do_arbitrate(0)
-        return self.sh.client
+        return self.connected
 
     def do_pipeline(self) -> dict[str, Any] | None:
         """What the switch runs."""
@@ -130,7 +130,6 @@ class Worker:
         request.config.p4info.ParseFromString(base64.b64decode(p4info))
         request.config.p4_device_config = base64.b64decode(device_config)
         request.config.cookie.cookie = cookie
-        self.named = False
         client.stub.SetForwardingPipelineConfig(request)
 
     def do_read(self, entities: list[str]) -> list[str]:
@@ -142,50 +141,9 @@ class Worker:
                 found += [text(e.SerializeToString(deterministic=True)) for e in part.entities]
         return found
 
-    def do_write(self, updates: list[dict[str, Any]]) -> None:
-        """Entries by name, as one would type them into the shell."""
-        if not self.named:
-            self.sh.context.set_p4info(self.client().get_p4info())
-            self.named = True
-        for index, update in enumerate(updates):
-            try:
-                getattr(self.entity(**update["entry"]), update["kind"])()
-            except Exception as error:
-                raise refused(error, index) from None
-
-    def entity(
-        self,
-        table: str = "",
-        match: dict[str, str] | None = None,
-        action: str = "",
-        params: dict[str, str] | None = None,
-        priority: int = 0,
-        default: bool = False,
-        group: int = 0,
-        ports: list[int] | None = None,
-    ) -> Any:
-        """The shell's object for an entry."""
-        if not table:
-            multicast = self.sh.MulticastGroupEntry(group)
-            for port in ports or []:
-                multicast.add(port, 1)
-            return multicast
-        entry = self.sh.TableEntry(table)(action=action)
-        for name, value in (match or {}).items():
-            entry.match[name] = value
-        for name, value in (params or {}).items():
-            entry.action[name] = value
-        entry.priority = priority
-        entry.is_default = default
-        return entry
-
-    def do_write_raw(self, updates: list[str]) -> None:
-        """Updates as messages: what another program's pipeline held."""
-        for index, update in enumerate(updates):
-            try:
-                self.client().write_update(self.p4r.Update.FromString(base64.b64decode(update)))
-            except Exception as error:
-                raise refused(error, index) from None
+    def do_write(self, update: str) -> None:
+        """One update, as a message."""
+        self.client().write_update(self.p4r.Update.FromString(base64.b64decode(update)))
 
 
 def text(data: bytes) -> str:
@@ -193,22 +151,22 @@ def text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def refused(error: Exception, index: int | None = None) -> Refused:
-    """What is answered for an exception of the shell, of gRPC, or of a fault in the shell."""
+def refused(error: Exception) -> Refused:
+    """The answer for an exception of the client, of gRPC, or of a fault in the client."""
     inner = getattr(error, "grpc_error", error)
     if hasattr(inner, "code") and hasattr(inner, "details"):
-        return Refused(inner.code().name, inner.details() or "", index)
+        return Refused(inner.code().name, inner.details() or "")
     if failures := getattr(error, "errors", None):
         import google.rpc.code_pb2 as rpc_code
 
         _, failure = failures[0]
         name = rpc_code.Code.Name(failure.canonical_code)
-        return Refused("UNKNOWN", f"{name}: {failure.message}" if failure.message else name, index)
-    return Refused("", f"{type(error).__name__}: {error}", index)
+        return Refused("UNKNOWN", f"{name}: {failure.message}" if failure.message else name)
+    return Refused("", f"{type(error).__name__}: {error}")
 
 
 def rpc_error(words: str) -> tuple[str, str]:
-    """Status and details of the sentence that the shell logs: "P4Runtime RPC error (NAME): details"."""
+    """Status and details of the sentence that the client logs: "P4Runtime RPC error (NAME): details"."""
     name, _, details = words.partition("(")[2].partition("): ")
     return name, details
 
@@ -216,7 +174,7 @@ def rpc_error(words: str) -> tuple[str, str]:
 def main() -> int:
     """Answers requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the shell prints: not between our lines
+    os.dup2(2, 1)  # the client prints: not between our lines
 
     def answer(value: dict[str, Any]) -> None:
         answers.write(json.dumps(value) + "\n")
@@ -227,7 +185,7 @@ def main() -> int:
     try:
         worker = Worker(last_words)
     except ImportError as error:
-        answer({"error": {"code": "IMPORT", "details": str(error), "index": None}})
+        answer({"error": {"code": "IMPORT", "details": str(error)}})
         return 1
     answer({"ok": None})
     for line in sys.stdin:
@@ -242,4 +200,4 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # threads of the shell's client may still wait for a switch
+    os._exit(status)  # threads of the client may still wait for a switch

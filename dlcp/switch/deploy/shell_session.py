@@ -1,8 +1,8 @@
 """A Session that p4runtime-shell leads, in a process and under a Python of its own: `shell_program.py` runs there.
 
-Entries go over by name and are written one by one, as a person would type them; what is read comes back as messages,
-which are the same in every version. Everything that makes a deployment safe is the transaction's, so it is the same as
-over gRPC; the shell is slower. A process that does not answer in time is ended, and what it was asked counts as failed.
+Updates go over one by one, as P4Runtime messages, and so does what is read. Everything that makes a deployment safe is
+the transaction's, so it is the same as over gRPC; the shell is slower. A process that does not answer in time is ended,
+and what it was asked counts as failed.
 """
 
 from __future__ import annotations
@@ -15,27 +15,22 @@ import queue
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from finsy.proto import p4r
 
 from dlcp.errors import DriverError
-from dlcp.switch.deploy.errors import (
-    DeployError,
-    ShellError,
-    SwitchRefusedError,
-)
+from dlcp.switch.deploy.codec import encode_update
+from dlcp.switch.deploy.errors import DeployError, ShellError, SwitchRefusedError
 from dlcp.switch.deploy.pipeline import Pipeline, Schema
-from dlcp.switch.deploy.reads import restoring
-from dlcp.switch.deploy.session import BaseSession, Primacy, primacy
+from dlcp.switch.deploy.session import Primacy, Session, primacy
 from dlcp.switch.deploy.update import Update
-from dlcp.switch.entries import DefaultAction, Entry, Exact, Key, MulticastGroup, Prefix, Range, Ternary
 from dlcp.switch.topology import SwitchTarget
 
 PROGRAM = Path(__file__).with_name("shell_program.py")
-START_S = 30.0  # importing the shell, with IPython, on a slow disk
+START_S = 30.0  # importing gRPC and protobuf from a slow disk
 GRACE_S = 1.0  # what a process has left, once the switch has not answered, to say so itself
 
 
@@ -49,12 +44,11 @@ def check_python(python: Path | None) -> Path:
     return python
 
 
-class ShellSession(BaseSession):
+class ShellSession(Session):
     """A Session over p4runtime-shell. The process starts at the first request."""
 
     def __init__(self, target: SwitchTarget, python: Path, timeout_s: float = 10.0) -> None:
-        super().__init__(target)
-        self.timeout_s = timeout_s
+        super().__init__(target, timeout_s)
         self._python = python
         self._process: subprocess.Popen[str] | None = None
         self._listener: threading.Thread | None = None
@@ -62,10 +56,10 @@ class ShellSession(BaseSession):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the session
         self._lost = ""
 
-    # ---- as of Session ----
+    # ---- requests ----
 
     def arbitrate(self, election_id: int) -> Primacy:
-        """As of BaseSession."""
+        """The switch's answer to a new client of the shell with this election id."""
         try:
             answer = self._ask("asked who is primary", "arbitrate", election_id=election_id)
         except SwitchRefusedError as error:
@@ -75,12 +69,12 @@ class ShellSession(BaseSession):
         return primacy(answer["code"], answer["election_id"])
 
     def end_stream(self) -> None:
-        """As of BaseSession."""
+        """Ends the shell's client; the process stays."""
         if self._process is not None and not self._lost:
             self._ask("left", "end")
 
     def pipeline(self) -> Pipeline | None:
-        """As of Session."""
+        """What the switch runs; None if nothing was pushed yet."""
         try:
             answer = self._ask("asked for its pipeline", "pipeline")
         except SwitchRefusedError as error:
@@ -92,7 +86,7 @@ class ShellSession(BaseSession):
         return Pipeline(_bytes(answer["p4info"]), _bytes(answer["device_config"]), answer["cookie"])
 
     def set_pipeline(self, pipeline: Pipeline) -> None:
-        """As of Session."""
+        """Verifies and commits it, in one request."""
         self._ask(
             "given its pipeline",
             "set_pipeline",
@@ -102,19 +96,20 @@ class ShellSession(BaseSession):
         )
 
     def write(self, updates: Sequence[Update], schema: Schema) -> None:
-        """As of Session."""
-        # One request per update: a time-out is that of one answer of the switch.
+        """One request per update, so that a time-out is that of one answer of the switch."""
         for update in updates:
-            body = [{"kind": update.kind.name, "entry": _spoken(update.entry)}]
-            self._ask(f"asked to {update}", "write", updates=body)
+            self._write(f"asked to {update}", encode_update(update, schema))
 
-    def restore(self, entities: Iterable[bytes], fresh: Iterable[bytes]) -> None:
-        """As of Session."""
-        for update in restoring(entities, fresh):
-            self._ask("given back its entries", "write_raw", updates=[_text(update.SerializeToString())])
+    def write_messages(self, updates: Sequence[p4r.Update]) -> None:
+        """As `write`."""
+        for update in updates:
+            self._write("given back its entries", update)
+
+    def _write(self, what: str, update: p4r.Update) -> None:
+        self._ask(what, "write", update=_text(update.SerializeToString()))
 
     def close(self) -> None:
-        """As of Session."""
+        """Ends the process, by force if it does not end by itself."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
@@ -132,7 +127,7 @@ class ShellSession(BaseSession):
         self._errors.close()
 
     def read_entities(self, entities: Sequence[p4r.Entity]) -> list[p4r.Entity]:
-        """As of BaseSession."""
+        """What the switch answers; the shell asks for each by itself."""
         body = [_text(entity.SerializeToString()) for entity in entities]
         return [p4r.Entity.FromString(_bytes(e)) for e in self._ask("read", "read", entities=body)]
 
@@ -152,14 +147,8 @@ class ShellSession(BaseSession):
         self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
         self._listener.start()
         self._answer("started", START_S)
-        self._request(
-            {
-                "do": "open",
-                "address": self.target.address,
-                "device_id": self.target.device_id,
-                "timeout_s": self.timeout_s,
-            }
-        )
+        place = {"address": self.target.address, "device_id": self.target.device_id}
+        self._request({"do": "open", **place, "timeout_s": self.timeout_s})
         self._answer("started", START_S)
 
     def _listen(self, lines: Any) -> None:
@@ -196,7 +185,7 @@ class ShellSession(BaseSession):
         try:
             line = self._answers.get(timeout=timeout_s)
         except queue.Empty:
-            late = self.late(what, self.timeout_s)
+            late = self.late(what)
             self._lose(str(late))
             raise late from None
         if line is None:
@@ -215,7 +204,7 @@ class ShellSession(BaseSession):
                 f"{self._python} has no p4runtime-shell ({error['details']}): {self._python} -m pip install "
                 "p4runtime-shell==0.0.6"
             )
-        raise self.named_error(error["code"], error["details"], what, self.timeout_s)
+        raise self.named_error(error["code"], error["details"], what)
 
     def _ended(self) -> DeployError:
         assert self._process is not None
@@ -224,7 +213,7 @@ class ShellSession(BaseSession):
         self._errors.seek(0)
         words = self._errors.read().strip().splitlines()
         last = f": {words[-1]}" if words else ""
-        return self._lose(f"{self.where}: p4runtime-shell ended with status {status}{last}")
+        return self._lose(f"{self.target.where}: p4runtime-shell ended with status {status}{last}")
 
     def _lose(self, why: str) -> ShellError:
         """The process is of no use any more."""
@@ -232,36 +221,6 @@ class ShellSession(BaseSession):
         if self._process is not None:
             self._process.kill()
         return ShellError(why)
-
-
-def _spoken(entry: Entry) -> dict[str, Any]:
-    """An entry as it is typed into the shell."""
-    if isinstance(entry, MulticastGroup):
-        return {"group": entry.group_id, "ports": list(entry.ports)}
-    spoken: dict[str, Any] = {
-        "table": entry.table,
-        "action": entry.action,
-        "params": {name: str(value) for name, value in entry.params},
-    }
-    if isinstance(entry, DefaultAction):
-        return {**spoken, "default": True}
-    return {
-        **spoken,
-        "match": {name: _spoken_key(key) for name, key in entry.match},
-        "priority": entry.priority,
-    }
-
-
-def _spoken_key(key: Key) -> str:
-    match key:
-        case Exact(value):
-            return str(value)
-        case Ternary(value, mask):
-            return f"{value}&&&{mask}"
-        case Prefix(value, length):
-            return f"{value}/{length}"
-        case Range(low, high):
-            return f"{low}..{high}"
 
 
 def _text(data: bytes) -> str:

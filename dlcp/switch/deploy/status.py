@@ -22,6 +22,7 @@ from dlcp.switch.deploy.packages import require
 from dlcp.switch.entries import level_name
 from dlcp.switch.programs import Arrival, Decision
 from dlcp.switch.topology import SwitchTarget, Topology
+from dlcp.units import aligned, grouped
 
 if TYPE_CHECKING:
     from dlcp.switch.deploy.pipeline import Pipeline
@@ -35,10 +36,8 @@ ASK_PORTS = 32  # of 64: beyond that asking for all counters is shorter
 
 
 def add_parser(subparsers: Any) -> None:
-    """The words of `dlcp switch status`."""
     parser = subparsers.add_parser(
         "status",
-        help="what P4Runtime switches hold and count, live",
         description="Shows which pipeline each switch runs, whether a controller is primary, and what it has counted, "
         "per port, class and importance. Reads only. Exit status 1: not all switches answer and run their program.",
     )
@@ -146,7 +145,6 @@ def _places(target: SwitchTarget) -> list[int] | None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`dlcp switch status`."""
     topology = Topology.load(options.target).only(options.only)
     require()
     monitor = Monitor(topology.switches, options.timeout)
@@ -183,7 +181,7 @@ def _show(readings: Sequence[Reading], before: Sequence[Reading] | None, as_json
 
 def lines(reading: Reading, before: Reading | None = None) -> Iterator[str]:
     """One switch: how it is, then a row per port and class of what has counted anything. With `before`, as rates."""
-    where = f"{reading.target.name} ({reading.target.address})"
+    where = reading.target.where
     if reading.error:
         yield f"NO ANSWER: {reading.error}"
         return
@@ -203,12 +201,7 @@ def lines(reading: Reading, before: Reading | None = None) -> Iterator[str]:
         (port, number, level, *(_number(counts.get(d, (0, 0))[0], span_s) for d in Decision))
         for (port, number, level), counts in rows.items()
     ]
-    widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
-    for row in table:
-        cells = [
-            f"{c:<{w}}" if i < 3 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield ("  " + "  ".join(cells)).rstrip()
+    yield from (f"  {line}" for line in aligned(table, left=3))
     lost = ", ".join(
         f"{arrival.name.lower()} {_number(packets, span_s)}"
         for arrival, packets in _lost(reading, before).items()
@@ -225,9 +218,7 @@ def _number(packets: int, span_s: float | None) -> str:
     """Packets, or packets per second."""
     if not packets:
         return "–"
-    return (
-        f"{packets:,}".replace(",", " ") if span_s is None else f"{packets / span_s:,.0f}/s".replace(",", " ")
-    )
+    return grouped(packets) if span_s is None else f"{grouped(packets / span_s)}/s"
 
 
 Row = tuple[str, str, str]

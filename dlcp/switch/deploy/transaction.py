@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from dlcp.switch.deploy.errors import (
     ProgramError,
     RollbackError,
     VerifyError,
+    other_primary,
     several,
 )
 from dlcp.switch.deploy.groups import renumbered
@@ -39,6 +40,7 @@ from dlcp.switch.deploy.session import BATCH_UPDATES, Session
 from dlcp.switch.deploy.update import Update, described, difference
 from dlcp.switch.entries import DefaultAction, Entry, MulticastGroup, TableEntry
 from dlcp.switch.programs import MAX_PORTS
+from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget
 
 PARALLEL_SWITCHES = 16
@@ -64,7 +66,7 @@ class DesiredState:
             if isinstance(entry, TableEntry):
                 counts[entry.table] = counts.get(entry.table, 0) + 1
         for table, count in counts.items():
-            if count > (size := pipeline.schema.table(table).size):
+            if count > (size := pipeline.schema.table(table).info.size):
                 raise ProgramError(
                     f"{target.name}: table {table!r} has room for {size} entries, not for {count}"
                 )
@@ -91,9 +93,9 @@ class Comparison:
     """Election id of another controller that is connected and primary."""
     held: tuple[Entry, ...]
     """Under the wanted pipeline; empty if it has to be set first."""
-    wanted: list[Entry] = field(default_factory=list)
+    wanted: list[Entry]
     """The desired entries, with numbers of path groups that suit this switch."""
-    updates: list[Update] = field(default_factory=list)
+    updates: list[Update]
 
     @property
     def changes(self) -> bool:
@@ -120,7 +122,7 @@ def refusals(comparisons: Sequence[Comparison], settings: Settings) -> list[Depl
     """Why a deployment to these switches would be refused."""
     found: list[DeployError] = []
     for seen in comparisons:
-        where = f"{seen.desired.target.name} ({seen.desired.target.address})"
+        where = seen.desired.target.where
         if seen.holds is Pipelines.other and not settings.replace_pipeline:
             found.append(
                 OtherPipelineError(
@@ -129,12 +131,7 @@ def refusals(comparisons: Sequence[Comparison], settings: Settings) -> list[Depl
                 )
             )
         if seen.changes and seen.primary is not None and not settings.take_over:
-            found.append(
-                OtherPrimaryError(
-                    f"{where}: another controller is connected and primary, with election id {seen.primary}; nothing "
-                    "is taken from it. Disconnect it, or say --take-over"
-                )
-            )
+            found.append(other_primary(where, seen.primary))
     return found
 
 
@@ -159,7 +156,7 @@ def deploy(
                 for s, session in zip(seen, sessions, strict=True)
                 if s.changes
             ]
-            _on_each(lambda i: works[i].take(), len(works))
+            _on_each(_SwitchChange.take, works)
             seen = [next((w.seen for w in works if w.desired is s.desired), s) for s in seen]
             if refused := refusals(seen, settings):
                 raise several(refused)
@@ -177,24 +174,23 @@ def deploy(
 
 
 def _compare_all(desired_states: Sequence[DesiredState], sessions: Sequence[Session]) -> list[Comparison]:
-    return _on_each(
-        lambda i: _compare(desired_states[i], sessions[i], sessions[i].primary()), len(desired_states)
-    )
+    pairs = list(zip(desired_states, sessions, strict=True))
+    return _on_each(lambda pair: _compare(*pair, pair[1].primary()), pairs)
 
 
 def _compare(desired: DesiredState, session: Session, primary: int | None) -> Comparison:
     now = session.pipeline()
+    held: tuple[Entry, ...] = ()
     if now is None:
-        seen = Comparison(desired, Pipelines.none, "", primary, ())
+        holds = Pipelines.none
     elif now.is_same(desired.pipeline):
-        seen = Comparison(
-            desired, Pipelines.same, now.title(), primary, tuple(session.read(desired.pipeline.schema))
-        )
+        holds = Pipelines.same
+        held = tuple(session.read(desired.pipeline.schema))
     else:
-        seen = Comparison(desired, Pipelines.other, now.title(), primary, ())
-    seen.wanted = renumbered(seen.held, desired.entries)
-    seen.updates = difference(_managed(seen.held), seen.wanted)
-    return seen
+        holds = Pipelines.other
+    wanted = renumbered(held, desired.entries)
+    updates = difference(_managed(held), wanted)
+    return Comparison(desired, holds, now.title() if now else "", primary, held, wanted, updates)
 
 
 def _managed(entries: Sequence[Entry]) -> list[Entry]:
@@ -229,7 +225,7 @@ class _SwitchChange:
 
     @property
     def where(self) -> str:
-        return f"{self.desired.target.name} ({self.desired.target.address})"
+        return self.desired.target.where
 
     def take(self) -> None:
         """Becomes primary, and compares again: until now another controller may have written."""
@@ -358,10 +354,10 @@ def _carry_out(works: Sequence[_SwitchChange]) -> None:
             stop.set()
             raise
 
-    _on_each(lambda i: works[i].remember(), len(works))
+    _on_each(_SwitchChange.remember, works)
     try:
-        _on_each(lambda i: step(works[i]), len(works), stop)
-        _on_each(lambda i: works[i].verify(), len(works), stop)
+        _on_each(step, works, stop)
+        _on_each(_SwitchChange.verify, works, stop)
     except BaseException as cause:
         stop.set()
         with _signals_ignored():
@@ -369,18 +365,9 @@ def _carry_out(works: Sequence[_SwitchChange]) -> None:
         raise
 
 
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
+def _signals_ignored() -> contextlib.AbstractContextManager[None]:
     """SIGINT, SIGTERM and SIGHUP do nothing meanwhile: an undo is under way, is bounded, and must end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handled(lambda *_: None, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _undo(works: Sequence[_SwitchChange], cause: BaseException) -> None:
@@ -414,16 +401,19 @@ def _sessions(desired_states: Sequence[DesiredState], open_session: OpenSession)
             session.close()
 
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def _on_each(work: Callable[[int], Result], count: int, stop: threading.Event | None = None) -> list[Result]:
-    """`work(i)` for each i below `count`, in parallel. If some fail, all are waited for, and one error names each."""
+def _on_each(
+    work: Callable[[Item], Result], items: Sequence[Item], stop: threading.Event | None = None
+) -> list[Result]:
+    """`work` on each item, in parallel. If some fail, all are waited for, and one error names each."""
     with ThreadPoolExecutor(PARALLEL_SWITCHES) as pool:
         futures: list[Future[Result]] = []
         try:
-            for i in range(count):
-                futures.append(pool.submit(work, i))
+            for item in items:
+                futures.append(pool.submit(work, item))
             wait(futures, return_when=FIRST_EXCEPTION)
         except BaseException:  # Ctrl-C
             if stop is not None:

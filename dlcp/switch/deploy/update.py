@@ -1,16 +1,16 @@
-"""What to write to a switch so that it holds what is wanted: a difference, and the order to write it in.
+"""The writes that bring a switch from what it holds to what is wanted, and their order.
 
-Pure. The order is chosen so that live traffic never meets an unsafe mixture:
+Pure. The order is safe for live traffic:
 
-  1. What decides about packets, before what sends any to it: buffer, thresholds, marks; then who is in which class.
-  2. What forwarding refers to, before forwarding does: members of a group, then the group's size; multicast groups,
-     then flooding; at last MAC addresses and routes. So a fresh switch forwards nothing until it can do so rightly.
-  3. What is no longer wanted goes last and in reverse: nothing refers any more to what is deleted.
+  1. First admission: buffer, thresholds, marks. Then the classes, which send packets to these.
+  2. Then forwarding, from the end: members of a group, then its size; multicast groups, then flooding; MAC addresses
+     and routes last. A fresh switch therefore forwards nothing until it forwards rightly.
+  3. Deletions come last and in reverse order, when nothing refers to the deleted entry any more.
 
-A group does not change while something refers to it: with other next hops it gets another number (groups.py).
-Thresholds of a class rise from the most important level down, then others fall from the least important up. So at no
-moment is a packet cut or dropped where a less important one is kept, except, between two writes, at a port with
-thresholds of its own.
+A group that is referred to does not change: with other next hops it gets another number (groups.py). Thresholds of a
+class that rise are written first, from the most important level down; those that fall follow, from the least important
+level up. At no moment is a packet trimmed or dropped where a less important one is kept, except, between two writes, at
+a port with thresholds of its own.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def described(entry: Entry) -> str:
 
 
 def was(entry: Entry, before: Entry) -> str:
-    """What an entry was before, as far as it is otherwise now."""
+    """The part of an entry's earlier value that changed."""
     if (
         isinstance(entry, MulticastGroup)
         or isinstance(before, MulticastGroup)
@@ -85,7 +85,7 @@ def was(entry: Entry, before: Entry) -> str:
 
 
 def _call(action: str, params: Iterable[tuple[str, int]]) -> str:
-    if action == "set_thresholds":  # most are never met: only those that are, or the line is all "never"
+    if action == "set_thresholds":  # most of them are "never", which would fill the line
         params = [(name, value) for name, value in params if value != NEVER_BYTES]
     return f"{action}({', '.join(f'{name}={_shown(name, value)}' for name, value in params)})"
 
@@ -110,16 +110,16 @@ def _key(table: str, name: str, key: Key) -> str:
 
 
 def difference(held: Iterable[Entry], wanted: Iterable[Entry]) -> list[Update]:
-    """The writes that make `wanted` of `held`, in their order; both as the switch would read them back.
+    """The writes that turn `held` into `wanted`, in order. Both are in the form in which the switch gives them back.
 
-    Default actions that are not wanted stay: a table always has one.
+    A default action that is not wanted stays, since a table always has one.
     """
     before = {entry.identity: entry for entry in held}
     after = {entry.identity: entry for entry in wanted}
     updates = []
     for identity, entry in after.items():
         if identity not in before:
-            # A table's default action is always there, if unread: it is modified, never inserted.
+            # A table always has a default action, read or not. It is modified, never inserted.
             kind = Kind.modify if isinstance(entry, DefaultAction) else Kind.insert
             updates.append(Update(kind, entry))
         elif before[identity] != entry:
@@ -131,7 +131,7 @@ def difference(held: Iterable[Entry], wanted: Iterable[Entry]) -> list[Update]:
 
 
 def in_order(updates: Sequence[Update]) -> list[Update]:
-    """The updates in the order that this module's first paragraph gives the reasons for."""
+    """The updates in the order that the head of this file explains."""
     return sorted(updates, key=_rank)
 
 
@@ -143,7 +143,7 @@ def _rank(update: Update) -> tuple[object, ...]:
         # Also when they are deleted, since that means "never".
         return (0, place, *_threshold_rank(update), described(entry))
     if table == "mark_ramp":
-        # Old steps go before new ones come: for a moment fewer packets are marked, but never two steps match one.
+        # Deletions first. For a moment fewer packets are marked, but no packet matches two steps.
         return (0, place, update.kind is not Kind.delete, described(entry))
     if update.kind is Kind.delete:
         return (1, -place, described(entry))
@@ -151,7 +151,7 @@ def _rank(update: Update) -> tuple[object, ...]:
 
 
 def _threshold_rank(update: Update) -> tuple[int, int]:
-    """First those that cut or drop later than before, from the top level; then those that do so earlier."""
+    """First thresholds that rise, from the top level down; then those that fall, from the lowest level up."""
     keys = dict(update.entry.match) if isinstance(update.entry, TableEntry) else {}
     level = keys.get("level")
     index = level.value if isinstance(level, Exact) else 0
@@ -160,7 +160,7 @@ def _threshold_rank(update: Update) -> tuple[int, int]:
 
 
 def _fate_bytes(entry: Entry | None) -> int:
-    """The depth above which a level's packets are cut or dropped. Without an entry they are kept."""
+    """The depth above which a level's packets are trimmed or dropped. Without an entry they are kept."""
     if not isinstance(entry, TableEntry):
         return NEVER_BYTES
     params = dict(entry.params)

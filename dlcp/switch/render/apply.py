@@ -1,11 +1,11 @@
 """A policy onto this host's interfaces by tc: all of them, or none.
 
-Before an interface is touched, everything is built on a scratch interface and read back. So a kernel without sch_red,
-or a number that it does not take, is found where it does no harm; and what the kernel shows of the scratch interface is
-what the real one has to show afterwards. If one then fails nevertheless, all are taken back to what they had. Applying
-the same policy again changes nothing. Only queues of the system's default, and those that were put here before, are
-replaced: another's are refused. What was applied last stands in /run/dlcp/switch, one file per interface, where that
-can be written: root of `unshare -Urn` often may not, and then a failure gives back the system's default.
+Before it touches an interface, `apply` builds everything on a scratch interface and reads it back. A kernel without
+sch_red, or a number that it does not take, thus fails where it does no harm. Afterwards the real interface has to show
+what the scratch one showed. If an interface fails nevertheless, all go back to what they had. Applying the same policy
+again changes nothing. `apply` replaces the system's default queues and its own, and refuses an interface with anybody
+else's. It writes what it applied last to /run/dlcp/switch, one file per interface. Root of `unshare -Urn` often may not
+write there; after a failure such an interface then gets the system's default.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.errors import DlcpError, InterfaceError, ResourceError
-from dlcp.switch.policy import DROPPABLE_LEVELS, Policy
+from dlcp.switch.policy import Policy
 from dlcp.switch.render import htb, tc
-from dlcp.switch.render.caveat import Caveat, RenderError, Weight
+from dlcp.switch.render.caveat import Caveat, RenderError, differs
 
 STATE = Path("/run/dlcp/switch")
 QDISCS = ("red", "htb")
@@ -35,11 +35,11 @@ _DEFAULTS = {"noqueue", "mq", "pfifo_fast", "fq_codel", "pfifo", "fq", "cake"}
 
 
 class KernelError(DlcpError):
-    """This kernel, or its tc, does not take what is to be applied. No interface was changed."""
+    """This kernel, or its tc, refuses the queues. No interface was changed."""
 
 
 class ApplyError(DlcpError):
-    """An interface did not take what the scratch one took. All are as they were, or the text says which is not."""
+    """An interface refused what the scratch one took. All are as before, except those that the text names."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def commands_for(policy: Policy, interface: str, qdisc: str = "red") -> list[str
         raise RenderError(f"no qdisc {qdisc!r}; accepted: {', '.join(QDISCS)}")
     if qdisc == "red":
         return tc.commands(policy, interface, shape=True)
-    port = next((p for p in policy.ports if p.name == interface), None)
+    port = policy.port(interface)
     if port is None:
         raise RenderError(
             f"HTB wants the rate of {interface!r}: a [[port]] of the policy with that name and its rate_bps"
@@ -71,14 +71,13 @@ def caveats_for(policy: Policy, interfaces: Sequence[str], qdisc: str) -> list[C
     """What HTB lacks; RED's own are the renderer's."""
     if qdisc != "htb":
         return []
-    of_ports = [c for port in policy.ports for c in port.classes]
-    every = [c.level(n) for c in (*policy.classes, *of_ports) for n in range(DROPPABLE_LEVELS + 1)]
     asks = any(
         limit is not None
-        for at in every
+        for traffic_class in policy.every_class()
+        for at in traffic_class.levels
         for limit in (at.drop_above_bytes, at.mark_from_bytes, at.trim_above_bytes)
     )
-    return [Caveat(Weight.CAVEAT, "class", "thresholds", htb.LACKS)] if asks else []
+    return [differs("class", "thresholds", htb.LACKS)] if asks else []
 
 
 def apply(
@@ -91,8 +90,8 @@ def apply(
 ) -> list[Change]:
     """Puts the policy onto interfaces of the calling thread's network namespace; returns what changed.
 
-    With `dry_run` the rehearsal on the scratch interface is all that happens. InterfaceError: one is not there, or has
-    queues of somebody else. KernelError: nothing can be applied here. ApplyError: it was taken back.
+    `dry_run`: only rehearses on the scratch interface. InterfaceError: an interface does not exist, or has somebody
+    else's queues. KernelError: nothing can be applied here. ApplyError: it was taken back.
     """
     state = STATE if state is None else state
     _check_host(interfaces)
@@ -127,7 +126,7 @@ def apply(
 
 
 def remove(interfaces: Sequence[str], *, dry_run: bool = False, state: Path | None = None) -> list[Change]:
-    """Gives interfaces the system's default queues back; those without ours are left alone."""
+    """Gives interfaces the system's default queues back. Interfaces without queues of ours stay as they are."""
     state = STATE if state is None else state
     _check_host(interfaces)
     changes = [Change(name, _before(name), ()) for name in interfaces]
@@ -223,7 +222,7 @@ def _replace(name: str, commands: Sequence[str]) -> None:
 
 
 def _undone(change: Change, state: Path) -> bool:
-    """Takes an interface back to what it had; False if that is not known any more."""
+    """Takes an interface back to what it had. False: that failed, or the file that says what it had is gone."""
     try:
         _replace(change.interface, ())
         if change.before == "ours":
@@ -234,7 +233,7 @@ def _undone(change: Change, state: Path) -> bool:
 
 
 def _file(name: str, state: Path) -> Path:
-    """What was applied last to an interface, as lines for tc. Names are a namespace's own, so its number is in it."""
+    """The lines for tc that were applied last to an interface, by namespace, since names repeat in namespaces."""
     return state / f"{Path('/proc/thread-self/ns/net').stat().st_ino}-{name}.tc"
 
 

@@ -6,13 +6,13 @@ is an error, or a caveat under `strict`. Nothing here writes a file or talks to 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dlcp import __version__
+from dlcp.checks import did_you_mean
 from dlcp.switch.policy import Policy
 from dlcp.switch.render import cumulus, eos, nvue, nxos, sonic, tc
 from dlcp.switch.render.caveat import Caveat, RenderError, Weight, sentences
@@ -59,8 +59,7 @@ def renderer(name: str) -> Renderer:
     if name in RENDERERS:
         return RENDERERS[name]
     names = (*RENDERERS, "tofino")  # which command.py renders itself
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(name.lower(), names, cutoff=0.7)
     raise RenderError(f"no operating system {name!r}; {hint}accepted: {', '.join(names)}")
 
 

@@ -45,6 +45,21 @@ class Caveat:
         return f"{where}: {sentence}" if where else sentence
 
 
+def refused(field: str, asked: str, instead: str) -> Caveat:
+    """An error: nothing is rendered."""
+    return Caveat(Weight.ERROR, field, asked, instead)
+
+
+def differs(field: str, asked: str, instead: str) -> Caveat:
+    """A proper caveat: something else is rendered than was asked for."""
+    return Caveat(Weight.CAVEAT, field, asked, instead)
+
+
+def noted(field: str, instead: str) -> Caveat:
+    """A note."""
+    return Caveat(Weight.NOTE, field, "", instead)
+
+
 def sentences(caveats: Iterable[Caveat], lines: Mapping[str, int] | None = None) -> list[str]:
     """A sentence for each caveat; what is true of several places is said once, at the first of them."""
     places: dict[tuple[str, str], list[Caveat]] = {}

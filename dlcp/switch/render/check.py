@@ -1,19 +1,17 @@
-"""Goes over a policy before it is rendered and says, field by field, what an operating system cannot do of it.
+"""What an operating system cannot do of a policy, field by field; found before the policy is rendered.
 
-The list is complete in this sense: a field of the policy that changes nothing in the rendered text, or less than it
-asks for, has a caveat. What would turn the policy into its opposite is an error.
+The list is complete: a field that changes nothing in the rendered text, or less than it asks for, has a caveat. A field
+that the system would turn into its opposite is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from dlcp.switch.policy import DROPPABLE_LEVELS, Policy, TrafficClass
-from dlcp.switch.render.caveat import Caveat, Weight
-from dlcp.switch.render.queue import Queue, drop_limit, queue_of
+from dlcp.switch.policy import Policy, TrafficClass
+from dlcp.switch.render.caveat import Caveat, differs, noted, refused
+from dlcp.switch.render.queue import Queue, drop_limits, queue_of
 from dlcp.switch.render.system import System
-
-ERROR, CAVEAT, NOTE = Weight.ERROR, Weight.CAVEAT, Weight.NOTE
 
 _ROUTING_DSCP = (48, 56)
 """CS6 and CS7, of network control (RFC 4594, 3.2)."""
@@ -33,7 +31,7 @@ def check(policy: Policy, system: System, ports: Sequence[str], shape: bool = Fa
             for inner, traffic_class in enumerate(port.classes):
                 where = f"port[{index}].class[{inner}]"
                 found += _class(policy, system, traffic_class, port.name, where)
-    found += [Caveat(NOTE, "", "", note) for note in (*system.notes, _STARVED)]
+    found += [noted("", note) for note in (*system.notes, _STARVED)]
     return found
 
 
@@ -45,12 +43,11 @@ def _switch(policy: Policy, system: System) -> Iterator[Caveat]:
         if traffic_class.number >= system.queues:
             asked = f"a queue of number {traffic_class.number}"
             instead = f"{system.title} has queues 0 to {system.queues - 1}"
-            yield Caveat(ERROR, f"class[{index}].number", asked, instead)
+            yield refused(f"class[{index}].number", asked, instead)
     if policy.foreign_class in {c.number for c in policy.classes}:
         queue = queue_of(policy, policy.foreign_class, None, system.trims)
         if queue.curve or queue.tail_bytes is not None or queue.trim_bytes is not None:
-            yield Caveat(
-                CAVEAT,
+            yield differs(
                 "foreign_class",
                 f"foreign traffic is left alone in queue {policy.foreign_class}",
                 "it is marked and dropped like the class whose queue it shares",
@@ -61,22 +58,18 @@ def _switch(policy: Policy, system: System) -> Iterator[Caveat]:
         else:
             instead = "the switch's own buffer settings decide"
         asked = f"a port holds {policy.port_bytes} bytes in all its queues"
-        yield Caveat(CAVEAT, "port_bytes", asked, instead)
+        yield differs("port_bytes", asked, instead)
     if policy.shared_bytes is not None:
         yield from _shared(policy, system)
-    if policy.trimmed_run_packets and any(_trim_limits(c) for c in policy.classes):
+    trims = any(level.trim_above_bytes is not None for c in policy.classes for level in c.levels)
+    if policy.trimmed_run_packets and trims:
         asked = f"after {policy.trimmed_run_packets} trimmed packets another class has its turn"
-        yield Caveat(CAVEAT, "trimmed_run_packets", asked, "the trimmed class is strictly first")
+        yield differs("trimmed_run_packets", asked, "the trimmed class is strictly first")
     if policy.pause_above_bytes is not None:
         asked = f"an input that has brought more than {policy.pause_above_bytes} bytes is paused"
-        yield Caveat(
-            CAVEAT, "pause_above_bytes", asked, f"nothing is paused: not rendered. {system.pausing}".strip()
+        yield differs(
+            "pause_above_bytes", asked, f"nothing is paused: not rendered. {system.pausing}".strip()
         )
-
-
-def _trim_limits(traffic_class: TrafficClass) -> list[int]:
-    limits = [traffic_class.level(level).trim_above_bytes for level in range(DROPPABLE_LEVELS + 1)]
-    return [limit for limit in limits if limit is not None]
 
 
 def _shared(policy: Policy, system: System) -> Iterator[Caveat]:
@@ -84,11 +77,11 @@ def _shared(policy: Policy, system: System) -> Iterator[Caveat]:
     asked = f"a queue may grow to 2^{exponent} of what is free in the shared buffer"
     if system.alpha_log2 is None:
         instead = "not rendered: the system's own buffer settings stay"
-        yield Caveat(CAVEAT, "shared_alpha_log2" if exponent else "shared_bytes", asked, instead)
+        yield differs("shared_alpha_log2" if exponent else "shared_bytes", asked, instead)
     elif exponent not in system.alpha_log2:
         near = clamped_alpha(policy, system)
-        yield Caveat(CAVEAT, "shared_alpha_log2", asked, f"2^{near} is the nearest that can be set")
-    yield Caveat(NOTE, "shared_bytes", "", "the size of the shared buffer is the hardware's")
+        yield differs("shared_alpha_log2", asked, f"2^{near} is the nearest that can be set")
+    yield noted("shared_bytes", "the size of the shared buffer is the hardware's")
 
 
 def clamped_alpha(policy: Policy, system: System) -> int:
@@ -100,18 +93,15 @@ def clamped_alpha(policy: Policy, system: System) -> int:
 def _paths(policy: Policy, system: System) -> Iterator[Caveat]:
     if not policy.path_groups:
         return
-    yield Caveat(
-        NOTE, "path_groups", "", f"which ports are equal ways is the routing's to know. {system.hashing}"
-    )
+    yield noted("path_groups", f"which ports are equal ways is the routing's to know. {system.hashing}")
     match policy.path_choice:
         case "path_id":
             instead = "the host writes the path id into the UDP source port, and the hash reads it there"
-            yield Caveat(NOTE, "path_choice", "", instead)
+            yield noted("path_choice", instead)
         case "random" | "round_robin" | "adaptive":
             asked = f"each packet takes a way of its own ({policy.path_choice})"
             instead = "a hash over addresses and UDP ports decides: hosts spray by their source ports."
-            instead += f" {system.spraying}"
-            yield Caveat(CAVEAT, "path_choice", asked, instead.strip())
+            yield differs("path_choice", asked, f"{instead} {system.spraying}".strip())
 
 
 def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) -> Iterator[Caveat]:
@@ -119,24 +109,15 @@ def _ports(policy: Policy, system: System, ports: Sequence[str], shape: bool) ->
     for name in ports:
         if not system.has_port(name):
             field = f"port[{listed[name][0]}].name" if name in listed else ""
-            yield Caveat(
-                ERROR,
-                field,
-                f"a port called {name!r}",
-                f"a port of {system.title} is called like {system.port_example}",
-            )
-        if name in listed and not system.shapes:
+            instead = f"a port of {system.title} is called like {system.port_example}"
+            yield refused(field, f"a port called {name!r}", instead)
+        if name in listed and shape and not system.shapes:
             index, port = listed[name]
-            if shape:
-                asked = f"{name} is shaped to {port.rate_bps} bit/s"
-                yield Caveat(
-                    CAVEAT,
-                    f"port[{index}].rate_bps",
-                    asked,
-                    "no shaper of the port is rendered: its link's speed",
-                )
+            asked = f"{name} is shaped to {port.rate_bps} bit/s"
+            instead = "no shaper of the port is rendered: its link's speed"
+            yield differs(f"port[{index}].rate_bps", asked, instead)
     if any(name in listed for name in ports) and system.shapes and not shape:
-        yield Caveat(NOTE, "", "", "rate_bps is taken for the speed of the link: no shaper without --shape")
+        yield noted("", "rate_bps is taken for the speed of the link: no shaper without --shape")
 
 
 def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Caveat]:
@@ -148,13 +129,13 @@ def _left_out(policy: Policy, ports: Sequence[str], shape: bool) -> Iterator[Cav
         if missing:
             asked = f"equal ways by {', '.join(map(repr, missing))}"
             instead = "not among the ports given: where they are called otherwise, give them as PORT=NAME"
-            yield Caveat(CAVEAT, f"path_groups.{group}", asked, instead)
+            yield differs(f"path_groups.{group}", asked, instead)
     for index, port in enumerate(policy.ports):
         own = ["thresholds"] if port.classes else []
         own += ["a rate"] if shape else []
         if own and port.name not in ports:
             asked = f"{port.name!r} has {' and '.join(own)} of its own"
-            yield Caveat(CAVEAT, f"port[{index}]", asked, "not rendered: it is not among the ports given")
+            yield differs(f"port[{index}]", asked, "not rendered: it is not among the ports given")
 
 
 # ---- one class at one port ----
@@ -171,27 +152,20 @@ def _class(
     yield from _trims(policy, system, traffic_class, queue, where)
     yield from _limit(system, traffic_class, queue, where)
     yield from _range(system, queue, where)
-    if (
-        queue.drop_bytes is not None
-        and 0 in queue.dscp
-        and port is None
-        and queue.number != policy.foreign_class
-    ):
-        yield Caveat(
-            CAVEAT,
+    if queue.drop_bytes is not None and port is None:
+        yield from _others_traffic(policy, queue, where)
+
+
+def _others_traffic(policy: Policy, queue: Queue, where: str) -> Iterator[Caveat]:
+    """DSCP values that other traffic has as well, in a queue that drops."""
+    if 0 in queue.dscp and queue.number != policy.foreign_class:
+        yield differs(
             f"{where}.dscp",
             "DSCP 0 belongs to this class",
             f"all best-effort traffic that is not ECN-capable is dropped from {queue.drop_bytes} bytes as well",
         )
-    if queue.drop_bytes is not None and port is None:
-        yield from _routing(queue, where)
-
-
-def _routing(queue: Queue, where: str) -> Iterator[Caveat]:
-    listed = [value for value in _ROUTING_DSCP if value in queue.dscp]
-    if listed:
-        yield Caveat(
-            CAVEAT,
+    if listed := [value for value in _ROUTING_DSCP if value in queue.dscp]:
+        yield differs(
             f"{where}.dscp",
             f"DSCP {' and '.join(map(str, listed))} in a class that drops",
             "routing protocols use CS6 and CS7, and their packets, not ECN-capable, are dropped above "
@@ -200,7 +174,7 @@ def _routing(queue: Queue, where: str) -> Iterator[Caveat]:
 
 
 def _levels(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Caveat]:
-    limits = [drop_limit(traffic_class, level, system.trims) for level in range(DROPPABLE_LEVELS)]
+    limits = drop_limits(traffic_class, system.trims)
     if queue.drop_bytes is None or len(set(limits)) == 1:
         return
     if None in limits:
@@ -211,15 +185,14 @@ def _levels(system: System, traffic_class: TrafficClass, queue: Queue, where: st
         index = 0
         asked = f"droppable packets go above {limits[0]} to {limits[-1]}, by importance"
         instead = f"switches do not read it: all go above {queue.drop_bytes}, the most important's"
-    yield Caveat(CAVEAT, f"{where}.droppable[{index}]", asked, instead)
+    yield differs(f"{where}.droppable[{index}]", asked, instead)
 
 
 def _marks(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Caveat]:
     field = f"{where}.critical.mark_from_bytes"
     if queue.mark is None:
         if queue.drop_bytes is not None:
-            yield Caveat(
-                CAVEAT,
+            yield differs(
                 f"{where}.critical",
                 "critical packets are never marked",
                 f"they are marked above {queue.drop_bytes}, where others are dropped: that is what keeps them",
@@ -228,8 +201,7 @@ def _marks(system: System, traffic_class: TrafficClass, queue: Queue, where: str
     begin, full, ratio = queue.mark
     if queue.drop_bytes is None:
         if not system.marks_without_drops:
-            yield Caveat(
-                CAVEAT,
+            yield differs(
                 field,
                 f"critical packets are marked from {begin} and droppable ones kept",
                 "what is not ECN-capable is dropped where the others are marked",
@@ -244,55 +216,45 @@ def _marks(system: System, traffic_class: TrafficClass, queue: Queue, where: str
         instead = f"all are from {queue.drop_bytes}, since marks and drops share the threshold"
         if not system.marks_below_drops and begin < queue.drop_bytes:
             instead += ", and a mark too late costs less than a drop too early"
-        yield Caveat(CAVEAT, field, asked, instead)
+        yield differs(field, asked, instead)
 
 
 def _curve(system: System, mark: tuple[int, int, float], where: str) -> Iterator[Caveat]:
     _, full, ratio = mark
     if ratio < 1:
-        yield Caveat(
-            CAVEAT,
+        yield differs(
             f"{where}.critical.mark_ratio",
             f"{ratio:g} of packets are marked above {full}",
             f"all are: the ratio holds just below {full}",
         )
         if not system.any_ratio and round(100 * ratio) != 100 * ratio:
             percent = max(1, round(100 * ratio))
-            yield Caveat(
-                CAVEAT,
-                f"{where}.critical.mark_ratio",
-                f"a ratio of {ratio:g}",
-                f"{percent} per cent: whole ones only",
-            )
+            instead = f"{percent} per cent: whole ones only"
+            yield differs(f"{where}.critical.mark_ratio", f"a ratio of {ratio:g}", instead)
 
 
 def _trims(
     policy: Policy, system: System, traffic_class: TrafficClass, queue: Queue, where: str
 ) -> Iterator[Caveat]:
-    droppable = [traffic_class.level(level).trim_above_bytes for level in range(DROPPABLE_LEVELS)]
-    critical = traffic_class.critical.trim_above_bytes
+    *droppable, critical = (level.trim_above_bytes for level in traffic_class.levels)
+    first = next((index for index, limit in enumerate(droppable) if limit is not None), None)
+    of_critical = f"{where}.critical.trim_above_bytes"
+    field = of_critical if first is None else f"{where}.droppable[{first}].trim_above_bytes"
     if not system.trims:
-        if any(limit is not None for limit in droppable):
-            yield Caveat(
-                CAVEAT,
-                f"{where}.droppable[{_first(droppable)}].trim_above_bytes",
+        if first is not None:
+            yield differs(
+                field,
                 "droppable packets lose their payload and go on as headers",
                 f"they are dropped above {queue.drop_bytes}: the receiver learns of it by time, not by a header",
             )
         if critical is not None:
-            yield Caveat(
-                CAVEAT,
-                f"{where}.critical.trim_above_bytes",
-                f"critical packets are trimmed above {critical}",
-                "they are kept, whole, as long as the buffer lasts",
-            )
+            instead = "they are kept, whole, as long as the buffer lasts"
+            yield differs(of_critical, f"critical packets are trimmed above {critical}", instead)
         return
     if queue.trim_bytes is None:
         return
-    field = f"{where}.droppable[{_first(droppable)}].trim_above_bytes"
     if critical is None:
-        yield Caveat(
-            ERROR,
+        yield refused(
             field,
             "droppable packets are trimmed and critical ones never",
             f"{system.title} would trim critical ones as well: it trims whatever the queue has no room for. "
@@ -300,31 +262,18 @@ def _trims(
         )
         return
     if queue.mark is not None and queue.drop_bytes is None and not system.marks_without_drops:
-        yield Caveat(
-            ERROR,
-            field if _first(droppable) is not None else f"{where}.critical.trim_above_bytes",
+        yield refused(
+            field,
             f"packets are trimmed above {queue.trim_bytes} and marked from {queue.mark[0]}",
             f"{system.title} drops what is not ECN-capable where it marks, before it could be trimmed. "
             "Set droppable.drop_above_bytes above the trim threshold, or no mark",
         )
     if policy.shared_bytes is not None:
-        yield Caveat(
-            CAVEAT,
-            f"{where}.critical.trim_above_bytes",
-            f"packets are trimmed above {queue.trim_bytes}",
-            "packets are trimmed where the shared buffer ends for the queue, by shared_alpha_log2",
-        )
+        instead = "packets are trimmed where the shared buffer ends for the queue, by shared_alpha_log2"
+        yield differs(of_critical, f"packets are trimmed above {queue.trim_bytes}", instead)
     elif {*droppable, critical} != {queue.trim_bytes}:
-        yield Caveat(
-            CAVEAT,
-            field if _first(droppable) is not None else f"{where}.critical.trim_above_bytes",
-            "trim thresholds differ by importance",
-            f"everything is trimmed above {queue.trim_bytes}, the last of them",
-        )
-
-
-def _first(limits: Iterable[int | None]) -> int | None:
-    return next((index for index, limit in enumerate(limits) if limit is not None), None)
+        instead = f"everything is trimmed above {queue.trim_bytes}, the last of them"
+        yield differs(field, "trim thresholds differ by importance", instead)
 
 
 def _limit(system: System, traffic_class: TrafficClass, queue: Queue, where: str) -> Iterator[Caveat]:
@@ -332,15 +281,14 @@ def _limit(system: System, traffic_class: TrafficClass, queue: Queue, where: str
         return
     field = f"{where}.critical.drop_above_bytes"
     asked = f"critical packets are dropped above {queue.tail_bytes}"
-    levels = [traffic_class.level(level).drop_above_bytes for level in range(DROPPABLE_LEVELS)]
-    kept = [limit for limit in levels if limit is None or limit > queue.tail_bytes]
+    limits = [level.drop_above_bytes for level in traffic_class.levels[:-1]]
+    kept = [limit for limit in limits if limit is None or limit > queue.tail_bytes]
     if not system.limits_queue:
-        yield Caveat(CAVEAT, field, asked, "they are kept as long as the buffer lasts")
+        yield differs(field, asked, "they are kept as long as the buffer lasts")
     elif kept:
         longer = "never" if kept[-1] is None else f"only above {kept[-1]}"
-        yield Caveat(
-            CAVEAT, field, f"{asked}, droppable ones {longer}", "everything is: that is the end of the queue"
-        )
+        instead = "everything is: that is the end of the queue"
+        yield differs(field, f"{asked}, droppable ones {longer}", instead)
 
 
 def _range(system: System, queue: Queue, where: str) -> Iterator[Caveat]:
@@ -355,13 +303,10 @@ def _range(system: System, queue: Queue, where: str) -> Iterator[Caveat]:
         if depth is None:
             continue
         if depth >= accepted.stop:
-            yield Caveat(
-                ERROR, f"{where}.{level}", f"a threshold of {depth}", f"it takes {accepted.stop - 1} at most"
+            yield refused(
+                f"{where}.{level}", f"a threshold of {depth}", f"it takes {accepted.stop - 1} at most"
             )
         elif depth < accepted.start:
-            yield Caveat(
-                CAVEAT,
-                f"{where}.{level}",
-                f"a threshold of {depth}",
-                f"{accepted.start} is the least that it takes",
+            yield differs(
+                f"{where}.{level}", f"a threshold of {depth}", f"{accepted.start} is the least that it takes"
             )

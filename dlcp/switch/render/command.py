@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlcp.switch.policy import Policy
+from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.port_names import PortNames
 from dlcp.switch.render.base import RENDERERS, render, renderer
 from dlcp.switch.render.caveat import RenderError, sentences
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The words `render` and `apply` and their options."""
     word = subparsers.add_parser(
         "render",
-        help="the policy in the language of a switch's operating system",
         description="Writes the policy as the configuration of a switch. What the system cannot do as the policy "
         "asks goes to standard error, by field and line of the policy.",
     )
@@ -50,7 +48,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     word = subparsers.add_parser(
         "apply",
-        help="put the policy onto this host's interfaces, by Linux tc",
         description="Replaces the queues of interfaces by the policy's: all of them, or none. As root.",
     )
     word.add_argument(
@@ -75,7 +72,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does what was asked for. Returns the exit status."""
     return _apply(args) if args.word == "apply" else _render(args)
 
 
@@ -93,12 +89,12 @@ def _render(args: argparse.Namespace) -> int:
     if args.os == "tofino":
         return _render_tofino(args)
     renderer(args.os)  # a name that is wrong is wrong whatever the policy says
-    policy, source = _load(args.policy)
-    ports = None
+    file = PolicyFile.load(args.policy)
+    policy, ports = file.policy, None
     if args.ports is not None:
         names = PortNames.parse([args.ports], "--ports")
         policy, ports = names.applied(policy), names.ports
-    done = render(policy, args.os, ports, source=source, shape=args.shape, strict=args.strict)
+    done = render(policy, args.os, ports, source=file.text, shape=args.shape, strict=args.strict)
     if args.output is None:
         _say(args.policy, done.complaints())
         sys.stdout.write(done.text)
@@ -123,9 +119,9 @@ def _render_tofino(args: argparse.Namespace) -> int:
     """For a switch that runs p4/tofino.p4: a script that dlcp/switch/tofino.py writes."""
     from dlcp.switch.tofino import dev_ports_from, render_tofino
 
-    policy, source = _load(args.policy)
-    done = render_tofino(policy, dev_ports_from(args.ports))
-    lines = toml_lines(source)
+    file = PolicyFile.load(args.policy)
+    done = render_tofino(file.policy, dev_ports_from(args.ports))
+    lines = toml_lines(file.text)
     if args.strict and done.differences:
         raise RenderError(f"Tofino: {done.differences[0].text(lines)}", done.differences)
     if args.output is not None:
@@ -134,13 +130,6 @@ def _render_tofino(args: argparse.Namespace) -> int:
     if args.output is None:
         sys.stdout.write(done.text)
     return 0
-
-
-def _load(path: str) -> tuple[Policy, str]:
-    try:
-        return Policy.load(path), Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise RenderError(f"{path}: {error.strerror}") from None
 
 
 def _say(path: str, complaints: Iterable[str]) -> None:
@@ -162,15 +151,15 @@ def _apply(args: argparse.Namespace) -> int:
     if args.policy is None:
         _report(tc_apply.remove(names.ports, dry_run=args.dry_run), args.dry_run, removed=True)
         return 0
-    policy, source = _load(args.policy)
-    policy = names.applied(policy)
+    file = PolicyFile.load(args.policy)
+    policy = names.applied(file.policy)
     interfaces = names.ports if args.dev else [port.name for port in policy.ports]
     if args.remove:
         _report(tc_apply.remove(interfaces, dry_run=args.dry_run), args.dry_run, removed=True)
         return 0
-    done = render(policy, "tc", interfaces, source=source, strict=args.strict)
+    done = render(policy, "tc", interfaces, source=file.text, strict=args.strict)
     own = tc_apply.caveats_for(policy, interfaces, args.qdisc)
-    refuse(own, SYSTEM, toml_lines(source), args.strict)
+    refuse(own, SYSTEM, toml_lines(file.text), args.strict)
     changes = tc_apply.apply(policy, interfaces, args.qdisc, dry_run=args.dry_run)
     _say(args.policy, [f"caveat: {f.text(done.lines)}" for f in own] if own else done.complaints())
     _report(changes, args.dry_run, removed=False)

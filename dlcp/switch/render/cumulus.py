@@ -13,33 +13,22 @@ from dlcp.switch.render.check import clamped_alpha
 from dlcp.switch.render.queue import Curve, dscp_of_queues, queues_of
 from dlcp.switch.render.system import System
 
-ALPHAS = range(-7, 7)
-PORT_PATTERN = r"swp\d{1,3}(s\d)?"
-HASHING = "ECMP hashes UDP ports by default (`nv show system forwarding ecmp-hash`), so a source port chooses the way."
-SPRAYING = "Adaptive routing is per packet, but for RoCEv2 alone."
-PAUSING = "`nv set qos pfc` takes xoff-threshold and xon-threshold."
-NOTES = (
-    "on averaged depths: the manual does not say over how long",
-    "strict priority with ECN on one queue: Juniper advises against it for its own switches, NVIDIA says nothing",
-    "a marked packet no longer tells ECT(0) from ECT(1)",
-    "packet trimming of newer releases (Spectrum-4) is not rendered",
-    "DSCP values and strict priority hold for every port of the switch, also those not named",
-)
-
 SYSTEM = System(
     name="cumulus",
     title="Cumulus Linux 5 (qos_features.conf)",
     comment="#",
     suffix="conf",
-    port_pattern=PORT_PATTERN,
+    port_pattern=r"swp\d{1,3}(s\d)?",
     port_example="swp1 or swp1s0",
     needs_ports=True,
     marks_without_drops=True,
-    alpha_log2=ALPHAS,
+    alpha_log2=range(-7, 7),
     shapes=True,
-    hashing=HASHING,
-    spraying=SPRAYING,
-    pausing=PAUSING,
+    hashing=(
+        "ECMP hashes UDP ports by default (`nv show system forwarding ecmp-hash`), so a source port chooses the way."
+    ),
+    spraying="Adaptive routing is per packet, but for RoCEv2 alone.",
+    pausing="`nv set qos pfc` takes xoff-threshold and xon-threshold.",
     install=(
         "put these lines in place of the same keys in /etc/cumulus/datapath/qos/qos_features.conf",
         "(egress_buffer lines: /etc/mlx/datapath/qos/qos_infra.conf)",
@@ -53,7 +42,13 @@ SYSTEM = System(
         "several ecn_red port groups on one port, for different queues: not in the manual, not verified;",
         "equal min and max thresholds: not in the manual, not verified; nothing here was tried on hardware",
     ),
-    notes=NOTES,
+    notes=(
+        "on averaged depths: the manual does not say over how long",
+        "strict priority with ECN on one queue: Juniper advises against it for its own switches, NVIDIA says nothing",
+        "a marked packet no longer tells ECT(0) from ECT(1)",
+        "packet trimming of newer releases (Spectrum-4) is not rendered",
+        "DSCP values and strict priority hold for every port of the switch, also those not named",
+    ),
 )
 
 

@@ -50,7 +50,6 @@ SYSTEM = System(
 
 
 def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
-    """The configuration."""
     owner = dscp_of_queues(policy)
     lines = []
     for number in range(TRAFFIC_CLASSES):
@@ -68,9 +67,9 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
         profile_of[port] = name
     for port in ports:
         lines += ["!", f"interface {port}", f"   service-profile {profile_of[port]}"]
-        rate_bps = next((p.rate_bps for p in policy.ports if p.name == port), None)
-        if shape and rate_bps is not None:
-            lines.append(f"   shape rate {max(1, rate_bps // 1000)} kbps")
+        described = policy.port(port)
+        if shape and described is not None:
+            lines.append(f"   shape rate {max(1, described.rate_bps // 1000)} kbps")
     return lines
 
 

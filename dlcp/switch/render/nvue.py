@@ -20,7 +20,7 @@ SYSTEM = dataclasses.replace(
     title="Cumulus Linux 5 (NVUE)",
     suffix="nv",
     needs_ports=False,
-    notes=(*cumulus.NOTES, "so do thresholds, but for ports with some of their own"),
+    notes=(*cumulus.SYSTEM.notes, "so do thresholds, but for ports with some of their own"),
     install=("sh FILE    # each line is a command; the last one asks before it applies",),
     look=(
         "nv config diff    # before it is applied",

@@ -2,15 +2,15 @@
 
 Random early detection with ECN is the whole trick (Linux sch_red, and the manuals of most vendors): above a threshold,
 ECN-capable packets are marked and others are dropped, so critical packets are ECN-capable and droppable ones are not.
-What is lost by it: importance has no levels (a switch reads the ECN field, not the dlcp header), and marking and
-dropping share the curve. Pure; check.py says what a policy loses by it.
+A policy loses two things by it: importance has no levels (a switch reads the ECN field, not the dlcp header), and
+marking and dropping share the curve. check.py reports both. Pure.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlcp.switch.policy import DROPPABLE_LEVELS, TRAFFIC_CLASSES, Policy, TrafficClass
+from dlcp.switch.policy import TRAFFIC_CLASSES, Policy, TrafficClass
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,26 @@ class Queue:
         return None
 
 
-def drop_limit(traffic_class: TrafficClass, level: int, trims: bool) -> int | None:
-    """Depth above which a level loses its payload: where no switch trims, from the trim threshold on."""
-    at = traffic_class.level(level)
-    limits = [at.drop_above_bytes] if trims else [at.drop_above_bytes, at.trim_above_bytes]
-    return min((limit for limit in limits if limit is not None), default=None)
+def drop_limits(traffic_class: TrafficClass, trims: bool) -> list[int | None]:
+    """Depths above which the droppable levels lose their payload: where no switch trims, from the trim threshold on."""
+    return [
+        min(
+            (
+                limit
+                for limit in (at.drop_above_bytes, None if trims else at.trim_above_bytes)
+                if limit is not None
+            ),
+            default=None,
+        )
+        for at in traffic_class.levels[:-1]
+    ]
 
 
 def queue_of(policy: Policy, number: int, port: str | None, trims: bool) -> Queue:
     """The queue of class `number` at `port`.
 
-    Of several droppable levels the last finite threshold is taken. So nothing is dropped before the policy would drop
-    the most important droppable packet, which is also the level of ordinary traffic that is not ECN-capable.
+    Of several droppable levels the last finite threshold counts. So the queue drops nothing before the policy would
+    drop the most important droppable packet, whose level ordinary traffic without ECN has too.
     """
     traffic_class = policy.traffic_class(number, port)
     base = policy.traffic_class(number)
@@ -73,13 +81,8 @@ def queue_of(policy: Policy, number: int, port: str | None, trims: bool) -> Queu
     mark = None
     if critical.mark_from_bytes is not None and critical.mark_full is not None and critical.mark_ratio > 0:
         mark = (critical.mark_from_bytes, critical.mark_full, critical.mark_ratio)
-    levels = range(DROPPABLE_LEVELS)
-    drops = [limit for level in levels if (limit := drop_limit(traffic_class, level, trims)) is not None]
-    trim = [
-        limit
-        for level in range(DROPPABLE_LEVELS + 1)
-        if (limit := traffic_class.level(level).trim_above_bytes) is not None
-    ]
+    drops = [limit for limit in drop_limits(traffic_class, trims) if limit is not None]
+    trim = [limit for at in traffic_class.levels if (limit := at.trim_above_bytes) is not None]
     return Queue(
         number,
         tuple(sorted(base.dscp)),

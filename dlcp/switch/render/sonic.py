@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from dlcp.switch.policy import MAX_BYTES, TRAFFIC_CLASSES, Policy
-from dlcp.switch.render.caveat import Caveat, Weight
+from dlcp.switch.render.caveat import Caveat, differs, refused
 from dlcp.switch.render.check import clamped_alpha
 from dlcp.switch.render.queue import Queue, dscp_of_queues, queues_of
 from dlcp.switch.render.system import System
@@ -128,14 +128,11 @@ def _binding(policy: Policy, port: str, shape: bool, tables: dict[str, _Table]) 
     if policy.pause_above_bytes is None:
         row["tc_to_pg_map"] = NAME
         row["pfc_enable"] = ""  # the vendor's default is 3,4
-    rate_bps = next((p.rate_bps for p in policy.ports if p.name == port), None)
-    if shape and rate_bps is not None:
+    described = policy.port(port)
+    if shape and described is not None:
         scheduler = f"{NAME}_{port}"
-        tables["SCHEDULER"][scheduler] = {
-            "type": "STRICT",
-            "meter_type": "bytes",
-            "pir": str(max(1, rate_bps // 8)),
-        }
+        pir = str(max(1, described.rate_bps // 8))
+        tables["SCHEDULER"][scheduler] = {"type": "STRICT", "meter_type": "bytes", "pir": pir}
         row["scheduler"] = scheduler
     return row
 
@@ -172,22 +169,19 @@ def own_caveats(policy: Policy, ports: Sequence[str]) -> Iterator[Caveat]:
     if all(queue.trim_bytes is None for queue in queues):
         return
     if not policy.traffic_class(policy.trimmed_class).dscp:
-        yield Caveat(
-            Weight.ERROR,
+        yield refused(
             "trimmed_class",
             f"trimmed packets go on in class {policy.trimmed_class}",
             "that class has no DSCP value, and SWITCH_TRIMMING wants one to write; give it one",
         )
     if policy.trimmed_bytes < HEADER_BYTES:
-        yield Caveat(
-            Weight.CAVEAT,
+        yield differs(
             "trimmed_bytes",
             f"{policy.trimmed_bytes} bytes are left of a trimmed packet",
             f"that many are, but a receiver reads nothing of it: dlcp's header ends at {HEADER_BYTES} over IPv6",
         )
     if policy.shared_bytes is None:
-        yield Caveat(
-            Weight.CAVEAT,
+        yield differs(
             "shared_bytes",
             "a trim threshold in bytes is a static_th",
             f"`show mmu` must say mode static for {_POOL}; it is dynamic by default, and takes shared_alpha_log2",

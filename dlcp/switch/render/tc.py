@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dlcp.switch.policy import TRAFFIC_CLASSES, Policy, Port
-from dlcp.switch.render.caveat import Caveat, Weight
+from dlcp.switch.render.caveat import Caveat, differs
 from dlcp.switch.render.queue import Curve, Queue, queues_of
 from dlcp.switch.render.system import System
 
@@ -82,7 +82,7 @@ def body(policy: Policy, ports: Sequence[str], shape: bool) -> list[str]:
 
 def commands(policy: Policy, name: str, shape: bool) -> list[str]:
     """The commands of tc for one port, without the word tc, in an order in which every parent comes first."""
-    port = next((p for p in policy.ports if p.name == name), None)
+    port = policy.port(name)
     rate_bps = rate_of(port) if port is not None else _RATE_BPS_MOST
     lines = []
     parent = "root"
@@ -198,7 +198,7 @@ def own_caveats(policy: Policy, ports: Sequence[str]) -> Iterator[Caveat]:
                     asked = (
                         f"class {queue.number} marks {curve.ratio:g} of packets at {curve.max_bytes} bytes"
                     )
-                    yield Caveat(Weight.CAVEAT, "class", asked, f"{least:g} is the least on a ramp so long")
+                    yield differs("class", asked, f"{least:g} is the least on a ramp so long")
 
 
 def filters(policy: Policy, name: str, parent: str, minor_of: dict[int, int]) -> list[str]:

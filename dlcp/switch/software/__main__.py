@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dlcp.arguments import Parser
 from dlcp.exit_status import exit_status
-from dlcp.switch.software.command import add_arguments, run
+from dlcp.switch.command import main as switch_main
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
-    parser = add_arguments(Parser(prog="dlcp switch run"))
-    options = parser.parse_args(arguments)
-    return exit_status("dlcp switch run", lambda: run(options))
+    words = sys.argv[1:] if arguments is None else arguments
+    return exit_status("dlcp switch run", lambda: switch_main(["run", *words]))
 
 
 if __name__ == "__main__":

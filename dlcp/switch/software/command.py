@@ -11,15 +11,13 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
 
-from dlcp.errors import AddressError
-from dlcp.switch.policy import Policy
+from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.port_names import PortNames
+from dlcp.switch.signals import handled
 from dlcp.switch.software.control import ControlServer
 from dlcp.switch.software.switch import Options, SoftwareSwitch
 from dlcp.switch.software.table import table
@@ -29,18 +27,9 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _ALIVE_S = 0.2  # how often the main thread looks whether the loop still runs
 _LOOK_S = 1.0  # how often new failures are printed
 
-ParserType = TypeVar("ParserType", bound=argparse.ArgumentParser)
-
 
 def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
-    """Adds `run` to the parser of `dlcp switch`."""
-    add_arguments(
-        subparsers.add_parser("run", help="be a switch between interfaces", description=_DESCRIPTION)
-    )
-
-
-def add_arguments(parser: ParserType) -> ParserType:
-    """The arguments of `run`."""
+    parser = subparsers.add_parser("run", description=_DESCRIPTION)
     parser.add_argument("policy", metavar="POLICY", help="the policy, a TOML file")
     parser.add_argument(
         "--ports",
@@ -93,13 +82,11 @@ def add_arguments(parser: ParserType) -> ParserType:
     )
     parser.add_argument("--busy-poll", action="store_true", help="never sleep: a whole core for less delay")
     parser.add_argument("--json", action="store_true", help="the counters at the end as JSON")
-    return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the switch until it is to end."""
     names = PortNames.parse([options.ports], "--ports", drop_prefix="tap:")
-    policy = _load(options.policy)
+    policy = PolicyFile.load(options.policy).policy
     names.check(policy)
     settings = Options(
         rate_bps=options.rate,
@@ -113,7 +100,8 @@ def run(options: argparse.Namespace) -> int:
     )
     with ExitStack() as stack:
         # Signals first: one that comes while ports are opened ends the switch as well.
-        ended = stack.enter_context(_ended_by_signals())
+        ended = threading.Event()
+        stack.enter_context(handled(lambda *_: ended.set(), signal.SIGINT, signal.SIGTERM))
         switch = stack.enter_context(SoftwareSwitch(policy, names.ports, settings))
         if options.sample:
             switch.sample(options.sample)
@@ -139,21 +127,6 @@ def _ready(links: Mapping[str, bool], control: str | None) -> str:
     return f"ready: {ports}{remedy}" + (f", control at {control}" if control else "")
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    ended = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        ended.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _wait(switch: SoftwareSwitch, ended: threading.Event, duration_s: float | None) -> None:
     end = None if duration_s is None else time.monotonic() + duration_s
     look = time.monotonic() + _LOOK_S
@@ -166,13 +139,6 @@ def _wait(switch: SoftwareSwitch, ended: threading.Event, duration_s: float | No
         if time.monotonic() >= look:
             look += _LOOK_S
             switch.warn()
-
-
-def _load(path: str) -> Policy:
-    try:
-        return Policy.load(path)
-    except OSError as error:
-        raise AddressError(f"{Path(path)}: {error.strerror}") from None
 
 
 def _seconds(text: str) -> float:

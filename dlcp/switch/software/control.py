@@ -1,8 +1,8 @@
 """The control socket of a running switch: JSON lines over a Unix socket, one answer for each request.
 
-A request is `{"do": name, …arguments}`, an answer `{"ok": true, "value": …}` or `{"ok": false, "error": sentence}`. Who
-may open the socket may command the switch: it is made for its owner only. A request that is none is answered, not
-obeyed, and harms nobody; one that has no end within a bound is cut off, and so is a client beyond a bound.
+A request is `{"do": name, …arguments}`, an answer `{"ok": true, "value": …}` or `{"ok": false, "error": sentence}`.
+Whoever can open the socket commands the switch, so only its owner can. A malformed request gets an error as its answer.
+The server cuts off a request that exceeds MAX_REQUEST_BYTES, and refuses more than MAX_CLIENTS clients at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_CLIENTS = 32
 
 
 class ControlServer:
-    """Answers for a switch at `path`, from `with` to its end; the file goes with it. `stop` sets `stopped`."""
+    """Serves a switch at `path` inside its `with`, which removes the socket at its end. `stop` sets `stopped`."""
 
     def __init__(self, switch: SoftwareSwitch, path: Path | str, stopped: threading.Event) -> None:
         self.path = Path(path)
@@ -41,7 +41,7 @@ class ControlServer:
                     while line := self.rfile.readline(MAX_REQUEST_BYTES + 1):
                         answer, is_last = _answer(commands, line)
                         self.wfile.write(answer)
-                        if is_last:  # said before the process may end
+                        if is_last:  # the answer goes first, as the process may end now
                             stopped.set()
                         if is_last or len(line) > MAX_REQUEST_BYTES:
                             return
@@ -96,7 +96,7 @@ class Control:
         return value
 
     def set_policy(self, policy: Policy) -> None:
-        """Another policy, between two packets; queued packets stay."""
+        """Replaces the policy between two packets; queued packets stay."""
         self._ask("set_policy", policy=policy.to_toml())
 
     def set_faults(
@@ -123,7 +123,7 @@ class Control:
         )
 
     def clear_faults(self) -> None:
-        """None at any port."""
+        """Removes the faults of all ports."""
         self._ask("clear_faults")
 
     def set_link(self, port: str, up: bool) -> None:
@@ -139,7 +139,7 @@ class Control:
         self._ask("sample", interval_s=interval_s)
 
     def samples(self, since: int = 0) -> list[dict[str, Any]]:
-        """All samples of number `since` and later that the switch still has."""
+        """All samples from number `since` on that the switch still has."""
         found: list[dict[str, Any]] = []
         while some := self._ask("samples", since=since):
             found += some
@@ -152,7 +152,7 @@ class Control:
         return value
 
     def stop(self) -> dict[str, Any]:
-        """Ends the switch. Answers its last status."""
+        """Ends the switch. Returns its last status."""
         value: dict[str, Any] = self._ask("stop")
         return value
 
@@ -172,7 +172,7 @@ class Control:
 
 
 def connect(path: Path | str, timeout_s: float = 5.0) -> Control:
-    """A connection to the switch whose control socket is at `path`; waits for it to come. SwitchError: it does not.
+    """A connection to the switch whose control socket is at `path`. SwitchError: nobody answers within `timeout_s`.
 
     `timeout_s` also bounds each answer.
     """
@@ -206,7 +206,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         if self._room.acquire(blocking=False):
             try:
                 super().process_request(request, client_address)
-            except BaseException:  # no thread for it
+            except BaseException:  # the thread could not start
                 self._room.release()
                 raise
             return
@@ -240,7 +240,7 @@ _STOP = "stop"
 
 
 def _answer(commands: Mapping[str, Callable[..., Any]], line: bytes) -> tuple[bytes, bool]:
-    """What is answered, and whether the switch is to end."""
+    """The answer, and whether the switch is to end."""
     try:
         do, arguments = _request(commands, line)
         value = commands[do](**arguments)
@@ -266,7 +266,7 @@ def _request(commands: Mapping[str, Callable[..., Any]], line: bytes) -> tuple[s
 
 
 def _clear_stale(path: Path) -> None:
-    """Removes a socket that nobody listens at; ResourceError if somebody does, or it is something else."""
+    """Removes a socket that nobody listens at. ResourceError: a switch listens there, or it is no socket."""
     if not path.exists():
         return
     if not path.is_socket():

@@ -1,6 +1,6 @@
 """A policy as the compiled switch takes it: per port, by number, with `never` for thresholds that are not met.
 
-Pure: nothing is opened. What a policy asks and this switch cannot do is refused here, by its field.
+Pure: nothing is opened. A field that this switch cannot carry out is refused here, by name.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ def check(policy: Policy, ports: Sequence[str]) -> None:
 
 def port_rate(policy: Policy, port: str, rate_bps: int) -> int:
     """The port's own rate, or `rate_bps` if the policy does not name the port."""
-    return next((p.rate_bps for p in policy.ports if p.name == port), rate_bps)
+    described = policy.port(port)
+    return rate_bps if described is None else described.rate_bps
 
 
 def to_native(
     policy: Policy, ports: Sequence[str], rate_bps: int, addresses: Mapping[str, str]
 ) -> _native.SwitchConfiguration:
-    """The whole configuration. `addresses`: MAC address → port or group, which it never learns anew."""
+    """The whole configuration. `addresses`: MAC address → port or group; the switch never learns these anew."""
     check(policy, ports)
     out = _native.SwitchConfiguration()
     for dscp, traffic_class in policy.class_of_dscp().items():
@@ -71,7 +72,6 @@ def parse_mac(text: str) -> int:
 
 
 def format_mac(mac: int) -> str:
-    """The number as people write it."""
     return ":".join(f"{byte:02x}" for byte in mac.to_bytes(6))
 
 

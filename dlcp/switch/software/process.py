@@ -1,6 +1,6 @@
-"""A software switch in a process of its own: started, awaited, driven by its control socket, ended.
+"""A software switch in a process of its own, driven by its control socket.
 
-For tests and for test beds: with `prefix`, the process runs where that command takes it, as a network namespace.
+For tests and test beds. `prefix` is a command that runs the process elsewhere, such as in a network namespace.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ class SwitchProcess:
 
     @property
     def log(self) -> str:
-        """What it has said so far, on standard output and error."""
+        """What the process has written so far, to standard output and error."""
         return (Path(self._folder.name) / "log").read_text(errors="replace")
 
     @property
     def pid(self) -> int:
-        """Of the process."""
         return self._process.pid
 
     def stop(self) -> dict[str, Any]:
-        """Ends it. Answers its last status; {} if it had ended before."""
+        """Ends the switch. Returns its last status; {} if it had ended before."""
         status: dict[str, Any] = {}
         with contextlib.suppress(SwitchError):
             status = self.control.stop()
@@ -72,7 +71,7 @@ def start(
     addresses: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
 ) -> SwitchProcess:
-    """Starts a switch and waits until it forwards. SwitchError with its own words: it does not.
+    """Starts a switch and waits until it forwards. SwitchError: it does not, with the last line it wrote.
 
     `policy`: one, or its file. `control`: where its socket is to be; None: in a folder of its own. `addresses`: MAC
     address → port or group. `arguments`: more words of `dlcp switch run`.
@@ -83,20 +82,18 @@ def start(
         if isinstance(policy, Policy):
             policy.save(file)
         socket = Path(control) if control is not None else Path(folder.name) / "control.sock"
+        options: dict[str, object] = {
+            "ports": ",".join(ports),
+            "control": socket,
+            "rate": rate_bps,
+            "salt": salt,
+            "seed": seed,
+        }
+        if sample_s is not None:
+            options["sample"] = f"{sample_s * 1e6:.0f}us"
         words = [*prefix, sys.executable, "-m", "dlcp.switch.software"]
-        words += [str(file if isinstance(policy, Policy) else policy), "--ports", ",".join(ports)]
-        words += [
-            "--control",
-            str(socket),
-            "--rate",
-            str(rate_bps),
-            "--salt",
-            str(salt),
-            "--seed",
-            str(seed),
-            "--json",
-        ]
-        words += [] if sample_s is None else ["--sample", f"{sample_s * 1e6:.0f}us"]
+        words += [str(file if isinstance(policy, Policy) else policy), "--json"]
+        words += [f"--{name}={value}" for name, value in options.items()]
         for mac, target in (addresses or {}).items():
             words += ["--address", f"{mac}={target}"]
         log = Path(folder.name) / "log"

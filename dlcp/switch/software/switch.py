@@ -1,7 +1,7 @@
 """A software switch in this process: a policy between interfaces, in a thread of its own.
 
-Ports and groups go by name here; the compiled switch knows their numbers. Nothing is left behind by a switch that does
-not come to be. Every method may be called from any thread.
+Ports and groups have names here and numbers in the compiled switch. A switch that fails to start leaves nothing behind.
+Every method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from dlcp import _native
@@ -29,31 +28,31 @@ _CATCH_UP = 2000  # samples answered at once
 
 @dataclass(frozen=True)
 class Options:
-    """What a switch is born with, besides policy and ports."""
+    """What a switch is made with, besides policy and ports."""
 
     rate_bps: int = 0
     """Of ports to which the policy gives none; 0: as fast as the interface takes."""
     salt: int = 0
-    """Of path choices: another one per switch, or switches behind each other choose alike."""
+    """Of path choices. Switches behind each other need different ones, or they choose alike."""
     seed: int = 0
-    """Of everything random; the same frames at the same times meet the same fate."""
+    """Of everything random. The switch treats the same frames at the same times alike."""
     port_names: Mapping[str, str] = field(default_factory=dict)
-    """The policy's name of a port → its interface, where they differ; of this policy and of those to come."""
+    """The policy's name of a port → its interface, where they differ. Holds for later policies too."""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """MAC address → port or group: known from the start, and not learnt anew."""
+    """MAC address → port or group. The switch knows these from the start and never learns them anew."""
     ageing_s: float = 300.0
-    """After so long without a frame an address is forgotten (IEEE 802.1Q, table 8-6)."""
+    """The switch forgets an address after so long without a frame (IEEE 802.1Q, table 8-6)."""
     max_addresses: int = 4096
     frames: int = 65536
-    """That may wait, all ports together; of 2 KiB each at an MTU of 1500, which take memory once they are used. With
-    fewer, small frames of one class could leave none to others while the policy's buffer still has room: these hold
-    the usual buffer of 4 MB in the smallest frames."""
+    """How many frames may wait, all ports together. Each takes 2 KiB at an MTU of 1500 once it is used. The default
+    holds the usual buffer of 4 MB in the smallest frames. With fewer, small frames of one class could use up all frames
+    while the policy's buffer still has room."""
     ring_frames: int = 4096
-    """Per port, that the kernel may hold for the switch while it does something else."""
+    """How many frames per port the kernel may hold while the switch does something else."""
     samples: int = 100_000
-    """Of depths, that are kept."""
+    """How many samples of depths are kept."""
     busy_poll: bool = False
-    """Never sleep: a whole core, for some microseconds less."""
+    """Never sleep. Takes a whole core, and saves some microseconds of delay."""
 
     def validate(self) -> None:
         """ArgumentError for what is out of range."""
@@ -69,7 +68,7 @@ class Options:
 
 
 class SoftwareSwitch:
-    """A switch between `ports`, interfaces of this host or `tap:NAME`. Forwards from birth to `close()`."""
+    """A switch between `ports`, interfaces of this host or `tap:NAME`. Forwards until `close()`."""
 
     def __init__(self, policy: Policy, ports: Sequence[str], options: Options | None = None) -> None:
         self.options = options or Options()
@@ -101,7 +100,7 @@ class SoftwareSwitch:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends forwarding and gives the interfaces back; what waits is lost. The counters stay readable."""
+        """Ends forwarding and releases the interfaces. Waiting frames are lost; the counters stay readable."""
         self._native.stop()
         self._thread.join()
         self._native.close()
@@ -109,9 +108,7 @@ class SoftwareSwitch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -122,7 +119,7 @@ class SoftwareSwitch:
     # ---- control ----
 
     def set_policy(self, policy: Policy) -> None:
-        """Another policy, between two packets: what waits stays. Refused, and then nothing changes, if it cannot be."""
+        """Replaces the policy between two packets; queued packets stay. After an error the old policy holds."""
         policy = policy.renamed_ports(self.options.port_names)
         with self._lock:
             native = to_native(policy, self._names, self.options.rate_bps, self.options.addresses)
@@ -140,10 +137,10 @@ class SoftwareSwitch:
         rate_bps: int = 0,
         seed: int = 0,
     ) -> None:
-        """Replaces the faults of what leaves by a port (`out`) or comes in by it (`in`).
+        """Replaces the faults of the frames that leave by a port (`out`) or arrive at it (`in`).
 
-        `burst_packets`: mean length of a burst of losses, from 1; 0: losses do not know of each other. `down`: all is
-        lost, without a word. `rate_bps`: the line is no faster than this; 0: as it is; only of what leaves.
+        `burst_packets`: mean length of a burst of losses, from 1; 0: losses are independent. `down`: all frames are
+        lost, silently. `rate_bps`: limits the line, of `out` only; 0: no limit.
         """
         number = self._port(port)
         boolean("down", down)
@@ -172,18 +169,18 @@ class SoftwareSwitch:
             raise ArgumentError(str(error)) from None
 
     def clear_faults(self) -> None:
-        """None at any port."""
+        """Removes the faults of all ports."""
         for port in self._names:
             for direction in DIRECTIONS:
                 self.set_faults(port, direction)
 
     def set_link(self, port: str, up: bool) -> None:
-        """Holds a port's link down, so that its group chooses others; or leaves it to the interface again."""
+        """False holds a port's link down, so that its group chooses other ports; True follows the interface again."""
         boolean("up", up)
         self._native.set_link(self._port(port), up)
 
     def capture(self, port: str, path: str | os.PathLike[str] | None) -> None:
-        """Writes the port's frames, of both directions, to a pcap file from now on; None: no more."""
+        """Writes the port's frames of both directions to a pcap file from now on. None ends it."""
         number = self._port(port)
         if path is not None and (not os.fspath(path) or "\0" in os.fspath(path)):
             raise ArgumentError(f"path is {os.fspath(path)!r}; accepted: that of a file")
@@ -193,7 +190,7 @@ class SoftwareSwitch:
             raise ResourceError(f"capture of port {port}: {error.strerror}") from None
 
     def sample(self, interval_s: float) -> None:
-        """Notes depths and counts so often from now on; 0: no more."""
+        """Samples depths and counts at this interval from now on. 0 ends it."""
         if interval_s != 0 and not 1e-5 <= interval_s <= 1e6:
             raise ArgumentError(f"interval_s is {interval_s!r}; accepted: 0, or 0.00001 to 1000000")
         self._native.sample_every(round(interval_s * 1e9))
@@ -201,7 +198,7 @@ class SoftwareSwitch:
     # ---- what is seen ----
 
     def links(self) -> dict[str, bool]:
-        """Port → whether its link is up: its interface is there and up, and nobody holds it down."""
+        """Port → whether its link is up: its interface exists and is up, and `set_link` does not hold it down."""
         return {name: port["link"] for name, port in self.status()["ports"].items()}
 
     def status(self) -> dict[str, Any]:
@@ -217,27 +214,18 @@ class SoftwareSwitch:
         return {"pid": os.getpid(), "policy": policy.name, **found, "ports": ports, "groups": groups}
 
     def samples(self, since: int = 0) -> list[dict[str, Any]]:
-        """Those of number `since` and later that are still kept, oldest first; some thousands at most.
+        """Samples from number `since` on that are still kept, oldest first; some thousands at most.
 
         `time_s` is of the monotonic clock; `sent` and `dropped` are packets since the start, by class.
         """
         integer("since", since, 0, 2**64 - 1)
-        return [
-            {
-                "index": index,
-                "time_s": time_s,
-                "port": self._names[port],
-                "waiting_bytes": waiting_bytes,
-                "sent": sent,
-                "dropped": dropped,
-            }
-            for index, time_s, port, waiting_bytes, sent, dropped in self._native.samples(
-                since, _CATCH_UP * len(self._names)
-            )
-        ]
+        names = ("index", "time_s", "port", "waiting_bytes", "sent", "dropped")
+        found = self._native.samples(since, _CATCH_UP * len(self._names))
+        samples: list[dict[str, Any]] = [dict(zip(names, sample, strict=True)) for sample in found]
+        return [{**sample, "port": self._names[sample["port"]]} for sample in samples]
 
     def macs(self) -> dict[str, str]:
-        """MAC address → port or group that it lies behind."""
+        """MAC address → the port or group behind which it is."""
         groups = list(self.policy.path_groups)
         return {
             format_mac(mac): groups[index] if is_group else self._names[index]
@@ -245,17 +233,21 @@ class SoftwareSwitch:
         }
 
     def warn(self) -> None:
-        """Says on standard error that super-packets are dropped at a port, once; and every link that went or came."""
+        """Warns on standard error: once per port that drops super-packets, and at every change of a link."""
         for name, port in self.status()["ports"].items():
             if port["drops"]["oversize"] and name not in self._warned:
                 self._warned.add(name)
-                _warn_oversize(name)
+                _say(
+                    f"port {name}: super-packets are dropped, no switch could send them; on the hosts: ethtool -K "
+                    "INTERFACE gso off tso off gro off tx-udp-segmentation off; here, if it is a network card: "
+                    f"ethtool -K {name} gro off lro off"
+                )
             if port["link"] != self._told_links.setdefault(name, port["link"]):
                 self._told_links[name] = port["link"]
-                _say_link(name, port["link"])
+                _say(f"port {name} is {'up' if port['link'] else 'down or away'}")
 
     def check(self) -> None:
-        """SwitchError if the loop has ended by itself."""
+        """SwitchError: the forwarding loop has failed."""
         if self._failure is not None:
             raise SwitchError(f"the switch stopped: {self._failure}")
 
@@ -292,15 +284,5 @@ def _opening_error(error: OSError) -> Exception:
     return ResourceError(text)
 
 
-def _say_link(port: str, up: bool) -> None:
-    print(f"dlcp switch: port {port} is {'up' if up else 'down or away'}", file=sys.stderr, flush=True)
-
-
-def _warn_oversize(port: str) -> None:
-    print(
-        f"dlcp switch: port {port}: super-packets are dropped, no switch could send them; on the hosts:"
-        " ethtool -K INTERFACE gso off tso off gro off tx-udp-segmentation off; here, if it is a network card:"
-        f" ethtool -K {port} gro off lro off",
-        file=sys.stderr,
-        flush=True,
-    )
+def _say(sentence: str) -> None:
+    print(f"dlcp switch: {sentence}", file=sys.stderr, flush=True)

@@ -14,30 +14,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dlcp_sim.cosimulation.configurations import Baseline, Bounded, Configuration, Exact
 from dlcp_sim.cosimulation.group import Abandoned, CosimulationError, Reduction, SimulatedGroup
 
 if TYPE_CHECKING:
-    from dlcp_sim.cosimulation.configurations import Baseline, Bounded, Configuration, Exact
     from dlcp_sim.cosimulation.training import Curve, table, time_to_accuracy
-
-_LAZY = {
-    "Configuration": "configurations",
-    "Baseline": "configurations",
-    "Bounded": "configurations",
-    "Exact": "configurations",
-    "Curve": "training",
-    "table": "training",
-    "time_to_accuracy": "training",
-}
 
 
 def __getattr__(name: str) -> Any:
     """What needs torch, when it is asked for."""
-    if name not in _LAZY:
+    if name not in ("Curve", "table", "time_to_accuracy"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+    from dlcp_sim.cosimulation import training
 
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return getattr(training, name)
 
 
 __all__ = [

@@ -6,8 +6,9 @@ A baseline's values are exact; its time is that of the same collective as flows 
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -64,12 +65,8 @@ class Step:
     """Of the bytes sent to their owners."""
 
 
-class Exchange(ABC):
-    """A configuration at work."""
-
-    @abstractmethod
-    def step(self, gradients: Values, start_s: float) -> Step:
-        """The mean of float32[workers, elements], asked for at `start_s` of simulated time."""
+Exchange = Callable[[Values, float], Step]
+"""A configuration at work: the mean of float32[workers, elements], asked for at a simulated time in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,28 +108,23 @@ class Exact(Configuration):
 
     def open(self, place: Place, layers: Sequence[Layer]) -> Exchange:
         """Its hosts."""
-        return _Exact(_group(place, self.transport, self.policy), self.algorithm)
+        group = _group(place, self.transport, self.policy)
 
+        def step(gradients: Values, start_s: float) -> Step:
+            out = group.all_reduce(list(gradients), algorithm=self.algorithm, average=True, start_s=start_s)
+            return Step(out.results[0], float(out.finished_s.max()) - start_s)
 
-class _Exact(Exchange):
-    def __init__(self, group: SimulatedGroup, algorithm: str) -> None:
-        self._group, self._algorithm = group, algorithm
-
-    def step(self, gradients: Values, start_s: float) -> Step:
-        out = self._group.all_reduce(
-            list(gradients), algorithm=self._algorithm, average=True, start_s=start_s
-        )
-        return Step(out.results[0], float(out.finished_s.max()) - start_s)
+        return step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded(Configuration):
-    """Blocks may be given up within `loss_ratio`, the least important first; what was is added to the next step."""
+    """Blocks may be abandoned within `loss_ratio`, the least important first, and are added to the next step."""
 
     transport: Dlcp = field(default_factory=Dlcp)
     loss_ratio: float = 0.1
     critical_share: float = 0.1
-    """Of the droppable blocks by importance, never given up."""
+    """Of the droppable blocks: the most important ones, which are never abandoned."""
     rescale: bool = False
     patience_s: float | None = None
     residual: bool = True
@@ -142,10 +134,10 @@ class Bounded(Configuration):
         """Its hosts, with nothing kept yet."""
         if not 0.0 <= self.critical_share <= 1.0:
             raise ArgumentError(f"critical_share is {self.critical_share}; accepted: 0 to 1")
-        return _Bounded(self, _group(place, self.transport, self.policy), layers)
+        return _Bounded(self, _group(place, self.transport, self.policy), layers).step
 
 
-class _Bounded(Exchange):
+class _Bounded:
     def __init__(self, configuration: Bounded, group: SimulatedGroup, layers: Sequence[Layer]) -> None:
         self._configuration, self._group = configuration, group
         self._segments = np.array([(layer.begin, layer.count) for layer in layers], np.int64)
@@ -227,7 +219,12 @@ class Baseline(Configuration):
     def open(self, place: Place, layers: Sequence[Layer]) -> Exchange:
         """Runs its network, once."""
         elements = max(layer.begin + layer.count for layer in layers)
-        return _Baseline(self._durations_s(place, 4 * elements))
+        durations_s = itertools.cycle(self._durations_s(place, 4 * elements).tolist())
+
+        def step(gradients: Values, start_s: float) -> Step:
+            return Step(gradients.mean(axis=0, dtype=np.float64).astype(np.float32), next(durations_s))
+
+        return step
 
     def _durations_s(self, place: Place, nbytes: int) -> NDArray[np.float64]:
         from dlcp_sim.scenario import Scenario
@@ -247,13 +244,3 @@ class Baseline(Configuration):
         ends = result.flows.start_s + result.flows.completion_s
         ends = ends[result.flows.of(f"all_reduce {self.algorithm}")].reshape(self.rounds, -1).max(axis=1)
         return np.diff(ends, prepend=0.0)
-
-
-class _Baseline(Exchange):
-    def __init__(self, durations_s: NDArray[np.float64]) -> None:
-        self._durations_s, self._steps = durations_s, 0
-
-    def step(self, gradients: Values, start_s: float) -> Step:
-        duration = float(self._durations_s[self._steps % len(self._durations_s)])
-        self._steps += 1
-        return Step(gradients.mean(axis=0, dtype=np.float64).astype(np.float32), duration)

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlcp import _native
 from dlcp.errors import ArgumentError, DlcpError
-from dlcp.transport.schedule import build
 from dlcp.units import PS_PER_S
 from dlcp_sim import _core, faults, switches
 from dlcp_sim.transports import Dlcp
-from dlcp_sim.transports.dlcp import compiled, memory_bytes, part_bytes
+from dlcp_sim.transports.dlcp import compiled, part_bytes
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
@@ -45,7 +44,7 @@ class CosimulationError(DlcpError):
 
 @dataclass(frozen=True)
 class Abandoned:
-    """What was given up of one message, as elements of the sending rank's array."""
+    """What was abandoned of one message, as elements of the sending rank's array."""
 
     sender: int
     owner: int
@@ -184,22 +183,7 @@ class SimulatedGroup:
         """
         values, elements = self._values(arrays)
         outputs = [value.copy() for value in values]
-        plans = [build("all_reduce", algorithm, self.size, rank) for rank in range(self.size)]
-        memory = [
-            (
-                (0, 0),
-                (_address(outputs, rank), memory_bytes("all_reduce", plan, self.size, rank, elements * 4)[1]),
-            )
-            for rank, plan in enumerate(plans)
-        ]
-        index = _core.add_collective(
-            self._simulation,
-            self.hosts,
-            [compiled("all_reduce", algorithm, self.size, rank) for rank in range(self.size)],
-            [into for into, _ in memory],
-            [out for _, out in memory],
-            average_over=self.size if average else 0,
-        )
+        index = self._add("all_reduce", algorithm, None, outputs, elements, average)
         return self._run(index, [], outputs, elements, start_s, timeout_s)
 
     def bounded_all_reduce(
@@ -215,12 +199,12 @@ class SimulatedGroup:
         start_s: float | Sequence[float] | None = None,
         timeout_s: float = 60.0,
     ) -> Reduction:
-        """The sum of what came: on the way to the rank that adds, blocks may be given up within `loss_ratio`.
+        """The sum of what arrived: on the way to the rank that adds, blocks may be abandoned within `loss_ratio`.
 
-        `importance[rank][owner]`: uint8 per block of the rank's message to the owner, 255 never given up; without it
+        `importance[rank][owner]`: uint8 per block of the rank's message to the owner, 255 is critical; without it
         `critical_ratio` of the blocks are drawn to be critical. `average`: results are divided by the number of ranks;
         `rescale`: a result is multiplied by ranks over contributions that came, so that a sum stays one. All ranks
-        end with the same bits. `patience_s`: so long after the start, what has not left is given up within the budget.
+        end with the same bits. `patience_s`: so long after the start, senders abandon unsent blocks within the budget.
         """
         if not 0.0 <= loss_ratio < 1.0:
             raise ArgumentError(f"loss_ratio is {loss_ratio}; accepted: 0 up to 1, 1 excluded")
@@ -236,13 +220,13 @@ class SimulatedGroup:
             ]
             if len(given) != self.size or any(len(row) != self.size for row in given):
                 raise ArgumentError(f"importance is not {self.size} rows of {self.size}")
-        index = _core.add_collective(
-            self._simulation,
-            self.hosts,
-            [compiled("bounded_all_reduce", "direct", self.size, rank) for rank in range(self.size)],
-            [(_address(inputs, rank), elements * ELEMENT_BYTES) for rank in range(self.size)],
-            [(_address(outputs, rank), elements * ELEMENT_BYTES) for rank in range(self.size)],
-            average_over=self.size if average else 0,
+        index = self._add(
+            "bounded_all_reduce",
+            "direct",
+            inputs,
+            outputs,
+            elements,
+            average,
             loss=_native.LossRules(loss_ratio, patience_s=patience_s, rescale=rescale),
             critical_ratio=critical_ratio,
             importance=given,
@@ -265,6 +249,28 @@ class SimulatedGroup:
                     f" dimension, {arrays[0].size} elements as the first"
                 )
         return list(arrays), int(arrays[0].size)
+
+    def _add(
+        self,
+        collective: str,
+        algorithm: str,
+        inputs: list[Values] | None,
+        outputs: list[Values],
+        elements: int,
+        average: bool,
+        **bounded: Any,
+    ) -> int:
+        """The number of a new collective. `inputs` None: it works in its outputs. `bounded`: as the core has it."""
+        ranks, nbytes = range(self.size), elements * ELEMENT_BYTES
+        return _core.add_collective(
+            self._simulation,
+            self.hosts,
+            [compiled(collective, algorithm, self.size, rank) for rank in ranks],
+            [(0, 0) if inputs is None else (_address(inputs, rank), nbytes) for rank in ranks],
+            [(_address(outputs, rank), nbytes) for rank in ranks],
+            average_over=self.size if average else 0,
+            **bounded,
+        )
 
     def _run(
         self,

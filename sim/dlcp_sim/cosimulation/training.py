@@ -142,7 +142,7 @@ def _train(
     for step in range(steps):
         gradients = _gradients(task, weights, place.workers, examples)
         now_s += compute_s
-        out = exchange.step(gradients, now_s)
+        out = exchange(gradients, now_s)
         now_s += out.network_s
         network_s += out.network_s
         abandoned += out.abandoned_share

@@ -7,11 +7,12 @@ phone. The numbers are those of tables.py; without matplotlib the page has no pi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dlcp_sim.report import pictures
+from dlcp_sim.report import pictures, timeline
 from dlcp_sim.report.tables import Table, comparison, names, run_costs
 from dlcp_sim.result import Result
 from dlcp_sim.toml import to_text
@@ -56,7 +57,7 @@ def write_report(
     path: Path | str,
     *,
     title: str = "",
-    timelines: Mapping[str, pictures.Iterations] | None = None,
+    timelines: Mapping[str, timeline.Iterations] | None = None,
     tables: Sequence[Table] = (),
 ) -> Path:
     """Writes the page, UTF-8, and returns its path. The first result is what the others are compared with.
@@ -76,7 +77,7 @@ def write_report(
 def _page(
     results: Sequence[Result],
     title: str,
-    timelines: Mapping[str, pictures.Iterations],
+    timelines: Mapping[str, timeline.Iterations],
     tables: Sequence[Table],
 ) -> Iterator[str]:
     if not title and len(results) == 1:
@@ -108,7 +109,7 @@ def _page(
     yield f'<div class="scroll">{run_costs(results).html()}</div>'
     yield "<h2>To run it again</h2>"
     for name, result in zip(names(results), results, strict=True):
-        scenario = to_text(_plain(result.scenario))
+        scenario = to_text(result.scenario)
         versions = (result.metadata.get("versions") or {}).items()
         about = ", ".join(
             [f"{name}, seed {result.seed}", *(f"{part} {version}" for part, version in versions)]
@@ -118,47 +119,8 @@ def _page(
     yield "</main></body></html>"
 
 
-def _pictures(results: Sequence[Result], timelines: Mapping[str, pictures.Iterations]) -> Iterator[str]:
-    """Those pictures that the results have the data for."""
-    drawn: list[tuple[str, bool, Callable[[], Figure]]] = []
-    if any(result.flows.finished.any() for result in results):
-        for quantity in ("completion", "slowdown"):
-            drawn.append(
-                (
-                    "Dots: half of the flows, and 99 of 100.",
-                    False,
-                    _later(pictures.completion_distribution, results, quantity),
-                )
-            )
-        if len({int(size) for size in results[0].flows.bytes[:100_000]}) >= 10:
-            drawn.append(
-                ("Flows in ten groups of equal number.", False, _later(pictures.slowdown_by_size, results))
-            )
-    same_fabric = (
-        len({result.metadata["node_names"] == results[0].metadata["node_names"] for result in results}) == 1
-    )
-    if len(results[0].ports):
-        for group in [results] if same_fabric else [[result] for result in results]:
-            caption = "A point per link." if same_fabric else f"{group[0].name}: a point per link."
-            drawn.append((caption, False, _later(pictures.link_use, group)))
-    for result in results:
-        if result.samples is not None and len(result.samples.time_s) > 1:
-            caption = "Waiting: bytes in the queues of a link, the packet being sent not counted."
-            drawn.append((caption, False, _later(pictures.link_series, result)))
-            drawn.append((caption, False, _later(pictures.class_series, result)))
-    from dlcp_sim.workloads.training import training_report
-
-    found = dict(timelines)
-    for name, result in zip(names(results), results, strict=True):
-        for number, job in enumerate(result.metadata.get("jobs") or []):
-            timeline = pictures.iterations_of(training_report(result, number))
-            if timeline.iterations:
-                found.setdefault(f"{name}: {job.get('name', f'job {number}')}, its first worker", timeline)
-    for name, timeline in found.items():
-        caption = (
-            "Iterations from the end of a backward pass to the next. Thin bars: gradients being exchanged."
-        )
-        drawn.append((caption, True, _later(pictures.iteration_timeline, timeline, name)))
+def _pictures(results: Sequence[Result], timelines: Mapping[str, timeline.Iterations]) -> Iterator[str]:
+    drawn = list(_drawable(results, timelines))
     if not drawn:
         return
     yield "<h2>Pictures</h2>"
@@ -175,14 +137,35 @@ def _pictures(results: Sequence[Result], timelines: Mapping[str, pictures.Iterat
     yield "</div>"
 
 
-def _later(draw: Callable[..., Figure], *arguments: Any) -> Callable[[], Figure]:
-    return lambda: draw(*arguments)
+def _drawable(
+    results: Sequence[Result], timelines: Mapping[str, timeline.Iterations]
+) -> Iterator[tuple[str, bool, Callable[[], Figure]]]:
+    """The pictures that the results have the data for: caption, whether it is wide, how it is drawn."""
+    from dlcp_sim.workloads.training import training_report
 
-
-def _plain(value: Any) -> Any:
-    """Mappings and sequences as TOML has them; everything else that it does not know as text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    if any(result.flows.finished.any() for result in results):
+        caption = "Dots: half of the flows, and 99 of 100."
+        for quantity in ("completion", "slowdown"):
+            yield caption, False, partial(pictures.completion_distribution, results, quantity)
+        if len({int(size) for size in results[0].flows.bytes[:100_000]}) >= 10:
+            yield "Flows in ten groups of equal number.", False, partial(pictures.slowdown_by_size, results)
+    nodes = [result.metadata["node_names"] for result in results]
+    if len(results[0].ports) and all(each == nodes[0] for each in nodes):
+        yield "A point per link.", False, partial(pictures.link_use, results)
+    elif len(results[0].ports):
+        for result in results:
+            yield f"{result.name}: a point per link.", False, partial(pictures.link_use, [result])
+    for result in results:
+        if result.samples is not None and len(result.samples.time_s) > 1:
+            caption = "Waiting: bytes in the queues of a link, the packet being sent not counted."
+            yield caption, False, partial(pictures.link_series, result)
+            yield caption, False, partial(pictures.class_series, result)
+    found = dict(timelines)
+    for name, result in zip(names(results), results, strict=True):
+        for number, job in enumerate(result.metadata.get("jobs") or []):
+            work = timeline.iterations_of(training_report(result, number))
+            if work.iterations:
+                found.setdefault(f"{name}: {job.get('name', f'job {number}')}, its first worker", work)
+    caption = "Iterations from the end of a backward pass to the next. Thin bars: gradients being exchanged."
+    for name, work in found.items():
+        yield caption, True, partial(timeline.iteration_timeline, work, name)

@@ -14,7 +14,7 @@ flow, its number) and is as long as the record says, or as its headers at least.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -143,14 +143,8 @@ def _station(host: int) -> bytes:
 
 def _checksum(data: bytes) -> int:
     """The Internet checksum (RFC 1071)."""
-    total = sum(_sixteen_bit_words(data))
+    data += b"\x00" * (len(data) % 2)
+    total: int = sum(word for (word,) in struct.iter_unpack(">H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
-
-
-def _sixteen_bit_words(data: bytes) -> Iterator[int]:
-    if len(data) % 2:
-        data += b"\x00"
-    for (word,) in struct.iter_unpack(">H", data):
-        yield word

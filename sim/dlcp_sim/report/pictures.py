@@ -1,4 +1,4 @@
-"""Pictures of results: distributions of flows, time series of links and classes, use of all links, training iterations.
+"""Pictures of results: distributions of flows, time series of links and classes, use of all links.
 
 Each function returns a matplotlib figure sized for one column of a page, so that it is read on a phone too; `save`
 writes one, `as_svg` makes it an <svg> element whose inks follow the page's light or dark scheme. Colours go by a
@@ -9,11 +9,9 @@ result's place among those compared, and stay the same from picture to picture. 
 from __future__ import annotations
 
 import io
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +22,7 @@ from dlcp.errors import DlcpError
 from dlcp.plot_style import FAINT, SOFT
 from dlcp.plot_style import INK as INK
 from dlcp.plot_style import PAPER as PAPER
+from dlcp.units import RATE_UNITS, TIME_UNITS, unit_of
 from dlcp_sim.report.tables import names
 
 if TYPE_CHECKING:
@@ -32,13 +31,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlcp_sim.result import Result
-    from dlcp_sim.workloads.training import TrainingReport
 
 # Each is read on white and on near-black; the first is what the others are compared with.
 COLOURS = ("#1c7ed6", "#e8590c", "#7950f2", "#0c9a8c", "#d6336c", "#66a80f", "#f08c00", "#868e96")
 DASHES = ("-", "--", ":", "-.")
-# What a worker does, in the iteration timeline.
-FORWARD, BACKWARD, COMMUNICATION, EXPOSED = "#1c7ed6", "#7048e8", "#f08c00", "#e03131"
 STYLE: Any = plot_style.STYLE | {
     "font.size": 9,
     "axes.titlecolor": INK,
@@ -68,9 +64,7 @@ WIDTH_INCHES, HEIGHT_INCHES = 5.4, 3.3
 POINTS_MAX = 600
 # Lines in one picture that a reader can still distinguish.
 LINES_MAX = 6
-TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-RATE_UNITS = ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s"))
 
 
 class PictureError(DlcpError):
@@ -113,7 +107,7 @@ def completion_distribution(results: Sequence[Result], quantity: str = "completi
     known = np.concatenate([values for values, _ in curves]) if curves else np.empty(0)
     if not len(known):
         raise PictureError("no flow of these results finished, so there is no distribution to draw")
-    unit, word = (1.0, "") if quantity == "slowdown" else _unit(float(known.max()), TIME_UNITS)
+    unit, word = (1.0, "") if quantity == "slowdown" else unit_of(float(known.max()), TIME_UNITS)
     with new_figure(1) as (figure, (axes,)):
         for place, ((values, all_flows), name) in enumerate(zip(curves, names(results), strict=True)):
             if not len(values):
@@ -182,8 +176,8 @@ def link_series(result: Result, ports: Sequence[int] | None = None) -> Figure:
         order = np.array([where[port] for port in ports])
     rates = np.asarray(result.ports.rate_bps, float)[samples.ports[order]]
     busy = 100.0 * _carried(samples.rate_bps()[:, order].sum(axis=2) / rates)
-    unit, word = _unit(float(samples.time_s[-1]), TIME_UNITS)
-    size, size_word = _unit(float(depth[:, order].max(initial=0)), SIZE_UNITS)
+    unit, word = unit_of(float(samples.time_s[-1]), TIME_UNITS)
+    size, size_word = unit_of(float(depth[:, order].max(initial=0)), SIZE_UNITS)
     with new_figure(2) as (figure, (upper, lower)):
         for place, (column, port) in enumerate(zip(order, samples.ports[order], strict=True)):
             name = result.ports.name(int(port))
@@ -198,9 +192,7 @@ def link_series(result: Result, ports: Sequence[int] | None = None) -> Figure:
         )
         if ports is not None:
             upper.set_title(f"Links · {result.name}")
-        lower.set(ylabel=f"waiting, {size_word}", xlabel=f"simulated time, {word}")
-        lower.set_ylim(bottom=0)
-        _same_time(upper, lower, samples.time_s / unit)
+        _share_time(upper, lower, samples.time_s / unit, word, size_word)
         _legend_above(figure, upper, len(order), columns=2)
         return figure
 
@@ -210,9 +202,9 @@ def class_series(result: Result) -> Figure:
     samples = _samples(result)
     rate, depth = samples.rate_bps().sum(axis=1), samples.depth_bytes.sum(axis=1).astype(float)
     present = [c for c in range(depth.shape[1]) if samples.bytes_sent[-1, :, c].any() or depth[:, c].any()]
-    unit, word = _unit(float(samples.time_s[-1]), TIME_UNITS)
-    speed, speed_word = _unit(float(rate.sum(axis=1).max(initial=0)), RATE_UNITS)
-    size, size_word = _unit(float(depth.max(initial=0)), SIZE_UNITS)
+    unit, word = unit_of(float(samples.time_s[-1]), TIME_UNITS)
+    speed, speed_word = unit_of(float(rate.sum(axis=1).max(initial=0)), RATE_UNITS)
+    size, size_word = unit_of(float(depth.max(initial=0)), SIZE_UNITS)
     with new_figure(2) as (figure, (upper, lower)):
         below: Any = 0.0
         for place, number in enumerate(reversed(present)):
@@ -228,9 +220,7 @@ def class_series(result: Result) -> Figure:
         links = "1 link" if len(samples.ports) == 1 else f"{len(samples.ports)} links together"
         upper.set(title=f"Traffic classes, {links} · {result.name}", ylabel=f"sent, {speed_word}")
         upper.set_ylim(bottom=0)
-        lower.set(ylabel=f"waiting, {size_word}", xlabel=f"simulated time, {word}")
-        lower.set_ylim(bottom=0)
-        _same_time(upper, lower, samples.time_s / unit)
+        _share_time(upper, lower, samples.time_s / unit, word, size_word)
         _legend_above(figure, upper, len(present), columns=4)
         return figure
 
@@ -274,160 +264,6 @@ def link_use(results: Sequence[Result]) -> Figure:
         return figure
 
 
-# --- training -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Something of one layer, of one worker: when, and what. `kind`: "forward", "backward" or "communication"."""
-
-    layer: int
-    kind: str
-    begin_s: float
-    end_s: float
-
-
-@dataclass(frozen=True)
-class Iterations:
-    """What one worker did over some iterations of training."""
-
-    layers: Sequence[str]
-    intervals: Sequence[Interval]
-    iterations: Sequence[tuple[float, float]] = field(default=())
-    """Begin and end of each, in seconds."""
-
-    def exposed(self) -> list[tuple[float, float]]:
-        """When something was being sent while nothing was being computed: what overlap does not hide."""
-        computing = merged([(i.begin_s, i.end_s) for i in self.intervals if i.kind != "communication"])
-        sending = merged([(i.begin_s, i.end_s) for i in self.intervals if i.kind == "communication"])
-        return without(sending, computing)
-
-
-def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same time as intervals that neither touch nor overlap, in order."""
-    found: list[tuple[float, float]] = []
-    for begin, end in sorted(intervals):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        elif end > begin:
-            found.append((begin, end))
-    return found
-
-
-def without(
-    intervals: Sequence[tuple[float, float]], holes: Sequence[tuple[float, float]]
-) -> list[tuple[float, float]]:
-    """What of `intervals` is in none of `holes`; both as `merged` makes them."""
-    found = []
-    for begin, end in intervals:
-        for low, high in holes:
-            if high <= begin or low >= end:
-                continue
-            if low > begin:
-                found.append((begin, low))
-            begin = max(begin, high)
-        if begin < end:
-            found.append((begin, end))
-    return found
-
-
-def iterations_of(report: TrainingReport, worker: int = 0) -> Iterations:
-    """What one worker of a job did. Gradients that travel together are shown at each of their layers."""
-    intervals: list[Interval] = []
-    for kind, start, end in (
-        ("forward", report.forward_start_s, report.forward_end_s),
-        ("backward", report.backward_start_s, report.backward_end_s),
-    ):
-        low, high = start[:, worker].ravel(), end[:, worker].ravel()
-        layer = np.tile(np.arange(start.shape[2]), start.shape[0])
-        known = np.isfinite(low) & np.isfinite(high)
-        rows = zip(layer[known], low[known], high[known], strict=True)
-        intervals += [Interval(int(row), kind, float(begin), float(over)) for row, begin, over in rows]
-    for number in range(report.communication_start_s.shape[0]):
-        for unit, (first, last) in enumerate(report.units):
-            begin = float(report.communication_start_s[number, worker, unit])
-            over = float(report.communication_end_s[number, worker, unit])
-            if np.isfinite(begin) and np.isfinite(over):
-                intervals += [Interval(row, "communication", begin, over) for row in range(first, last + 1)]
-    ends = report.backward_end_s[:, worker, 0]
-    pairs = itertools.pairwise(ends)
-    return Iterations(
-        report.layers,
-        intervals,
-        [(float(begin), float(over)) for begin, over in pairs if np.isfinite(begin) and np.isfinite(over)],
-    )
-
-
-def iteration_timeline(what: Iterations, title: str = "Training iterations", shown: int = 3) -> Figure:
-    """A row per layer: computation, its communication, and below what of the communication nothing hides.
-
-    At most `shown` iterations, the first left out where there are more: it starts with all gradients at rest.
-    """
-    chosen = list(what.iterations)
-    chosen = chosen[1 : shown + 1] if len(chosen) > shown else chosen[:shown]
-    intervals = list(what.intervals)
-    if not intervals:
-        raise PictureError("there is nothing in this timeline")
-    begin = chosen[0][0] if chosen else min(i.begin_s for i in intervals)
-    end = chosen[-1][1] if chosen else max(i.end_s for i in intervals)
-    unit, word = _unit(end - begin, TIME_UNITS)
-    rows = len(what.layers)
-    height = 1.35 + 0.5 + min(6.5, max(1.2, 0.17 * rows))
-    with new_figure(1, height=height, width=8.2) as (figure, (axes,)):
-        # One collection of bars per kind: thousands of patches would take seconds and megabytes.
-        for kind, colour, thick, depth in (
-            ("communication", COMMUNICATION, 0.42, 2),
-            ("forward", FORWARD, 0.86, 3),
-            ("backward", BACKWARD, 0.86, 3),
-        ):
-            for row in range(rows):
-                spans = [
-                    ((i.begin_s - begin) / unit, (i.end_s - i.begin_s) / unit)
-                    for i in intervals
-                    if i.kind == kind and i.layer == row and i.end_s > begin and i.begin_s < end
-                ]
-                if spans:
-                    axes.broken_barh(spans, (row - thick / 2, thick), color=colour, lw=0, zorder=depth)
-        exposed = [(low, high) for low, high in what.exposed() if high > begin and low < end]
-        exposed = [(max(low, begin), min(high, end)) for low, high in exposed]
-        level, thick = rows + 0.06 * rows + 0.5, max(0.86, 0.05 * rows)
-        spans = [((low - begin) / unit, (high - low) / unit) for low, high in exposed]
-        axes.broken_barh(spans, (level - thick / 2, thick), color=EXPOSED, lw=0, zorder=3)
-        for low, high in chosen:
-            axes.axvline((low - begin) / unit, color=SOFT, lw=0.9, zorder=1)
-            hidden = sum(max(0.0, min(b, high) - max(a, low)) for a, b in exposed)
-            words = f"{(high - low) / unit:.3g} {word}, {100 * hidden / (high - low):.0f} % exposed"
-            place = ((low + high) / 2 - begin) / unit
-            axes.annotate(
-                words,
-                (place, 1.01),
-                xycoords=("data", "axes fraction"),
-                ha="center",
-                va="bottom",
-                fontsize=8.5,
-            )
-        axes.set_xlim(0, (end - begin) / unit)
-        axes.set_ylim(level + thick, -0.8)
-        step = max(1, -(-rows // 14))
-        ticks = list(range(0, rows, step))
-        axes.set_yticks([*ticks, level], [*(what.layers[row] for row in ticks), "exposed"], fontsize=8)
-        axes.grid(False, axis="y")
-        axes.set_xlabel(f"time since the first iteration shown, {word}")
-        axes.set_title(title, pad=38)
-        for kind, colour in (
-            ("forward", FORWARD),
-            ("backward", BACKWARD),
-            ("communication", COMMUNICATION),
-            ("exposed: nothing computes meanwhile", EXPOSED),
-        ):
-            axes.plot([], [], "s", ms=6, color=colour, label=kind)
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=4, handletextpad=0.1, columnspacing=1.2,
-            borderaxespad=1.5,
-        )  # fmt: skip
-        return figure
-
-
 # --- small things ---------------------------------------------------------------------------------------------
 
 
@@ -468,6 +304,11 @@ def _line(place: int, width: float = 1.8) -> dict[str, Any]:
     return {"color": COLOURS[place % len(COLOURS)], "ls": dash, "lw": width}
 
 
+def _short_size(value: float) -> str:
+    unit, word = unit_of(value, SIZE_UNITS)
+    return f"{value / unit:g} {word}"
+
+
 def _values(result: Result, quantity: str) -> tuple[NDArray[np.float64], int]:
     """The values of the flows that finished, in order, and how many flows there were that started."""
     flows = result.flows
@@ -497,16 +338,6 @@ def _scale(axes: Axes, values: NDArray[np.float64]) -> None:
         axes.set_xlim(max(0.0, low - 0.05 * (high - low)), high + 0.05 * (high - low))
 
 
-def _unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """The largest unit in which the value is not below one."""
-    return next((unit for unit in units if value >= unit[0]), units[-1])
-
-
-def _short_size(value: float) -> str:
-    unit, word = _unit(value, SIZE_UNITS)
-    return f"{value / unit:g} {word}"
-
-
 def _samples(result: Result) -> Any:
     samples = result.samples
     if samples is None or len(samples.time_s) < 2:
@@ -529,27 +360,30 @@ def _carried(use: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _mean_series(time: NDArray[np.float64], value: NDArray[np.float64]) -> tuple[Any, Any]:
     """Rates between times, thinned to their means, at the middle of what they are of."""
-    middle = (time[1:] + time[:-1]) / 2
-    group = -(-len(value) // POINTS_MAX)
-    if group <= 1:
-        return middle, value
-    whole = len(value) // group * group
-    return middle[:whole].reshape(-1, group).mean(axis=1), value[:whole].reshape(-1, group).mean(axis=1)
+    return _grouped((time[1:] + time[:-1]) / 2, value, np.mean)
 
 
 def _peak_series(time: NDArray[np.float64], value: NDArray[np.float64]) -> tuple[Any, Any]:
     """Depths, thinned to their peaks: a mean would hide what overflows a buffer."""
+    return _grouped(time, value, np.max)
+
+
+def _grouped(time: NDArray[np.float64], value: NDArray[np.float64], reduce: Any) -> tuple[Any, Any]:
+    """At most POINTS_MAX points, each of as many in a row."""
     group = -(-len(value) // POINTS_MAX)
     if group <= 1:
         return time, value
     whole = len(value) // group * group
-    return time[:whole].reshape(-1, group).mean(axis=1), value[:whole].reshape(-1, group).max(axis=1)
+    return time[:whole].reshape(-1, group).mean(axis=1), reduce(value[:whole].reshape(-1, group), axis=1)
 
 
-def _same_time(upper: Axes, lower: Axes, time: NDArray[np.float64]) -> None:
+def _share_time(upper: Axes, lower: Axes, time: NDArray[np.float64], word: str, size_word: str) -> None:
+    """Of two panels over the same time, `word`; the lower one shows what waits, in `size_word`."""
     for axes in (upper, lower):
         axes.set_xlim(float(time[0]), float(time[-1]))
     upper.tick_params(axis="x", labelbottom=False)
+    lower.set(ylabel=f"waiting, {size_word}", xlabel=f"simulated time, {word}")
+    lower.set_ylim(bottom=0)
 
 
 def _legend(axes: Axes, count: int) -> None:

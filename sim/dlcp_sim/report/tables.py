@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlcp.units import aligned, duration, rate
+from dlcp.units import aligned, duration, grouped, rate
 
 if TYPE_CHECKING:
     from dlcp_sim.result import Result
@@ -159,21 +159,11 @@ def comparison(results: Sequence[Result], title: str = "completion time") -> Tab
 
 def run_costs(results: Sequence[Result]) -> Table:
     """What the runs took of the machine that they ran on."""
-    table = Table(
-        "the runs themselves",
-        (
-            "",
-            "seed",
-            "simulated",
-            "wall",
-            "CPU",
-            "threads",
-            "hops",
-            "events",
-            "ns per hop",
-            "outside the loop",
-        ),
-    )
+    columns = [
+        *("", "seed", "simulated", "wall", "CPU", "threads"),
+        *("hops", "events", "ns per hop", "outside the loop"),
+    ]
+    table = Table("the runs themselves", columns)
     for name, result in zip(names(results), results, strict=True):
         data = result.metadata
         per_hop, outside = float(data.get("ns_per_hop", np.nan)), float(data.get("outside_ratio", np.nan))
@@ -197,5 +187,4 @@ def _number(value: float, places: int) -> str:
 
 
 def _count(value: float) -> tuple[str, object]:
-    """A count with thin spaces between thousands: 941 320."""
-    return f"{int(value):,}".replace(",", " "), int(value)
+    return grouped(int(value)), int(value)

@@ -11,10 +11,9 @@ from dlcp_sim.transports import CLASSES, Transport
 HEAD = '''"""Written by `python -m dlcp_sim.transports`: the transports and their settings, typed."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from dlcp.switch.policy import Policy
-from dlcp_sim.fabrics import Fabric
 from dlcp_sim.transports.base import Transport as Transport
 from dlcp_sim.transports.base import native as native
 from dlcp_sim.transports.base import setting as setting
@@ -41,18 +40,14 @@ def stub() -> str:
 
 
 def class_stub(kind: type[Transport]) -> str:
-    """One class: its fields, its constructor, and the members that its own body adds."""
-    fields = [(field.name, field.type, field.default) for field in dataclasses.fields(kind)]
-    lines = [f"class {kind.__name__}({kind.__bases__[0].__name__}):"]
+    """One class: properties of its own body, and fields, of which a type checker makes the constructor."""
+    lines = ["@dataclass(frozen=True, kw_only=True)", f"class {kind.__name__}({kind.__bases__[0].__name__}):"]
     for name, value in vars(kind).items():
         if isinstance(value, property) and value.fget is not None:
             returned = inspect.get_annotations(value.fget)["return"]
             lines += ["    @property", f"    def {name}(self) -> {returned}: ..."]
-    lines += [f"    {name}: {annotation}" for name, annotation, _ in fields]
-    lines += ["    def __init__(", "        self,", "        *,"]
-    lines += [f"        {name}: {annotation} = {default!r}," for name, annotation, default in fields]
-    lines += ["    ) -> None: ...", "    def policy(self, fabric: Fabric) -> Policy: ...", ""]
-    return "\n".join(lines)
+    lines += [f"    {field.name}: {field.type} = {field.default!r}" for field in dataclasses.fields(kind)]
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

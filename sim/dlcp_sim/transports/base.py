@@ -27,11 +27,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
+from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
     from dlcp_sim import _core
     from dlcp_sim.fabrics import Fabric
+
+TRANSPORTS: dict[str, type[Transport]] = {}
+"""By name, those that `native` made."""
 
 Value = TypeVar("Value")
 Kind = TypeVar("Kind", bound="Transport")
@@ -59,7 +63,7 @@ def setting(
 
 
 def native(kind: type[Kind]) -> type[Kind]:
-    """The class as a frozen dataclass of the settings in its native transport's table."""
+    """The class as a frozen dataclass of the settings in its native transport's table, and one of TRANSPORTS."""
     from dlcp_sim import _core
 
     rows = [_field_of(row) for row in _core.transport_settings(kind.name)]
@@ -68,6 +72,7 @@ def native(kind: type[Kind]) -> type[Kind]:
         kind.__annotations__[name] = annotation
     made = dataclass(frozen=True)(kind)
     made.__doc__ = "\n".join([(kind.__doc__ or "").rstrip(), "", *setting_lines(made)])
+    TRANSPORTS[kind.name] = made
     return made
 
 
@@ -117,7 +122,7 @@ class Transport:
     discipline: ClassVar[str] = "strict_priority"
     """How ports choose the next packet; "least_rank" for pFabric."""
     may_lose: ClassVar[bool] = False
-    """Whether a flow's `loss_ratio` of its bytes may be given up."""
+    """Whether it may abandon a flow's `loss_ratio` of its bytes."""
     serves_classes: ClassVar[bool] = True
     """Whether hosts prefer flows of a higher traffic class where switches do."""
 
@@ -169,8 +174,7 @@ class Transport:
 
     def as_dict(self) -> dict[str, Any]:
         """Kind and settings as a scenario's file has them; what is None is left out."""
-        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"kind": self.name} | {name: value for name, value in settings.items() if value is not None}
+        return table_of(self.name, self)
 
 
 def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:

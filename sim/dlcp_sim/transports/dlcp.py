@@ -1,16 +1,15 @@
 """dlcp: the engine that ships, on every host, with virtual payload; and collectives by the executor that ships.
 
-    index = add_collective(simulation, collective="all_reduce", algorithm="ring", members=[0, 1, 2], nbytes=25_000_000)
+    index = add_collective(simulation, Collective("all_reduce", "ring", hosts=(0, 1, 2), bytes=25_000_000))
 
 hands a whole collective to the simulated hosts' executors, before the first run. It starts at a rank with the task
-whose kind is `collective`, on host `members[rank]`, with the value `(index << 32) | rank`; that task is finished when
+whose kind is `collective`, on host `hosts[rank]`, with the value `(index << 32) | rank`; that task is finished when
 the rank's part is over. `_core.collective_results(simulation, index)` has, by rank, when that was, what was sent again
 and what was abandoned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,12 +17,14 @@ from dlcp import _native
 from dlcp.errors import ArgumentError
 from dlcp.transport.schedule import RankSchedule, build
 from dlcp.transport.schedule_memory import compile_schedule
+from dlcp_sim import switches
 from dlcp_sim.transports.base import Transport, native
 
 if TYPE_CHECKING:
     from dlcp.switch.policy import Policy
     from dlcp_sim import _core
     from dlcp_sim.fabrics import Fabric
+    from dlcp_sim.workloads.load import Collective
 
 HEADER_BYTES = 64
 """Of dlcp's own header (native/engine/wire.hpp)."""
@@ -56,50 +57,36 @@ class Dlcp(Transport):
 
     def policy(self, fabric: Fabric) -> Policy:
         """Droppable packets go before critical ones are marked, the least important first."""
-        from dlcp_sim import switches
-
         return switches.dlcp(fabric, packet_bytes=self.packet_bytes, trim=self.trim)
 
 
-def add_collective(
-    simulation: _core.Simulation,
-    *,
-    collective: str,
-    algorithm: str,
-    members: Sequence[int],
-    nbytes: int,
-    traffic_class: int = 0,
-    root: int = 0,
-    loss_ratio: float = 0.0,
-    critical_ratio: float = 1.0,
-    patience_s: float | None = None,
-) -> int:
+def add_collective(simulation: _core.Simulation, one: Collective) -> int:
     """The number of a collective that the hosts' executors will run on virtual memory.
 
-    `nbytes`: of the tensor; of all parts together where ranks hold parts. Whole float32 elements, rounded up. For the
-    bounded collectives, `loss_ratio` of each lossy message's bytes may be abandoned; `critical_ratio` of its blocks are
-    not among them, the others' importance is drawn. Raises ArgumentError for what the schedules refuse.
+    Its bytes are those of the tensor; of all parts together where ranks hold parts. Whole float32 elements, rounded up.
+    For the bounded collectives, `loss_ratio` of each lossy message's bytes may be abandoned; `critical_ratio` of its
+    blocks are not among them, the others' importance is drawn. Raises ArgumentError for what the schedules refuse.
     """
     from dlcp_sim import _core
 
-    if nbytes < 0:
-        raise ArgumentError(f"nbytes is {nbytes}; accepted: 0 or more")
-    size = len(members)
-    plans = [build(collective, algorithm, size, rank, root) for rank in range(size)]
+    if one.bytes < 0:
+        raise ArgumentError(f"nbytes is {one.bytes}; accepted: 0 or more")
+    size = len(one.hosts)
     inputs, outputs = [], []
-    for rank, plan in enumerate(plans):
-        into, out = memory_bytes(collective, plan, size, rank, nbytes)
+    for rank in range(size):
+        plan = build(one.collective, one.algorithm, size, rank, one.root)
+        into, out = memory_bytes(one.collective, plan, size, rank, one.bytes)
         inputs.append((0, into))
         outputs.append((0, out))
     return _core.add_collective(
         simulation,
-        list(members),
-        [compiled(collective, algorithm, size, rank, root) for rank in range(size)],
+        one.hosts,
+        [compiled(one.collective, one.algorithm, size, rank, one.root) for rank in range(size)],
         inputs,
         outputs,
-        traffic_class=traffic_class,
-        loss=_native.LossRules(loss_ratio, patience_s=patience_s),
-        critical_ratio=critical_ratio,
+        traffic_class=one.traffic_class,
+        loss=_native.LossRules(one.loss_ratio, patience_s=one.patience_s),
+        critical_ratio=one.critical_ratio,
     )
 
 
@@ -117,27 +104,11 @@ def memory_bytes(
         part = -(-nbytes // (world_size * world_size * ELEMENT_BYTES)) * ELEMENT_BYTES
         return part * plan.input_chunks, part * plan.output_chunks
     # A chunk that stands alone where others have one per rank is this rank's part.
-    of_parts = collective in (
-        "reduce_scatter",
-        "bounded_reduce_scatter",
-        "all_gather",
-        "gather",
-        "scatter",
-    )
-    own = part_bytes(nbytes, world_size)[rank] if of_parts else nbytes
-
-    def total(chunks: int, is_part: bool) -> int:
-        if chunks == 0:
-            return 0
-        return own if is_part else nbytes
-
-    match collective:
-        case "all_gather" | "gather":
-            return total(plan.input_chunks, True), total(plan.output_chunks, False)
-        case "reduce_scatter" | "bounded_reduce_scatter" | "scatter":
-            return total(plan.input_chunks, False), total(plan.output_chunks, True)
-        case _:
-            return total(plan.input_chunks, False), total(plan.output_chunks, False)
+    of_inputs = collective in ("all_gather", "gather")
+    of_outputs = collective in ("reduce_scatter", "bounded_reduce_scatter", "scatter")
+    own = part_bytes(nbytes, world_size)[rank] if of_inputs or of_outputs else nbytes
+    into, out = own if of_inputs else nbytes, own if of_outputs else nbytes
+    return into if plan.input_chunks else 0, out if plan.output_chunks else 0
 
 
 @lru_cache(maxsize=8192)

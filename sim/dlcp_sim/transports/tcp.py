@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dlcp.errors import ArgumentError
+from dlcp_sim import switches
 from dlcp_sim.transports.base import Transport, native
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ class Tcp(Segments):
 
     def policy(self, fabric: Fabric) -> Policy:
         """Drop-tail queues; with `ecn`, a step of marks as DCTCP has it."""
-        from dlcp_sim import switches
-
         if self.ecn:
             return switches.dctcp(fabric, packet_bytes=self.mtu_bytes + ETHERNET_BYTES)
         return switches.drop_tail(fabric)
@@ -54,6 +53,4 @@ class Dctcp(Segments):
 
     def policy(self, fabric: Fabric) -> Policy:
         """Marks above K: a seventh of a bandwidth-delay product, 20 packets at least."""
-        from dlcp_sim import switches
-
         return switches.dctcp(fabric, packet_bytes=self.mtu_bytes + ETHERNET_BYTES)

@@ -6,13 +6,10 @@
     workloads.collective(algorithm="ring", bytes=100_000_000)
     workloads.TrainingJob(model="resnet50", workers=8, scheduler="p3", topology="hub")
 
-Each is a frozen dataclass that builds a `Load`; `WORKLOADS` has them by the names of a scenario's file.
+Each is a frozen dataclass that builds a `Load`; its `kind` is its name in a scenario's file.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from dlcp_sim.workloads.chakra import ChakraTrace
 from dlcp_sim.workloads.collectives import CollectiveRun
@@ -37,27 +34,7 @@ poisson = Poisson
 cross_traffic = CrossTraffic
 collective = CollectiveRun
 
-WORKLOADS: Mapping[str, type[Workload]] = MappingProxyType(
-    {
-        one.kind: one
-        for one in (
-            Permutation,
-            Incast,
-            AllToAll,
-            Poisson,
-            CrossTraffic,
-            Flows,
-            CollectiveRun,
-            TrainingJob,
-            ChakraTrace,
-            Together,
-        )
-    }
-)
-"""Workloads by kind."""
-
 __all__ = [
-    "WORKLOADS",
     "AllToAll",
     "ChakraTrace",
     "CollectiveRun",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -23,7 +23,8 @@ import numpy as np
 
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
-from dlcp_sim.workloads.collectives import Delivery, lay, template
+from dlcp_sim.workloads.collectives import Delivery, lay
+from dlcp_sim.workloads.graphs import template
 from dlcp_sim.workloads.load import NONE, Load, When, Workload, host_numbers
 
 if TYPE_CHECKING:
@@ -43,37 +44,20 @@ class NodeType(IntEnum):
     COMM_COLL_NODE = 7
 
 
-COLLECTIVES: Mapping[int, tuple[str, str]] = {
-    0: ("all_reduce", "ring"),
-    1: ("reduce", "tree"),
-    2: ("all_gather", "ring"),
-    3: ("gather", "direct"),
-    4: ("scatter", "direct"),
-    5: ("broadcast", "tree"),
-    6: ("all_to_all", "pairwise"),
-    7: ("reduce_scatter", "ring"),
-    8: ("reduce_scatter", "ring"),  # of blocks
-    9: ("all_reduce", "tree"),  # a barrier: of nothing
+COLLECTIVES: Mapping[str, tuple[str, str]] = {
+    "ALL_REDUCE": ("all_reduce", "ring"),
+    "REDUCE": ("reduce", "tree"),
+    "ALL_GATHER": ("all_gather", "ring"),
+    "GATHER": ("gather", "direct"),
+    "SCATTER": ("scatter", "direct"),
+    "BROADCAST": ("broadcast", "tree"),
+    "ALL_TO_ALL": ("all_to_all", "pairwise"),
+    "REDUCE_SCATTER": ("reduce_scatter", "ring"),
+    "REDUCE_SCATTER_BLOCK": ("reduce_scatter", "ring"),
+    "BARRIER": ("all_reduce", "tree"),  # of nothing
 }
-"""Collectives by Chakra's comm_type, each with the algorithm that runs it unless a workload says another."""
-BARRIER = 9
-COMM_TYPES = {
-    name: number
-    for number, name in enumerate(
-        (
-            "ALL_REDUCE",
-            "REDUCE",
-            "ALL_GATHER",
-            "GATHER",
-            "SCATTER",
-            "BROADCAST",
-            "ALL_TO_ALL",
-            "REDUCE_SCATTER",
-            "REDUCE_SCATTER_BLOCK",
-            "BARRIER",
-        )
-    )
-}
+"""Collectives by Chakra's comm_type, in the order of its numbers, each with its algorithm if a workload names none."""
+COMM_TYPES = {name: number for number, name in enumerate(COLLECTIVES)}
 
 
 class TraceError(ArgumentError):
@@ -150,36 +134,34 @@ def _zigzag(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
+def _unpacked(layout: str) -> Callable[[bytes], Any]:
+    return lambda value: struct.unpack(layout, value)[0]
+
+
+_VALUES: Mapping[int, Callable[[Any], Any]] = {
+    3: _unpacked("<d"),
+    5: _unpacked("<f"),
+    **dict.fromkeys((7, 9), _signed),
+    **dict.fromkeys((11, 13), int),
+    **dict.fromkeys((15, 17), _zigzag),
+    19: _unpacked("<I"),
+    21: _unpacked("<Q"),
+    23: _unpacked("<i"),
+    25: _unpacked("<q"),
+    27: bool,
+    29: bytes.decode,
+}
+"""How an attribute's value is read, by its field; lists are left out."""
+
+
 def _attribute(data: bytes) -> tuple[str, Any]:
-    """The name and value of an AttributeProto; lists are left out."""
-    name: str = ""
-    found: Any = None
+    """The name and value of an AttributeProto."""
+    name, found = "", None
     for number, _, value in _fields(data):
-        match number:
-            case 1:
-                name = value.decode()
-            case 3:
-                found = struct.unpack("<d", value)[0]
-            case 5:
-                found = struct.unpack("<f", value)[0]
-            case 7 | 9:
-                found = _signed(value)
-            case 11 | 13:
-                found = value
-            case 15 | 17:
-                found = _zigzag(value)
-            case 19:
-                found = struct.unpack("<I", value)[0]
-            case 21:
-                found = struct.unpack("<Q", value)[0]
-            case 23:
-                found = struct.unpack("<i", value)[0]
-            case 25:
-                found = struct.unpack("<q", value)[0]
-            case 27:
-                found = bool(value)
-            case 29:
-                found = value.decode()
+        if number == 1:
+            name = value.decode()
+        elif number in _VALUES:
+            found = _VALUES[number](value)
     return name, found
 
 
@@ -362,55 +344,50 @@ class _Import:
         channels = np.full(len(self.traces), NONE)
         if self.workload.serial:
             channels = self.load.channels.append(credit_bytes=np.zeros(len(self.traces), np.int64))
-        for rank, nodes in enumerate(self.traces):
-            for node in nodes:
-                if node.type in (NodeType.COMM_SEND_NODE, NodeType.COMM_COLL_NODE):
-                    continue
-                computes = node.type == NodeType.COMP_NODE
-                task = self.load.add_computations(
-                    int(self.hosts[rank]),
-                    node.duration_us * (PS_PER_S // 10**6) if computes else 0,
-                    channel=channels[rank] if computes else NONE,
-                    channel_bytes=1,
-                )
-                self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
+        for rank, node in self._nodes():
+            if node.type in (NodeType.COMM_SEND_NODE, NodeType.COMM_COLL_NODE):
+                continue
+            computes = node.type == NodeType.COMP_NODE
+            task = self.load.add_computations(
+                int(self.hosts[rank]),
+                node.duration_us * (PS_PER_S // 10**6) if computes else 0,
+                channel=channels[rank] if computes else NONE,
+                channel_bytes=1,
+            )
+            self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
         self._messages()
         self._collectives()
         self._edges()
 
+    def _nodes(self, kind: NodeType | None = None) -> Iterator[tuple[int, Node]]:
+        """All nodes, or those of a kind, each with its rank."""
+        for rank, nodes in enumerate(self.traces):
+            yield from ((rank, node) for node in nodes if kind is None or node.type == kind)
+
     def _messages(self) -> None:
         label = self.load.label("send")
         waiting: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
-        for rank, nodes in enumerate(self.traces):
-            for node in nodes:
-                if node.type == NodeType.COMM_RECV_NODE:
-                    source = node.attribute("comm_src")
-                    waiting[source, rank, node.attribute("comm_tag")].append((rank, node.id))
-        for rank, nodes in enumerate(self.traces):
-            for node in nodes:
-                if node.type != NodeType.COMM_SEND_NODE:
-                    continue
-                peer = node.attribute("comm_dst")
-                if not 0 <= peer < len(self.traces) or peer == rank:
-                    raise TraceError(
-                        f"rank {rank}, node {node.id}: comm_dst is {peer}; accepted: another rank"
-                    )
-                task = self.load.add_flow_tasks(
-                    int(self.hosts[rank]),
-                    int(self.hosts[peer]),
-                    node.attribute("comm_size"),
-                    label=label,
-                    traffic_class=self.workload.traffic_class,
-                )
-                self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
-                self.sends[rank].add(node.id)
-                receives = waiting[rank, peer, node.attribute("comm_tag")]
-                if not receives:
-                    raise TraceError(
-                        f"rank {rank}, node {node.id}: rank {peer} does not receive what it sends"
-                    )
-                receiver, number = receives.pop(0)
-                self.load.add_edges(task, self.begin[receiver][number])
+        for rank, node in self._nodes(NodeType.COMM_RECV_NODE):
+            waiting[node.attribute("comm_src"), rank, node.attribute("comm_tag")].append((rank, node.id))
+        for rank, node in self._nodes(NodeType.COMM_SEND_NODE):
+            where = f"rank {rank}, node {node.id}"
+            peer = node.attribute("comm_dst")
+            if not 0 <= peer < len(self.traces) or peer == rank:
+                raise TraceError(f"{where}: comm_dst is {peer}; accepted: another rank")
+            task = self.load.add_flow_tasks(
+                int(self.hosts[rank]),
+                int(self.hosts[peer]),
+                node.attribute("comm_size"),
+                label=label,
+                traffic_class=self.workload.traffic_class,
+            )
+            self.begin[rank][node.id] = self.end[rank][node.id] = int(task)
+            self.sends[rank].add(node.id)
+            receives = waiting[rank, peer, node.attribute("comm_tag")]
+            if not receives:
+                raise TraceError(f"{where}: rank {peer} does not receive what it sends")
+            receiver, number = receives.pop(0)
+            self.load.add_edges(task, self.begin[receiver][number])
         for (source, rank, _), left in waiting.items():
             if left:
                 raise TraceError(
@@ -420,10 +397,8 @@ class _Import:
     def _collectives(self) -> None:
         """The i-th of a process group on one rank is the i-th of it on the others."""
         order: dict[str, dict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
-        for rank, nodes in enumerate(self.traces):
-            for node in nodes:
-                if node.type == NodeType.COMM_COLL_NODE:
-                    order[str(node.attributes.get("pg_name") or "")][rank].append(node)
+        for rank, node in self._nodes(NodeType.COMM_COLL_NODE):
+            order[str(node.attributes.get("pg_name") or "")][rank].append(node)
         for group, by_rank in order.items():
             members = list(self.workload.groups.get(group, range(len(self.traces))))
             counts = {rank: len(by_rank.get(rank, [])) for rank in members}
@@ -439,9 +414,11 @@ class _Import:
         if len(kinds) != 1:
             raise TraceError(f"node {nodes[0].id}: ranks disagree about type and size: {sorted(kinds)}")
         kind, nbytes = next(iter(kinds))
-        if kind not in COLLECTIVES:
-            raise TraceError(f"node {nodes[0].id}: comm_type is {kind}; accepted: 0 to {max(COLLECTIVES)}")
-        collective, algorithm = COLLECTIVES[kind]
+        if not 0 <= kind < len(COLLECTIVES):
+            raise TraceError(
+                f"node {nodes[0].id}: comm_type is {kind}; accepted: 0 to {len(COLLECTIVES) - 1}"
+            )
+        collective, algorithm = list(COLLECTIVES.values())[kind]
         algorithm = self.workload.algorithms.get(collective, algorithm)
         hosts = self.hosts[members]
         gates = self.load.add_computations(hosts, 0)
@@ -450,7 +427,7 @@ class _Import:
                 self.load,
                 template(collective, algorithm, len(members), nodes[0].attribute("comm_root")),
                 hosts,
-                1 if kind == BARRIER else nbytes,
+                1 if kind == COMM_TYPES["BARRIER"] else nbytes,
                 gates=gates[None, :],
                 pipeline_bytes=self.workload.pipeline_bytes,
                 delivery=Delivery(

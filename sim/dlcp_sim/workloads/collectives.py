@@ -5,26 +5,24 @@ that starts when the messages whose values it carries have been delivered, and a
 that makes up its result is. Adding costs no time. With `pipeline_bytes` messages are cut into pieces that go on one by
 one, as NCCL's slices and dlcp's packets do; without it a message is passed on as a whole.
 
-A graph of one algorithm and world size is made once (`template`) and laid down for any number of tensors at a time.
+A graph of one algorithm and world size is made once (graphs.py) and laid down for any number of tensors at a time.
 Hierarchical all-reduce and the hub (parameter server), which are no schedules of the backend, are built here from the
 same parts. Over dlcp a collective can also be handed whole to the executor that ships (`executor=True`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dlcp.errors import ArgumentError
-from dlcp.transport.schedule import ROOTED, Combine, Receive, Send, Space, build
-from dlcp.transport.schedule.layout import layout
+from dlcp.transport.schedule import ROOTED
 from dlcp.units import PS_PER_S
+from dlcp_sim.workloads.graphs import Template, coarse_ring, template
 from dlcp_sim.workloads.load import (
     NONE,
     Array,
@@ -32,7 +30,6 @@ from dlcp_sim.workloads.load import (
     Kind,
     Load,
     Rows,
-    When,
     Workload,
     host_numbers,
     picoseconds,
@@ -43,292 +40,6 @@ if TYPE_CHECKING:
 
 PIPELINE_DEPTH = 4
 """Pieces of one tensor in flight from one rank to another; more wait, so that pieces arrive one by one."""
-JOIN_ABOVE = 4
-"""A value that waits for more messages than this gets a task of its own, so that edges do not multiply."""
-
-
-@dataclass(frozen=True)
-class Template:
-    """A collective's messages and what they wait for. Nodes: messages first, then joins (tasks that take no time)."""
-
-    world_size: int
-    source: Array
-    """Of each message its sender's rank."""
-    destination: Array
-    part: Array
-    """Which part of the tensor it carries."""
-    lossy: Array
-    parts: int
-    join_rank: Array
-    before: Array
-    """Edges between nodes: always by delivery."""
-    after: Array
-    done_before: Array
-    """Edges to the end of the collective at a rank …"""
-    done_rank: Array
-    done_when: Array
-    """… When."""
-
-    @property
-    def messages(self) -> int:
-        """How many."""
-        return len(self.source)
-
-
-@dataclass(frozen=True)
-class RankProgram:
-    """What one rank sends and receives, and what waits for what: the part of a template that is its own.
-
-    The rank's messages have places in the order of its operations, its joins places of their own; where both can stand,
-    a join's is negative: -1 is the first.
-    """
-
-    peer: Array
-    """Of each message the other rank."""
-    index: Array
-    """… its index among the messages between the two."""
-    sends: Array
-    """… whether this rank sends it."""
-    part: Array
-    """… which part of the tensor it carries; of those received -1."""
-    lossy: Array
-    before: Array
-    """Edges: what is waited for …"""
-    after: Array
-    """… by which message."""
-    joins: int
-    join_waits: Array
-    """Of all joins: what is waited for …"""
-    join: Array
-    """… by which join, from -1 on."""
-    done: Array
-    done_when: Array
-
-    def rotated(self, by: int, world_size: int) -> RankProgram:
-        """The same of the rank `by` further on, in a schedule that treats all ranks alike."""
-        return dataclasses.replace(
-            self,
-            peer=(self.peer + by) % world_size,
-            part=np.where(self.part < 0, -1, (self.part + by) % world_size),
-        )
-
-    def equals(self, other: RankProgram) -> bool:
-        """Whether both have the same fields."""
-        return all(
-            np.array_equal(getattr(self, field.name), getattr(other, field.name))
-            for field in dataclasses.fields(self)
-        )
-
-
-def rank_program(collective: str, algorithm: str, world_size: int, rank: int, root: int = 0) -> RankProgram:
-    """The program of one rank, from its schedule."""
-    schedule = build(collective, algorithm, world_size, rank, root)
-    given = layout(collective, world_size, rank, root, schedule.output_chunks)
-    part_of: dict[tuple[int, int], int] = {}
-    for space, roles in ((Space.INPUT, given.inputs), (Space.OUTPUT, given.outputs)):
-        part_of |= {(int(space), index): role.part for index, role in enumerate(roles)}
-    for index, like in enumerate(schedule.scratch):
-        part_of[int(Space.SCRATCH), index] = part_of[int(like[0]), like[1]]
-    messages: list[tuple[int, int, bool, int, bool]] = []  # peer, index, sends, part, lossy
-    edges: list[tuple[int, int]] = []
-    joins: list[tuple[int, ...]] = []
-    holds: dict[Any, tuple[int, ...]] = {}  # what a chunk's value waits for; absent: nothing
-
-    def joined(waits: tuple[int, ...]) -> tuple[int, ...]:
-        """The same in fewer nodes."""
-        if len(waits) <= JOIN_ABOVE:
-            return waits
-        joins.append(waits)
-        return (-len(joins),)
-
-    for operation in schedule.operations:
-        if type(operation) is Send:
-            # Of an all-to-all every pair of ranks has a part of its own; for its size only the receiver counts.
-            part = part_of[int(operation.source[0]), operation.source[1]] % world_size
-            waits = holds[operation.source] = joined(holds.get(operation.source, ()))
-            edges.extend((wait, len(messages)) for wait in waits)
-            messages.append((operation.peer, operation.message, True, part, operation.lossy))
-        elif type(operation) is Receive:
-            waits = (len(messages),)
-            if operation.operand is not None:
-                waits = tuple(dict.fromkeys((*holds.get(operation.operand, ()), *waits)))
-            holds[operation.target] = waits
-            messages.append((operation.peer, operation.message, False, -1, False))
-        elif type(operation) is Combine:
-            found = (wait for operand in operation.operands for wait in holds.get(operand, ()))
-            holds[operation.target] = joined(tuple(dict.fromkeys(found)))
-    done = {w for index in range(schedule.output_chunks) for w in holds.get((Space.OUTPUT, index), ())}
-    when = When.FINISHED
-    if not done:  # nothing comes here: over when what it sent is there
-        done, when = {place for place, message in enumerate(messages) if message[2]}, When.ACKNOWLEDGED
-    columns = np.array(messages, np.int64).reshape(-1, 5).T
-    pairs = np.array(edges, np.int64).reshape(-1, 2).T
-    return RankProgram(
-        peer=columns[0],
-        index=columns[1],
-        sends=columns[2].astype(bool),
-        part=columns[3],
-        lossy=columns[4].astype(bool),
-        before=pairs[0],
-        after=pairs[1],
-        joins=len(joins),
-        join_waits=np.array([wait for waits in joins for wait in waits], np.int64),
-        join=np.array([-place - 1 for place, waits in enumerate(joins) for _ in waits], np.int64),
-        done=np.array(sorted(done), np.int64),
-        done_when=np.full(len(done), int(when)),
-    )
-
-
-def rank_programs(collective: str, algorithm: str, world_size: int, root: int = 0) -> list[RankProgram]:
-    """The programs of all ranks.
-
-    In a ring, and where all talk to all, ranks do the same with other peers: then three are made and the others
-    follow by turning the first, as each of the three does. A test holds this to the schedules of all ranks.
-    """
-
-    def of_rank(rank: int) -> RankProgram:
-        return rank_program(collective, algorithm, world_size, rank, root)
-
-    probes = sorted({1, world_size // 2, world_size - 1})
-    if world_size > len(probes):
-        first = of_rank(0)
-        if all(of_rank(rank).equals(first.rotated(rank, world_size)) for rank in probes):
-            return [first.rotated(rank, world_size) for rank in range(world_size)]
-    return [of_rank(rank) for rank in range(world_size)]
-
-
-@lru_cache(maxsize=64)
-def template(collective: str, algorithm: str, world_size: int, root: int = 0) -> Template:
-    """The graph of a schedule of dlcp.transport.schedule. Raises ArgumentError for what that does not know."""
-    programs = rank_programs(collective, algorithm, world_size, root)
-    ranks = np.arange(world_size)
-
-    def column(name: str) -> Array:
-        return np.concatenate([getattr(program, name) for program in programs])
-
-    def starts(counts: Sequence[int]) -> Array:
-        return np.cumsum([0, *counts[:-1]])
-
-    # Messages have numbers in the order in which ranks, one after the other, name them first.
-    at = np.repeat(ranks, [len(program.peer) for program in programs])
-    peer, sends = column("peer"), column("sends")
-    source, destination = np.where(sends, at, peer), np.where(sends, peer, at)
-    index = column("index")
-    key = (source * world_size + destination) * (index.max(initial=0) + 1) + index
-    _, first, found = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
-    node = number[found]  # of each place
-    messages = len(order)
-    first = first[order]
-    part, lossy = np.zeros(messages, np.int64), np.zeros(messages, bool)
-    part[node[sends]] = column("part")[sends]
-    lossy[node[sends]] = column("lossy")[sends]
-    place_start = starts([len(program.peer) for program in programs])
-    join_start = starts([program.joins for program in programs])
-
-    def nodes(name: str) -> tuple[Array, Array]:
-        """Of a column of places its nodes, and the rank of each."""
-        rank = np.repeat(ranks, [len(getattr(program, name)) for program in programs])
-        place = column(name)
-        is_join = place < 0
-        values = np.empty_like(place)
-        values[~is_join] = node[(place + place_start[rank])[~is_join]]
-        values[is_join] = messages + (join_start[rank] - place - 1)[is_join]
-        return values, rank
-
-    done, done_rank = nodes("done")
-    done_when = column("done_when")
-    # At a rank what it receives by number, after joins, the last of them first; what it sends as it leaves.
-    by_number = np.where(done >= messages, messages - done - 1, done)
-    is_sent = done_when == int(When.ACKNOWLEDGED)
-    done_order = np.lexsort((np.where(is_sent, np.arange(len(done)), by_number), done_rank))
-    return Template(
-        world_size=world_size,
-        source=source[first],
-        destination=destination[first],
-        part=part,
-        lossy=lossy,
-        parts=_parts(
-            collective, world_size, build(collective, algorithm, world_size, root, root).output_chunks
-        ),
-        join_rank=np.repeat(ranks, [program.joins for program in programs]),
-        before=np.concatenate([nodes("before")[0], nodes("join_waits")[0]]),
-        after=np.concatenate([nodes("after")[0], nodes("join")[0]]),
-        done_before=done[done_order],
-        done_rank=done_rank,
-        done_when=done_when,
-    )
-
-
-@dataclass(frozen=True)
-class CoarseRing:
-    """A ring all-reduce in fewer steps, for worlds whose 2 (n - 1) steps of n messages would be too many to simulate.
-
-    Each of `steps` carries what 2 (n - 1) / steps of the ring's do, so links carry the same. What the steps left out
-    cost beside their bytes is latency, and is waited between the others. That holds where ranks are alike and in step.
-    """
-
-    steps: int
-    delay_s: float
-    """What a message without bytes takes from one rank to the next: of links and headers."""
-    forward_bps: float
-    """What the first packet pays at the links after the first, as a rate: of one such link the link's own."""
-    packet_bytes: int
-    """Payload of a full packet."""
-
-    def lay(self, load: Load, hosts: Array, total_bytes: ArrayLike, **options: Any) -> Rows:
-        """As `lay` of a ring all-reduce."""
-        totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
-        world = len(hosts)
-        link_bytes = totals * 2 * (world - 1) // world
-        # What all steps of the ring pay, less what the messages here pay themselves.
-        owed_s = 2 * (world - 1) * self._latency_s(-(-totals // world))
-        owed_s -= self.steps * self._latency_s(-(-link_bytes // self.steps))
-        wait_ps = np.round(np.maximum(0, owed_s) / max(1, self.steps - 1) * PS_PER_S)
-        return lay(load, coarse_ring(world, self.steps), hosts, link_bytes, join_ps=wait_ps, **options)
-
-    def _latency_s(self, message_bytes: Array) -> Array:
-        """What a message takes beside its bytes on the first link."""
-        return self.delay_s + np.minimum(message_bytes, self.packet_bytes) * 8 / self.forward_bps
-
-
-@lru_cache(maxsize=16)
-def coarse_ring(world_size: int, steps: int) -> Template:
-    """The graph of a coarse ring: of as many steps as the ring has, the ring's."""
-    if not 1 <= steps <= 2 * (world_size - 1):
-        raise ArgumentError(f"steps is {steps}; accepted: 1 to {2 * (world_size - 1)}")
-    rank, step = (
-        grid.reshape(-1) for grid in np.meshgrid(np.arange(world_size), np.arange(steps), indexing="ij")
-    )
-    message = np.arange(world_size * steps)
-    # A message waits for the one of the step before that came from the rank before, and then for what is left out.
-    waits = step > 0
-    came = ((rank - 1) % world_size * steps + step - 1)[waits]
-    joins = world_size * steps + np.arange(waits.sum())
-    last = step == steps - 1
-    return Template(
-        world_size=world_size,
-        source=rank,
-        destination=(rank + 1) % world_size,
-        part=step,
-        lossy=np.zeros(len(message), bool),
-        parts=steps,
-        join_rank=rank[waits],
-        before=np.concatenate([came, joins]),
-        after=np.concatenate([joins, message[waits]]),
-        done_before=message[last],
-        done_rank=((rank + 1) % world_size)[last],
-        done_when=np.full(world_size, int(When.FINISHED)),
-    )
-
-
-def _parts(collective: str, world_size: int, output_chunks: int) -> int:
-    """How many parts the tensor of a collective is cut into."""
-    if collective == "all_reduce":
-        return output_chunks
-    return 1 if collective in ("broadcast", "reduce") else world_size
 
 
 def split(total: ArrayLike, count: int) -> Array:
@@ -486,6 +197,38 @@ def hierarchical(
     return np.stack(
         [lay(load, gather, groups[g], totals, gates=crossed[:, g], **options) for g in range(count)], axis=1
     )
+
+
+@dataclass(frozen=True)
+class CoarseRing:
+    """A ring all-reduce in fewer steps, for worlds whose 2 (n - 1) steps of n messages would be too many to simulate.
+
+    Each of `steps` carries what 2 (n - 1) / steps of the ring's do, so links carry the same. What the steps left out
+    cost beside their bytes is latency, and is waited between the others. That holds where ranks are alike and in step.
+    """
+
+    steps: int
+    delay_s: float
+    """What a message without bytes takes from one rank to the next: of links and headers."""
+    forward_bps: float
+    """What the first packet pays at the links after the first, as a rate: of one such link the link's own."""
+    packet_bytes: int
+    """Payload of a full packet."""
+
+    def lay(self, load: Load, hosts: Array, total_bytes: ArrayLike, **options: Any) -> Rows:
+        """As `lay` of a ring all-reduce."""
+        totals = np.atleast_1d(np.asarray(total_bytes, np.int64))
+        world = len(hosts)
+        link_bytes = totals * 2 * (world - 1) // world
+        # What all steps of the ring pay, less what the messages here pay themselves.
+        owed_s = 2 * (world - 1) * self._latency_s(-(-totals // world))
+        owed_s -= self.steps * self._latency_s(-(-link_bytes // self.steps))
+        wait_ps = np.round(np.maximum(0, owed_s) / max(1, self.steps - 1) * PS_PER_S)
+        return lay(load, coarse_ring(world, self.steps), hosts, link_bytes, join_ps=wait_ps, **options)
+
+    def _latency_s(self, message_bytes: Array) -> Array:
+        """What a message takes beside its bytes on the first link."""
+        return self.delay_s + np.minimum(message_bytes, self.packet_bytes) * 8 / self.forward_bps
 
 
 @dataclass(frozen=True)

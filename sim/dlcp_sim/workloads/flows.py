@@ -25,41 +25,23 @@ DURATION_S = 0.01
 """Of random arrivals, if nothing else is said."""
 MAX_FLOWS = 50_000_000
 """Of a Poisson process: some gigabytes of memory."""
-SIZES: Mapping[str, tuple[tuple[float, float], ...]] = {
+# By name: packets of 1460 bytes, and the share of flows that are not longer.
+_TABLES: Mapping[str, tuple[tuple[int, ...], tuple[float, ...]]] = {
     # Web search: Alizadeh et al., "Data Center TCP", SIGCOMM 2010, figure 4, as tabulated for pFabric's simulations
-    # (SIGCOMM 2013): packets of 1460 bytes, and the share of flows that are not longer. Mean 1138 packets.
-    "web_search": tuple(
-        (packets * SEGMENT_BYTES, share)
-        for packets, share in (
-            (6, 0.0),
-            (6, 0.15),
-            (13, 0.2),
-            (19, 0.3),
-            (33, 0.4),
-            (53, 0.53),
-            (133, 0.6),
-            (667, 0.7),
-            (1333, 0.8),
-            (3333, 0.9),
-            (6667, 0.97),
-            (20000, 1.0),
-        )
+    # (SIGCOMM 2013). Mean 1138 packets.
+    "web_search": (
+        (6, 6, 13, 19, 33, 53, 133, 667, 1333, 3333, 6667, 20000),
+        (0.0, 0.15, 0.2, 0.3, 0.4, 0.53, 0.6, 0.7, 0.8, 0.9, 0.97, 1.0),
     ),
     # Data mining: Greenberg et al., "VL2", SIGCOMM 2009, figure 2, tabulated likewise. Mean 5117 packets.
-    "data_mining": tuple(
-        (packets * SEGMENT_BYTES, share)
-        for packets, share in (
-            (1, 0.0),
-            (1, 0.5),
-            (2, 0.6),
-            (3, 0.7),
-            (7, 0.8),
-            (267, 0.9),
-            (2107, 0.95),
-            (66667, 0.99),
-            (666667, 1.0),
-        )
+    "data_mining": (
+        (1, 1, 2, 3, 7, 267, 2107, 66667, 666667),
+        (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0),
     ),
+}
+SIZES: Mapping[str, tuple[tuple[float, float], ...]] = {
+    name: tuple((count * SEGMENT_BYTES, share) for count, share in zip(packets, shares, strict=True))
+    for name, (packets, shares) in _TABLES.items()
 }
 """Published distributions of flow sizes: (bytes, share of flows up to this size), straight lines between."""
 
@@ -114,11 +96,11 @@ class FlowWorkload(Workload):
     traffic_class: int = 0
     """0 to 6; higher ones go first, in transports that know classes."""
     loss_ratio: float = 0.0
-    """How much of a flow may be given up; dlcp only."""
+    """How much of a flow may be abandoned; only dlcp does."""
     critical_ratio: float = 1.0
-    """How much of it never is."""
+    """How much of it is critical."""
     patience_s: float | None = None
-    """After which droppable blocks that have not left are given up; dlcp only."""
+    """After this time the sender abandons droppable blocks that it has not sent; only dlcp does."""
     label: str = ""
 
     def _add(self, load: Load, **columns: Any) -> None:

@@ -7,7 +7,6 @@ load goes into a simulation that has nothing else.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dlcp.errors import ArgumentError
 from dlcp.units import PS_PER_S
+from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:
     from dlcp_sim import _core
@@ -221,7 +221,7 @@ class Load:
         return {"labels": list(self.labels), "jobs": [dict(job) for job in self.jobs]}
 
     def note(self, sentence: str) -> None:
-        """Has the summary say, once, what a user should know of this load."""
+        """Adds a sentence about this load to the summary, once."""
         self._notes[sentence] = None
 
     def notes(self, transport: Transport) -> Iterator[str]:
@@ -256,7 +256,11 @@ class Load:
         ):
             simulation.add_channel(int(credit_bytes), together=bool(together))
         if self.collectives:
-            add_to_executor(simulation, self.collectives)
+            from dlcp_sim.transports.dlcp import add_collective
+
+            for place, one in enumerate(self.collectives):  # by which tasks know them
+                index = add_collective(simulation, one)
+                assert index == place, "the simulation had collectives before"
         if len(self.tasks):
             simulation.add_tasks(**self.tasks.columns())
         if len(self.edges):
@@ -273,26 +277,6 @@ def iteration_times_s(backward: Array, finished_ps: Array) -> list[float]:
     if (ends < 0).any():
         ends = ends[: int(np.argmax((ends < 0).any(axis=1)))]
     return [float(step) / PS_PER_S for step in np.diff(ends, axis=0).mean(axis=1)]
-
-
-def add_to_executor(simulation: _core.Simulation, collectives: Sequence[Collective]) -> None:
-    """Collectives for the transport's own executor; tasks know them by their place in the load."""
-    from dlcp_sim.transports.dlcp import add_collective
-
-    for place, one in enumerate(collectives):
-        index = add_collective(
-            simulation,
-            collective=one.collective,
-            algorithm=one.algorithm,
-            members=list(one.hosts),
-            nbytes=one.bytes,
-            traffic_class=one.traffic_class,
-            root=one.root,
-            loss_ratio=one.loss_ratio,
-            critical_ratio=one.critical_ratio,
-            patience_s=one.patience_s,
-        )
-        assert index == place, "the simulation had collectives before"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,28 +298,7 @@ class Workload(ABC):
 
     def as_dict(self) -> dict[str, Any]:
         """Kind and settings as a scenario's file has them; what is None is left out."""
-        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"kind": self.kind} | {
-            name: _plain(value) for name, value in settings.items() if value is not None
-        }
-
-    @classmethod
-    def setting_names(cls) -> tuple[str, ...]:
-        """The names of its settings."""
-        return tuple(field.name for field in dataclasses.fields(cls))
-
-
-def _plain(value: Any) -> Any:
-    """A value as a file can hold it."""
-    if isinstance(value, Workload):
-        return value.as_dict()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value
+        return table_of(self.kind, self)
 
 
 def host_numbers(fabric: Fabric, hosts: Sequence[int] | int | None, name: str = "hosts") -> Array:

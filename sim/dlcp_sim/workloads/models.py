@@ -126,13 +126,8 @@ _LAMBDA = "Lambda, RTX 2080 Ti Deep Learning Benchmarks with TensorFlow (2019): 
 
 def alexnet() -> Model:
     """One column, as in Krizhevsky 2014 and torchvision: 61.1 M parameters (the two-column original has 62.4 M)."""
-    convs = [
-        _conv("conv1", 3, 64, 11, 55, bias=True, norm=0),
-        _conv("conv2", 64, 192, 5, 27, bias=True, norm=0),
-        _conv("conv3", 192, 384, 3, 13, bias=True, norm=0),
-        _conv("conv4", 384, 256, 3, 13, bias=True, norm=0),
-        _conv("conv5", 256, 256, 3, 13, bias=True, norm=0),
-    ]
+    shapes = ((3, 64, 11, 55), (64, 192, 5, 27), (192, 384, 3, 13), (384, 256, 3, 13), (256, 256, 3, 13))
+    convs = [_conv(f"conv{i}", *shape, bias=True, norm=0) for i, shape in enumerate(shapes, 1)]
     dense = [_dense("fc6", 256 * 36, 4096), _dense("fc7", 4096, 4096), _dense("fc8", 4096, 1000)]
     return Model(
         "alexnet",
@@ -349,9 +344,8 @@ def gpt2(depth: int = 12, width: int = 768, length: int = 1024, name: str = "gpt
     layers = [_table("embedding", vocabulary + 1024, width)]
     for index in range(1, depth + 1):
         layers += _block(f"layer{index}", width, length)
-    layers.append(
-        Layer("final_norm", 2 * width, vocabulary * width * length)
-    )  # the output is the embedding's matrix
+    # The output is the embedding's matrix.
+    layers.append(Layer("final_norm", 2 * width, vocabulary * width * length))
     return Model(
         name,
         "Radford et al., Language models are unsupervised multitask learners, 2019",

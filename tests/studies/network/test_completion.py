@@ -11,7 +11,8 @@ import pytest
 
 from dlcp.errors import ArgumentError
 from studies.network import completion
-from studies.network.completion import FABRIC, Case, Found, PushRounds, change, gains, measure, together
+from studies.network._sweep import measure, together
+from studies.network.completion import FABRIC, Case, Found, PushRounds, beside, gains, simulate
 
 FEW = PushRounds(servers=1, fan_in=(48,), sizes=(40_000,))
 
@@ -83,7 +84,7 @@ def test_gains_compare_with_the_rival_of_the_same_buffer() -> None:
     assert (gain.p99, gain.mean) == pytest.approx((-0.8, -0.8))
     assert gain.reliable_p99 == pytest.approx(-0.6)
     assert gain.same_timeout_p99 == pytest.approx(-0.2)
-    assert change(3.0, 2.0) == 0.5
+    assert beside(3.0, 2.0) == 0.5
 
 
 def test_seeds_are_put_together_flow_by_flow() -> None:
@@ -100,9 +101,9 @@ def test_long_timeouts_make_the_published_gain_and_short_ones_take_it_away(
     monkeypatch.setattr(completion, "WORKLOADS", {"few": FEW})
     long, short = (Case("few", "dctcp", completion.LOAD, 100_000, timeout) for timeout in (10e-3, 200e-6))
     ours = Case("few", "dlcp bounded", completion.LOAD, 100_000)
-    found = measure([long, short, ours], 0.002, [1], processes=1)
-    assert change(found[ours].p99, found[long].p99) < -0.75
-    assert abs(change(found[ours].p99, found[short].p99)) < 0.5
+    found = measure(simulate, [long, short, ours], 0.002, [1], processes=1)
+    assert beside(found[ours].p99, found[long].p99) < -0.75
+    assert abs(beside(found[ours].p99, found[short].p99)) < 0.5
 
 
 def test_a_quick_study_leaves_a_table_a_file_of_numbers_and_a_picture(

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dlcp_sim.faults import RandomLoss
-from studies.network import gray
-from studies.network.gray import GRAY_LINK, QUICK, SENDERS, TOPOLOGIES, Case, Found, Plan, measure, simulate
+from studies.network import _sweep, gray
+from studies.network._sweep import measure
+from studies.network.gray import GRAY_LINK, QUICK, SENDERS, TOPOLOGIES, Case, Found, Plan, simulate
 
 SMALL = Plan(iterations=3, scale=1 / 64, cap_s=2.0, round_cap_s=0.3)
 
@@ -103,7 +104,7 @@ def test_how_often_a_burst_must_be() -> None:
 
 def test_the_same_for_any_number_of_processes() -> None:
     cases = [Case("ring", "cubic, 1 ms", 0.01), Case("ring", "dlcp 10 %", 0.01)]
-    one, two = measure(cases, SMALL, (1, 2), 1), measure(cases, SMALL, (1, 2), 2)
+    one, two = (measure(simulate, cases, SMALL, (1, 2), processes) for processes in (1, 2))
     for case in cases:
         assert (one[case].iteration_s == two[case].iteration_s).all()
         assert len(one[case].iteration_s) == 2 * SMALL.iterations
@@ -112,7 +113,7 @@ def test_the_same_for_any_number_of_processes() -> None:
 def test_a_run_leaves_table_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
 
-    def made_up(cases: list[Case], plan: Plan, seeds: range, processes: int) -> dict[Case, Found]:
+    def made_up(_: object, cases: list[Case], plan: Plan, seeds: range) -> dict[Case, Found]:
         assert plan is QUICK
         return {
             case: found(
@@ -121,7 +122,7 @@ def test_a_run_leaves_table_and_picture(tmp_path: Path, monkeypatch: pytest.Monk
             for case in cases
         }
 
-    monkeypatch.setattr(gray, "measure", made_up)
+    monkeypatch.setattr(_sweep, "measure", made_up)
     gray.run(tmp_path, True, 1)
     text = (tmp_path / "gray.md").read_text()
     assert "> 0.3 s" in text

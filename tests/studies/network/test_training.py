@@ -32,7 +32,7 @@ HUB = Case(QUARTER, "hub", "p3", 10e9, packet_bytes=training.SMALL_BYTES)
 
 
 def found(seconds: float) -> Found:
-    return Found(seconds, 0, seconds / 2, 0.01, 3, 4, 1)
+    return Found(seconds, seconds / 2, 0.01, 3, 4, 1)
 
 
 def test_the_gain_with_servers_is_the_baselines_timeouts() -> None:
@@ -66,7 +66,8 @@ def test_the_same_for_any_number_of_processes() -> None:
     cases = [Case(QUARTER, "ring", "byte_scheduler 1", 100e9)]
     one, two = measure(cases, 1, [1, 2], 1), measure(cases, 1, [1, 2], 2)
     assert one[cases[0]].iteration_s == two[cases[0]].iteration_s
-    assert one[cases[0]].spread_s > 0
+    # Seeds differ.
+    assert measure(cases, 1, [1], 1)[cases[0]].iteration_s != one[cases[0]].iteration_s
 
 
 def test_tables_have_a_row_per_case_and_the_best_baseline(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from studies.training import table  # noqa: E402
+from studies.training import report, table  # noqa: E402
 from studies.training.arm import Arm  # noqa: E402
-from studies.training.errors import StudyError  # noqa: E402
+from studies.training.command import StudyError  # noqa: E402
 from studies.training.plan import ARMS, BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
 from studies.training.record import Record  # noqa: E402
 from studies.training.tolerance import EXTRA_ROUNDS, Results  # noqa: E402
@@ -24,7 +24,7 @@ DEFAULT = Arm("transport", "residual", 0.9)
 
 def pretend(run: Run) -> Result:
     """A training whose end is known: best at rate 1; zero fill is worse by its loss, all else by a tenth of it."""
-    slope = 1.0 if run.fill == "zero" and run.who == "random" else 0.1
+    slope = 1.0 if run.arm.fill == "zero" and run.arm.who == "random" else 0.1
     end = 2.0 + 0.001 * run.seed + 0.1 * math.log2(run.rate) ** 2 + slope * run.loss + 2.0 * (1 - run.rounds)
     return Result(end, run.loss)
 
@@ -63,11 +63,11 @@ def test_diverged_runs_are_not_borne() -> None:
     results = Results()
     for seed in range(2):
         for rounds in (1.0, FEWER_ROUNDS):
-            run = Run("mlp", "zero", "random", "independent", 0.0, 1.0, seed, rounds=rounds)
+            run = Run("mlp", BASELINE, 0.0, 1.0, seed, rounds=rounds)
             results.add(run, pretend(run))
     for loss, end in ((0.1, 2.0), (0.3, math.nan)):
-        results.add(DEFAULT.run("mlp", loss, 1.0, 0), Result(end, loss))
-        results.add(DEFAULT.run("mlp", loss, 1.0, 1), Result(2.0, loss))
+        results.add(Run("mlp", DEFAULT, loss, 1.0, 0), Result(end, loss))
+        results.add(Run("mlp", DEFAULT, loss, 1.0, 1), Result(2.0, loss))
     assert results.excess("mlp", DEFAULT, 0.3, 1.0) == math.inf
     found = results.tolerance("mlp", DEFAULT, tuned=False)
     assert found is not None
@@ -97,13 +97,18 @@ def test_report_of_a_part_and_of_all(tmp_path: Path, runs_max: int) -> None:
     record = Record(tmp_path)
     fill(record, Scope(tasks=("mlp",), seeds=2), runs_max)
     complete = runs_max > 60
-    lines = list(table.lines(record.results, complete=complete))
-    assert any("missing" in line for line in lines) is not complete
-    table.write(record.results, tmp_path, complete=complete)
-    report = json.loads((tmp_path / table.JSON_NAME).read_text())
-    assert report["runs"] == len(record.results)
-    assert report["models"]["mlp"]["arms"][0]["arm"] == "at random, zero"
-    assert "| at random | zero |" in (tmp_path / table.MARKDOWN_NAME).read_text()
+    assert ("missing" in table.text(record.results, complete=complete)) is not complete
+    report.leave(
+        tmp_path / "tolerance",
+        "",
+        table.as_dict(record.results, complete=complete),
+        table.markdown(record.results, complete=complete),
+        None,
+    )
+    numbers = json.loads((tmp_path / "tolerance.json").read_text())
+    assert numbers["runs"] == len(record.results)
+    assert numbers["models"]["mlp"]["arms"][0]["arm"] == "at random, zero"
+    assert "| at random | zero |" in (tmp_path / "tolerance.md").read_text()
 
 
 def test_picture_is_drawn(tmp_path: Path) -> None:
@@ -112,4 +117,5 @@ def test_picture_is_drawn(tmp_path: Path) -> None:
 
     record = Record(tmp_path)
     fill(record, Scope(tasks=("mlp",), seeds=2))
-    assert draw(record.results, tmp_path / "tolerance.png").stat().st_size > 10_000
+    draw(record.results, tmp_path / "tolerance.png")
+    assert (tmp_path / "tolerance.png").stat().st_size > 10_000

@@ -11,9 +11,11 @@ torch = pytest.importorskip("torch")
 from dlcp_sim.cosimulation.models import Model  # noqa: E402
 from dlcp_sim.cosimulation.tasks import TASKS, WORKERS, open_task, schedule  # noqa: E402
 from studies.training import training  # noqa: E402
+from studies.training.arm import Arm  # noqa: E402
 from studies.training.training import Run, train  # noqa: E402
 
-RUN = Run("mlp", "residual", "transport", "independent", 0.3, 1.0, 0, rounds=0.1, decay=0.5)
+ARM, PLAIN = Arm("transport", "residual", 0.5), Arm("random", "zero")
+RUN = Run("mlp", ARM, 0.3, 1.0, 0, rounds=0.1)
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +28,7 @@ def test_lossless_run_is_plain_training_by_torch(name: str) -> None:
     task = open_task(name)
     model: Model = task.model
     steps = 6
-    (result,) = train([Run(name, "zero", "random", "independent", 0.0, 0.5, 3, rounds=steps / task.steps)])
+    (result,) = train([Run(name, PLAIN, 0.0, 0.5, 3, rounds=steps / task.steps)])
     weights = torch.nn.Parameter(model.fresh(3)[None])
     optimizer: torch.optim.Optimizer
     if task.optimizer == "sgd":
@@ -50,7 +52,7 @@ def test_lossless_run_is_plain_training_by_torch(name: str) -> None:
 @pytest.mark.parametrize("fill", ["zero", "residual", "hadamard"])
 def test_a_run_is_the_same_alone_and_among_others(fill: str) -> None:
     who = "random" if fill == "hadamard" else "transport"
-    run = replace(RUN, fill=fill, who=who)  # type: ignore[arg-type]
+    run = replace(RUN, arm=replace(ARM, fill=fill, who=who))  # type: ignore[arg-type]
     others = [replace(run, seed=2), run, replace(run, loss=0.7), replace(run, rate=0.3)]
     (alone,) = train([run])
     together = train(others)[1]
@@ -59,19 +61,22 @@ def test_a_run_is_the_same_alone_and_among_others(fill: str) -> None:
 
 
 def test_loss_beyond_nothing_hurts() -> None:
-    clean, lossy = (train([replace(RUN, fill="zero", who="random", loss=loss)])[0] for loss in (0.0, 0.9))
+    clean, lossy = (
+        train([replace(RUN, arm=replace(ARM, fill="zero", who="random"), loss=loss)])[0]
+        for loss in (0.0, 0.9)
+    )
     assert lossy.given_up == pytest.approx(0.9, abs=0.02)
     assert lossy.held_out > clean.held_out
 
 
 def test_transport_gives_up_its_budget_and_no_more() -> None:
-    (result,) = train([replace(RUN, loss=0.2, pressure=2.0)])
+    (result,) = train([replace(RUN, arm=replace(ARM, pressure=2.0), loss=0.2)])
     assert 0.17 < result.given_up <= 0.2
 
 
 def test_groups_do_not_mix() -> None:
     with pytest.raises(ValueError, match="common to a group"):
-        train([RUN, replace(RUN, fill="zero")])
+        train([RUN, replace(RUN, arm=replace(ARM, fill="zero"))])
 
 
 @pytest.mark.parametrize("name", TASKS)

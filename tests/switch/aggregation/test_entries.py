@@ -20,11 +20,21 @@ from dlcp.switch.aggregation.packet import (
     HUB,
     Kind,
 )
+from dlcp.switch.entries import Entry, MulticastGroup, TableEntry
 from tests.support.aggregation_network import participant
+from tests.support.aggregation_twin import keys_of, numbered
 
 
 def request(job: int = 7, slots: int = 128) -> JobRequest:
     return JobRequest(job, (participant(1), participant(2)), participant(3), slots)
+
+
+def rows(entries: list[Entry]) -> list[TableEntry]:
+    return [entry for entry in entries if isinstance(entry, TableEntry)]
+
+
+def groups(entries: list[Entry]) -> list[MulticastGroup]:
+    return [entry for entry in entries if isinstance(entry, MulticastGroup)]
 
 
 def test_jobs_have_slots_of_their_own() -> None:
@@ -40,20 +50,20 @@ def test_jobs_have_slots_of_their_own() -> None:
 
 def test_entries_of_a_job() -> None:
     entries = job_entries(place_jobs([request()])[0])
-    assert [group.replicas for group in entries.multicast_groups] == [((1, 1), (2, 1))]
-    admitted = [entry for entry in entries.table_entries if entry.table == "participant"]
-    assert [entry.match["worker"] for entry in admitted] == [0, 1, HUB]
-    assert [entry.parameters["bit_of_worker"] for entry in admitted] == [1, 2, 0]
-    assert {entry.parameters["everyone"] for entry in admitted} == {3}
+    assert [numbered(group.ports) for group in groups(entries)] == [((1, 1), (2, 1))]
+    admitted = [entry for entry in rows(entries) if entry.table == "participant"]
+    assert [keys_of(entry)["worker"] for entry in admitted] == [0, 1, HUB]
+    assert [dict(entry.params)["bit_of_worker"] for entry in admitted] == [1, 2, 0]
+    assert {dict(entry.params)["everyone"] for entry in admitted} == {3}
 
 
 def test_workers_behind_one_port_differ_by_instance() -> None:
     workers = (participant(1), participant(2), participant(2, 5001), participant(2, 5002))
     entries = job_entries(place_jobs([JobRequest(7, workers, participant(3))])[0])
-    assert [group.replicas for group in entries.multicast_groups] == [((1, 1), (2, 1), (2, 2), (2, 3))]
+    assert [numbered(group.ports) for group in groups(entries)] == [((1, 1), (2, 1), (2, 2), (2, 3))]
     addressed = {
-        (entry.match["port"], entry.match["instance"]): entry.parameters["udp_port"]
-        for entry in entries.table_entries
+        (keys_of(entry)["port"], keys_of(entry)["instance"]): dict(entry.params)["udp_port"]
+        for entry in rows(entries)
         if entry.table == "addressees"
     }
     assert [addressed[2, 2], addressed[2, 3]] == [5001, 5002]
@@ -64,9 +74,9 @@ def test_entries_are_of_the_compiled_program(repository: Path) -> None:
     info = (repository / "p4" / "compiled" / "aggregation.p4info.txtpb").read_text()
     names = set(re.findall(r'(?:name|alias): "([^"]+)"', info))
     told = job_entries(place_jobs([request()])[0]) + bridge_entries({5: 1}) + flood_entries([1, 2], 9)
-    for entry in told.table_entries:
-        assert {entry.table, entry.action, *entry.match, *entry.parameters} <= names, entry
-    assert {entry.table for entry in told.table_entries} == {
+    for entry in rows(told):
+        assert {entry.table, entry.action, *keys_of(entry), *dict(entry.params)} <= names, entry
+    assert {entry.table for entry in rows(told)} == {
         "participant",
         "addressees",
         "bridge",

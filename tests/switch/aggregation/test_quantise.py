@@ -18,9 +18,13 @@ from dlcp.switch.aggregation.quantise import (
     dequantise,
     exponent_codes,
     quantise,
-    step_size,
     value_bits,
 )
+
+
+def step_size(code: int, workers: int) -> float:
+    """The difference between neighbouring values under an exponent: twice the error of one worker."""
+    return 0.0 if code in (CODE_ZERO, CODE_NOT_FINITE) else 2.0 ** (code - 126 - value_bits(workers))
 
 
 @pytest.mark.parametrize("workers", range(1, 33))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,16 +27,9 @@ from dlcp.switch.aggregation import JobSettings, Worker
     ],
 )
 def test_settings_out_of_range(changes: dict[str, object], text: str) -> None:
-    table = {"job": 7, "workers": 4, "slots": 16, "trust_switch": True, **changes}
+    values: dict[str, Any] = {"job": 7, "workers": 4, "slots": 16, "trust_switch": True, **changes}
     with pytest.raises(SettingsError, match=re.escape(text)):
-        JobSettings.from_table(table)
-
-
-def test_settings_unknown_or_missing() -> None:
-    with pytest.raises(SettingsError, match="slot is no setting of a job; accepted: deadline_ns, fallback"):
-        JobSettings.from_table({"slot": 5})
-    with pytest.raises(SettingsError, match="trust_switch is missing"):
-        JobSettings.from_table({"job": 1, "workers": 2, "slots": 4})
+        JobSettings(**values)
 
 
 def test_messages_end_with_their_numbers() -> None:

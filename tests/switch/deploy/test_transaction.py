@@ -659,7 +659,7 @@ def test_wrong_device_id_is_named(server: P4RuntimeServer) -> None:
 
 def test_words_of_bmv2_for_another_device_id_are_explained() -> None:
     place = SwitchTarget("s", "127.0.0.1:1", {"a": 1}, device_id=3)
-    error = GrpcSession(place).named_error("UNKNOWN", "Error when trying to assign device", "asked", 1.0)
+    error = GrpcSession(place).named_error("UNKNOWN", "Error when trying to assign device", "asked")
     assert "the server has no device 3 (BMv2: --device-id" in str(error)
 
 

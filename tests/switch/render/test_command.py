@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.switch import Policy
+from dlcp.switch import Policy, PolicyError
 from dlcp.switch.command import main
 from dlcp.switch.render import RENDERERS, RenderError, render
 from tests.support import render_golden as golden
@@ -89,7 +89,7 @@ def test_command_refuses_and_writes_nothing(
 
 
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RenderError, match="nothing.toml: No such file"):
+    with pytest.raises(PolicyError, match="nothing.toml: No such file"):
         main(["render", str(tmp_path / "nothing.toml"), "--os", "tc"])
     (tmp_path / "policy.toml").write_text("", encoding="utf-8")
     words = ["render", str(tmp_path / "policy.toml"), "--os", "tc", "--ports", "a", "--output"]

@@ -12,7 +12,7 @@ from dlcp.arguments import Parser
 from dlcp.errors import ArgumentError
 from dlcp.switch.policy import Policy, PolicyError, Port, Thresholds, TrafficClass
 from dlcp.switch.software import Options, SoftwareSwitch, SwitchError, connect, start
-from dlcp.switch.software.command import add_arguments
+from dlcp.switch.software.command import add_parser
 from dlcp.switch.software.errors import PortNameError
 from dlcp.switch.software.native_policy import (
     check,
@@ -85,9 +85,10 @@ def test_options_out_of_range_are_refused_by_name() -> None:
 
 
 def test_words_of_the_command() -> None:
-    parser = add_arguments(Parser(prog="dlcp switch run"))
+    parser = Parser(prog="dlcp switch")
+    add_parser(parser.add_subparsers())
     words = "p.toml --ports a,b --rate 2.5G --sample 10ms --duration 3 --capture a=x=y --address 02:00:00:00:00:01=a"
-    options = parser.parse_args(words.split())
+    options = parser.parse_args(["run", *words.split()])
     assert options.rate == 2_500_000_000
     assert options.sample == pytest.approx(0.01)
     assert options.duration == 3

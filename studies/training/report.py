@@ -1,0 +1,48 @@
+"""How both studies of training report: text on the terminal, STEM.json, STEM.md and STEM.png in the folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from dlcp.units import aligned
+
+Rows = Sequence[Sequence[str]]
+"""A table; the first row is its heading."""
+
+
+def leave(
+    stem: Path,
+    text: str,
+    numbers: object,
+    markdown: Iterable[str],
+    draw: Callable[[Path], object] | None,
+) -> None:
+    """Prints the text, writes the numbers as JSON and the paragraphs as Markdown, and draws.
+
+    Without matplotlib a sentence takes the picture's place.
+    """
+    print(text)
+    stem.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n")
+    stem.with_suffix(".md").write_text("\n\n".join(markdown) + "\n")
+    if draw is None:
+        return
+    try:
+        draw(stem.with_suffix(".png"))
+        print(f"\npicture: {stem.with_suffix('.png')}")
+    except ImportError as error:
+        print(f"\nno picture: {error}; pip install matplotlib")
+
+
+def plain(rows: Rows) -> str:
+    return "\n".join(f"  {line}" for line in aligned(rows))
+
+
+def pipes(rows: Rows) -> str:
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, f"|{'---|' * len(rows[0])}", *body])
+
+
+def bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
