@@ -45,7 +45,7 @@ def grouped(number: float) -> str:
 
 
 def unit_of(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """The largest unit of which there is at least one, or else the smallest; `units`: sizes and words, largest first."""
+    """The largest unit of which there is at least one, or else the smallest; `units` begin with the largest."""
     return next(((size, word) for size, word in units if abs(value) >= size), units[-1])
 
 

@@ -273,11 +273,13 @@ def test_losses_between_switches_are_counted_once(kind: str) -> None:
         counts = bed.counts()
         lost = [round(load.sent[0] * (1 - load.delivered(0))) for load in (there, back)]
         assert all(n > 0.1 * load.sent[0] for n, load in zip(lost, (there, back), strict=True))
-        # What the kernel sends of its own may be among them.
-        assert abs(counts["l0"]["s0"].faults_lost - lost[0]) < 20
-        assert abs(counts["s0"]["l0"].faults_lost - lost[1]) < 20
+        faults = [counts["l0"]["s0"].faults_lost, counts["s0"]["l0"].faults_lost]
+        for counted, missing, load in zip(faults, lost, (there, back), strict=True):
+            # What the kernel sends of its own may be among them; a receiver without a processor misses more.
+            assert counted < missing + 20
+            assert abs(counted - 0.2 * load.sent[0]) < 20 + 5 * math.sqrt(0.2 * 0.8 * load.sent[0])
         total = sum(p.faults_lost + p.arrivals_lost for ports in counts.values() for p in ports.values())
-        assert abs(total - sum(lost)) < 40
+        assert total == sum(faults), "each is counted at one place"
 
 
 def test_round_robin_sprays_one_flow_over_all_ways() -> None:

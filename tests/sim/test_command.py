@@ -260,14 +260,21 @@ def test_sweep_on_a_local_ray_cluster(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "sweep.sqlite"
     vary = "workload.bytes=50_000_000_000,1000,-1,2000"
     command = program("sweep", file, "--vary", vary, "--store", store, "--ray", "local", "--jobs", 2)
+    # Ray gives its own processes twenty seconds to start.
+    patient = os.environ | {"RAY_NUM_REDIS_GET_RETRIES": "100"}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=patient,
     )
     try:
         until = time.monotonic() + 100
         while True:
             assert time.monotonic() < until
-            assert process.poll() is None
+            assert process.poll() is None, process.communicate()[0]
             if store.exists() and store.stat().st_size:
                 with ds.Store(store) as opened:
                     if len(opened.rows()) == 3:
@@ -282,9 +289,8 @@ def test_sweep_on_a_local_ray_cluster(file: Path, tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         output, _ = process.communicate(timeout=60)
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.communicate()
     assert process.returncode == 1, output
     assert "4 points: 2 run, 2 failed" in output
     assert "workload.bytes=-1: workload: bytes is -1" in output
