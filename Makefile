@@ -31,6 +31,8 @@ SYSTEM_USEFUL += pkgconf libdpdk-dev dpdk libxdp-dev
 
 CPP_SOURCES := $(shell find native sim -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
 CPP_TESTS := $(shell find tests bench -name '*.[ch]pp' -o -name '*.h' 2>/dev/null)
+# What is installed for editing knows which names are packages.
+PACKAGES := $(shell find dlcp sim -name __init__.py 2>/dev/null)
 PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
@@ -102,7 +104,7 @@ $(VENV)/.packages: pyproject.toml constraints.txt | $(PY)
 	    $$($(PY) .ci/requirements.py dependencies test lint demo sim ray p4)
 	@touch $@
 
-$(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt build/.libraries $(CPP_SOURCES)
+$(VENV)/.dlcp: $(VENV)/.packages CMakeLists.txt build/.libraries $(CPP_SOURCES) $(PACKAGES)
 	$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation \
 	    --config-settings=build-dir=build/native --config-settings=cmake.define.DLCP_BUILD_TESTS=ON -e .
 	@touch $@
@@ -126,9 +128,9 @@ PYTEST := DLCP_NATIVE_BUILD=$(NATIVE_BUILD) $(PY) -m pytest -n $(shell expr $(JO
 test: native
 	$(PYTEST) $(PYTEST_ARGS)
 
-# For daily work.
+# For daily work. What it leaves out: SLOW in tests/conftest.py.
 check: native lint-ruff lint-types
-	$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,bench doctor lab p4 sim/ns3 studies switch train transport/dpdk transport/xdp test_packaging.py) $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 soak: native
 	$(NATIVE_BUILD)/dlcp_property --seeds $(SEEDS) --jobs $(JOBS)

@@ -54,6 +54,40 @@ SPLIT = (
     "tests/test_property.py",
     "tests/test_docs.py",
 )
+# Tests that start programs, ranks or networks, or try very many cases. `make check` goes without them.
+SLOW = (
+    *ONE_AFTER_ANOTHER,
+    "tests/p4/",
+    "tests/sim/ns3/",
+    "tests/sim/test_command.py",
+    "tests/sim/test_sweep.py",
+    "tests/sim/test_validation.py",
+    "tests/studies/",
+    "tests/switch/aggregation/test_network.py",
+    "tests/switch/deploy/",
+    "tests/switch/software/",
+    "tests/test_docs.py",
+    "tests/test_dpdk_guide.py",
+    "tests/test_packaging.py",
+    "tests/test_property.py",
+    "tests/test_readme.py",
+    "tests/torch/gradient/test_context.py",
+    "tests/torch/gradient/test_exchange.py",
+    "tests/torch/gradient/test_hook.py",
+    "tests/torch/gradient/test_mass.py",
+    "tests/torch/gradient/test_state.py",
+    "tests/torch/test_errors.py",
+    "tests/torch/test_faults.py",
+    "tests/torch/test_layerwise.py",
+    "tests/torch/test_lifetime.py",
+    "tests/torch/test_profiling.py",
+    "tests/torch/test_registration.py",
+    "tests/torch/test_training.py",
+    "tests/train/",
+    "tests/transport/communicator/test_communicator_failures.py",
+    "tests/transport/schedule/test_schedules.py",
+    "tests/transport/test_ping.py",
+)
 
 
 def worker_group(nodeid: str) -> str:
@@ -77,8 +111,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByGroup(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first; and what needs root is skipped, with the reason shown, when not root."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
     items.sort(key=lambda item: worker_group(item.nodeid) != "the machine")
     if os.geteuid() == 0:
         return

@@ -274,7 +274,7 @@ def test_sweep_on_a_local_ray_cluster(file: Path, tmp_path: Path) -> None:
         until = time.monotonic() + 100
         while True:
             assert time.monotonic() < until
-            assert process.poll() is None, process.communicate()[0]
+            assert process.poll() is None, process.stdout and process.stdout.read()
             if store.exists() and store.stat().st_size:
                 with ds.Store(store) as opened:
                     if len(opened.rows()) == 3:
@@ -290,7 +290,9 @@ def test_sweep_on_a_local_ray_cluster(file: Path, tmp_path: Path) -> None:
         output, _ = process.communicate(timeout=60)
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
     assert process.returncode == 1, output
     assert "4 points: 2 run, 2 failed" in output
     assert "workload.bytes=-1: workload: bytes is -1" in output
