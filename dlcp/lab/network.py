@@ -27,7 +27,7 @@ _SUBNETS = ("10.78.0.0/24", "fd78::/64")
 # For interface $i of a shell. Not every kernel lets the last be changed; where it does not, `gso off` covers it.
 SEGMENT_NOTHING = (
     "ethtool -K $i tso off gso off gro off || exit 1",
-    "ethtool -K $i tx-udp-segmentation off 2>/dev/null",
+    "ethtool -K $i tx-udp-segmentation off 2>/dev/null || true",
 )
 
 
@@ -77,7 +77,7 @@ class Network(namespaces.Nodes):
         script = [
             f"for i in {' '.join(interfaces)}; do",
             *SEGMENT_NOTHING,
-            "ethtool -K $i rxvlan off txvlan off 2>/dev/null",
+            "ethtool -K $i rxvlan off txvlan off 2>/dev/null || true",
             *["ethtool -K $i tx off || exit 1"] * (not self.routed),
             "done",
         ]
