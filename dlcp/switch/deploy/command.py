@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlcp.signals import handled
 from dlcp.switch.deploy.packages import require
 from dlcp.switch.entries import desired_entries
 from dlcp.switch.limits import refuse
 from dlcp.switch.policy_file import PolicyFile
-from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget, Topology
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from dlcp.signals import handled
 from dlcp.switch.deploy.codec import canonical
 from dlcp.switch.deploy.errors import (
     DeployError,
@@ -40,7 +41,6 @@ from dlcp.switch.deploy.session import BATCH_UPDATES, Session
 from dlcp.switch.deploy.update import Update, described, difference
 from dlcp.switch.entries import DefaultAction, Entry, MulticastGroup, TableEntry
 from dlcp.switch.programs import MAX_PORTS
-from dlcp.switch.signals import handled
 from dlcp.switch.topology import SwitchTarget
 
 PARALLEL_SWITCHES = 16

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from dlcp.signals import handled
 from dlcp.switch.policy_file import PolicyFile
 from dlcp.switch.port_names import PortNames
-from dlcp.switch.signals import handled
 from dlcp.switch.software.control import ControlServer
 from dlcp.switch.software.switch import Options, SoftwareSwitch
 from dlcp.switch.software.table import table
