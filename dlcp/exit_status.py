@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TextIO
 
 from dlcp.errors import DlcpError
@@ -47,31 +45,6 @@ def exit_status(name: str, run: Callable[[], int]) -> int:
         print(f"{name}: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
         return 2
     return status
-
-
-@contextlib.contextmanager
-def raising(error: type[BaseException], *signals: int) -> Iterator[None]:
-    """Within it these signals raise, so that the end of every `with` runs; only in the main thread."""
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise error
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = [(number, signal.signal(number, interrupt)) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
-
-
-def fate(returncode: int) -> str:
-    """How a process ended, for a sentence about it."""
-    if returncode < 0:
-        return f"was killed by {signal.Signals(-returncode).name}"
-    return f"ended with status {returncode}"
 
 
 def _flush() -> None:

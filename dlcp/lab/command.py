@@ -20,12 +20,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from dlcp.arguments import Parser
-from dlcp.exit_status import raising
 from dlcp.lab import policies, show, state, unprivileged
 from dlcp.lab.fabric import SWITCHES, Fabric
 from dlcp.lab.fault import NO_FAULT, Burst, FabricError, Fault, rate_words
 from dlcp.lab.ranks import exit_status, parse_hosts, run_ranks
 from dlcp.lab.switched_lab import SwitchedLab
+from dlcp.signals import raising
 from dlcp.units import parse_rate
 
 _EPILOG = """\

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from dlcp.exit_status import fate
 from dlcp.lab.fault import FabricError
 from dlcp.lab.namespaces import INTERFACE
 from dlcp.lab.switched_lab import SwitchedLab
+from dlcp.signals import fate
 
 MASTER_PORT = 29500
 # Between being asked to end and being killed.

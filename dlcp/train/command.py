@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dlcp.arguments import Parser
 from dlcp.checks import option
-from dlcp.exit_status import raising
+from dlcp.signals import raising
 from dlcp.train import table
 from dlcp.train.errors import TrainError
 from dlcp.train.plan import EPOCHS, MODELS, MODES, WORLD_SIZE_MAX, Links, Plan, plan_runs

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dlcp.exit_status import fate
+from dlcp.signals import fate
 from dlcp.train.errors import RankError
 from dlcp.train.plan import Run
 
