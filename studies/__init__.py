@@ -7,12 +7,12 @@ do on simulated networks. The two do not use each other. Here are the words of t
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from dlcp.arguments import Parser
+from dlcp.checks import option
 from dlcp.errors import ArgumentError
 
 
@@ -66,15 +66,15 @@ def _parser() -> Parser:
     )
     entries = "of the tensor; in pieces, so memory does not grow with it; default: 50000000"
     mse.add_argument(
-        "--entries", type=_integer(10_000, 2_000_000_000), default=50_000_000, metavar="N", help=entries
+        "--entries", type=option(10_000, 2_000_000_000), default=50_000_000, metavar="N", help=entries
     )
-    mse.add_argument("--ranks", type=_integer(2, 64), default=8, metavar="N", help="2 to 64; default: 8")
+    mse.add_argument("--ranks", type=option(2, 64), default=8, metavar="N", help="2 to 64; default: 8")
     mse.add_argument("--no-picture", action="store_true", help="only tables and numbers")
     for name, module in network.studies().items():
         study = add(name, partial(network.run, module), module.SUMMARY)
         study.add_argument("--quick", action="store_true", help="fewer and smaller runs: a minute or two")
         seeds = f"1 to 1000; default: {network.DEFAULT_SEEDS}, quick: 1"
-        study.add_argument("--seeds", type=_integer(1, 1000), metavar="N", help=seeds)
+        study.add_argument("--seeds", type=option(1, 1000), metavar="N", help=seeds)
     return parser
 
 
@@ -85,18 +85,9 @@ def _tolerance_words(study: Parser) -> None:
         ("--no-picture", "only tables and numbers"),
     ):
         study.add_argument(word, action="store_true", help=meaning)
-    for word, most, least, name, default, meaning in (
-        ("--seeds", 100, 2, "N", None, "some models take N two or three times; default: 3, with --quick 2"),
-        ("--minutes", 10_000, 1, "M", None, "stop after M; the report says what is missing"),
-        ("--threads", 64, 1, "N", 1, "trainings at a time; default: 1"),
+    for word, least, most, name, default, meaning in (
+        ("--seeds", 2, 100, "N", None, "some models take N two or three times; default: 3, with --quick 2"),
+        ("--minutes", 1, 10_000, "M", None, "stop after M; the report says what is missing"),
+        ("--threads", 1, 64, "N", 1, "trainings at a time; default: 1"),
     ):
-        study.add_argument(word, type=_integer(least, most), metavar=name, default=default, help=meaning)
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"\d+", text) or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not accepted; accepted: {low} to {high}")
-        return int(text)
-
-    return read
+        study.add_argument(word, type=option(least, most), metavar=name, default=default, help=meaning)
