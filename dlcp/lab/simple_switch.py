@@ -99,9 +99,11 @@ class SimpleSwitch:
         self._name = name
         self._ports = dict(ports)
         self._prefix = list(prefix)
-        self._outlives_us = folder is not None
-        self._own_folder = None if folder else tempfile.TemporaryDirectory(prefix=f"dlcp-{os.getpid()}-bmv2-")
-        self._folder = folder or Path(self._own_folder.name if self._own_folder else "")
+        self._own_folder: tempfile.TemporaryDirectory[str] | None = None
+        if folder is None:
+            self._own_folder = tempfile.TemporaryDirectory(prefix=f"dlcp-{os.getpid()}-bmv2-")
+            folder = Path(self._own_folder.name)
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._runtime: Runtime | None = None
 
@@ -157,7 +159,8 @@ class SimpleSwitch:
             self._own_folder.cleanup()
 
     def _command(self) -> list[str]:
-        tie = [] if self._outlives_us or not shutil.which("setpriv") else ["setpriv", "--pdeathsig", "KILL"]
+        ends_with_us = self._own_folder is not None and shutil.which("setpriv") is not None
+        tie = ["setpriv", "--pdeathsig", "KILL"] if ends_with_us else []
         words = [*self._prefix, *tie, EXECUTABLE, "--no-p4", "--device-id", str(self.device_id)]
         for port, interface in self._ports.items():
             words += ["-i", f"{port}@{interface}"]
