@@ -127,9 +127,8 @@ def _pair(tokens: _Tokens, prefix: str) -> Iterator[tuple[str, int]]:
 def _value(tokens: _Tokens, path: str) -> Iterator[tuple[str, int]]:
     opening, line = tokens.popleft()
     if opening not in _CLOSING:
-        while (
-            tokens and tokens[0][1] == line and tokens[0][0] not in ",]}"
-        ):  # a date and a time are two words
+        # A date and a time are two words.
+        while tokens and tokens[0][1] == line and tokens[0][0] not in ",]}":
             tokens.popleft()
         return
     index = 0
