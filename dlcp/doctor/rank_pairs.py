@@ -194,9 +194,9 @@ def _look_at_datagrams(members: Sequence[Member], pairs: Sequence[RankPair]) -> 
             yield MTU.warn(f"{text} MTU {pair.path_mtu_bytes}", f"{find}; or, on both hosts: {mend}")
     own = {pair.source: pair.datagram_bytes_own for pair in pairs if pair.datagram_bytes_own is not None}
     if len(set(own.values())) > 1:
-        listed = ", ".join(f"{members[source].name} {size}" for source, size in sorted(own.items()))
+        each = ", ".join(f"{members[source].name} {size}" for source, size in sorted(own.items()))
         yield MTU.warn(
-            f"interfaces carry datagrams of different sizes: {listed} bytes",
+            f"interfaces carry datagrams of different sizes: {each} bytes",
             "give all the same MTU: ip link set dev NAME mtu BYTES",
         )
     elif sizes and not narrow:
