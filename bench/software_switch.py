@@ -29,7 +29,7 @@ DELIVERED = 0.99
 FRAME_BYTES = (100, 1400)
 LOADS_KPPS = (160, 240, 320, 400, 560, 800, 1120)
 BMV2_LOADS_KPPS = (6, 8, 12, 16, 24, 32, 48, 64, 96)
-BMV2_KPPS = 16.0  # of a build with logging, the best that ../shared/p4.md saw: what "20 times" was said of
+BMV2_KPPS = 16.0  # of a build with logging, the best that was seen: what "20 times" was said of
 TIMES = 20.0
 SENDER, RECEIVER = "02:00:00:00:00:01", "02:00:00:00:00:02"
 

@@ -6,7 +6,7 @@ addresses and ports, so by a dlcp path, which is a source port. What else a poli
 trimming: such a threshold drops, which `notes` says.
 
 HTB's classes have next to no rate of their own and all of the port's to borrow, in order of their priority, which makes
-it strict (measured: tests/lab/test_kernel_switches.py).
+it strict (measured: tests/lab/test_switches.py).
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ def _check_not_forked(library: ctypes.CDLL) -> None:
 def _check(result: int, error: ctypes.Array[ctypes.c_char]) -> int:
     """The result, if it is no error. Raises the kind that the errno stands for, with the driver's sentence.
 
-    The kinds are an endpoint's (native/io/host_error.cpp).
+    The kinds are an endpoint's (native/io/io_error.cpp).
     """
     if result >= 0:
         return result

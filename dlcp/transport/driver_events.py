@@ -21,7 +21,7 @@ from dlcp.transport.logger import RankLogger
 from dlcp.transport.statistics import LogEntry
 
 MENDED = frozenset({"link_up", "neighbour_found"})
-"""Kinds of drivers' events (native/io/host.hpp) that tell of something mended; all others are warnings."""
+"""Kinds of drivers' events (native/io/runtime_log.hpp) that tell of something mended; all others are warnings."""
 OVERSIZED_CAUSE = (
     "as the kernel sends them where no card cuts its large packets (veth, bridge), or with another MTU"
 )
