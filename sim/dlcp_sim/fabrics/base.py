@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dlcp import checks
 from dlcp.errors import ArgumentError
+from dlcp.units import PS_PER_S
 from dlcp_sim.plain import table_of
 
 if TYPE_CHECKING:
     from dlcp_sim import _core
 
-PS_PER_S = 10**12
 BITS = 8
 
 

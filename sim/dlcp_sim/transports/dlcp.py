@@ -70,7 +70,7 @@ def add_collective(simulation: _core.Simulation, one: Collective) -> int:
     from dlcp_sim import _core
 
     if one.bytes < 0:
-        raise ArgumentError(f"nbytes is {one.bytes}; accepted: 0 or more")
+        raise ArgumentError(f"bytes is {one.bytes}; accepted: 0 or more")
     size = len(one.hosts)
     inputs, outputs = [], []
     for rank in range(size):
