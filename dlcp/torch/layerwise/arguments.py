@@ -27,7 +27,7 @@ def check_arguments(
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}; accepted: a torch.nn.Module")
     if not callable(order):
-        raise TypeError(f"order is {checks.shown(order)}; accepted: a class of dlcp.transport.order")
+        raise TypeError(f"order is {checks.shown(order)}; accepted: a class of dlcp.transport.layer_order")
     if algorithm is not None:
         checks.choice("algorithm", algorithm, algorithms("all_reduce"))
     if not isinstance(gradients, GradientState | None):
