@@ -79,7 +79,6 @@ class Report:
 
 
 Progress = Callable[[Report], None]
-Runner = Callable[[Sequence[Point]], Iterator[Outcome]]
 
 
 def points_of(
