@@ -35,8 +35,9 @@ def leave(
         print(f"\nno picture: {error}; pip install matplotlib")
 
 
-def plain(rows: Rows) -> str:
-    return "\n".join(f"  {line}" for line in aligned(rows))
+def plain(rows: Rows, words: int = 1) -> str:
+    """`words`: how many columns hold words, which stand to the left."""
+    return "\n".join(f"  {line}" for line in aligned(rows, left=words))
 
 
 def pipes(rows: Rows) -> str:

@@ -30,7 +30,7 @@ def text(results: Results, *, complete: bool) -> str:
     if not complete:
         shown.append("Some runs are missing: the same command without --draw goes on.")
     parts = ["\n".join(about(results, task) for task in results.tasks()), "\n".join(LEGEND)]
-    parts += [f"Losses {process}:\n{plain(rows)}" for process, rows in tables(results)]
+    parts += [f"Losses {process}:\n{plain(rows, words=2)}" for process, rows in tables(results)]
     return "\n\n".join([*parts, "\n".join(shown)])
 
 
