@@ -217,8 +217,8 @@ def shape(
 
 
 def each_of(nodes: Sequence[str], function: Callable[[str], object]) -> None:
-    """Calls the function for every node, some at a time; raises what the first one that failed raised."""
-    with ThreadPoolExecutor(4) as pool:
+    """Calls the function for every node, many at a time; raises what the first one that failed raised."""
+    with ThreadPoolExecutor(16) as pool:
         list(pool.map(function, nodes))
 
 

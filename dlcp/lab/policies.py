@@ -43,13 +43,10 @@ def load(fabric: Fabric) -> Policy:
 
 
 def read(path: Path) -> Policy:
-    """A file's policy. Raises PolicyError; FabricError: it cannot be read."""
-    from dlcp.switch.policy import Policy
+    """A file's policy. Raises PolicyError, also if it cannot be read."""
+    from dlcp.switch.policy_file import PolicyFile
 
-    try:
-        return Policy.load(path)
-    except OSError as error:
-        raise FabricError(f"policy {path}: {error.strerror}") from None
+    return PolicyFile.load(path).policy
 
 
 def fit(policy: Policy, fabric: Fabric) -> dict[str, Policy]:

@@ -15,14 +15,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlcp.errors import DlcpError
+from studies.training.errors import StudyError
 
 if TYPE_CHECKING:
     from studies.training.training import Result, Run
-
-
-class StudyError(DlcpError, RuntimeError):
-    """The study cannot start or go on; the message says why and what to do."""
 
 
 def tolerance(options: argparse.Namespace) -> None:

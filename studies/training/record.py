@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.training.arm import Arm
-from studies.training.command import StudyError
+from studies.training.errors import StudyError
 from studies.training.tolerance import Results
 from studies.training.training import Result, Run
 

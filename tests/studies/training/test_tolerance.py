@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from studies.training import report, table  # noqa: E402
 from studies.training.arm import Arm  # noqa: E402
-from studies.training.command import StudyError  # noqa: E402
+from studies.training.errors import StudyError  # noqa: E402
 from studies.training.plan import ARMS, BASELINE, FEWER_ROUNDS, Scope, missing  # noqa: E402
 from studies.training.record import Record  # noqa: E402
 from studies.training.tolerance import EXTRA_ROUNDS, Results  # noqa: E402
