@@ -138,7 +138,7 @@ class Delivery(enum.Enum):
     bounded = ...
     deadline = ...
 
-CONGESTION_CONTROLLERS: tuple[str, ...]
+LINE_RATE_CONTROLLERS: tuple[str, ...]
 
 class Setting:
     name: str

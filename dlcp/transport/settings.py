@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from dlcp import _native
 from dlcp.checks import shown
 from dlcp.errors import SettingsError
 from dlcp.transport.driver import (
@@ -73,7 +74,7 @@ class Settings(SettingsFields):
         if self.port != 0 and self.port_range is not None:
             raise SettingsError(f"port is {self.port} and port_range is {self.port_range}; give one of them")
         self._check_driver()
-        if self.congestion != "window" and self.line_rate_bps == 0:
+        if self.congestion in _native.LINE_RATE_CONTROLLERS and self.line_rate_bps == 0:
             raise SettingsError(
                 f"congestion is {self.congestion!r} and line_rate_bps is 0; set it to the rate of this host's link"
             )

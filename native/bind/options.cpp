@@ -39,9 +39,10 @@ nb::object or_none(const SettingValue& value) {
 }  // namespace
 
 void bind_options(nb::module_& m) {
-    nb::list controllers;
-    for (const CongestionEntry& entry : congestion_controllers) controllers.append(nb::str(entry.name.data()));
-    m.attr("CONGESTION_CONTROLLERS") = nb::tuple(controllers);
+    nb::list need_line_rate;
+    for (const CongestionEntry& entry : congestion_controllers)
+        if (entry.needs_line_rate) need_line_rate.append(nb::str(entry.name.data(), entry.name.size()));
+    m.attr("LINE_RATE_CONTROLLERS") = nb::tuple(need_line_rate);
     nb::class_<SettingEntry>(m, "Setting", "One row of the table of settings.")
         .def_prop_ro("name", [](const SettingEntry& e) { return e.setting.name; })
         .def_prop_ro("section",

@@ -46,10 +46,7 @@ class GradientOptions:
     the CPU, in half the time; what is not finite elsewhere is not seen and may be lost. "uniform": all blocks
     alike, so that chance decides whom the network drops, as in the papers. Or a function, see importance.py."""
     fill: str = "residual"
-    """What replaces an abandoned contribution. "residual": its sender keeps it and adds it to the next step's.
-    "rescale": the sum is divided by the number of contributions that arrived. "zero": it counts as nothing (DLCP, MLT).
-    "hadamard": as zero, behind a randomised Hadamard transform, so that a loss is spread over many values (OptiReduce).
-    The names are those of fills.FILLS."""
+    """What replaces an abandoned contribution: a name in fills.FILLS, which says what each one does."""
     residual: ResidualRule = field(default_factory=ResidualRule)
     phase: PhaseRule | None = None
     """Narrows the budget in phases of the training that bear less; None: the budget is constant."""

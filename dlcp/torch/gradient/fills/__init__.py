@@ -11,9 +11,13 @@ from dlcp.torch.gradient.fills.residual import Residual
 from dlcp.torch.gradient.fills.zero import Zero
 
 FILLS: Mapping[str, type[Fill]] = {
+    # The sender keeps an abandoned contribution and adds it to its next step's.
     "residual": Residual,
+    # The sum is divided by the number of contributions that arrived.
     "rescale": Rescale,
+    # An abandoned contribution counts as nothing (DLCP, MLT).
     "zero": Zero,
+    # As zero, behind a randomised Hadamard transform, so that a loss is spread over many values (OptiReduce).
     "hadamard": HadamardFill,
 }
 """Fill classes by their name in GradientOptions.fill."""
