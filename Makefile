@@ -37,13 +37,14 @@ PYTHON_FOLDERS := $(wildcard dlcp p4/compile.py sim bench studies tests)
 
 SHELL := /bin/bash
 .PHONY: help setup native test check lint lint-ruff lint-types lint-format lint-tidy format
-.PHONY: p4 drawings bench fuzz soak demo clean distclean always
+.PHONY: p4 settings drawings bench fuzz soak demo clean distclean always
 help:
 	@echo "make setup     system packages (as root), .venv, dlcp in it, ready to edit"
 	@echo "make test      setup, C++ tests built, pytest            PYTEST_ARGS=... SANITIZE=address,undefined"
 	@echo "make check     lint, types and the fast tests"
 	@echo "make lint      ruff, mypy, clang-format, clang-tidy      make format: rewrite files instead"
 	@echo "make p4        switch programs compiled anew, with p4c-bm2-ss on PATH"
+	@echo "make settings  what is written from the tables of settings; make drawings: from the tables of states"
 	@echo "make bench     benchmarks, printed"
 	@echo "make fuzz      every fuzz target on its corpus           RUNS=$(RUNS)"
 	@echo "make soak      random networks, many seeds               SEEDS=$(SEEDS)"
@@ -145,6 +146,12 @@ fuzz: | build/.system
 	    build/fuzz/$$target -runs=$(RUNS) -print_final_stats=1 -artifact_prefix=build/fuzz/ \
 	        build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
 	done
+
+# After any change of a table of settings: what is written from it, for type checkers and readers.
+settings: setup
+	$(PY) -m dlcp.transport.settings_reference
+	$(PY) -m dlcp_sim.transports
+	$(PY) -m ruff format -q dlcp/transport/settings_fields.py sim/dlcp_sim/transports/__init__.pyi
 
 # After any change of a table of states (tests/tables/states.txt).
 drawings: setup
