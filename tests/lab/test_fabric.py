@@ -17,7 +17,7 @@ from dlcp.lab.kernel import check, layout
 from dlcp.lab.next_hops import lost_next_hops, next_hops, shared_next_hops
 from dlcp.lab.ranks import parse_hosts
 from dlcp.lab.traffic import Stream
-from dlcp.switch.policy import Policy, Port, Thresholds, TrafficClass
+from dlcp.switch.policy import Policy, PolicyError, Port, Thresholds, TrafficClass
 
 SMALL = """
 leaves = 2
@@ -218,7 +218,7 @@ def test_usual_policy_drops_the_least_important_first_and_critical_last() -> Non
 
 
 def test_missing_policy_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FabricError, match="no.toml: No such file"):
+    with pytest.raises(PolicyError, match="no.toml: No such file"):
         policies.load(Fabric(policy=tmp_path / "no.toml"))
 
 
