@@ -34,8 +34,9 @@ constexpr std::uint64_t max_packets = 1 << 28;
 
 }  // namespace
 
-// Where threads meet between windows. A thread that is early spins, since a window is some microseconds of work. Then the
-// others probably wait for a processor, and it sleeps: one that only yields keeps them from it on a busy machine.
+// Where threads meet between windows. A thread that is early spins, since a window is some microseconds of work.
+// Then the others probably wait for a processor, and it sleeps: one that only yields keeps them from it on a busy
+// machine.
 class Simulation::Barrier {
 public:
     explicit Barrier(std::uint32_t threads) : threads_(threads) {}
