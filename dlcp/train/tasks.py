@@ -9,6 +9,7 @@ The data are arrays that data.py has written; here nothing is looked for or down
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch.nn import functional
 SPLIT_SEED = 8445
 
 
-class Task:
+class Task(ABC):
     """One model and its data. Shapes are of one rank's batch."""
 
     learning_rate: float
@@ -32,17 +33,17 @@ class Task:
         self._seed, self._rank, self._world_size = seed, rank, world_size
         self._share = max(1, self.batch // world_size)
 
+    @abstractmethod
     def model(self) -> nn.Module:
         """Fresh weights, drawn from torch's global generator."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, model: nn.Module, step: int) -> torch.Tensor:
         """The mean loss of this rank's batch of a step, counted over all epochs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluate(self, model: nn.Module) -> torch.Tensor:
         """float64[3]: summed loss, right answers, answers, of this rank's part of what was kept out."""
-        raise NotImplementedError
 
     def sample(self, model: nn.Module) -> str:
         """Something for a person to look at; "" if there is nothing."""

@@ -34,14 +34,14 @@ class FaultError(ArgumentError):
     """A fault that cannot be: a time, ratio or rate out of range."""
 
 
-def _within(least: float, most: float, words: str) -> dict[str, Any]:
+def _within(least: float, most: float, words: str, *, or_none: bool = False) -> dict[str, Any]:
     """What a field's number may be, and the same in words for an error."""
-    return {"range": (least, most, words)}
+    return {"range": (least, most, f"{words}, or none" if or_none else words), "or_none": or_none}
 
 
 _RATIO = _within(0, 1, "0 to 1")
 _CYCLE = _within(1e-9, 1e4, "1e-9 to 1e4 seconds")
-_REROUTE = _within(0, 1e4, "0 to 1e4 seconds, or none")
+_REROUTE = _within(0, 1e4, "0 to 1e4 seconds", or_none=True)
 
 
 def _refuse(name: str, value: object, accepted: str) -> NoReturn:
@@ -63,7 +63,7 @@ class Fault:
     link: str
     at_s: float = field(default=0.0, kw_only=True, metadata=_within(0, 1e6, "0 to 1e6 seconds"))
     until_s: float | None = field(
-        default=FOREVER, kw_only=True, metadata=_within(0, 1e6, "0 to 1e6 seconds, or none")
+        default=FOREVER, kw_only=True, metadata=_within(0, 1e6, "0 to 1e6 seconds", or_none=True)
     )
     """None: for good."""
 
@@ -72,7 +72,7 @@ class Fault:
             _refuse("link", self.link, "the name of a link or node")
         for one in dataclasses.fields(self):
             value = getattr(self, one.name)
-            if "range" not in one.metadata or (value is None and "None" in str(one.type)):
+            if "range" not in one.metadata or (value is None and one.metadata["or_none"]):
                 continue
             least, most, words = one.metadata["range"]
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
@@ -89,7 +89,7 @@ class Fault:
                 yield _event(self.until_s, port, *end)
 
     def _changes(self, core: _core.Fabric, port: int) -> tuple[Change, Change]:
-        """What begins at a port, and what ends it."""
+        """What begins at a port, and what ends it; not asked of a fault with events of its own."""
         raise NotImplementedError
 
     def as_dict(self) -> dict[str, Any]:

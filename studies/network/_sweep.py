@@ -122,6 +122,11 @@ def bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+def heading(summary: str, text: str | None) -> tuple[str, str]:
+    """A study's title and its module's docstring, as paragraphs."""
+    return f"# {summary[0].upper()}{summary[1:]}", (text or "").strip()
+
+
 def leave(
     stem: Path,
     tables: Sequence[Table],

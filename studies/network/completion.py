@@ -488,8 +488,7 @@ def run(output: Path, quick: bool, seeds: int) -> None:
         tables,
         sentences,
         markdown=[
-            f"# {SUMMARY[0].upper()}{SUMMARY[1:]}",
-            (__doc__ or "").strip(),
+            *_sweep.heading(SUMMARY, __doc__),
             _sweep.bullets(sentences),
             *tables,
         ],
