@@ -1,8 +1,8 @@
 """Reduction kernels against a slow, obvious oracle, per type and operation, bit by bit.
 
-The oracle is NumPy on whole arrays, torch for rounding to 16 bits, and Python's own integers. It passes the same
-class as each of the kernels' variants that this machine can run, so that a wrong oracle shows too: the examples are
-worked out by hand. That variants agree at any count and alignment is in tests/native/collective/test_reduce.cpp.
+The oracle is NumPy on whole arrays, torch for rounding to 16 bits, and Python's own integers. Each of the kernels'
+variants that this machine can run is held to it. Examples worked out by hand hold both, so that a wrong oracle shows
+too. That variants agree at any count and alignment is in tests/native/collective/test_reduce.cpp.
 """
 
 from __future__ import annotations
@@ -222,13 +222,20 @@ def bits(type: str, *values: float) -> Bits:  # noqa: A002
     return np.array(values, NUMPY[type]).view(UNSIGNED[type])
 
 
-def check_equal(found: Bits, expected: Bits, *inputs: Bits) -> None:
+def check_equal(found: Bits, expected: Bits, *inputs: Bits, by: float | None = None) -> None:
+    """`by`: the divisor or factor."""
     assert found.dtype == expected.dtype
     wrong = np.flatnonzero(found != expected)
     if wrong.size:
         i = wrong[0]
         given = ", ".join(f"{array[i]:#x}" for array in inputs)
+        given += f" by {by}" if by is not None else ""
         pytest.fail(f"{wrong.size} wrong; element {i} of {given} is {found[i]:#x}, expected {expected[i]:#x}")
+
+
+@pytest.fixture(params=native.reduce_variants())
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    return Kernels(request.param)
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
@@ -236,37 +243,39 @@ def implementation(request: pytest.FixtureRequest) -> Implementation:
     return IMPLEMENTATIONS[request.param]
 
 
-class TestReduction:
-    """What the kernels compute; the oracle passes too."""
+@pytest.mark.parametrize(("type", "op"), DEFINED, ids=lambda word: word)
+def test_reduce_of_any_bits(kernels: Kernels, type: str, op: str) -> None:  # noqa: A002
+    a, b = operands(type, 1)
+    check_equal(kernels.reduce(type, op, a, b), Oracle().reduce(type, op, a, b), a, b)
 
-    @pytest.mark.parametrize(("type", "op"), DEFINED, ids=lambda word: word)
-    def test_reduce_of_any_bits(self, implementation: Implementation, type: str, op: str) -> None:  # noqa: A002
-        a, b = operands(type, 1)
-        check_equal(implementation.reduce(type, op, a, b), Oracle().reduce(type, op, a, b), a, b)
 
-    @pytest.mark.parametrize("op", ARITHMETIC)
-    @pytest.mark.parametrize("type", ["f16", "bf16"])
-    def test_reduce_of_all_halves(self, implementation: Implementation, type: str, op: str) -> None:  # noqa: A002
-        every = np.arange(65536, dtype=np.uint16)
-        for other in special(type):
-            b = np.full_like(every, other)
-            check_equal(
-                implementation.reduce(type, op, every, b), Oracle().reduce(type, op, every, b), every, b
-            )
+@pytest.mark.parametrize("op", ARITHMETIC)
+@pytest.mark.parametrize("type", ["f16", "bf16"])
+def test_reduce_of_all_halves(kernels: Kernels, type: str, op: str) -> None:  # noqa: A002
+    every = np.arange(65536, dtype=np.uint16)
+    for other in special(type):
+        b = np.full_like(every, other)
+        check_equal(kernels.reduce(type, op, every, b), Oracle().reduce(type, op, every, b), every, b)
 
-    @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 64, 1000, 2**24 + 1, 2**31, 2**32 - 1])
-    @pytest.mark.parametrize("type", TYPES)
-    def test_average(self, implementation: Implementation, type: str, divisor: int) -> None:  # noqa: A002
-        data = operands(type, 2)[0]
-        check_equal(implementation.average(type, data, divisor), Oracle().average(type, data, divisor), data)
 
-    @pytest.mark.parametrize(
-        "factor", [0.5, -1 / 3, 1.0, 0.0, -0.0, 3e4, 1e30, 2.0**-1030, math.inf, -math.inf, math.nan]
-    )
-    @pytest.mark.parametrize("type", TYPES)
-    def test_multiply(self, implementation: Implementation, type: str, factor: float) -> None:  # noqa: A002
-        data = operands(type, 3)[0]
-        check_equal(implementation.multiply(type, data, factor), Oracle().multiply(type, data, factor), data)
+@pytest.mark.parametrize("type", TYPES)
+def test_average(kernels: Kernels, type: str) -> None:  # noqa: A002
+    data = operands(type, 2)[0]
+    for divisor in [1, 2, 3, 7, 64, 1000, 2**24 + 1, 2**31, 2**32 - 1]:
+        expected = Oracle().average(type, data, divisor)
+        check_equal(kernels.average(type, data, divisor), expected, data, by=divisor)
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_multiply(kernels: Kernels, type: str) -> None:  # noqa: A002
+    data = operands(type, 3)[0]
+    for factor in [0.5, -1 / 3, 1.0, 0.0, -0.0, 3e4, 1e30, 2.0**-1030, math.inf, -math.inf, math.nan]:
+        expected = Oracle().multiply(type, data, factor)
+        check_equal(kernels.multiply(type, data, factor), expected, data, by=factor)
+
+
+class TestExamples:
+    """Worked out by hand; the oracle passes too."""
 
     @pytest.mark.parametrize("type", FLOATS)
     def test_example_special_numbers(self, implementation: Implementation, type: str) -> None:  # noqa: A002

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from dlcp.transport.layer_order import ORDERS, P3, ByteScheduler, Fifo, LayerPriority, Order, Slice
+from tests.support.seeds import for_each_seed
 
 SEEDS = range(100)
 SMALL = 256  # bytes of a partition in these tests, so that layers have many
@@ -59,7 +60,7 @@ def play(order: Order, draw: random.Random, watch: Callable[[Slice], None] = lam
 # --- what leaves ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each_seed(SEEDS)
 def test_every_byte_leaves_once_and_the_round_ends(maker: Maker, seed: int) -> None:
     draw = random.Random(seed)
     layers = layers_of(draw)
@@ -85,7 +86,7 @@ def test_layers_keep_their_sizes() -> None:
         assert sizes == [100, 3_000_000, 64]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each_seed(SEEDS)
 def test_a_slice_leaves_only_when_its_layer_is_ready(maker: Maker, seed: int) -> None:
     draw = random.Random(seed)
     order = maker(layers_of(draw))
@@ -99,7 +100,7 @@ def test_a_slice_leaves_only_when_its_layer_is_ready(maker: Maker, seed: int) ->
             order.handle_finished(piece)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each_seed(SEEDS)
 def test_same_events_same_answers(maker: Maker, seed: int) -> None:
     layers = layers_of(random.Random(seed))
     one, other = (play(maker(layers), random.Random(seed + 1)) for _ in range(2))
@@ -109,8 +110,8 @@ def test_same_events_same_answers(maker: Maker, seed: int) -> None:
 # --- credit and priority --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("together", [True, False])
+@for_each_seed(SEEDS)
 def test_credit_is_kept_but_for_one_slice_in_the_lowest_class(seed: int, together: bool) -> None:
     draw = random.Random(seed)
     credit = SMALL * draw.randint(1, 5)
@@ -133,7 +134,7 @@ def test_credit_is_kept_but_for_one_slice_in_the_lowest_class(seed: int, togethe
         assert within == order.under_way_bytes
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each_seed(SEEDS)
 def test_the_front_most_slice_that_waits_leaves_first(seed: int) -> None:
     draw = random.Random(seed)
     order = ByteScheduler(
@@ -173,7 +174,7 @@ def test_p3_cuts_at_fifty_thousand_elements() -> None:
     assert all(piece.nbytes <= 2 * 50_000 for piece in P3([10**6], element_bytes=2).slices)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_each_seed(SEEDS)
 def test_layer_priority_gives_front_layers_the_higher_classes(seed: int) -> None:
     draw = random.Random(seed)
     layers = [draw.choice([1, 100]) * draw.randint(1, 60_000) for _ in range(draw.randint(1, 60))]
@@ -228,8 +229,8 @@ def all_reduce(orders: Sequence[Order], draw: random.Random) -> bool:
     return all(order.idle for order in orders)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", [name for name in MAKERS if "servers" not in name])
+@for_each_seed(SEEDS)
 def test_ranks_that_spend_their_credit_apart_still_end(name: str, seed: int) -> None:
     draw = random.Random(seed)
     layers = layers_of(draw)
